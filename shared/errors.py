@@ -1,0 +1,125 @@
+"""Every error Shoal raises on purpose.
+
+    ShoalError
+    ├── SettingsError          a setting is missing or wrong; the start ends with one line
+    ├── BadInput               somebody outside sent something we refuse; has a code and a text for them
+    │   ├── TooBig             the text is over the limit; says the number
+    │   └── NotAllowed         a token, an Origin or an owner does not fit
+    ├── Refused                the input is fine, the moment is not; has a code and retry_after_s
+    ├── BadRecord              bytes in Redis are not a record we know; has a code
+    ├── RedisAway              Redis did not answer in time; the state may or may not have changed
+    ├── LeaseLost              the turn is not ours any more; its writes are refused
+    └── TurnEnded              whatever ends a turn before its reply, each with its outcome
+        ├── TurnReleased       drain or back-off: another worker goes on with it, nothing counted
+        ├── TurnStopped        a person said stop
+        └── TurnLimited        a cap of the turn was reached; has the limit
+    ModelError                 a model call failed; has kind, retry_after_s and whether trying again can help
+    ToolFailed                 a tool could not do it; the model reads the text and decides
+"""
+
+from __future__ import annotations
+
+
+class ShoalError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class SettingsError(ShoalError):
+    """A setting is missing or wrong. The text is one line that names the key and says what to do."""
+
+
+class BadInput(ShoalError):
+    """Input from outside that is refused. `code` is stable for programs, `message` is for the person."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class TooBig(BadInput):
+    """The input is over a size limit; the message gives both numbers."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            "too_big", f"the message has {size_bytes:,} bytes; at most {limit_bytes:,} are allowed, please shorten it"
+        )
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class NotAllowed(BadInput):
+    """Who asks may not have this."""
+
+
+class Refused(ShoalError):
+    """Valid input that cannot be taken now. `retry_after_s` says when a new try makes sense."""
+
+    def __init__(self, code: str, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class BadRecord(ShoalError):
+    """Stored bytes that are no record of ours: too big, too deep, of the wrong shape or of an unknown version."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RedisAway(ShoalError):
+    """Redis did not answer in time. What was asked may have happened: every script can be called again."""
+
+
+class LeaseLost(ShoalError):
+    """The session belongs to another worker now. Whoever gets this stops at once and writes nothing more."""
+
+
+class TurnEnded(ShoalError):
+    """Base of what ends a turn before its reply."""
+
+
+class TurnReleased(TurnEnded):
+    """Another worker shall go on with the turn: a drain, or a model that is away. Nothing is counted."""
+
+    def __init__(self, reason: str, delay_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.delay_s = delay_s
+
+
+class TurnStopped(TurnEnded):
+    """A person stopped the turn. `partial` is the text that was already shown."""
+
+    def __init__(self, partial: str = "") -> None:
+        super().__init__("stopped")
+        self.partial = partial
+
+
+class TurnLimited(TurnEnded):
+    """The turn reached a limit, named by `limit`."""
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class ModelError(ShoalError):
+    """A model call failed.
+
+    `kind` is one of rate_limit, overloaded, timeout, connection, auth, bad_request, context_length, bad_reply.
+    `retryable` says whether the same call can work later; `retry_after_s` is the provider's wish, when it gave one.
+    """
+
+    def __init__(self, kind: str, message: str, *, retryable: bool, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class ToolFailed(ShoalError):
+    """A tool could not do what was asked. The text goes to the model: it names the thing and says what to do next."""

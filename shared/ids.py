@@ -1,0 +1,41 @@
+"""Names of sessions, processes and messages."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from urllib.parse import quote, unquote
+
+from shared.errors import BadInput
+
+SESSION_LIMIT_BYTES = 200
+_SAFE = "/@+=,!$'()*"
+
+
+def session_id(channel: str, chat_id: str) -> str:
+    """The name of one conversation: `channel:chat`, percent-encoded, so that it can stand in any key.
+
+    Raises BadInput when either part is empty or the whole is longer than 200 bytes.
+    """
+    if not channel or not chat_id:
+        raise BadInput("bad_chat", "a session needs a channel and a chat id; one of them is empty")
+    name = f"{quote(channel, safe='')}:{quote(chat_id, safe=_SAFE)}"
+    if len(name) > SESSION_LIMIT_BYTES:
+        raise BadInput("bad_chat", f"the chat id is {len(name)} bytes long; at most {SESSION_LIMIT_BYTES} are allowed")
+    return name
+
+
+def split_session(session: str) -> tuple[str, str]:
+    """The (channel, chat id) that `session_id` was given."""
+    channel, _, chat = session.partition(":")
+    return unquote(channel), unquote(chat)
+
+
+def nonce() -> str:
+    """128 random bits as 32 hex digits: who owns a lease. Never used twice, also not after Redis lost its tail."""
+    return secrets.token_hex(16)
+
+
+def log_id(session: str) -> str:
+    """A short hash that stands for a session in logs: a chat id can be a phone number or a name."""
+    return hashlib.blake2s(session.encode(), digest_size=6).hexdigest()

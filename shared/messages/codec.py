@@ -1,0 +1,48 @@
+"""Bytes of the records that cross a process border: msgpack, size- and depth-capped, with a version.
+
+A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that the release before and the
+one after can read it. Nothing here can import or run code, whatever the bytes say.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from shared.errors import BadRecord
+
+SCHEMA_VERSION: Final = 1
+RECORD_LIMIT_BYTES: Final = 4 * 1024 * 1024
+
+T = TypeVar("T")
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    """The bytes of one record."""
+    return _encoder.encode(record)
+
+
+class Decoder(Generic[T]):
+    """Reads one kind of record. Made once, at import.
+
+    Raises BadRecord with a code: `record_too_big`, `record_too_deep`, `record_malformed`, `record_wrong_shape`.
+    """
+
+    def __init__(self, kind: Any, *, limit_bytes: int = RECORD_LIMIT_BYTES) -> None:
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._limit_bytes = limit_bytes
+
+    def __call__(self, data: bytes) -> T:
+        if len(data) > self._limit_bytes:
+            raise BadRecord("record_too_big", f"a record of {len(data)} bytes is over the limit of {self._limit_bytes}")
+        try:
+            return self._decode(data)  # type: ignore[no-any-return]
+        except msgspec.ValidationError as exc:
+            raise BadRecord("record_wrong_shape", f"a record does not have the shape of its kind: {exc}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            raise BadRecord("record_malformed", f"a record is not msgpack: {exc}") from None
+        except RecursionError:
+            raise BadRecord("record_too_deep", "a record is nested too deeply") from None

@@ -1,0 +1,42 @@
+"""What a person, or Shoal itself, says to a session."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from shared.ids import session_id
+from shared.messages.codec import SCHEMA_VERSION, Decoder
+
+TEXT_LIMIT_BYTES: Final = 64 * 1024
+RESERVED_CHANNELS: Final = frozenset({"system"})
+"""Channels that only Shoal itself writes: subagents and schedules report through them."""
+
+
+class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="in"):
+    """One message on its way to the agent.
+
+    `id` is the platform's own id of the message, the key by which a second delivery is known. `timestamp` is in ms.
+    `thread` names a side conversation with a session of its own. `traceparent` is W3C trace context.
+    """
+
+    channel: str
+    chat_id: str
+    sender_id: str
+    id: str
+    content: str
+    timestamp: int
+    media: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
+    thread: str | None = None
+    traceparent: str | None = None
+    v: int = SCHEMA_VERSION
+
+    @property
+    def session(self) -> str:
+        """The session this message belongs to."""
+        return session_id(self.channel, self.chat_id if self.thread is None else f"{self.chat_id}#{self.thread}")
+
+
+decode_inbound: Decoder[InboundMessage] = Decoder(InboundMessage, limit_bytes=1024 * 1024)

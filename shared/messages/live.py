@@ -1,0 +1,54 @@
+"""What is shown while a turn runs. It travels by pub/sub and may be lost; the chat's log is the truth."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+TurnState = Literal["started", "done", "stopped", "failed"]
+
+
+class TurnEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="turn"):
+    """A turn began or ended."""
+
+    turn: int
+    state: TurnState
+    attempt: int = 1
+
+
+class DeltaEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="delta"):
+    """More text of the running reply.
+
+    `seq` counts from 0 within (turn, attempt). `full` means that `text` is everything so far and replaces what is
+    shown: sent first, at times in between, and whenever text already shown is taken back.
+    """
+
+    turn: int
+    attempt: int
+    seq: int
+    text: str
+    full: bool = False
+
+
+class ProgressEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="progress"):
+    """A line about what the agent is doing, such as `calculate("2+2")`."""
+
+    turn: int
+    text: str
+
+
+LiveEvent = TurnEvent | DeltaEvent | ProgressEvent
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(LiveEvent)
+
+
+def encode_live(event: LiveEvent) -> bytes:
+    """JSON, so that a gateway can hand it on to a page nearly as it is."""
+    return _encode(event)
+
+
+def decode_live(data: bytes) -> LiveEvent:
+    """Raises msgspec.DecodeError for anything else."""
+    return _decoder.decode(data)

@@ -1,0 +1,64 @@
+"""The conversation as the model sees it, and the steps of a turn that is under way."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.messages.codec import SCHEMA_VERSION, Decoder
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A model's wish to use a tool. `arguments` is the JSON text as the model wrote it, valid or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="user"):
+    """What a person said. `turn` is the number of the message in its session, `at` is in ms."""
+
+    content: str
+    turn: int
+    at: int = 0
+    sender_id: str = ""
+    v: int = SCHEMA_VERSION
+
+
+class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
+    """What the model said: text, tool calls, or both. `reasoning` is kept for the record and never sent back."""
+
+    content: str | None
+    turn: int
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str | None = None
+    at: int = 0
+    v: int = SCHEMA_VERSION
+
+
+class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="tool"):
+    """What a tool answered to one call."""
+
+    call_id: str
+    name: str
+    content: str
+    turn: int
+    ok: bool = True
+    at: int = 0
+    v: int = SCHEMA_VERSION
+
+
+class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="intent"):
+    """Written before a tool that changes something runs: without a result beside it, its outcome is unknown."""
+
+    call_id: str
+    turn: int
+    at: int = 0
+    v: int = SCHEMA_VERSION
+
+
+TranscriptEntry = UserEntry | AssistantEntry | ToolEntry
+LedgerEntry = AssistantEntry | IntentEntry | ToolEntry
+
+decode_transcript: Decoder[TranscriptEntry] = Decoder(TranscriptEntry)
+decode_ledger: Decoder[LedgerEntry] = Decoder(LedgerEntry)
