@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from shared.ids import session_id
-from shared.messages.codec import SCHEMA_VERSION, Decoder
+from shared.messages.codec import Decoder
 
 TEXT_LIMIT_BYTES: Final = 64 * 1024
 RESERVED_CHANNELS: Final = frozenset({"system"})
@@ -31,7 +31,7 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     metadata: dict[str, str] = {}
     thread: str | None = None
     traceparent: str | None = None
-    v: int = SCHEMA_VERSION
+    v: int = 1
 
     @property
     def session(self) -> str:

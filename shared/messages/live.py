@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -41,7 +42,7 @@ class ProgressEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
 LiveEvent = TurnEvent | DeltaEvent | ProgressEvent
 
 _encode = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(LiveEvent)
+_decode: Callable[[bytes], LiveEvent] = msgspec.json.Decoder(LiveEvent).decode
 
 
 def encode_live(event: LiveEvent) -> bytes:
@@ -51,4 +52,4 @@ def encode_live(event: LiveEvent) -> bytes:
 
 def decode_live(data: bytes) -> LiveEvent:
     """Raises msgspec.DecodeError for anything else."""
-    return _decoder.decode(data)
+    return _decode(data)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from shared.messages.codec import SCHEMA_VERSION, Decoder
+from shared.messages.codec import Decoder
 
 OutboundKind = Literal["reply", "stopped", "apology", "notice"]
 
@@ -22,7 +22,7 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     reply_to: str | None = None
     buttons: tuple[str, ...] = ()
     at: int = 0
-    v: int = SCHEMA_VERSION
+    v: int = 1
 
 
 class SaidLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):
@@ -30,9 +30,8 @@ class SaidLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     id: str
     text: str
-    turn: int = 0
     at: int = 0
-    v: int = SCHEMA_VERSION
+    v: int = 1
 
 
 LogLine = OutboundMessage | SaidLine

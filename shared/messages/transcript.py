@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.messages.codec import SCHEMA_VERSION, Decoder
+from shared.messages.codec import Decoder
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     turn: int
     at: int = 0
     sender_id: str = ""
-    v: int = SCHEMA_VERSION
+    v: int = 1
 
 
 class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
@@ -33,7 +33,7 @@ class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str | None = None
     at: int = 0
-    v: int = SCHEMA_VERSION
+    v: int = 1
 
 
 class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="tool"):
@@ -45,7 +45,7 @@ class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     turn: int
     ok: bool = True
     at: int = 0
-    v: int = SCHEMA_VERSION
+    v: int = 1
 
 
 class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="intent"):
@@ -54,7 +54,7 @@ class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     call_id: str
     turn: int
     at: int = 0
-    v: int = SCHEMA_VERSION
+    v: int = 1
 
 
 TranscriptEntry = UserEntry | AssistantEntry | ToolEntry

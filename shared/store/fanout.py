@@ -1,0 +1,133 @@
+"""Speed, not truth: what happens in a chat, to whoever shows it at this moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from shared.backoff import full_jitter
+from shared.errors import RedisAway
+from shared.messages.live import LiveEvent, decode_live, encode_live
+from shared.store import keys
+from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, Heard, PubSub, RedisClient
+from shared.store.outbox import NumberedLine, read_line
+
+SILENCE_S: Final = 5.0
+"""A connection that said nothing for so long is asked; no answer in as long again means that it is dead."""
+
+ChatNews = LiveEvent | NumberedLine
+Listener = Callable[[ChatNews], None]
+
+
+async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
+    """Show an event to the gateways that show this chat; how many there are. May be lost. Raises RedisAway."""
+    receivers: int = await client.command("PUBLISH", keys.live(session), encode_live(event))
+    return receivers
+
+
+def _read(data: bytes) -> ChatNews:
+    if data.startswith(b"{"):
+        return decode_live(data)
+    seq, _, line = data.partition(b" ")
+    return NumberedLine(int(seq), read_line(line))
+
+
+class Fanout:
+    """One pub/sub connection for a process; listeners by Redis channel.
+
+    After the connection broke it comes back by itself, subscribes again, and calls `on_gap` once (also when it is made
+    for the first time): whatever was said meanwhile is in the logs, not here.
+    """
+
+    def __init__(self, client: RedisClient, *, on_gap: Callable[[], Awaitable[None]]) -> None:
+        self._client = client
+        self._on_gap = on_gap
+        self._listeners: dict[str, Callable[[bytes], None]] = {}
+        self._confirmed: dict[str, asyncio.Event] = {}
+        self._pubsub: PubSub | None = None
+        self._changed = asyncio.Event()
+
+    async def listen_raw(self, channel: str, listener: Callable[[bytes], None]) -> None:
+        """Hear a pub/sub channel, one listener each. Returns when the server has confirmed, or RedisAway is known.
+
+        While Redis is away it returns at once: the subscription is made with the next connection, before `on_gap`.
+        """
+        self._listeners[channel] = listener
+        self._changed.set()
+        confirmed = self._confirmed.setdefault(channel, asyncio.Event())
+        if self._pubsub is None:
+            return
+        try:
+            await self._pubsub.subscribe(channel)
+            await asyncio.wait_for(confirmed.wait(), SILENCE_S)
+        except (RedisAway, TimeoutError):
+            return  # the reader notices too, and subscribes again
+
+    async def listen(self, session: str, listener: Listener) -> None:
+        """Hear a chat: live events, and its new lines with their numbers."""
+        await self.listen_raw(keys.live(session), lambda data: listener(_read(data)))
+
+    async def leave(self, session: str) -> None:
+        """Stop hearing a chat."""
+        channel = keys.live(session)
+        self._listeners.pop(channel, None)
+        self._confirmed.pop(channel, None)
+        if self._pubsub is not None:
+            with contextlib.suppress(RedisAway):
+                await self._pubsub.unsubscribe(channel)
+
+    async def run(self) -> None:
+        """Read for ever; reconnects with full jitter (50 ms to 1.5 s). Ends when cancelled."""
+        waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+        while True:
+            while not self._listeners:
+                self._changed.clear()
+                await self._changed.wait()
+            try:
+                async with self._client.pubsub() as pubsub:
+                    await self._subscribe_all(pubsub)
+                    waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                    await self._on_gap()
+                    await self._read_all(pubsub)
+            except RedisAway:
+                await asyncio.sleep(next(waits))
+            finally:
+                self._pubsub = None
+                for confirmed in self._confirmed.values():
+                    confirmed.clear()
+
+    async def _subscribe_all(self, pubsub: PubSub) -> None:
+        wanted = list(self._listeners)
+        await pubsub.subscribe(*wanted)
+        self._pubsub = pubsub
+        pending = set(wanted)
+        while pending:
+            message = await pubsub.next(SILENCE_S)
+            if message is None:
+                raise RedisAway("Redis did not confirm a subscription")
+            pending.discard(self._handle(message))
+        late = [channel for channel in self._listeners if channel not in wanted]
+        if late:
+            await pubsub.subscribe(*late)
+
+    async def _read_all(self, pubsub: PubSub) -> None:
+        asked = False
+        while True:
+            message = await pubsub.next(SILENCE_S)
+            if message is not None:
+                asked = False
+                self._handle(message)
+            elif asked:
+                raise RedisAway("the pub/sub connection is silent")
+            else:
+                asked = True
+                await pubsub.ping()
+
+    def _handle(self, heard: Heard) -> str:
+        if heard.kind == "subscribe" and heard.channel in self._confirmed:
+            self._confirmed[heard.channel].set()
+        elif heard.kind == "message" and heard.channel in self._listeners:
+            self._listeners[heard.channel](heard.data)
+        return heard.channel

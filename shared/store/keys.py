@@ -1,0 +1,82 @@
+"""Every key in Redis, and nothing else. `lua/lib.lua` makes the per-session ones again; a test compares the two."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONTROL: Final = "shoal:control"
+"""Pub/sub channel by which running turns are told to stop: `<member> <turn>`."""
+
+DEAD: Final = "shoal:dead"
+SEEN_PREFIX: Final = "shoal:seen:"
+TURN_PREFIX: Final = "turn:"
+
+
+def queue(name: str) -> str:
+    """ZSET: member -> server time in ms from which it may be acquired."""
+    return f"shoal:queue:{name}"
+
+
+def leases(name: str) -> str:
+    """HASH: member -> `owner:token`, running entries only."""
+    return f"shoal:leases:{name}"
+
+
+def wake(name: str) -> str:
+    """LIST with at most one token: somebody is due, one idle worker may look."""
+    return f"shoal:wake:{name}"
+
+
+def turn(session: str) -> str:
+    """The queue member of a session."""
+    return f"{TURN_PREFIX}{session}"
+
+
+def session(session: str) -> str:
+    """HASH: counters, attempts, stop flag and title of a session."""
+    return f"shoal:session:{session}"
+
+
+def inbox(session: str) -> str:
+    """STREAM: messages waiting to be answered, the running one first; ids `<n>-0`."""
+    return f"shoal:inbox:{session}"
+
+
+def ledger(session: str) -> str:
+    """STREAM: write-ahead record of the running turn; ids `<step>-0`."""
+    return f"shoal:ledger:{session}"
+
+
+def history(session: str) -> str:
+    """LIST: the conversation so far, one record an entry."""
+    return f"shoal:history:{session}"
+
+
+def seen(channel: str) -> str:
+    """Prefix of the HASHes `<prefix><day>`: dedupe id -> first answer."""
+    return f"{SEEN_PREFIX}{channel}:"
+
+
+def outbox(session: str) -> str:
+    """STREAM: lines for a chat, ids `<seq>-0`."""
+    return f"shoal:outbox:{session}"
+
+
+def live(session: str) -> str:
+    """Pub/sub channel: deltas, progress and new lines of one chat."""
+    return f"shoal:live:{session}"
+
+
+def live_channel(channel: str) -> str:
+    """Pub/sub channel: news for all gateways of one chat channel."""
+    return f"shoal:live:{channel}"
+
+
+def chats(channel: str, principal: str) -> str:
+    """ZSET: chat id -> last activity in ms, the chats of one person."""
+    return f"shoal:chats:{channel}:{principal}"
+
+
+def presence(kind: str, name: str) -> str:
+    """STRING with a time to live: what a running process says of itself."""
+    return f"shoal:presence:{kind}:{name}"

@@ -1,0 +1,82 @@
+"""What running processes say of themselves, and what the queues look like: for operators and autoscaling."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from shared.store import keys
+from shared.store.client import RedisClient
+
+PRESENCE_TTL_S: Final = 15
+PRESENCE_EVERY_S: Final = 5
+
+
+class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A live gateway or worker. `details` are short facts such as slots, model, channels."""
+
+    kind: str
+    name: str
+    host: str
+    pid: int
+    started_at: int
+    version: str
+    running: int = 0
+    slots: int = 0
+    draining: bool = False
+    details: dict[str, str] = {}
+
+
+class QueueReading(msgspec.Struct, frozen=True):
+    """How a queue stands now."""
+
+    name: str
+    due: int
+    running: int
+    delayed: int
+    oldest_due_s: float
+
+
+async def announce(client: RedisClient, presence: Presence) -> None:
+    """Say that this process lives; forgotten after 15 s. Say it again every 5 s."""
+    await client.command(
+        "SET", keys.presence(presence.kind, presence.name), msgspec.json.encode(presence), "EX", PRESENCE_TTL_S
+    )
+
+
+async def withdraw(client: RedisClient, presence: Presence) -> None:
+    """Take the record back at a clean stop."""
+    await client.command("DEL", keys.presence(presence.kind, presence.name))
+
+
+async def present(client: RedisClient) -> list[Presence]:
+    """Every live process, by kind and name."""
+    found: list[bytes] = []
+    cursor: bytes = b"0"
+    while True:
+        cursor, batch = await client.command("SCAN", cursor, "MATCH", keys.presence("*", "*"), "COUNT", 1000)
+        found += batch
+        if cursor == b"0":
+            break
+    if not found:
+        return []
+    records = await client.command("MGET", *found)
+    alive = [msgspec.json.decode(record, type=Presence) for record in records if record is not None]
+    return sorted(alive, key=lambda p: (p.kind, p.name))
+
+
+async def read_queue(client: RedisClient, name: str) -> QueueReading:
+    """Counts and the age of the oldest due member, by the server's clock."""
+    (seconds, micros), running, total = await client.pipeline(
+        [("TIME",), ("HLEN", keys.leases(name)), ("ZCARD", keys.queue(name))]
+    )
+    now = int(seconds) * 1000 + int(micros) // 1000
+    due, oldest = await client.pipeline(
+        [
+            ("ZCOUNT", keys.queue(name), "-inf", now),
+            ("ZRANGEBYSCORE", keys.queue(name), "-inf", now, "WITHSCORES", "LIMIT", 0, 1),
+        ]
+    )
+    age_s = max(0.0, (now - float(oldest[1])) / 1000) if oldest else 0.0
+    return QueueReading(name, due, running, max(0, total - due - running), age_s)

@@ -1,0 +1,131 @@
+"""Leases on queue members: who may work on what, until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from shared.errors import LeaseLost
+from shared.messages.codec import SCHEMA_VERSION
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.scripts import load
+
+
+class TurnWork(msgspec.Struct, frozen=True):
+    """What a turn needs to run: the raw message, its number, what was tried, its ledger and the history (raw)."""
+
+    n: int
+    record: bytes
+    errors: int
+    crashes: int
+    stop: int
+    ledger: tuple[bytes, ...]
+    history: tuple[bytes, ...]
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A lease that was acquired. `lease` is the fence: owner nonce and token, checked by every guarded write."""
+
+    member: str
+    owner: str
+    token: str
+    waited_ms: int
+    taken_over: bool
+    turn: TurnWork | None
+
+    @property
+    def lease(self) -> str:
+        return f"{self.owner}:{self.token}"
+
+    @property
+    def session(self) -> str:
+        """The session of a turn member."""
+        return self.member.removeprefix(keys.TURN_PREFIX)
+
+
+class LeaseQueue:
+    """One queue as one worker sees it. `owner` is the worker's nonce, the same for all its queues."""
+
+    WAIT_S: Final = 1.0
+
+    def __init__(
+        self, client: RedisClient, name: str, *, owner: str, lease_s: float, history_window: int = 200
+    ) -> None:
+        self.name = name
+        self.owner = owner
+        self.lease_s = lease_s
+        self._client = client
+        self._window = history_window
+        self._keys = [keys.queue(name), keys.leases(name), keys.wake(name)]
+        self._blocking = client.blocking(self.WAIT_S)
+        self._acquire, self._renew, self._release = load("acquire"), load("renew"), load("release")
+
+    async def acquire(self, count: int, *, grace: bool = False) -> list[Claim]:
+        """Lease up to `count` due members. With `grace`, entries whose owner may still live are left alone."""
+        answer = await self._client.run(
+            self._acquire,
+            self._keys,
+            [self.owner, int(self.lease_s * 1000), count, int(grace), SCHEMA_VERSION, self._window],
+        )
+        return [self._claim(row) for row in answer]
+
+    def _claim(self, row: list[Any]) -> Claim:
+        member, token, waited_ms, lost, *rest = row
+        turn = None
+        if rest:
+            n, record, errors, crashes, stop, ledger, history = rest
+            turn = TurnWork(int(n), record, int(errors), int(crashes), int(stop), tuple(ledger), tuple(history))
+        return Claim(member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn)
+
+    async def renew(self, claims: Sequence[Claim]) -> list[int | None]:
+        """Keep the leases. For each claim: None = lost, else the number of the turn that was told to stop (0 = none)."""
+        pairs = [part for claim in claims for part in (claim.member, claim.token)]
+        answer = await self._client.run(self._renew, self._keys[:2], [self.owner, int(self.lease_s * 1000), *pairs])
+        return [None if stop < 0 else stop for stop in answer]
+
+    async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
+        """Give a lease back; the work is due again after `delay_s`. `count` may be `errors` or `crashes`.
+
+        Raises LeaseLost when it is not ours any more.
+        """
+        session_key = keys.session(claim.session) if claim.member.startswith(keys.TURN_PREFIX) else ""
+        done = await self._client.run(
+            self._release,
+            [*self._keys, session_key],
+            [claim.member, claim.lease, int(delay_s * 1000), count if session_key else ""],
+            retry_for_s=retry_for_s,
+        )
+        if done != 1:
+            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+
+    async def wait(self) -> None:
+        """Return when somebody is due, at the latest after a second."""
+        await self._blocking.command("BLPOP", self._keys[2], self.WAIT_S)
+
+    async def reclaim(self, running: Iterable[str]) -> int:
+        """Release leases that carry our nonce but that we do not run: an acquire whose answer got lost. How many."""
+        mine, count = set(running), 0
+        for member, token in await self._owned():
+            if member not in mine:
+                await self.release(Claim(member, self.owner, token, 0, False, None))
+                count += 1
+        return count
+
+    async def _owned(self) -> list[tuple[str, str]]:
+        found: dict[str, str] = {}
+        cursor: bytes = b"0"
+        while True:
+            cursor, flat = await self._client.command("HSCAN", self._keys[1], cursor, "COUNT", 500)
+            for member, lease in zip(flat[::2], flat[1::2], strict=True):
+                owner, _, token = lease.decode().partition(":")
+                if owner == self.owner:
+                    found[member.decode()] = token
+            if cursor == b"0":
+                return list(found.items())
+
+    async def close(self) -> None:
+        """Close the waiting connection."""
+        await self._blocking.close()
