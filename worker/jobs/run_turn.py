@@ -1,0 +1,256 @@
+"""The job of a turn: from a lease to a commit, a release or a dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import BadRecord, LeaseLost, ModelError, RedisAway, TurnLimited, TurnReleased, TurnStopped
+from shared.ids import log_id
+from shared.log import bind_work, logger
+from shared.messages.inbound import InboundMessage, decode_inbound
+from shared.messages.live import TurnEvent, TurnState
+from shared.messages.outbound import OutboundKind, OutboundMessage
+from shared.messages.transcript import (
+    AssistantEntry,
+    LedgerEntry,
+    TranscriptEntry,
+    UserEntry,
+    decode_ledger,
+    decode_transcript,
+)
+from shared.metrics import DEAD_LETTERS, QUEUE_WAIT_SECONDS, TURN_SECONDS, TURNS, TURNS_RUNNING
+from shared.store.client import RedisClient
+from shared.store.queue import TurnWork
+from shared.store.turns import DeadLetter, Turns
+from worker.agent.turn import AgentResult
+from worker.leases import Lease
+from worker.live_show import LiveShow
+
+ERROR_WAITS_S: Final = (1.0, 5.0, 25.0)
+"""Ceilings of the waits between tries after an error; one try more than waits."""
+
+CRASH_LIMIT: Final = 8
+AWAY_WAITS_S: Final = (2.0, 4.0, 8.0, 15.0, 30.0)
+GIVE_UP_AFTER_S: Final = 900.0
+TELL_AFTER_S: Final = 30.0
+STORE_PATIENCE_S: Final = 3600.0
+"""While Redis is away nobody else can take the turn, so its writes wait; the fence in each decides afterwards."""
+
+APOLOGIES: Final = {
+    "bad_record": "Sorry, this message could not be read, so I cannot answer it.",
+    "crashes": "Sorry, something in this message makes me fail every time, so I have put it aside.",
+    "auth": "Sorry, I cannot answer: the key for the model is not accepted. Please tell whoever runs this service.",
+    "bad_request": "Sorry, the model refused this request.",
+    "context_length": "Sorry, this conversation has become too long for the model.",
+    "model_away": "Sorry, the model could not be reached for a long time, so I stopped trying.",
+    "timeout": "Sorry, this took too long, so I stopped working on it.",
+    "error": "Sorry, something went wrong on my side and I could not answer this.",
+}
+
+log = logger("turns")
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """What the agent gets: the message, its turn number, the conversation before it, and the steps already made."""
+
+    session: str
+    message: InboundMessage
+    turn: int
+    history: tuple[TranscriptEntry, ...]
+    resume: tuple[LedgerEntry, ...]
+
+
+AgentCall = Callable[["Conversation", "TurnJournal", LiveShow], Awaitable[AgentResult]]
+
+
+class TurnJournal:
+    """The agent's border with the fleet, for one lease."""
+
+    def __init__(self, lease: Lease, turns: Turns, steps: int) -> None:
+        self._lease = lease
+        self._turns = turns
+        self._steps = steps
+
+    async def checkpoint(self) -> None:
+        """Wait while the lease is in doubt; raise what ends the turn here (a drain ends it at this border)."""
+        await self._lease.allow()
+        if self._lease.draining:
+            raise TurnReleased("drain")
+
+    async def append(self, entry: LedgerEntry) -> None:
+        """Write the next step."""
+        await self._lease.allow()
+        self._steps += 1
+        await self._turns.append(self._lease.claim, self._steps, entry, retry_for_s=STORE_PATIENCE_S)
+
+    async def confirm(self) -> None:
+        """Renew the lease before something that cannot be taken back."""
+        await self._lease.confirm()
+
+
+class RunTurn:
+    """Runs leased turns. `agent` answers a Conversation; everything around it is here."""
+
+    def __init__(
+        self,
+        client: RedisClient,
+        turns: Turns,
+        agent: AgentCall,
+        *,
+        timeout_s: float,
+        clock: Clock = SYSTEM_CLOCK,
+        give_up_after_s: float = GIVE_UP_AFTER_S,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._turns = turns
+        self._agent = agent
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._give_up_after_s = give_up_after_s
+        self._rng = rng or random.Random()
+
+    async def __call__(self, lease: Lease) -> None:
+        """End the turn of this lease: commit, release, or dead letter. Raises LeaseLost when it is not ours any more."""
+        work = lease.claim.turn
+        assert work is not None
+        QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
+        started = self._clock.monotonic()
+        TURNS_RUNNING.inc()
+        try:
+            with bind_work(session=log_id(lease.claim.session), turn=work.n, attempt=work.attempt):
+                outcome = await self._end(lease, work)
+                TURNS.labels(outcome).inc()
+                seconds = self._clock.monotonic() - started
+                TURN_SECONDS.observe(seconds)
+                log.info("turn ended", outcome=outcome, seconds=round(seconds, 3), waited_ms=lease.claim.waited_ms)
+        finally:
+            TURNS_RUNNING.dec()
+
+    async def _end(self, lease: Lease, work: TurnWork) -> str:
+        try:
+            conversation = Conversation(
+                lease.claim.session,
+                decode_inbound(work.record),
+                work.n,
+                tuple(decode_transcript(entry) for entry in work.history),
+                tuple(decode_ledger(entry) for entry in work.ledger),
+            )
+        except BadRecord as exc:
+            log.error("record refused", code=exc.code)
+            return await self._bury(lease, work, None, "bad_record")
+        message = conversation.message
+        if work.crashes >= CRASH_LIMIT:
+            return await self._bury(lease, work, message, "crashes")
+        show = LiveShow(
+            self._client, conversation.session, work.n, work.attempt, held=lambda: lease.suspended, clock=self._clock
+        )
+        try:
+            with lease.interruptible():
+                if work.stop == work.n:
+                    raise TurnStopped
+                async with asyncio.timeout(self._timeout_s), show:
+                    result = await self._agent(conversation, TurnJournal(lease, self._turns, len(work.ledger)), show)
+                await lease.allow()
+        except TurnStopped:
+            return await self._stopped(lease, work, message, show.visible)
+        except TurnReleased as exc:
+            await lease.queue.release(lease.claim, delay_s=exc.delay_s, retry_for_s=STORE_PATIENCE_S)
+            return "released"
+        except TurnLimited as exc:
+            return await self._bury(lease, work, message, exc.limit, apology=f"Sorry, I had to stop: {exc}.")
+        except TimeoutError:
+            return await self._bury(lease, work, message, "timeout")
+        except ModelError as exc:
+            return await self._model_failed(lease, work, message, exc)
+        except (LeaseLost, RedisAway):
+            raise  # nothing of this turn can be written any more
+        except Exception:
+            log.exception("turn failed", errors=work.errors + 1)
+            return await self._failed(lease, work, message)
+        await self._commit(lease, work, message, "reply", "done", result.content, result.entries)
+        return "done"
+
+    async def _commit(
+        self,
+        lease: Lease,
+        work: TurnWork,
+        message: InboundMessage | None,
+        kind: OutboundKind,
+        state: TurnState,
+        content: str,
+        history: Sequence[TranscriptEntry],
+        dead: DeadLetter | None = None,
+    ) -> None:
+        line = OutboundMessage(
+            content=content,
+            turn=work.n,
+            in_reply_to=(message.id,) if message else (),
+            kind=kind,
+            at=self._clock.now_ms(),
+        )
+        await self._turns.commit(
+            lease.claim,
+            history=history,
+            lines=[line],
+            event=TurnEvent(work.n, state, work.attempt),
+            dead=dead,
+            retry_for_s=STORE_PATIENCE_S,
+        )
+
+    async def _stopped(self, lease: Lease, work: TurnWork, message: InboundMessage, partial: str) -> str:
+        said = f"{partial.rstrip()}\n\n[stopped by the user]".lstrip()
+        history = self._exchange(work, message, said)
+        await self._commit(lease, work, message, "stopped", "stopped", partial, history)
+        return "stopped"
+
+    async def _model_failed(self, lease: Lease, work: TurnWork, message: InboundMessage, error: ModelError) -> str:
+        log.warning("model failed", kind=error.kind, retryable=error.retryable)
+        if not error.retryable:
+            reason = error.kind if error.kind in APOLOGIES else "error"
+            return await self._bury(lease, work, message, reason)
+        age_s = self._clock.now_ms() / 1000 - message.timestamp / 1000
+        if age_s > self._give_up_after_s:
+            return await self._bury(lease, work, message, "model_away")
+        ceiling = AWAY_WAITS_S[min(work.attempt, len(AWAY_WAITS_S)) - 1]
+        wait_s = max(error.retry_after_s or 0.0, self._rng.uniform(ceiling / 2, ceiling))
+        if age_s > TELL_AFTER_S:
+            show = LiveShow(self._client, lease.claim.session, work.n, work.attempt)
+            await show.progress("the model cannot be reached just now; I keep trying")
+        await lease.queue.release(lease.claim, delay_s=wait_s, retry_for_s=STORE_PATIENCE_S)
+        return "model_away"
+
+    async def _failed(self, lease: Lease, work: TurnWork, message: InboundMessage) -> str:
+        if work.errors >= len(ERROR_WAITS_S) - 1:
+            return await self._bury(lease, work, message, "error")
+        wait_s = self._rng.uniform(0, ERROR_WAITS_S[work.errors])
+        await lease.queue.release(lease.claim, delay_s=wait_s, count="errors", retry_for_s=STORE_PATIENCE_S)
+        return "error"
+
+    async def _bury(
+        self, lease: Lease, work: TurnWork, message: InboundMessage | None, reason: str, *, apology: str | None = None
+    ) -> str:
+        """Dead letter and apology, so that the next message of the chat can go on."""
+        reference = secrets.token_hex(4)
+        text = f"{apology or APOLOGIES.get(reason, APOLOGIES['error'])} (reference {reference})"
+        log.error("dead letter", reason=reason, reference=reference)
+        DEAD_LETTERS.labels(reason).inc()
+        history = self._exchange(work, message, f"[no answer was given: {reason}]") if message else ()
+        dead = DeadLetter(f"{reason} {reference}", work.record)
+        await self._commit(lease, work, message, "apology", "failed", text, history, dead)
+        return "dead"
+
+    def _exchange(self, work: TurnWork, message: InboundMessage, said: str) -> tuple[TranscriptEntry, ...]:
+        at = self._clock.now_ms()
+        return (
+            UserEntry(content=message.content, turn=work.n, at=message.timestamp, sender_id=message.sender_id),
+            AssistantEntry(content=said, turn=work.n, at=at),
+        )
+

@@ -1,0 +1,292 @@
+"""The lease loop: take due work while there are free slots, keep what is running, give back what cannot go on.
+
+One `LeaseLoop` serves one queue. It knows nothing of turns: a `Runner` gets the `Lease` and ends it itself by a commit
+or a release. No arq here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, Protocol
+
+from shared.backoff import full_jitter
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import LeaseLost, RedisAway, ShoalError, TurnReleased, TurnStopped
+from shared.log import logger
+from shared.metrics import LEASE_RENEW_LATE, REDIS_RECONNECTS, STALE_WRITES_REFUSED, TURN_TAKEOVERS
+from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S
+from shared.store.queue import Claim, LeaseQueue
+
+RENEWALS_PER_LEASE: Final = 5
+FENCE: Final = 0.75
+"""Share of the lease after which a turn that could not be renewed starts nothing more."""
+
+log = logger("leases")
+
+
+class StandIn(Protocol):
+    """Who may renew our leases while we cannot: the guardian."""
+
+    def renewed_at(self) -> float:
+        """Monotonic time at which it last sent a renewal that was granted; 0 if never."""
+        ...
+
+
+class NoStandIn:
+    """Nobody."""
+
+    def renewed_at(self) -> float:
+        return 0.0
+
+
+class Lease:
+    """A claim under work: may it go on, and what shall end it."""
+
+    def __init__(
+        self, claim: Claim, queue: LeaseQueue, *, taken_at: float, clock: Clock, stand_in: StandIn
+    ) -> None:
+        self.claim = claim
+        self.queue = queue
+        self.draining = False
+        self._taken_at = self._renewed_at = taken_at
+        self._clock = clock
+        self._stand_in = stand_in
+        self._renewed = asyncio.Event()
+        self._reason: ShoalError | None = None
+        self._inside: asyncio.Task[object] | None = None
+
+    @property
+    def suspended(self) -> bool:
+        """Whether so much of the lease is gone without a renewal that nothing new may be started or sent."""
+        good = max(self._renewed_at, self._stand_in.renewed_at())
+        return self._clock.monotonic() - good > FENCE * self.queue.lease_s
+
+    async def allow(self) -> None:
+        """Return when work may go on; wait while suspended. Raises what ended the work instead (see `interrupt`)."""
+        while True:
+            if self._reason is not None:
+                raise self._reason
+            if not self.suspended:
+                return
+            self._renewed.clear()
+            await self._renewed.wait()
+
+    async def confirm(self) -> None:
+        """Renew now, before something that must not happen twice. Raises LeaseLost, RedisAway."""
+        sent = self._clock.monotonic()
+        [answer] = await self.queue.renew([self.claim])
+        if answer is None:
+            self.lose()
+            raise LeaseLost(f"the lease on {self.claim.member!r} is lost")
+        self.renewed(sent)
+
+    def renewed(self, sent_at: float) -> None:
+        """A renewal that was sent at `sent_at` (monotonic) was granted."""
+        self._renewed_at = max(self._renewed_at, sent_at)
+        self._renewed.set()
+
+    def lose(self) -> None:
+        """Another owner has it."""
+        self.interrupt(LeaseLost(f"the lease on {self.claim.member!r} is lost"))
+
+    def interrupt(self, reason: ShoalError) -> None:
+        """End the work inside `interruptible()` with `reason`; the first reason counts."""
+        if self._reason is None:
+            self._reason = reason
+            self._renewed.set()
+            if self._inside is not None:
+                self._inside.cancel()
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Work that `interrupt` may end at any await, with its reason as the error."""
+        if self._reason is not None:
+            raise self._reason
+        task = self._inside = asyncio.current_task()
+        assert task is not None
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._reason is None:
+                raise
+            task.uncancel()
+            raise self._reason from None
+        finally:
+            self._inside = None
+
+
+Runner = Callable[[Lease], Awaitable[None]]
+
+
+class LeaseLoop:
+    """Takes work from one queue and keeps its leases. `slots` is how much runs at once."""
+
+    def __init__(
+        self,
+        queue: LeaseQueue,
+        *,
+        slots: int,
+        run: Runner,
+        clock: Clock = SYSTEM_CLOCK,
+        stand_in: StandIn | None = None,
+    ) -> None:
+        if slots < 1:
+            raise ValueError(f"a lease loop needs at least one slot, not {slots!r}")
+        self.queue = queue
+        self.slots = slots
+        self.connected = asyncio.Event()
+        """Set after the first answer from Redis."""
+        self._run_one = run
+        self._clock = clock
+        self._stand_in = stand_in or NoStandIn()
+        self._leases: dict[str, Lease] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+        self._busy = asyncio.Event()
+        self._draining = False
+        self._waiting: asyncio.Task[None] | None = None
+        self._grace_until = clock.monotonic() + queue.lease_s / 2
+
+    @property
+    def running(self) -> int:
+        """How many leases are under work."""
+        return len(self._leases)
+
+    def find(self, member: str) -> Lease | None:
+        """The lease on `member`, if it is under work here."""
+        return next((lease for lease in self._leases.values() if lease.claim.member == member), None)
+
+    async def run(self) -> None:
+        """Take and renew until `drain`. Redis may come and go meanwhile."""
+        renewing = asyncio.create_task(self._keep_renewing())
+        try:
+            await self._keep_taking()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            renewing.cancel()
+            await self.queue.close()
+
+    async def take_once(self) -> bool:
+        """Fill some of the free slots; whether there was work. An eighth of them, so that work spreads over workers."""
+        free = self.slots - len(self._leases)
+        if free <= 0:
+            return False
+        sent = self._clock.monotonic()
+        claims = await self.queue.acquire(max(1, free // 8), grace=sent < self._grace_until)
+        self.connected.set()
+        for claim in claims:
+            self._start(claim, sent)
+        return bool(claims)
+
+    async def renew_once(self) -> None:
+        """Renew everything under work. Raises RedisAway."""
+        leases = list(self._leases.values())
+        if not leases:
+            return
+        sent = self._clock.monotonic()
+        answers = await self.queue.renew([lease.claim for lease in leases])
+        for lease, answer in zip(leases, answers, strict=True):
+            if answer is None:
+                lease.lose()
+            else:
+                lease.renewed(sent)
+                if answer and lease.claim.turn is not None and answer == lease.claim.turn.n:
+                    lease.interrupt(TurnStopped())
+
+    def drain(self) -> None:
+        """Take nothing more; what runs is given back at its next border (see `Lease.draining`). `run` then returns."""
+        self._draining = True
+        for lease in self._leases.values():
+            lease.draining = True
+        self._freed.set()
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def cut(self) -> None:
+        """What is still running after the time to drain is given back in the middle."""
+        for lease in list(self._leases.values()):
+            lease.interrupt(TurnReleased("drain"))
+
+    def _start(self, claim: Claim, taken_at: float) -> None:
+        lease = Lease(claim, self.queue, taken_at=taken_at, clock=self._clock, stand_in=self._stand_in)
+        lease.draining = self._draining
+        self._leases[claim.lease] = lease
+        self._busy.set()
+        if claim.taken_over:
+            TURN_TAKEOVERS.labels("lapsed").inc()
+        task = asyncio.create_task(self._work(lease), name=claim.member)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, lease: Lease) -> None:
+        try:
+            await self._run_one(lease)
+        except LeaseLost:
+            STALE_WRITES_REFUSED.inc()
+            log.warning("lease lost")
+        except RedisAway:
+            log.warning("redis away", doing="ending a piece of work")
+        except Exception:
+            log.exception("runner failed")
+            with contextlib.suppress(LeaseLost, RedisAway):
+                await self.queue.release(lease.claim, delay_s=5, count="errors")
+        finally:
+            del self._leases[lease.claim.lease]
+            if not self._leases:
+                self._busy.clear()
+            self._freed.set()
+
+    async def _keep_taking(self) -> None:
+        waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+        away = False
+        while not self._draining:
+            try:
+                if away:
+                    given_back = await self.queue.reclaim([lease.claim for lease in self._leases.values()])
+                    log.info("redis back", queue=self.queue.name, given_back=given_back)
+                    # Owners of lapsed entries reconnect at this moment, too: let them renew first.
+                    self._grace_until = self._clock.monotonic() + self.queue.lease_s / 2
+                    away, waits = False, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                if self.slots <= len(self._leases):
+                    self._freed.clear()
+                    await self._freed.wait()
+                elif not await self.take_once():
+                    await self._wait()
+            except RedisAway as exc:
+                if not away:
+                    log.warning("redis away", queue=self.queue.name, error=str(exc))
+                    REDIS_RECONNECTS.inc()
+                away = True
+                await asyncio.sleep(next(waits))
+
+    async def _wait(self) -> None:
+        if self._draining:
+            return
+        self._waiting = asyncio.ensure_future(self.queue.wait())
+        try:
+            await self._waiting
+        except asyncio.CancelledError:
+            if not self._draining:
+                raise
+        finally:
+            self._waiting = None
+
+    async def _keep_renewing(self) -> None:
+        every_s = self.queue.lease_s / RENEWALS_PER_LEASE
+        while True:
+            await self._busy.wait()
+            await asyncio.sleep(every_s)
+            waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+            started = self._clock.monotonic()
+            while self._leases:
+                try:
+                    await self.renew_once()
+                    break
+                except RedisAway:
+                    await asyncio.sleep(next(waits))
+            if self._clock.monotonic() - started > every_s:
+                LEASE_RENEW_LATE.inc()
+

@@ -1,0 +1,107 @@
+"""Shows a running turn to whoever looks at its chat: deltas in small bundles, by pub/sub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway
+from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
+from shared.store.client import RedisClient
+from shared.store.fanout import publish
+
+BUNDLE_S: Final = 0.04
+FULL_EVERY_S: Final = 1.5
+"""How often the whole text is sent again, for people who came in the middle or missed a piece."""
+
+UNSEEN_S: Final = 1.0
+"""How long nothing is sent after nobody was there to see it."""
+
+
+class LiveShow:
+    """The Show of one attempt at a turn. Text is bundled for 40 ms; what is lost is healed by the next full text.
+
+    `visible` is the text of the running reply so far. Sending stops while `held()` is true (a suspended lease).
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        session: str,
+        turn: int,
+        attempt: int,
+        *,
+        held: Callable[[], bool] = lambda: False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.visible = ""
+        self._client = client
+        self._session, self._turn, self._attempt = session, turn, attempt
+        self._held = held
+        self._clock = clock
+        self._seq = 0
+        self._sent = 0
+        self._full_at = 0.0
+        self._quiet_until = 0.0
+        self._dirty = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> LiveShow:
+        self._pump = asyncio.create_task(self._keep_sending())
+        await self._publish(TurnEvent(self._turn, "started", self._attempt))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.wait({self._pump})  # awaiting it directly would swallow a cancellation of the turn
+
+    async def text(self, delta: str) -> None:
+        """More text of the reply."""
+        self.visible += delta
+        self._dirty.set()
+
+    async def reset(self) -> None:
+        """All text so far is taken back."""
+        if self.visible:
+            self.visible = ""
+            self._full_at = 0.0
+            self._dirty.set()
+
+    async def progress(self, text: str) -> None:
+        """A line about what is being done."""
+        await self._publish(ProgressEvent(self._turn, text))
+
+    async def send_once(self) -> None:
+        """Send what has not been sent yet, if anybody looks."""
+        now = self._clock.monotonic()
+        if now < self._quiet_until or self._held():
+            self._full_at = 0.0
+            return
+        full = now - self._full_at >= FULL_EVERY_S
+        text = self.visible if full else self.visible[self._sent :]
+        if full:
+            self._full_at = now
+        self._sent = len(self.visible)
+        event = DeltaEvent(self._turn, self._attempt, self._seq, text, full)
+        self._seq += 1
+        if await self._publish(event) == 0:
+            self._quiet_until = now + UNSEEN_S
+            self._full_at = 0.0
+
+    async def _publish(self, event: LiveEvent) -> int:
+        if self._held():
+            return 0
+        try:
+            return await publish(self._client, self._session, event)
+        except RedisAway:
+            return 0
+
+    async def _keep_sending(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            await self.send_once()
+            await asyncio.sleep(BUNDLE_S)
