@@ -46,11 +46,9 @@ class Config(NamedTuple):
 def say(event: str, **values: object) -> None:
     """One JSON line on stderr, like the workers' logs."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    print(
-        json.dumps({"timestamp": now, "level": "info", "process": "guardian", "event": event, **values}),
-        file=sys.stderr,
-        flush=True,
-    )
+    line = {"timestamp": now, "level": "info", "process": "guardian", "event": event, **values}
+    sys.stderr.write(json.dumps(line) + "\n")
+    sys.stderr.flush()
 
 
 class Leases:
@@ -74,15 +72,15 @@ class Leases:
                 count += len(pairs)
         return count
 
-    def give_back(self) -> int:
-        """Release all of them and count a crash for each turn; how many there were. Raises OSError."""
+    def give_back(self, *, crashed: bool) -> int:
+        """Release all of them, after a crash counting one for each turn; how many there were. Raises OSError."""
         count = 0
         for queue in QUEUES:
             for member, token in self._owned(queue):
                 is_turn = member.startswith(keys.TURN_PREFIX)
                 session = keys.session(member.removeprefix(keys.TURN_PREFIX)) if is_turn else ""
                 names = [keys.queue(queue), keys.leases(queue), keys.wake(queue), session]
-                args = [member, f"{self._owner}:{token}", "0", "crashes" if is_turn else ""]
+                args = [member, f"{self._owner}:{token}", "0", "crashes" if is_turn and crashed else ""]
                 count += self._run(load("release"), names, args) == 1
         return count
 
@@ -146,8 +144,8 @@ class Ward:
     def listen(self) -> None:
         """Read the worker's ticks; the end of the stream marks it dead."""
         try:
-            while data := self.link.recv(4096):
-                self.heard = time.monotonic() if data else self.heard
+            while self.link.recv(4096):
+                self.heard = time.monotonic()
             self.dead = True
         except BlockingIOError:
             return
@@ -171,22 +169,45 @@ class Ward:
             except (OSError, RespError) as exc:
                 say("cannot stand in", pid=self.pid, error=str(exc))
 
-    def bury(self) -> None:
-        """Give the leases of a dead worker back, also what it acquired with its last breath."""
+    def bury(self, *, crashed: bool) -> Grave:
+        """What is left to do when the worker is dead."""
+        self.dead = True
         self.link.close()
-        began = time.monotonic()
-        count, rounds = 0, 0
-        # The second round catches an acquire that was still on its way to Redis when the worker died.
-        while rounds < 2 and time.monotonic() - began < self._config.lease_s:
-            try:
-                count += self.leases.give_back()
-                rounds += 1
-            except (OSError, RespError) as exc:
-                say("cannot give leases back", pid=self.pid, error=str(exc))
-            if rounds < 2:
-                time.sleep(0.1)
-        self.leases.close()
-        say("leases given back", pid=self.pid, leases=count, seconds=round(time.monotonic() - began, 3))
+        return Grave(self.pid, self.leases, crashed=crashed, give_up_at=time.monotonic() + self._config.lease_s)
+
+
+class Grave:
+    """Gives the leases of a dead worker back: at once, and a moment later what was acquired with its last breath."""
+
+    ROUNDS: Final = 2
+    BETWEEN_S: Final = 0.1
+
+    def __init__(self, pid: int, leases: Leases, *, crashed: bool, give_up_at: float) -> None:
+        self._pid = pid
+        self._leases = leases
+        self._crashed = crashed
+        self._give_up_at = give_up_at
+        self._began = time.monotonic()
+        self._next_at = 0.0
+        self._rounds = 0
+        self._count = 0
+
+    def tend(self) -> bool:
+        """Do what is due now; whether all is done. While Redis is away it tries again until the leases lapse anyway."""
+        now = time.monotonic()
+        if now < self._next_at:
+            return False
+        self._next_at = now + self.BETWEEN_S
+        try:
+            self._count += self._leases.give_back(crashed=self._crashed)
+            self._rounds += 1
+        except (OSError, RespError) as exc:
+            say("cannot give leases back", pid=self._pid, error=str(exc))
+        if self._rounds < self.ROUNDS and now < self._give_up_at:
+            return False
+        self._leases.close()
+        say("leases given back", pid=self._pid, leases=self._count, seconds=round(now - self._began, 3))
+        return True
 
 
 class Guardian:
@@ -197,6 +218,7 @@ class Guardian:
         self._wards: dict[int, Ward] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._slots: dict[int, int] = {}
+        self._graves: list[Grave] = []
         self._restart_at: dict[int, float] = {}
         self._waits = dict.fromkeys(range(config.processes), RESTART_FIRST_S)
         self._stopping = False
@@ -214,7 +236,7 @@ class Guardian:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for slot in range(self._config.processes):
             self._start(slot)
-        while self._children or self._restart_at:
+        while self._children or self._restart_at or self._graves:
             self._turn()
         return self._code
 
@@ -228,13 +250,14 @@ class Guardian:
 
     def _turn(self) -> None:
         wanted = [self._wakeup, *(ward.link for ward in self._wards.values() if not ward.dead)]
-        ready, _, _ = select.select(wanted, [], [], self._config.lease_s / RENEWALS_PER_LEASE / 4)
+        ready, _, _ = select.select(wanted, [], [], self._pause_s())
         if self._wakeup in ready:
             self._wakeup.recv(4096)
         for ward in self._wards.values():
             if ward.link in ready:
                 ward.listen()
         self._reap()
+        self._graves = [grave for grave in self._graves if not grave.tend()]
         for ward in list(self._wards.values()):
             if not ward.dead:
                 ward.look_after()
@@ -247,6 +270,13 @@ class Guardian:
                 del self._restart_at[slot]
                 self._start(slot)
 
+    def _pause_s(self) -> float:
+        pauses = [self._config.lease_s / RENEWALS_PER_LEASE / 4]
+        if self._graves:
+            pauses.append(Grave.BETWEEN_S)
+        pauses += [at - time.monotonic() for at in self._restart_at.values()]
+        return max(0.0, min(pauses))
+
     def _reap(self) -> None:
         for pid, child in list(self._children.items()):
             code = child.poll()
@@ -254,12 +284,8 @@ class Guardian:
                 continue
             ward, slot = self._wards.pop(pid), self._slots.pop(pid)
             del self._children[pid]
-            clean = code == 0
             say("worker ended", pid=pid, code=code)
-            if not clean:
-                ward.bury()
-            else:
-                ward.link.close()
+            self._graves.append(ward.bury(crashed=code != 0))
             if self._stopping:
                 self._code = max(self._code, abs(code))
                 continue
@@ -292,7 +318,9 @@ def watch(config: Config, owner: str, link: socket.socket, pid: int) -> int:
             ward.listen()
         if not ward.dead:
             ward.look_after()
-    ward.bury()
+    grave = ward.bury(crashed=True)
+    while not grave.tend():
+        time.sleep(Grave.BETWEEN_S)
     return 0
 
 

@@ -44,9 +44,7 @@ class NoStandIn:
 class Lease:
     """A claim under work: may it go on, and what shall end it."""
 
-    def __init__(
-        self, claim: Claim, queue: LeaseQueue, *, taken_at: float, clock: Clock, stand_in: StandIn
-    ) -> None:
+    def __init__(self, claim: Claim, queue: LeaseQueue, *, taken_at: float, clock: Clock, stand_in: StandIn) -> None:
         self.claim = claim
         self.queue = queue
         self.draining = False
@@ -289,4 +287,3 @@ class LeaseLoop:
                     await asyncio.sleep(next(waits))
             if self._clock.monotonic() - started > every_s:
                 LEASE_RENEW_LATE.inc()
-

@@ -118,6 +118,13 @@ class RedisClient:
         await self._pool.disconnect()
 
 
+def plain_pool(url: str) -> aioredis.ConnectionPool:
+    """A redis-py pool for a library that brings its own client. It connects when it is first used."""
+    return aioredis.ConnectionPool.from_url(
+        url, socket_timeout=SOCKET_TIMEOUT_S, socket_connect_timeout=SOCKET_TIMEOUT_S, max_connections=8
+    )
+
+
 class Blocking:
     """One connection for BLPOP and the like. A call that is cancelled or fails closes it; the next opens it again."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -15,13 +16,18 @@ from shared.store.scripts import load
 
 
 class TurnWork(msgspec.Struct, frozen=True):
-    """What a turn needs to run: the raw message, its number, what was tried, its ledger and the history (raw)."""
+    """What a turn needs to run: the raw message, its number, what was tried, its ledger and the history (raw).
+
+    `attempt` counts from 1 whenever a worker takes the message, for whatever reason; `errors` and `crashes` only what
+    went wrong.
+    """
 
     n: int
     record: bytes
     errors: int
     crashes: int
     stop: int
+    attempt: int
     ledger: tuple[bytes, ...]
     history: tuple[bytes, ...]
 
@@ -76,12 +82,13 @@ class LeaseQueue:
         member, token, waited_ms, lost, *rest = row
         turn = None
         if rest:
-            n, record, errors, crashes, stop, ledger, history = rest
-            turn = TurnWork(int(n), record, int(errors), int(crashes), int(stop), tuple(ledger), tuple(history))
+            n, record, errors, crashes, stop, attempt, ledger, history = rest
+            counts = (int(count) for count in (errors, crashes, stop, attempt))
+            turn = TurnWork(int(n), record, *counts, tuple(ledger), tuple(history))
         return Claim(member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn)
 
     async def renew(self, claims: Sequence[Claim]) -> list[int | None]:
-        """Keep the leases. For each claim: None = lost, else the number of the turn that was told to stop (0 = none)."""
+        """Keep the leases. Each answer: None = lost, else the number of the turn that was told to stop (0 = none)."""
         pairs = [part for claim in claims for part in (claim.member, claim.token)]
         answer = await self._client.run(self._renew, self._keys[:2], [self.owner, int(self.lease_s * 1000), *pairs])
         return [None if stop < 0 else stop for stop in answer]
@@ -105,13 +112,14 @@ class LeaseQueue:
         """Return when somebody is due, at the latest after a second."""
         await self._blocking.command("BLPOP", self._keys[2], self.WAIT_S)
 
-    async def reclaim(self, running: Iterable[str]) -> int:
+    async def reclaim(self, running: Iterable[Claim]) -> int:
         """Release leases that carry our nonce but that we do not run: an acquire whose answer got lost. How many."""
-        mine, count = set(running), 0
+        known, count = {claim.token for claim in running}, 0
         for member, token in await self._owned():
-            if member not in mine:
-                await self.release(Claim(member, self.owner, token, 0, False, None))
-                count += 1
+            if token not in known:
+                with contextlib.suppress(LeaseLost):
+                    await self.release(Claim(member, self.owner, token, 0, False, None))
+                    count += 1
         return count
 
     async def _owned(self) -> list[tuple[str, str]]:

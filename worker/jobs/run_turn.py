@@ -12,7 +12,6 @@ import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadRecord, LeaseLost, ModelError, RedisAway, TurnLimited, TurnReleased, TurnStopped
-from shared.ids import log_id
 from shared.log import bind_work, logger
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent, TurnState
@@ -29,7 +28,7 @@ from shared.metrics import DEAD_LETTERS, QUEUE_WAIT_SECONDS, TURN_SECONDS, TURNS
 from shared.store.client import RedisClient
 from shared.store.queue import TurnWork
 from shared.store.turns import DeadLetter, Turns
-from worker.agent.turn import AgentResult
+from worker.agent.turn import AgentResult, saved_history
 from worker.leases import Lease
 from worker.live_show import LiveShow
 
@@ -58,11 +57,12 @@ log = logger("turns")
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """What the agent gets: the message, its turn number, the conversation before it, and the steps already made."""
+    """What the agent gets: the message, also as an entry of the transcript, the conversation before it, and the steps
+    that an earlier attempt made."""
 
     session: str
     message: InboundMessage
-    turn: int
+    entry: UserEntry
     history: tuple[TranscriptEntry, ...]
     resume: tuple[LedgerEntry, ...]
 
@@ -71,12 +71,12 @@ AgentCall = Callable[["Conversation", "TurnJournal", LiveShow], Awaitable[AgentR
 
 
 class TurnJournal:
-    """The agent's border with the fleet, for one lease."""
+    """The agent's border with the fleet, for one lease. `entries` is its ledger, the steps of earlier attempts first."""
 
-    def __init__(self, lease: Lease, turns: Turns, steps: int) -> None:
+    def __init__(self, lease: Lease, turns: Turns, entries: Sequence[LedgerEntry]) -> None:
+        self.entries = list(entries)
         self._lease = lease
         self._turns = turns
-        self._steps = steps
 
     async def checkpoint(self) -> None:
         """Wait while the lease is in doubt; raise what ends the turn here (a drain ends it at this border)."""
@@ -87,8 +87,8 @@ class TurnJournal:
     async def append(self, entry: LedgerEntry) -> None:
         """Write the next step."""
         await self._lease.allow()
-        self._steps += 1
-        await self._turns.append(self._lease.claim, self._steps, entry, retry_for_s=STORE_PATIENCE_S)
+        await self._turns.append(self._lease.claim, len(self.entries) + 1, entry, retry_for_s=STORE_PATIENCE_S)
+        self.entries.append(entry)
 
     async def confirm(self) -> None:
         """Renew the lease before something that cannot be taken back."""
@@ -118,14 +118,14 @@ class RunTurn:
         self._rng = rng or random.Random()
 
     async def __call__(self, lease: Lease) -> None:
-        """End the turn of this lease: commit, release, or dead letter. Raises LeaseLost when it is not ours any more."""
+        """End the turn of this lease: commit, release, or dead letter. Raises LeaseLost, RedisAway."""
         work = lease.claim.turn
         assert work is not None
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
         started = self._clock.monotonic()
         TURNS_RUNNING.inc()
         try:
-            with bind_work(session=log_id(lease.claim.session), turn=work.n, attempt=work.attempt):
+            with bind_work(session=lease.claim.session, turn=work.n, attempt=work.attempt):
                 outcome = await self._end(lease, work)
                 TURNS.labels(outcome).inc()
                 seconds = self._clock.monotonic() - started
@@ -136,19 +136,21 @@ class RunTurn:
 
     async def _end(self, lease: Lease, work: TurnWork) -> str:
         try:
+            message = decode_inbound(work.record)
+            entry = UserEntry(content=message.content, turn=work.n, at=message.timestamp, sender_id=message.sender_id)
             conversation = Conversation(
                 lease.claim.session,
-                decode_inbound(work.record),
-                work.n,
+                message,
+                entry,
                 tuple(decode_transcript(entry) for entry in work.history),
                 tuple(decode_ledger(entry) for entry in work.ledger),
             )
         except BadRecord as exc:
             log.error("record refused", code=exc.code)
             return await self._bury(lease, work, None, "bad_record")
-        message = conversation.message
+        journal = TurnJournal(lease, self._turns, conversation.resume)
         if work.crashes >= CRASH_LIMIT:
-            return await self._bury(lease, work, message, "crashes")
+            return await self._bury(lease, work, conversation, "crashes")
         show = LiveShow(
             self._client, conversation.session, work.n, work.attempt, held=lambda: lease.suspended, clock=self._clock
         )
@@ -157,24 +159,24 @@ class RunTurn:
                 if work.stop == work.n:
                     raise TurnStopped
                 async with asyncio.timeout(self._timeout_s), show:
-                    result = await self._agent(conversation, TurnJournal(lease, self._turns, len(work.ledger)), show)
+                    result = await self._agent(conversation, journal, show)
                 await lease.allow()
-        except TurnStopped:
-            return await self._stopped(lease, work, message, show.visible)
+        except TurnStopped as exc:
+            return await self._stopped(lease, work, conversation, journal, exc.partial or show.visible)
         except TurnReleased as exc:
             await lease.queue.release(lease.claim, delay_s=exc.delay_s, retry_for_s=STORE_PATIENCE_S)
             return "released"
         except TurnLimited as exc:
-            return await self._bury(lease, work, message, exc.limit, apology=f"Sorry, I had to stop: {exc}.")
+            return await self._bury(lease, work, conversation, exc.limit, apology=f"Sorry, I had to stop: {exc}.")
         except TimeoutError:
-            return await self._bury(lease, work, message, "timeout")
+            return await self._bury(lease, work, conversation, "timeout")
         except ModelError as exc:
-            return await self._model_failed(lease, work, message, exc)
+            return await self._model_failed(lease, work, conversation, exc)
         except (LeaseLost, RedisAway):
             raise  # nothing of this turn can be written any more
         except Exception:
             log.exception("turn failed", errors=work.errors + 1)
-            return await self._failed(lease, work, message)
+            return await self._failed(lease, work, conversation)
         await self._commit(lease, work, message, "reply", "done", result.content, result.entries)
         return "done"
 
@@ -205,20 +207,22 @@ class RunTurn:
             retry_for_s=STORE_PATIENCE_S,
         )
 
-    async def _stopped(self, lease: Lease, work: TurnWork, message: InboundMessage, partial: str) -> str:
-        said = f"{partial.rstrip()}\n\n[stopped by the user]".lstrip()
-        history = self._exchange(work, message, said)
-        await self._commit(lease, work, message, "stopped", "stopped", partial, history)
+    async def _stopped(
+        self, lease: Lease, work: TurnWork, conversation: Conversation, journal: TurnJournal, partial: str
+    ) -> str:
+        final = self._said(work, f"{partial.rstrip()}\n\n[stopped by the user]".lstrip())
+        history = saved_history(conversation.entry, journal.entries, final)
+        await self._commit(lease, work, conversation.message, "stopped", "stopped", partial, history)
         return "stopped"
 
-    async def _model_failed(self, lease: Lease, work: TurnWork, message: InboundMessage, error: ModelError) -> str:
+    async def _model_failed(self, lease: Lease, work: TurnWork, conversation: Conversation, error: ModelError) -> str:
         log.warning("model failed", kind=error.kind, retryable=error.retryable)
         if not error.retryable:
             reason = error.kind if error.kind in APOLOGIES else "error"
-            return await self._bury(lease, work, message, reason)
-        age_s = self._clock.now_ms() / 1000 - message.timestamp / 1000
+            return await self._bury(lease, work, conversation, reason)
+        age_s = self._clock.now_ms() / 1000 - conversation.message.timestamp / 1000
         if age_s > self._give_up_after_s:
-            return await self._bury(lease, work, message, "model_away")
+            return await self._bury(lease, work, conversation, "model_away")
         ceiling = AWAY_WAITS_S[min(work.attempt, len(AWAY_WAITS_S)) - 1]
         wait_s = max(error.retry_after_s or 0.0, self._rng.uniform(ceiling / 2, ceiling))
         if age_s > TELL_AFTER_S:
@@ -227,30 +231,29 @@ class RunTurn:
         await lease.queue.release(lease.claim, delay_s=wait_s, retry_for_s=STORE_PATIENCE_S)
         return "model_away"
 
-    async def _failed(self, lease: Lease, work: TurnWork, message: InboundMessage) -> str:
+    async def _failed(self, lease: Lease, work: TurnWork, conversation: Conversation) -> str:
         if work.errors >= len(ERROR_WAITS_S) - 1:
-            return await self._bury(lease, work, message, "error")
+            return await self._bury(lease, work, conversation, "error")
         wait_s = self._rng.uniform(0, ERROR_WAITS_S[work.errors])
         await lease.queue.release(lease.claim, delay_s=wait_s, count="errors", retry_for_s=STORE_PATIENCE_S)
         return "error"
 
     async def _bury(
-        self, lease: Lease, work: TurnWork, message: InboundMessage | None, reason: str, *, apology: str | None = None
+        self, lease: Lease, work: TurnWork, conversation: Conversation | None, reason: str, *, apology: str = ""
     ) -> str:
         """Dead letter and apology, so that the next message of the chat can go on."""
         reference = secrets.token_hex(4)
         text = f"{apology or APOLOGIES.get(reason, APOLOGIES['error'])} (reference {reference})"
         log.error("dead letter", reason=reason, reference=reference)
         DEAD_LETTERS.labels(reason).inc()
-        history = self._exchange(work, message, f"[no answer was given: {reason}]") if message else ()
         dead = DeadLetter(f"{reason} {reference}", work.record)
+        message: InboundMessage | None = None
+        history: tuple[TranscriptEntry, ...] = ()
+        if conversation is not None:
+            message = conversation.message
+            history = (conversation.entry, self._said(work, f"[no answer was given: {reason}]"))
         await self._commit(lease, work, message, "apology", "failed", text, history, dead)
         return "dead"
 
-    def _exchange(self, work: TurnWork, message: InboundMessage, said: str) -> tuple[TranscriptEntry, ...]:
-        at = self._clock.now_ms()
-        return (
-            UserEntry(content=message.content, turn=work.n, at=message.timestamp, sender_id=message.sender_id),
-            AssistantEntry(content=said, turn=work.n, at=at),
-        )
-
+    def _said(self, work: TurnWork, content: str) -> AssistantEntry:
+        return AssistantEntry(content=content, turn=work.n, at=self._clock.now_ms())

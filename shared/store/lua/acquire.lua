@@ -4,7 +4,7 @@
 -- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave entries that still have an owner (grace)
 --        5 newest schema version known  6 history entries to hand over
 -- returns a list of {member, token, waited ms, '1' if its owner was lost}, for turns with
---         {.., n, record, errors, crashes, stop, {ledger}, {history}} behind it
+--         {.., n, record, errors, crashes, stop, attempt, {ledger}, {history}} behind it
 local queue, leases = KEYS[1], KEYS[2]
 local owner, lease_ms, many = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local grace, known, window = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -42,10 +42,11 @@ local function take_turn(member, due, lost)
   for i, entry in ipairs(redis.call('XRANGE', key('ledger', name), '-', '+')) do
     ledger[i] = entry[2][2]
   end
+  local tries = redis.call('HINCRBY', session, 'tries', 1)
   local more = redis.call('HMGET', session, 'errors', 'stop')
   taken[#taken + 1] = {
     member, token, now - due, lost and '1' or '0',
-    string.match(head[1], '%d+'), head[2][4], more[1] or '0', crashes or '0', more[2] or '0',
+    string.match(head[1], '%d+'), head[2][4], more[1] or '0', crashes or '0', more[2] or '0', tries,
     ledger, redis.call('LRANGE', key('history', name), -window, -1),
   }
 end

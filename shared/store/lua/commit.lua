@@ -29,7 +29,7 @@ end
 redis.call('XDEL', inbox, n .. '-0')
 redis.call('DEL', KEYS[6])
 redis.call('HSET', session, 'done', n)
-redis.call('HDEL', session, 'errors', 'crashes', 'ledger')
+redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'ledger')
 if redis.call('HGET', session, 'stop') == n then
   redis.call('HDEL', session, 'stop')
 end

@@ -1,0 +1,427 @@
+"""Every transition of a session's queue entry, on the real scripts and a real server (see ARCHITECTURE.md, States)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from shared.errors import BadInput, LeaseLost, Refused, TooBig, TurnLimited
+from shared.ids import nonce, session_id
+from shared.messages.codec import encode
+from shared.messages.inbound import decode_inbound
+from shared.messages.live import TurnEvent
+from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox, InboxLimits
+from shared.store.outbox import Outbox
+from shared.store.queue import Claim, LeaseQueue
+from shared.store.turns import LEDGER_CAP_BYTES, DeadLetter, Turns
+from tests.helpers.build import message, reply, say
+from tests.helpers.wait import eventually
+
+SESSION = "web:owner/a"
+SHORT_LEASE_S = 0.5
+
+
+def queue(client: RedisClient, *, owner: str | None = None, lease_s: float = 30.0) -> LeaseQueue:
+    return LeaseQueue(client, "turns", owner=owner or nonce(), lease_s=lease_s)
+
+
+async def commit(client: RedisClient, claim: Claim, text: str = "yes", dead: DeadLetter | None = None) -> bool:
+    assert claim.turn is not None
+    n = claim.turn.n
+    return await Turns(client).commit(
+        claim,
+        history=[UserEntry(content="q", turn=n), AssistantEntry(content=text, turn=n)],
+        lines=[reply(text, n)],
+        event=TurnEvent(n, "done"),
+        dead=dead,
+    )
+
+
+async def one(queue: LeaseQueue) -> Claim:
+    [claim] = await queue.acquire(1)
+    return claim
+
+
+async def test_a_message_is_acquired_with_all_that_its_turn_needs(client: RedisClient) -> None:
+    """Acquire hands over the inbox head, the ledger and the history, in one step."""
+    await say(Inbox(client), "first")
+    await commit(client, await one(queue(client)))
+    accepted = await say(Inbox(client), "second")
+    claim = await one(queue(client))
+    await Turns(client).append(claim, 1, AssistantEntry(content="thinking", turn=2))
+    await queue(client, owner=claim.owner).release(claim)
+    again = await one(queue(client))
+    assert accepted.turn == 2
+    assert again.turn is not None
+    assert decode_inbound(again.turn.record).content == "second"
+    assert (again.turn.n, again.turn.attempt, again.turn.errors, again.turn.crashes) == (2, 2, 0, 0)
+    assert len(again.turn.ledger) == 1
+    assert len(again.turn.history) == 2
+
+
+async def test_the_same_id_again_gets_the_first_answer_and_no_second_turn(client: RedisClient) -> None:
+    """Dedupe: a redelivery is answered alike, also after its turn is over."""
+    inbox = Inbox(client)
+    first = await say(inbox, id="x")
+    second = await say(inbox, id="x")
+    await commit(client, await one(queue(client)))
+    third = await say(inbox, id="x")
+    assert (first.duplicate, second.duplicate, third.duplicate) == (False, True, True)
+    assert first.turn == second.turn == third.turn == 1
+    assert first.seq == second.seq == third.seq == 1
+    assert await queue(client).acquire(10) == []
+
+
+async def test_a_hundred_simultaneous_deliveries_make_one_turn(client: RedisClient) -> None:
+    """Dedupe holds when the same id arrives everywhere at once."""
+    inbox = Inbox(client)
+    answers = await asyncio.gather(*(say(inbox, id="same") for _ in range(100)))
+    assert sum(not answer.duplicate for answer in answers) == 1
+    assert {answer.turn for answer in answers} == {1}
+
+
+async def test_the_same_id_in_another_chat_is_another_message(client: RedisClient) -> None:
+    """Ids are the platform's, and count within their chat."""
+    inbox = Inbox(client)
+    assert not (await say(inbox, id="x", chat="owner/a")).duplicate
+    assert not (await say(inbox, id="x", chat="owner/b")).duplicate
+
+
+async def test_one_session_is_never_held_twice(client: RedisClient) -> None:
+    """A leased member is not due, whatever else arrives in its inbox."""
+    inbox = Inbox(client)
+    await say(inbox)
+    await one(queue(client))
+    await say(inbox)
+    assert await queue(client).acquire(10) == []
+
+
+async def test_messages_of_a_session_are_handed_out_in_order(client: RedisClient) -> None:
+    """FIFO: the next message is due only when the one before is committed."""
+    inbox, worker = Inbox(client), queue(client)
+    for i in range(5):
+        accepted = await say(inbox, f"m{i}")
+        assert accepted.ahead == i
+    seen = []
+    for _ in range(5):
+        claim = await one(worker)
+        assert claim.turn is not None
+        seen.append(decode_inbound(claim.turn.record).content)
+        await commit(client, claim)
+    assert seen == ["m0", "m1", "m2", "m3", "m4"]
+    assert await client.command("EXISTS", keys.inbox(SESSION), keys.ledger(SESSION), keys.queue("turns")) == 0
+
+
+async def test_a_chat_with_more_waiting_goes_to_the_tail(client: RedisClient) -> None:
+    """One busy chat does not keep a slot while others wait."""
+    inbox, worker = Inbox(client), queue(client)
+    for _ in range(2):
+        await say(inbox, chat="owner/busy")
+    first = await one(worker)
+    await say(inbox, chat="owner/other")
+    await eventually(_clock_moved(client))
+    await commit(client, first)
+    assert (await one(worker)).session == "web:owner/other"
+
+
+def _clock_moved(client: RedisClient) -> Callable[[], Awaitable[bool]]:
+    start: list[int] = []
+
+    async def moved() -> bool:
+        seconds, micros = await client.command("TIME")
+        now = int(seconds) * 1000 + int(micros) // 1000
+        start.append(now)
+        return now > start[0]
+
+    return moved
+
+
+async def test_a_lapsed_lease_is_taken_over_and_counts_a_crash(client: RedisClient) -> None:
+    """A dead worker's entry becomes due again; an owner found there means that it crashed."""
+    await say(Inbox(client))
+    dead = await one(queue(client, lease_s=SHORT_LEASE_S))
+    taken = await eventually(lambda: queue(client).acquire(1), within_s=3)
+    assert taken[0].taken_over
+    assert taken[0].turn is not None
+    assert taken[0].turn.crashes == 1
+    with pytest.raises(LeaseLost):
+        await commit(client, dead)
+
+
+async def test_grace_leaves_a_lapsed_lease_to_its_owner_for_half_a_lease(client: RedisClient) -> None:
+    """After a Redis outage owners reconnect too; they get the chance to renew first."""
+    await say(Inbox(client))
+    owner = queue(client, lease_s=SHORT_LEASE_S)
+    held = await one(owner)
+    await eventually(_due(client), within_s=3)
+    assert await queue(client, lease_s=SHORT_LEASE_S).acquire(1, grace=True) == []
+    assert await owner.renew([held]) == [0]
+
+
+def _due(client: RedisClient) -> Callable[[], Awaitable[bool]]:
+    async def due() -> bool:
+        seconds, _ = await client.command("TIME")
+        return bool(await client.command("ZCOUNT", keys.queue("turns"), "-inf", int(seconds) * 1000))
+
+    return due
+
+
+async def test_tokens_grow_also_when_the_counter_is_lost(client: RedisClient) -> None:
+    """A token is above the one before and above the server's time, so a lost tail cannot repeat one."""
+    await say(Inbox(client))
+    worker = queue(client)
+    first = await one(worker)
+    await worker.release(first)
+    await client.command("HDEL", keys.session(SESSION), "token")
+    second = await one(worker)
+    assert int(second.token) > int(first.token)
+
+
+WRITES = {
+    "ledger": lambda client, claim: Turns(client).append(claim, 1, AssistantEntry(content="x", turn=1)),
+    "commit": commit,
+    "release": lambda client, claim: queue(client, owner=claim.owner).release(claim),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("wrong", ["owner", "token"])
+async def test_every_write_of_a_turn_needs_owner_and_token(client: RedisClient, write: str, wrong: str) -> None:
+    """Fencing: neither the same owner with an older token nor another owner with the same token may write."""
+    await say(Inbox(client))
+    claim = await one(queue(client))
+    forged = Claim(
+        claim.member,
+        nonce() if wrong == "owner" else claim.owner,
+        claim.token if wrong == "owner" else str(int(claim.token) - 1),
+        0,
+        False,
+        claim.turn,
+    )
+    before = await _dump(client)
+    with pytest.raises(LeaseLost):
+        await WRITES[write](client, forged)
+    assert await _dump(client) == before
+    assert await queue(client, owner=forged.owner).renew([forged]) == [None]
+
+
+async def _dump(client: RedisClient) -> dict[bytes, object]:
+    names = await client.command("KEYS", "*")
+    return {name: await client.command("DUMP", name) for name in sorted(names)}
+
+
+async def test_a_commit_whose_answer_was_lost_can_be_sent_again(client: RedisClient) -> None:
+    """The same turn number again changes nothing."""
+    await say(Inbox(client))
+    claim = await one(queue(client))
+    assert await commit(client, claim) is True
+    before = await _dump(client)
+    assert await commit(client, claim) is False
+    assert await _dump(client) == before
+
+
+async def test_a_ledger_step_whose_answer_was_lost_can_be_sent_again(client: RedisClient) -> None:
+    """Steps are numbered; one that is there already is not written twice."""
+    await say(Inbox(client))
+    claim = await one(queue(client))
+    for _ in range(2):
+        await Turns(client).append(claim, 1, AssistantEntry(content="x", turn=1))
+    assert await client.command("XLEN", keys.ledger(SESSION)) == 1
+
+
+async def test_a_ledger_step_clears_the_crash_count(client: RedisClient) -> None:
+    """Progress acquits the message."""
+    await say(Inbox(client))
+    worker = queue(client)
+    await worker.release(await one(worker), count="crashes")
+    claim = await one(worker)
+    assert claim.turn is not None
+    assert claim.turn.crashes == 1
+    await Turns(client).append(claim, 1, AssistantEntry(content="x", turn=1))
+    await worker.release(claim)
+    again = await one(worker)
+    assert again.turn is not None
+    assert again.turn.crashes == 0
+
+
+async def test_a_ledger_has_a_cap(client: RedisClient) -> None:
+    """Two megabytes of steps end a turn with a typed error; what was written stays."""
+    await say(Inbox(client))
+    claim = await one(queue(client))
+    big = AssistantEntry(content="x" * (LEDGER_CAP_BYTES // 2), turn=1)
+    await Turns(client).append(claim, 1, big)
+    with pytest.raises(TurnLimited):
+        await Turns(client).append(claim, 2, big)
+    assert await client.command("XLEN", keys.ledger(SESSION)) == 1
+
+
+async def test_a_dead_letter_lets_the_next_message_go_on(client: RedisClient) -> None:
+    """Dead letter, apology and the end of the turn are one step."""
+    inbox, worker = Inbox(client), queue(client)
+    await say(inbox, "poison")
+    await say(inbox, "innocent")
+    claim = await one(worker)
+    assert claim.turn is not None
+    await commit(client, claim, "sorry", DeadLetter("error 1234", claim.turn.record))
+    [[_, fields]] = await client.command("XRANGE", keys.DEAD, "-", "+")
+    assert b"error 1234" in fields
+    following = await one(worker)
+    assert following.turn is not None
+    assert decode_inbound(following.turn.record).content == "innocent"
+
+
+async def test_stop_names_the_turn_at_the_head_and_no_other(client: RedisClient) -> None:
+    """A stop that comes late never hits the next message."""
+    inbox, worker = Inbox(client), queue(client)
+    assert await inbox.stop(SESSION) is None
+    await say(inbox)
+    claim = await one(worker)
+    await say(inbox)
+    assert await inbox.stop(SESSION) == 1
+    assert await worker.renew([claim]) == [1]
+    await commit(client, claim)
+    following = await one(worker)
+    assert following.turn is not None
+    assert (following.turn.n, following.turn.stop) == (2, 0)
+
+
+async def test_a_full_inbox_refuses_with_its_number(client: RedisClient) -> None:
+    """Back-pressure is a typed answer; nothing is half stored."""
+    inbox = Inbox(client, InboxLimits(cap=2))
+    for _ in range(2):
+        await say(inbox)
+    with pytest.raises(Refused, match="2 messages") as refused:
+        await say(inbox, id="late")
+    assert refused.value.code == "inbox_full"
+    await commit(client, await one(queue(client)))
+    assert not (await say(inbox, id="late")).duplicate
+
+
+async def test_too_many_waiting_sessions_are_refused(client: RedisClient) -> None:
+    """The global cap does not refuse a chat that waits already."""
+    inbox = Inbox(client, InboxLimits(sessions_cap=1))
+    await say(inbox, chat="owner/a")
+    with pytest.raises(Refused) as refused:
+        await say(inbox, chat="owner/b")
+    assert refused.value.code == "overloaded"
+    await say(inbox, chat="owner/a")
+
+
+async def test_reserved_channels_and_long_texts_are_refused_at_the_border(client: RedisClient) -> None:
+    """Only Shoal writes channel `system`; 64 KB is the limit of a text, and the answer says the number."""
+    with pytest.raises(BadInput, match="system"):
+        await Inbox(client).ingest(message(channel="system"))
+    with pytest.raises(TooBig, match="65,536"):
+        await Inbox(client).ingest(message("é" * 40_000))
+    assert await client.command("DBSIZE") == 0
+
+
+async def test_a_record_of_a_newer_release_is_left_for_a_newer_worker(client: RedisClient) -> None:
+    """Version check: nothing counted, and those behind it are not held up."""
+    inbox = Inbox(client)
+    for chat in range(40):
+        await say(inbox, chat=f"owner/new{chat}")
+        await client.command("DEL", keys.inbox(f"web:owner/new{chat}"))
+        record = encode(message(chat=f"owner/new{chat}"))
+        await client.command("XADD", keys.inbox(f"web:owner/new{chat}"), "1-0", "v", 2, "m", record)
+    await say(inbox, chat="owner/old")
+    worker = queue(client)
+    found = await eventually(lambda: worker.acquire(1))
+    assert found[0].session == "web:owner/old"
+    assert await client.command("HLEN", keys.leases("turns")) == 1
+    assert await client.command("HGET", keys.session("web:owner/new0"), "crashes") is None
+
+
+async def test_work_that_is_left_behind_wakes_the_next_worker(client: RedisClient) -> None:
+    """At most one wake token exists; acquire passes it on while work is due."""
+    inbox, worker = Inbox(client), queue(client)
+    for chat in range(3):
+        await say(inbox, chat=f"owner/{chat}")
+    assert await client.command("LLEN", keys.wake("turns")) == 1
+    await worker.wait()
+    await worker.acquire(1)
+    assert await client.command("LLEN", keys.wake("turns")) == 1
+    await worker.wait()
+    await worker.acquire(2)
+    assert await client.command("LLEN", keys.wake("turns")) == 0
+    await worker.close()
+
+
+async def test_an_acquire_whose_answer_was_lost_is_reclaimed_without_a_crash(client: RedisClient) -> None:
+    """A worker gives back leases of its own that it does not run; others' stay."""
+    inbox, worker, other = Inbox(client), queue(client), queue(client)
+    await say(inbox, chat="owner/lost")
+    await worker.acquire(1)
+    await say(inbox, chat="owner/kept")
+    kept = await worker.acquire(1)
+    await say(inbox, chat="owner/others")
+    await other.acquire(1)
+    assert await worker.reclaim(kept) == 1
+    [again] = await worker.acquire(5)
+    assert again.session == "web:owner/lost"
+    assert again.turn is not None
+    assert again.turn.crashes == 0
+
+
+async def test_the_log_of_a_chat_numbers_its_lines_and_is_trimmed_by_what_was_seen(client: RedisClient) -> None:
+    """Seen lines go beyond 500, unseen ones beyond 2,000; numbers never repeat."""
+    outbox = Outbox(client)
+    await say(Inbox(client))
+    claim = await one(queue(client))
+    assert claim.turn is not None
+    await Turns(client).commit(
+        claim, history=[], lines=[reply(f"line {i}", 1) for i in range(600)], event=TurnEvent(1, "done")
+    )
+    assert await client.command("XLEN", keys.outbox(SESSION)) == 601
+    await outbox.ack(SESSION, 10_000)
+    await outbox.ack(SESSION, 5)
+    await say(Inbox(client))
+    lines = await outbox.read(SESSION, after=0, limit=1000)
+    assert [line.seq for line in lines] == list(range(103, 603))
+    assert (await outbox.state(SESSION)).last_seq == 602
+
+
+async def test_history_is_capped_in_bytes(client: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest entries go first, and the counter of bytes follows."""
+    monkeypatch.setattr("shared.store.turns.HISTORY_CAP_BYTES", 2000)
+    inbox, worker = Inbox(client), queue(client)
+    for i in range(8):
+        await say(inbox, id=f"h{i}")
+        claim = await one(worker)
+        await commit(client, claim, "x" * 400)
+    entries = await client.command("LRANGE", keys.history(SESSION), 0, -1)
+    size = sum(map(len, entries))
+    assert 1000 < size <= 2000
+    assert int(await client.command("HGET", keys.session(SESSION), "history")) == size
+
+
+async def test_an_idle_session_leaves_only_what_the_design_allows(client: RedisClient) -> None:
+    """After a quiet period: session hash, history, log, the dedupe bucket and the person's list of chats."""
+    await say(Inbox(client))
+    worker = queue(client)
+    await worker.wait()
+    await commit(client, await one(worker))
+    await worker.close()
+    names = {name.decode().split(":")[1] for name in await client.command("KEYS", "*")}
+    assert names == {"session", "history", "outbox", "seen", "chats"}
+    assert all([await client.command("PTTL", name) > 0 for name in await client.command("KEYS", "*")])
+    fields = await client.command("HGETALL", keys.session(SESSION))
+    assert sum(map(len, fields)) <= 300
+
+
+def test_lua_and_python_make_the_same_keys() -> None:
+    """`lib.lua` builds the per-session keys again, from the member it acquired."""
+    name = session_id("web", "owner/ä b")
+    assert keys.turn(name) == "turn:" + name
+    for kind, made in [
+        ("session", keys.session(name)),
+        ("inbox", keys.inbox(name)),
+        ("ledger", keys.ledger(name)),
+        ("history", keys.history(name)),
+    ]:
+        assert made == f"shoal:{kind}:{name}"
