@@ -139,7 +139,7 @@ class LeaseLoop:
         self._run_one = run
         self._clock = clock
         self._stand_in = stand_in or NoStandIn()
-        self._leases: dict[str, Lease] = {}
+        self._leases: set[Lease] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._busy = asyncio.Event()
@@ -154,7 +154,7 @@ class LeaseLoop:
 
     def find(self, member: str) -> Lease | None:
         """The lease on `member`, if it is under work here."""
-        return next((lease for lease in self._leases.values() if lease.claim.member == member), None)
+        return next((lease for lease in self._leases if lease.claim.member == member), None)
 
     async def run(self) -> None:
         """Take and renew until `drain`. Redis may come and go meanwhile."""
@@ -181,7 +181,7 @@ class LeaseLoop:
 
     async def renew_once(self) -> None:
         """Renew everything under work. Raises RedisAway."""
-        leases = list(self._leases.values())
+        leases = list(self._leases)
         if not leases:
             return
         sent = self._clock.monotonic()
@@ -197,7 +197,7 @@ class LeaseLoop:
     def drain(self) -> None:
         """Take nothing more; what runs is given back at its next border (see `Lease.draining`). `run` then returns."""
         self._draining = True
-        for lease in self._leases.values():
+        for lease in self._leases:
             lease.draining = True
         self._freed.set()
         if self._waiting is not None:
@@ -205,13 +205,13 @@ class LeaseLoop:
 
     def cut(self) -> None:
         """What is still running after the time to drain is given back in the middle."""
-        for lease in list(self._leases.values()):
+        for lease in list(self._leases):
             lease.interrupt(TurnReleased("drain"))
 
     def _start(self, claim: Claim, taken_at: float) -> None:
         lease = Lease(claim, self.queue, taken_at=taken_at, clock=self._clock, stand_in=self._stand_in)
         lease.draining = self._draining
-        self._leases[claim.lease] = lease
+        self._leases.add(lease)
         self._busy.set()
         if claim.taken_over:
             TURN_TAKEOVERS.labels("lapsed").inc()
@@ -232,7 +232,7 @@ class LeaseLoop:
             with contextlib.suppress(LeaseLost, RedisAway):
                 await self.queue.release(lease.claim, delay_s=5, count="errors")
         finally:
-            del self._leases[lease.claim.lease]
+            self._leases.discard(lease)
             if not self._leases:
                 self._busy.clear()
             self._freed.set()
@@ -243,7 +243,7 @@ class LeaseLoop:
         while not self._draining:
             try:
                 if away:
-                    given_back = await self.queue.reclaim([lease.claim for lease in self._leases.values()])
+                    given_back = await self.queue.reclaim([lease.claim for lease in self._leases])
                     log.info("redis back", queue=self.queue.name, given_back=given_back)
                     # Owners of lapsed entries reconnect at this moment, too: let them renew first.
                     self._grace_until = self._clock.monotonic() + self.queue.lease_s / 2
@@ -267,7 +267,7 @@ class LeaseLoop:
         try:
             await self._waiting
         except asyncio.CancelledError:
-            if not self._draining:
+            if not (self._draining and self._waiting.cancelled()):
                 raise
         finally:
             self._waiting = None

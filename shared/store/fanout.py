@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
+
 from shared.backoff import full_jitter
 from shared.errors import RedisAway
 from shared.messages.live import LiveEvent, decode_live, encode_live
@@ -27,11 +29,15 @@ async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
     return receivers
 
 
-def _read(data: bytes) -> ChatNews:
-    if data.startswith(b"{"):
-        return decode_live(data)
-    seq, _, line = data.partition(b" ")
-    return NumberedLine(int(seq), read_line(line))
+def _read(data: bytes) -> ChatNews | None:
+    """None for what this release does not know: a newer one may say more."""
+    try:
+        if data.startswith(b"{"):
+            return decode_live(data)
+        seq, _, line = data.partition(b" ")
+        return NumberedLine(int(seq), read_line(line))
+    except (msgspec.DecodeError, ValueError):
+        return None
 
 
 class Fanout:
@@ -67,7 +73,13 @@ class Fanout:
 
     async def listen(self, session: str, listener: Listener) -> None:
         """Hear a chat: live events, and its new lines with their numbers."""
-        await self.listen_raw(keys.live(session), lambda data: listener(_read(data)))
+
+        def tell(data: bytes) -> None:
+            news = _read(data)
+            if news is not None:
+                listener(news)
+
+        await self.listen_raw(keys.live(session), tell)
 
     async def leave(self, session: str) -> None:
         """Stop hearing a chat."""
@@ -99,18 +111,18 @@ class Fanout:
                     confirmed.clear()
 
     async def _subscribe_all(self, pubsub: PubSub) -> None:
-        wanted = list(self._listeners)
-        await pubsub.subscribe(*wanted)
-        self._pubsub = pubsub
-        pending = set(wanted)
-        while pending:
-            message = await pubsub.next(SILENCE_S)
-            if message is None:
-                raise RedisAway("Redis did not confirm a subscription")
-            pending.discard(self._handle(message))
-        late = [channel for channel in self._listeners if channel not in wanted]
-        if late:
-            await pubsub.subscribe(*late)
+        asked: set[str] = set()
+        # Again for those who came while the connection was made: `on_gap` must find everybody subscribed.
+        while wanted := self._listeners.keys() - asked:
+            await pubsub.subscribe(*wanted)
+            asked |= wanted
+            self._pubsub = pubsub
+            pending = set(wanted)
+            while pending:
+                message = await pubsub.next(SILENCE_S)
+                if message is None:
+                    raise RedisAway("Redis did not confirm a subscription")
+                pending.discard(self._handle(message))
 
     async def _read_all(self, pubsub: PubSub) -> None:
         asked = False

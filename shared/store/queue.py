@@ -114,9 +114,9 @@ class LeaseQueue:
 
     async def reclaim(self, running: Iterable[Claim]) -> int:
         """Release leases that carry our nonce but that we do not run: an acquire whose answer got lost. How many."""
-        known, count = {claim.token for claim in running}, 0
+        known, count = {(claim.member, claim.token) for claim in running}, 0
         for member, token in await self._owned():
-            if token not in known:
+            if (member, token) not in known:
                 with contextlib.suppress(LeaseLost):
                     await self.release(Claim(member, self.owner, token, 0, False, None))
                     count += 1

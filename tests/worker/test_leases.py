@@ -1,0 +1,318 @@
+"""The lease loop on a real Valkey, with runners of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.embedded import EmbeddedValkey
+from shared.errors import LeaseLost, TurnReleased, TurnStopped
+from shared.ids import nonce
+from shared.messages.live import TurnEvent
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from shared.store.queue import LeaseQueue
+from shared.store.turns import Turns
+from tests.helpers.build import message, reply, say
+from tests.helpers.wait import eventually
+from worker.leases import Lease, LeaseLoop, Runner
+
+LEASE_S = 2.0
+
+
+class HandClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def now_ms(self) -> int:
+        return int(self.at * 1000)
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[RedisClient]:
+    made = RedisClient(redis_url)
+    yield made
+    await made.close()
+
+
+class Fleet:
+    """Loops that run until the test is over."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self.loops: list[LeaseLoop] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def make(
+        self, run: Runner, *, slots: int = 10, lease_s: float = LEASE_S, clock: HandClock | None = None
+    ) -> LeaseLoop:
+        queue = LeaseQueue(self._client, "turns", owner=nonce(), lease_s=lease_s)
+        loop = LeaseLoop(queue, slots=slots, run=run, **({"clock": clock} if clock else {}))
+        self.loops.append(loop)
+        return loop
+
+    def start(self, run: Runner, **options: object) -> LeaseLoop:
+        loop = self.make(run, **options)  # type: ignore[arg-type]
+        self.tasks.append(asyncio.create_task(loop.run()))
+        return loop
+
+    async def end(self) -> None:
+        for loop in self.loops:
+            loop.drain()
+            loop.cut()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def fleet(client: RedisClient) -> AsyncIterator[Fleet]:
+    made = Fleet(client)
+    yield made
+    await made.end()
+
+
+def committer(client: RedisClient, done: list[str], gate: asyncio.Event | None = None) -> Runner:
+    """A runner that waits for the gate, then commits; releases when it is told to end."""
+
+    async def run(lease: Lease) -> None:
+        claim = lease.claim
+        assert claim.turn is not None
+        try:
+            with lease.interruptible():
+                if gate is not None:
+                    await gate.wait()
+                await lease.allow()
+        except TurnReleased:
+            await lease.queue.release(claim)
+            return
+        n = claim.turn.n
+        await Turns(client).commit(claim, history=[], lines=[reply("ok", n)], event=TurnEvent(n, "done"))
+        done.append(claim.session)
+
+    return run
+
+
+async def test_two_loops_use_all_their_slots_and_run_each_session_once(client: RedisClient, fleet: Fleet) -> None:
+    """Fleet concurrency is the sum of the slots: no cap, and work spreads over the workers."""
+    gate, done = asyncio.Event(), list[str]()
+    loops = [fleet.start(committer(client, done, gate), slots=100) for _ in range(2)]
+    inbox = Inbox(client)
+    await asyncio.gather(*(say(inbox, chat=f"owner/{i}") for i in range(200)))
+    await eventually(lambda: sum(loop.running for loop in loops) == 200)
+    assert [loop.running for loop in loops] == [100, 100]
+    gate.set()
+    await eventually(lambda: len(done) == 200)
+    assert len(set(done)) == 200
+
+
+async def test_one_message_wakes_exactly_one_idle_worker(client: RedisClient, fleet: Fleet) -> None:
+    """No herd: with ten idle workers a message costs one extra acquire, not ten."""
+    done = list[str]()
+    for _ in range(10):
+        fleet.start(committer(client, done))
+    await eventually(lambda: _blocked(client, 10))
+    await client.command("CONFIG", "RESETSTAT")
+    await say(Inbox(client))
+    await eventually(lambda: done)
+    stats = (await client.command("INFO", "commandstats")).decode()
+    calls = next(line for line in stats.splitlines() if line.startswith("cmdstat_evalsha:"))
+    count = int(calls.split("calls=")[1].split(",")[0])
+    # ingest, acquire, commit; and polls of the others that may fall into the same moment
+    assert count <= 3 + 5
+
+
+async def _blocked(client: RedisClient, many: int) -> bool:
+    info = (await client.command("INFO", "clients")).decode()
+    return f"blocked_clients:{many}" in info
+
+
+async def test_an_idle_worker_sends_at_most_six_commands_a_second(client: RedisClient, fleet: Fleet) -> None:
+    """An idle worker waits on the server; the floor of its polling is one second."""
+    fleet.start(committer(client, []))
+    fleet.start(committer(client, []))  # a worker serves two queues
+    await eventually(lambda: _blocked(client, 2))
+    start = await _client_commands(client)
+    first = await _server_ms(client)
+    await eventually(lambda: _passed(client, first, 3000), within_s=10, every_s=0.5)
+    spent_s = (await _server_ms(client) - first) / 1000
+    looks = 2 + 7  # our own questions above
+    per_second = (await _client_commands(client) - start - looks) / spent_s
+    assert per_second <= 6
+
+
+async def _client_commands(client: RedisClient) -> int:
+    stats = (await client.command("INFO", "commandstats")).decode()
+    total = 0
+    for line in stats.splitlines():
+        name = line.partition(":")[0].removeprefix("cmdstat_")
+        if name in {"evalsha", "eval", "blpop", "publish", "hscan"}:
+            total += int(line.split("calls=")[1].split(",")[0])
+    return total
+
+
+async def _server_ms(client: RedisClient) -> int:
+    seconds, micros = await client.command("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+async def _passed(client: RedisClient, since: int, ms: int) -> bool:
+    return await _server_ms(client) - since >= ms
+
+
+async def test_a_renewed_lease_outlives_its_length(client: RedisClient, fleet: Fleet) -> None:
+    """A turn longer than the lease stays with its worker."""
+    gate, done = asyncio.Event(), list[str]()
+    lease_s = 0.5
+    holder = fleet.start(committer(client, done, gate), lease_s=lease_s)
+    await say(Inbox(client))
+    await eventually(lambda: holder.running == 1)
+    other = fleet.start(committer(client, done), lease_s=lease_s)
+    begun = await _server_ms(client)
+    await eventually(lambda: _passed(client, begun, 1500), within_s=5)
+    assert (holder.running, other.running) == (1, 0)
+    gate.set()
+    await eventually(lambda: done)
+
+
+async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(client: RedisClient, fleet: Fleet) -> None:
+    """A paused worker wakes up late: its turn ends with LeaseLost, the successor's commit stands."""
+    ended: list[BaseException] = []
+
+    async def run(lease: Lease) -> None:
+        try:
+            with lease.interruptible():
+                await asyncio.Event().wait()
+        except LeaseLost as exc:
+            ended.append(exc)
+            raise
+
+    paused = fleet.make(run, lease_s=0.5)
+    await say(Inbox(client))
+    assert await paused.take_once()
+    await eventually(lambda: paused.running == 1)
+    done = list[str]()
+    fleet.start(committer(client, done), lease_s=0.5)
+    await eventually(lambda: done, within_s=5)
+    await paused.renew_once()
+    await eventually(lambda: ended)
+    await eventually(lambda: paused.running == 0)
+
+
+async def test_past_three_quarters_of_the_lease_nothing_new_is_started(client: RedisClient, fleet: Fleet) -> None:
+    """Self-fence: `allow` waits from 75 % of the lease on, and returns with the next renewal that is granted."""
+    clock, leases = HandClock(), list[Lease]()
+    end = asyncio.Event()
+
+    async def run(lease: Lease) -> None:
+        leases.append(lease)
+        await end.wait()
+        await lease.queue.release(lease.claim)
+
+    loop = fleet.make(run, clock=clock, lease_s=100)
+    await say(Inbox(client))
+    await loop.take_once()
+    await eventually(lambda: leases)
+    clock.at += 74
+    await asyncio.wait_for(leases[0].allow(), 1)
+    clock.at += 2
+    assert leases[0].suspended
+    waiting = asyncio.create_task(leases[0].allow())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await loop.renew_once()
+    await asyncio.wait_for(waiting, 1)
+    end.set()
+
+
+async def test_a_stop_reaches_the_running_turn_and_only_that_one(client: RedisClient, fleet: Fleet) -> None:
+    """The flag in the session comes back with the renewal and ends the turn it names."""
+    stopped: list[int] = []
+
+    async def run(lease: Lease) -> None:
+        assert lease.claim.turn is not None
+        try:
+            with lease.interruptible():
+                await asyncio.Event().wait()
+        except TurnStopped:
+            stopped.append(lease.claim.turn.n)
+            n = lease.claim.turn.n
+            await Turns(client).commit(lease.claim, history=[], lines=[], event=TurnEvent(n, "stopped"))
+        except TurnReleased:
+            await lease.queue.release(lease.claim)
+
+    loop = fleet.start(run)
+    inbox = Inbox(client)
+    await say(inbox)
+    await say(inbox)
+    await eventually(lambda: loop.running == 1)
+    await inbox.stop("web:owner/a")
+    await loop.renew_once()
+    await eventually(lambda: stopped == [1])
+    await eventually(lambda: loop.running == 1)
+    await loop.renew_once()
+    assert stopped == [1]
+
+
+async def test_a_drain_hands_the_work_over_within_a_moment(client: RedisClient, fleet: Fleet) -> None:
+    """SIGTERM: nothing new is taken, what runs is released and taken by another worker, nothing counted."""
+    gate, done = asyncio.Event(), list[str]()
+    old = fleet.start(committer(client, done, gate))
+    await say(Inbox(client))
+    await eventually(lambda: old.running == 1)
+    fleet.start(committer(client, done))
+    old.drain()
+    old.cut()
+    await eventually(lambda: done, within_s=1)
+    fields = await client.command("HMGET", keys.session("web:owner/a"), "errors", "crashes")
+    assert fields == [None, None]
+    await asyncio.wait_for(fleet.tasks[0], 2)
+
+
+async def test_a_broken_runner_costs_only_its_own_turn(client: RedisClient, fleet: Fleet) -> None:
+    """A bug goes to the log; the lease is given back with an error counted, others go on."""
+    done = list[str]()
+    commit = committer(client, done)
+
+    async def run(lease: Lease) -> None:
+        if lease.claim.session == "web:owner/bad":
+            raise RuntimeError("a bug")
+        await commit(lease)
+
+    fleet.start(run)
+    await say(Inbox(client), chat="owner/bad")
+    await say(Inbox(client), chat="owner/good")
+    await eventually(lambda: done == ["web:owner/good"])
+    await eventually(lambda: _errors(client, "web:owner/bad"))
+
+
+async def _errors(client: RedisClient, session: str) -> bool:
+    return bool(await client.command("HGET", keys.session(session), "errors") == b"1")
+
+
+async def test_the_loop_outlives_a_restart_of_redis(valkey: EmbeddedValkey, client: RedisClient, fleet: Fleet) -> None:
+    """Redis away: the worker stays, the running turn goes on, scripts are loaded again, new work is taken."""
+    await client.command("CONFIG", "SET", "appendfsync", "always")
+    gate, done = asyncio.Event(), list[str]()
+    loop = fleet.start(committer(client, done, gate), lease_s=4)
+    await say(Inbox(client), chat="owner/before")
+    await eventually(lambda: loop.running == 1)
+    await asyncio.to_thread(valkey.restart)
+    gate.set()
+    await Inbox(client).ingest(message(chat="owner/after"), retry_for_s=10)
+    await eventually(lambda: sorted(done) == ["web:owner/after", "web:owner/before"], within_s=15)
+
+
+@pytest.mark.parametrize("slots", [0, -1])
+def test_a_loop_without_slots_is_refused(client: RedisClient, slots: int, fleet: Fleet) -> None:
+    """Settings are checked when the actor is made."""
+    with pytest.raises(ValueError, match="slot"):
+        fleet.make(committer(client, []), slots=slots)

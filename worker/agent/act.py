@@ -1,0 +1,125 @@
+"""Acting: running the tools that a reply asks for, with a record that a successor can go on from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from shared.clock import Clock
+from shared.messages.transcript import IntentEntry, ToolEntry
+from worker.agent.hook import AgentHook
+from worker.agent.journal import Journal
+from worker.agent.model import ToolCallRequest
+from worker.agent.tool import Toolbox, ToolContext, ToolOutcome, shorten
+from worker.agent.turn import AgentRunSpec
+
+HINT_CHARS: Final = 40
+
+
+class Actor:
+    """Runs the tool calls of one turn."""
+
+    def __init__(self, spec: AgentRunSpec, tools: Toolbox, journal: Journal, hook: AgentHook, clock: Clock) -> None:
+        self._spec = spec
+        self._tools = tools
+        self._journal = journal
+        self._hook = hook
+        self._clock = clock
+
+    async def act(
+        self,
+        calls: Sequence[ToolCallRequest],
+        intents: Mapping[str, IntentEntry],
+        results: Mapping[str, ToolEntry],
+    ) -> tuple[ToolEntry, ...]:
+        """Run the calls that have no result yet; answer all results in the order of the calls.
+
+        Calls run together when all are read-only, else one after the other. A call that an earlier worker began
+        (it has an intent) runs again only if that does no harm.
+        """
+        done = dict(results)
+        waiting = [call for call in calls if call.id not in done]
+        refused = await self._hook.before_execute_tools(tuple(waiting)) if waiting else {}
+        if all(self._tools.safety(call.name) == "read_only" for call in waiting):
+            await self._journal.checkpoint()
+            for entry in await self._together(waiting, refused):
+                done[entry.call_id] = entry
+                await self._journal.append(entry)
+        else:
+            for call in waiting:
+                await self._journal.checkpoint()
+                done[call.id] = await self._call(call, refused, intents)
+                await self._journal.append(done[call.id])
+        return tuple(done[call.id] for call in calls)
+
+    async def _together(self, calls: Sequence[ToolCallRequest], refused: Mapping[str, str]) -> Sequence[ToolEntry]:
+        """Results in the order of the calls. What ends the turn in one of them cancels the others and goes up bare."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._call(call, refused, {})) for call in calls]
+        except BaseExceptionGroup as fault:
+            raise fault.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _call(
+        self, call: ToolCallRequest, refused: Mapping[str, str], intents: Mapping[str, IntentEntry]
+    ) -> ToolEntry:
+        outcome = await self._outcome(call, refused.get(call.id), intents.get(call.id))
+        return ToolEntry(
+            call_id=call.id,
+            name=call.name,
+            content=outcome.content,
+            turn=self._spec.turn,
+            ok=outcome.ok,
+            at=self._clock.now_ms(),
+        )
+
+    async def _outcome(self, call: ToolCallRequest, refusal: str | None, intent: IntentEntry | None) -> ToolOutcome:
+        safety = self._tools.safety(call.name)
+        if intent is not None and safety not in ("read_only", "idempotent"):
+            return ToolOutcome(_outcome_unknown(intent), "outcome_unknown")
+        if refusal is not None:
+            return ToolOutcome(f"Error: {call.name!r} was refused: {refusal}. Do not try it again.", "refused")
+        if safety == "unsafe":
+            await self._journal.confirm()
+        if safety in ("idempotent", "unsafe") and intent is None:
+            await self._journal.append(IntentEntry(call_id=call.id, turn=self._spec.turn, at=self._clock.now_ms()))
+        return await self._tools.call(call, self._context(call))
+
+    def _context(self, call: ToolCallRequest) -> ToolContext:
+        return ToolContext(
+            session=self._spec.session,
+            turn=self._spec.turn,
+            call_id=call.id,
+            channel=self._spec.channel,
+            chat_id=self._spec.chat_id,
+            clock=self._clock,
+            timezone=self._spec.timezone,
+        )
+
+
+def tool_hint(calls: Sequence[ToolCallRequest]) -> str:
+    """What is about to happen, for people: `calculate("2+2"), current_time()`."""
+    return ", ".join(f"{call.name}({_first_argument(call)})" for call in calls)
+
+
+def _first_argument(call: ToolCallRequest) -> str:
+    if call.arguments is None:
+        return "…"
+    for value in call.arguments.values():
+        if isinstance(value, str):
+            return f'"{shorten(value, HINT_CHARS)}"'
+        try:
+            return shorten(msgspec.json.encode(value).decode(), HINT_CHARS)
+        except (TypeError, ValueError, RecursionError):
+            return "…"
+    return ""
+
+
+def _outcome_unknown(intent: IntentEntry) -> str:
+    when = f"{datetime.fromtimestamp(intent.at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if intent.at else "an unknown time"
+    return f"outcome unknown: the worker was lost at {when}; verify before repeating"

@@ -1,0 +1,72 @@
+"""The model as the agent sees it: one call in, one reply out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+OnDelta = Callable[[str], Awaitable[None]]
+
+
+class ToolCallRequest(msgspec.Struct, frozen=True):
+    """A model's wish to use a tool. `raw` is its JSON text; `arguments` is None when that text cannot be repaired."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | None
+    raw: str
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one call, or of several added up."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.prompt_tokens + other.prompt_tokens, self.completion_tokens + other.completion_tokens)
+
+
+class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, or what else the provider says."""
+
+    content: str | None
+    tool_calls: tuple[ToolCallRequest, ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+    reasoning_content: str | None = None
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool as it is offered to a model. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Model(Protocol):
+    """Whatever answers messages in OpenAI's chat form."""
+
+    @property
+    def name(self) -> str:
+        """The model's name, for logs and metrics."""
+        ...
+
+    async def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        max_tokens: int = 4096,
+        temperature: float = 0.7,
+        on_delta: OnDelta | None = None,
+    ) -> LLMResponse:
+        """Answer once. With `on_delta` the reply is streamed: its deltas joined are the content.
+
+        Raises shared.errors.ModelError. When that happens after a delta, the text given so far is void and the caller
+        decides whether to ask again. What `on_delta` raises goes up unchanged, and the call is given up.
+        """
+        ...

@@ -1,0 +1,183 @@
+"""Tools: what one is, and the box that calls them so that nothing they do can end a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import LeaseLost, ToolFailed, TurnEnded
+from worker.agent.model import ToolCallRequest, ToolSpec
+from worker.agent.schema import object_schema
+
+Safety = Literal["read_only", "idempotent", "unsafe"]
+"""What calling a tool twice does: nothing, the same thing, or harm. Decides concurrency, resume and approval."""
+
+Outcome = Literal["ok", "failed", "refused", "unknown_tool", "bad_arguments", "timeout", "error", "outcome_unknown"]
+
+Report = Callable[[str, BaseException], None]
+"""Takes the place of a fault and the fault, for the log."""
+
+RESULT_LIMIT_BYTES: Final = 10 * 1024
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call comes from. `timezone` is an IANA name."""
+
+    session: str
+    turn: int
+    call_id: str
+    channel: str = ""
+    chat_id: str = ""
+    clock: Clock = SYSTEM_CLOCK
+    timezone: str = "UTC"
+
+
+class Tool(Protocol):
+    """One thing an agent can do. `parameters` is a Struct whose fields carry their descriptions.
+
+    `run` gets an instance of it and returns text for the model; it raises ToolFailed for what the model should know.
+    """
+
+    name: str
+    description: str
+    parameters: type[msgspec.Struct]
+    safety: Safety
+    timeout_s: float
+
+    async def run(self, arguments: Any, context: ToolContext) -> str: ...
+
+
+class ToolOutcome(msgspec.Struct, frozen=True):
+    """What came of a call. `content` is what the model reads."""
+
+    content: str
+    outcome: Outcome = "ok"
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "ok"
+
+
+def ignore_report(_where: str, _exc: BaseException) -> None:
+    """The Report of those who do not listen."""
+
+
+class Toolbox:
+    """The tools of one agent, in a fixed order.
+
+    Raises ValueError when two have the same name, so that none can stand in for a built-in one.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        result_limit_bytes: int = RESULT_LIMIT_BYTES,
+        report: Report = ignore_report,
+    ) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ValueError(f"two tools are named {tool.name!r}; rename one of them")
+            self._tools[tool.name] = tool
+        self._specs = tuple(
+            ToolSpec(tool.name, tool.description, object_schema(tool.parameters)) for tool in self._tools.values()
+        )
+        self._result_limit_bytes = result_limit_bytes
+        self._report = report
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What a model is offered; the same bytes every time, so that a provider's prompt cache hits."""
+        return self._specs
+
+    def safety(self, name: str) -> Safety | None:
+        """The class of a tool; None when there is no such tool."""
+        tool = self._tools.get(name)
+        return None if tool is None else tool.safety
+
+    async def call(self, request: ToolCallRequest, context: ToolContext) -> ToolOutcome:
+        """Call one tool. Whatever goes wrong becomes a text for the model.
+
+        Only what ends the whole turn goes up: cancellation, LeaseLost and TurnEnded.
+        """
+        tool = self._tools.get(request.name)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            return _error(
+                "unknown_tool",
+                f"there is no tool named {request.name!r}. Tools: {known}. Use one of them, or answer without a tool.",
+            )
+        if request.arguments is None:
+            return _error(
+                "bad_arguments",
+                f"the arguments of {tool.name!r} are not one complete JSON object: {shorten(request.raw, 80)!r}. "
+                "Write them again, whole.",
+            )
+        try:
+            arguments = msgspec.convert(request.arguments, tool.parameters, strict=False)
+        except (msgspec.ValidationError, RecursionError) as exc:
+            fields = ", ".join(field.encode_name for field in msgspec.structs.fields(tool.parameters)) or "none"
+            return _error(
+                "bad_arguments",
+                f"the arguments of {tool.name!r} do not fit: {exc}. Its parameters: {fields}. "
+                "Correct them and call it again.",
+            )
+        return await self._run(tool, arguments, context)
+
+    async def _run(self, tool: Tool, arguments: msgspec.Struct, context: ToolContext) -> ToolOutcome:
+        try:
+            async with asyncio.timeout(tool.timeout_s) as limit:
+                text = await tool.run(arguments, context)
+            if not isinstance(text, str):
+                raise TypeError(f"tool {tool.name!r} returned {type(text).__name__}; it must return text")
+        except (LeaseLost, TurnEnded):
+            raise
+        except ToolFailed as exc:
+            return _error("failed", str(exc), self._result_limit_bytes)
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self._broken(tool, exc)
+        except Exception as exc:
+            if isinstance(exc, TimeoutError) and limit.expired():
+                return _error(
+                    "timeout",
+                    f"{tool.name!r} was stopped after {tool.timeout_s:g} s. Ask for less, or go on without it.",
+                )
+            return self._broken(tool, exc)
+        return ToolOutcome(cut(valid_text(text), self._result_limit_bytes))
+
+    def _broken(self, tool: Tool, exc: BaseException) -> ToolOutcome:
+        self._report(f"tool {tool.name}", exc)
+        return _error(
+            "error",
+            f"{tool.name!r} broke with {type(exc).__name__}. Try other arguments, or go on without it.",
+        )
+
+
+def valid_text(text: str) -> str:
+    """The same text with half characters (lone surrogates, which no codec can write) replaced by `?`."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def shorten(text: str, chars: int) -> str:
+    """At most `chars` characters; what is cut ends in an ellipsis."""
+    return text if len(text) <= chars else text[: chars - 1] + "…"
+
+
+def cut(text: str, limit_bytes: int) -> str:
+    """At most `limit_bytes` of UTF-8, followed by a note that says how much was left out."""
+    data = text.encode("utf-8")
+    if len(data) <= limit_bytes:
+        return text
+    kept = data[:limit_bytes].decode("utf-8", "ignore")
+    return f"{kept}\n\n[cut: {len(data) - limit_bytes:,} of {len(data):,} bytes are left out; ask for a smaller part]"
+
+
+def _error(outcome: Outcome, text: str, limit_bytes: int = RESULT_LIMIT_BYTES) -> ToolOutcome:
+    return ToolOutcome(cut(f"Error: {valid_text(text)}", limit_bytes), outcome)

@@ -1,0 +1,139 @@
+"""One turn: what it is given, what comes of it, and what of it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from shared.messages.transcript import (
+    AssistantEntry,
+    IntentEntry,
+    LedgerEntry,
+    ToolCall,
+    ToolEntry,
+    TranscriptEntry,
+    UserEntry,
+)
+from worker.agent.model import Usage
+
+SAVED_RESULT_CHARS: Final = 500
+NO_RESULT: Final = "Error: there is no result; the turn ended before this call did. Verify before repeating."
+
+TurnOutcome = Literal["done", "round_cap", "empty"]
+
+
+class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a turn depends on besides its tools and its model.
+
+    `entry` is the message to answer; its `turn` names the turn. `history` is the conversation before it, `resume` the
+    ledger that an earlier worker left. `timezone` is an IANA name. `sender` is set in groups. `context_tokens` is the
+    model's limit, 0 when unknown.
+    """
+
+    session: str
+    entry: UserEntry
+    channel: str = ""
+    chat_id: str = ""
+    sender: str = ""
+    system: str = ""
+    history: tuple[TranscriptEntry, ...] = ()
+    resume: tuple[LedgerEntry, ...] = ()
+    timezone: str = "UTC"
+    max_rounds: int = 40
+    memory_window: int = 100
+    max_tokens: int = 4096
+    temperature: float = 0.7
+    context_tokens: int = 0
+
+    @property
+    def turn(self) -> int:
+        return self.entry.turn
+
+
+class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished turn. `entries` is what history gains; `usage` counts this attempt only, `rounds` all of them."""
+
+    content: str
+    entries: tuple[TranscriptEntry, ...]
+    rounds: int
+    usage: Usage
+    outcome: TurnOutcome = "done"
+
+
+class StoredReply(msgspec.Struct, frozen=True):
+    """Where a ledger ends: the last stored reply, the calls begun (intents) and the calls answered (results)."""
+
+    reply: AssistantEntry
+    intents: dict[str, IntentEntry]
+    results: dict[str, ToolEntry]
+
+    @property
+    def answered(self) -> bool:
+        """Whether every call has its result, so that the next round can begin."""
+        return bool(self.reply.tool_calls) and all(call.id in self.results for call in self.reply.tool_calls)
+
+
+def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
+    """The last stored reply and how far it got; None for an empty ledger."""
+    point: StoredReply | None = None
+    for entry in ledger:
+        match entry:
+            case AssistantEntry():
+                point = StoredReply(entry, {}, {})
+            case IntentEntry() if point is not None:
+                point.intents[entry.call_id] = entry
+            case ToolEntry() if point is not None:
+                point.results[entry.call_id] = entry
+    return point
+
+
+def saved_history(
+    entry: UserEntry, steps: Iterable[LedgerEntry | TranscriptEntry], final: AssistantEntry | None = None
+) -> tuple[TranscriptEntry, ...]:
+    """What history gains from a turn: the message, its steps, the final text; also from a turn that was stopped.
+
+    `steps` is its ledger, or the part of it that is no intent. Tool results are cut to 500 characters, stand in the
+    order of their calls, and none is missing.
+    """
+    kept: list[TranscriptEntry] = [entry]
+    kept.extend(paired(step for step in steps if not isinstance(step, IntentEntry)))
+    if final is not None:
+        kept.append(final)
+    return tuple(_short(item) if isinstance(item, ToolEntry) else item for item in kept)
+
+
+def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
+    """The same entries with every tool call followed by exactly one result, in the order of the calls.
+
+    Results that no call asked for are dropped, missing ones are named as missing: providers refuse both.
+    """
+    fixed: list[TranscriptEntry] = []
+    open_calls: tuple[ToolCall, ...] = ()
+    results: dict[str, ToolEntry] = {}
+    turn = 0
+
+    def close() -> None:
+        for call in open_calls:
+            missing = ToolEntry(call_id=call.id, name=call.name, content=NO_RESULT, turn=turn, ok=False)
+            fixed.append(results.get(call.id, missing))
+
+    for entry in entries:
+        if isinstance(entry, ToolEntry):
+            results.setdefault(entry.call_id, entry)
+            continue
+        close()
+        fixed.append(entry)
+        open_calls, results, turn = (), {}, entry.turn
+        if isinstance(entry, AssistantEntry):
+            open_calls = entry.tool_calls
+    close()
+    return fixed
+
+
+def _short(entry: ToolEntry) -> ToolEntry:
+    if len(entry.content) <= SAVED_RESULT_CHARS:
+        return entry
+    mark = "\n... (cut)"
+    return msgspec.structs.replace(entry, content=entry.content[: SAVED_RESULT_CHARS - len(mark)] + mark)
