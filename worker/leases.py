@@ -135,7 +135,7 @@ class LeaseLoop:
         self.queue = queue
         self.slots = slots
         self.connected = asyncio.Event()
-        """Set after the first answer from Redis."""
+        """Set while Redis answers."""
         self._run_one = run
         self._clock = clock
         self._stand_in = stand_in or NoStandIn()
@@ -146,6 +146,11 @@ class LeaseLoop:
         self._draining = False
         self._waiting: asyncio.Task[None] | None = None
         self._grace_until = clock.monotonic() + queue.lease_s / 2
+
+    @property
+    def draining(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._draining
 
     @property
     def running(self) -> int:
@@ -258,6 +263,7 @@ class LeaseLoop:
                     log.warning("redis away", queue=self.queue.name, error=str(exc))
                     REDIS_RECONNECTS.inc()
                 away = True
+                self.connected.clear()
                 await asyncio.sleep(next(waits))
 
     async def _wait(self) -> None:

@@ -83,8 +83,16 @@ class LeaseQueue:
         turn = None
         if rest:
             n, record, errors, crashes, stop, attempt, ledger, history = rest
-            counts = (int(count) for count in (errors, crashes, stop, attempt))
-            turn = TurnWork(int(n), record, *counts, tuple(ledger), tuple(history))
+            turn = TurnWork(
+                n=int(n),
+                record=record,
+                errors=int(errors),
+                crashes=int(crashes),
+                stop=int(stop),
+                attempt=int(attempt),
+                ledger=tuple(ledger),
+                history=tuple(history),
+            )
         return Claim(member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn)
 
     async def renew(self, claims: Sequence[Claim]) -> list[int | None]:

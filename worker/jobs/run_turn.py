@@ -71,7 +71,7 @@ AgentCall = Callable[["Conversation", "TurnJournal", LiveShow], Awaitable[AgentR
 
 
 class TurnJournal:
-    """The agent's border with the fleet, for one lease. `entries` is its ledger, the steps of earlier attempts first."""
+    """The agent's border with the fleet, for one lease. `entries` is the ledger, of earlier attempts too."""
 
     def __init__(self, lease: Lease, turns: Turns, entries: Sequence[LedgerEntry]) -> None:
         self.entries = list(entries)

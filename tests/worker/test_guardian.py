@@ -1,0 +1,183 @@
+"""The guardian as a process of its own, with stand-ins for workers, on a real Valkey."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shared.ids import nonce
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from shared.store.queue import LeaseQueue
+from tests.helpers.build import say
+from tests.helpers.wait import eventually
+from worker.guardian import Config
+
+ROOT = Path(__file__).parents[2]
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[RedisClient]:
+    made = RedisClient(redis_url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def start(redis_url: str) -> Iterator[Start]:
+    """Starts a guardian over stand-ins that behave in a given way; ends it with its children."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_one(
+        behaviour: str, *, lease_s: float = 2.0, stuck_s: float = 60.0, processes: int = 1
+    ) -> subprocess.Popen[bytes]:
+        command = (sys.executable, "-m", "tests.helpers.guarded", redis_url, str(lease_s), behaviour)
+        pipe = Config(redis_url, lease_s, 5.0, command, processes, stuck_s).hand_over()
+        guardian = subprocess.Popen(
+            [sys.executable, "-m", "worker.guardian", str(pipe)], pass_fds=[pipe], cwd=ROOT, stderr=subprocess.DEVNULL
+        )
+        os.close(pipe)
+        started.append(guardian)
+        return guardian
+
+    yield start_one
+    for guardian in started:
+        if guardian.poll() is None:
+            for child in psutil.Process(guardian.pid).children():
+                child.kill()
+            guardian.kill()
+        guardian.wait()
+
+
+def children(guardian: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    return psutil.Process(guardian.pid).children()
+
+
+async def leased(client: RedisClient) -> int:
+    return int(await client.command("HLEN", keys.leases("turns")))
+
+
+async def fill(client: RedisClient, many: int = 3) -> None:
+    for i in range(many):
+        await say(Inbox(client), chat=f"owner/{i}")
+
+
+async def test_the_leases_of_a_killed_worker_are_free_within_a_second(client: RedisClient, start: Start) -> None:
+    """kill -9 of a worker with a lease of 60 s: its leases are free at once, a crash is counted for each turn."""
+    await fill(client)
+    guardian = start("tick", lease_s=60)
+    await eventually(lambda: leased(client), within_s=10)
+    owners = await owners_of(client)
+    [worker] = children(guardian)
+    worker.kill()
+    await eventually(lambda: _gone(client, owners), within_s=1, every_s=0.002)
+    crashes = [await client.command("HGET", keys.session(f"web:owner/{i}"), "crashes") for i in range(3)]
+    assert crashes == [b"1", b"1", b"1"]
+
+
+async def owners_of(client: RedisClient) -> set[bytes]:
+    return {lease.partition(b":")[0] for lease in (await client.command("HGETALL", keys.leases("turns")))[1::2]}
+
+
+async def _gone(client: RedisClient, owners: set[bytes]) -> bool:
+    return not owners & await owners_of(client)
+
+
+async def test_a_dead_worker_is_started_again(client: RedisClient, start: Start) -> None:
+    """A new process with a nonce of its own takes the work up."""
+    await fill(client)
+    guardian = start("tick", lease_s=60)
+    await eventually(lambda: leased(client), within_s=10)
+    [old] = children(guardian)
+    owners = await owners_of(client)
+    old.kill()
+    await eventually(lambda: _others_than(client, owners), within_s=10)
+    [new] = children(guardian)
+    assert new.pid != old.pid
+
+
+async def _others_than(client: RedisClient, before: set[bytes]) -> bool:
+    now = await owners_of(client)
+    return len(now) > 0 and not now & before
+
+
+async def test_the_guardian_renews_for_a_worker_whose_event_loop_stands_still(
+    client: RedisClient, start: Start
+) -> None:
+    """A regular expression that holds the interpreter longer than the lease does not cost the turn."""
+    await fill(client)
+    start("freeze", lease_s=1)
+    await eventually(lambda: leased(client), within_s=10)
+    other = LeaseQueue(client, "turns", owner=nonce(), lease_s=1)
+    begun = int((await client.command("TIME"))[0])
+    taken = []
+    while int((await client.command("TIME"))[0]) - begun < 4:
+        taken += await other.acquire(10)
+        await asyncio.sleep(0.05)
+    assert taken == []
+    assert await leased(client) == 3
+
+
+async def test_a_worker_without_progress_is_killed_in_the_end(client: RedisClient, start: Start) -> None:
+    """Standing in has a limit: after `stuck_s` the worker is ended and its work goes elsewhere."""
+    await fill(client)
+    guardian = start("freeze", lease_s=1, stuck_s=2)
+    await eventually(lambda: leased(client), within_s=10)
+    [old] = children(guardian)
+    await eventually(lambda: not psutil.pid_exists(old.pid), within_s=10)
+    await eventually(lambda: _crashes(client), within_s=5)
+
+
+async def _crashes(client: RedisClient) -> bool:
+    return await client.command("HGET", keys.session("web:owner/0"), "crashes") == b"1"
+
+
+async def test_a_clean_end_counts_no_crash(client: RedisClient, start: Start) -> None:
+    """Leases that a worker left behind at a clean end are given back, nothing counted."""
+    await fill(client)
+    start("end", lease_s=60)
+    await eventually(lambda: _said(client, 2), within_s=10)
+    assert await client.command("LINDEX", "test:said", 1) == b"3", "the second worker got what the first gave back"
+    assert await client.command("HGET", keys.session("web:owner/0"), "crashes") is None
+
+
+async def test_sigterm_is_handed_on_and_the_exit_code_comes_back(client: RedisClient, start: Start) -> None:
+    """PID 1 in a container: passes the signal, waits for every worker, reaps, returns the worst code."""
+    guardian = start("tick", processes=2)
+    await eventually(lambda: len(children(guardian)) == 2)
+    await eventually(lambda: _said(client, 2), within_s=10)
+    guardian.send_signal(signal.SIGTERM)
+    code = await asyncio.to_thread(guardian.wait, 10)
+    assert code == signal.SIGTERM  # the stand-ins do not catch it
+
+
+async def _said(client: RedisClient, many: int) -> bool:
+    return int(await client.command("LLEN", "test:said")) >= many
+
+
+async def test_a_worker_hears_that_its_guardian_died(client: RedisClient, start: Start) -> None:
+    """Guardian dead: the worker drains instead of living on unguarded."""
+    guardian = start("tick")
+    await eventually(lambda: _said(client, 1), within_s=10)
+    [worker] = children(guardian)
+    guardian.kill()
+    guardian.wait()
+    await eventually(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, within_s=5)
+
+
+async def test_the_guardian_is_small(client: RedisClient, start: Start) -> None:
+    """It imports the standard library only, and holds under 20 MB."""
+    guardian = start("tick")
+    await eventually(lambda: _said(client, 1), within_s=10)
+    assert psutil.Process(guardian.pid).memory_info().rss < 20 * 1024 * 1024

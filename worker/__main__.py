@@ -1,0 +1,37 @@
+"""`python -m worker [turns|jobs]`: a guardian and, under it, `worker.processes` workers.
+
+The settings are read here, once, so that a mistake in them is one line and an end; then this process becomes the
+guardian, without anything the reading has imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from shared.errors import SettingsError
+from shared.settings import load, redis_url
+from worker.guardian import Config
+
+
+def main() -> int:
+    """Check the settings, then turn into the guardian."""
+    parser = argparse.ArgumentParser(prog="python -m worker", description="Run agent turns and jobs from the queues.")
+    parser.add_argument("queues", nargs="*", choices=["turns", "jobs"], help="what to take work from (default: both)")
+    given = parser.parse_args()
+    try:
+        settings = load()
+        url = redis_url(settings)
+    except SettingsError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 2
+    command = (sys.executable, "-m", "worker.main", *given.queues)
+    worker = settings.worker
+    pipe = Config(url, worker.lease_s, worker.drain_s, command, worker.processes).hand_over()
+    os.set_inheritable(pipe, True)
+    return os.execv(sys.executable, [sys.executable, "-m", "worker.guardian", str(pipe)])  # noqa: S606 (no shell wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
