@@ -12,13 +12,13 @@ import sys
 
 from shared.errors import SettingsError
 from shared.settings import load, redis_url
-from worker.guardian import Config
+from worker.guardian import Config, queue_name
 
 
 def main() -> int:
     """Check the settings, then turn into the guardian."""
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run agent turns and jobs from the queues.")
-    parser.add_argument("queues", nargs="*", choices=["turns", "jobs"], help="what to take work from (default: both)")
+    parser.add_argument("queues", nargs="*", type=queue_name, metavar="turns|jobs", help="(default: both)")
     given = parser.parse_args()
     try:
         settings = load()

@@ -63,8 +63,8 @@ class WorkerDeps:
             self.client, Turns(self.client, limits), self._answer, timeout_s=settings.agent.turn_timeout_s
         )
         self._model = build_model(settings.model)
-        self._tools = Toolbox(build_tools())
-        self._hook = CompositeHook([LoggingHook(log.info), MetricsHook()], report=_report)
+        self._tools = Toolbox(build_tools(), report=_report)
+        self._hook = CompositeHook([LoggingHook(log.debug), MetricsHook()], report=_report)
         self._system = system_text(settings.agent.dir)
         self._timezone = settings.agent.timezone or _machine_timezone()
         port = settings.metrics.port_of("worker")
@@ -169,8 +169,8 @@ class WorkerDeps:
         return None
 
 
-def _report(what: str, error: BaseException | None = None) -> None:
-    log.warning("hook failed", hook=what, error=repr(error) if error else None)
+def _report(where: str, error: BaseException) -> None:
+    log.error("fault isolated", where=where, error=type(error).__name__, exc_info=error)
 
 
 def _machine_timezone() -> str:

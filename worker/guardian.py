@@ -50,6 +50,13 @@ class Config(NamedTuple):
         return read
 
 
+def queue_name(word: str) -> str:
+    """A queue as an argument of a command. Raises ValueError for one that is none."""
+    if word not in QUEUES:
+        raise ValueError(f"no queue {word!r}; there are {', '.join(QUEUES)}")
+    return word
+
+
 def say(event: str, **values: object) -> None:
     """One JSON line on stderr, like the workers' logs."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -114,13 +121,7 @@ class Leases:
                 return list(found.items())
 
     def _run(self, script: Script, names: list[str], args: list[str]) -> Answer:
-        call = (str(len(names)), *names, *args)
-        try:
-            return self._command("EVALSHA", script.sha, *call)
-        except RespError as exc:
-            if not str(exc).startswith("NOSCRIPT"):
-                raise
-            return self._command("EVAL", script.source, *call)
+        return self._command("EVAL", script.source, str(len(names)), *names, *args)
 
     def _command(self, *words: str) -> Answer:
         try:

@@ -20,7 +20,7 @@ from shared.ids import nonce
 from shared.settings import Settings, load, redis_url, secrets_of
 from worker.deps import QUEUES, WorkerDeps
 from worker.guard_link import GuardLink
-from worker.guardian import Config
+from worker.guardian import Config, queue_name
 from worker.jobs.probe import probe
 from worker.lease_worker import LeaseWorker
 
@@ -75,7 +75,7 @@ class WorkerSettings:
 def main() -> int:
     """One worker under a guardian: `--guard FD,OWNER --slot N [queue ...]`."""
     parser = argparse.ArgumentParser(prog="python -m worker.main")
-    parser.add_argument("queues", nargs="*", choices=QUEUES, default=list(QUEUES))
+    parser.add_argument("queues", nargs="*", type=queue_name)
     parser.add_argument("--guard", required=True, help="file descriptor of the link to the guardian, and our nonce")
     parser.add_argument("--slot", type=int, default=0)
     given = parser.parse_args()

@@ -6,7 +6,6 @@ Speaks RESP2, see https://redis.io/docs/latest/develop/reference/protocol-spec/.
 from __future__ import annotations
 
 import socket
-import ssl
 from typing import IO, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -32,6 +31,8 @@ class RespConnection:
         else:
             self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379), TIMEOUT_S)
             if parts.scheme == "rediss":
+                import ssl  # 5 MB that a guardian without TLS does not need
+
                 self._socket = ssl.create_default_context().wrap_socket(self._socket, server_hostname=parts.hostname)
             database = parts.path.strip("/") or "0"
         self._lines: IO[bytes] = self._socket.makefile("rb")

@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 
 from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
-from shared.store.scripts import Script
+from shared.store.scripts import Script, sha
 
 SOCKET_TIMEOUT_S: Final = 2.0
 RECONNECT_FIRST_S: Final = 0.05
@@ -75,7 +75,7 @@ class RedisClient:
         for wait_s in full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S):
             try:
                 try:
-                    return await self.command("EVALSHA", script.sha, *call)
+                    return await self.command("EVALSHA", sha(script), *call)
                 except redis_errors.NoScriptError:
                     return await self.command("EVAL", script.source, *call)
             except RedisAway:

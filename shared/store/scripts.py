@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
-from pathlib import Path
 from typing import Final, NamedTuple
 
-_FOLDER: Final = Path(__file__).parent / "lua"
+_FOLDER: Final = __file__.removesuffix("scripts.py") + "lua/"
 
 
 class Script(NamedTuple):
-    """A script's source and the SHA-1 by which the server knows it (EVALSHA)."""
+    """A script's name and source."""
 
     name: str
     source: str
-    sha: str
 
 
 @cache
 def load(name: str) -> Script:
     """Read `lua/<name>.lua`. Raises FileNotFoundError for a name that is none."""
-    shebang, _, body = (_FOLDER / f"{name}.lua").read_text().partition("\n")
-    source = f"{shebang}\n{(_FOLDER / 'lib.lua').read_text()}\n{body}"
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    shebang, _, body = _read(name).partition("\n")
+    return Script(name, f"{shebang}\n{_read('lib')}\n{body}")
+
+
+@cache
+def sha(script: Script) -> str:
+    """The SHA-1 by which the server knows a script (EVALSHA)."""
+    import hashlib  # brings OpenSSL with it, which the guardian does without
+
+    return hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest()
+
+
+def _read(name: str) -> str:
+    with open(f"{_FOLDER}{name}.lua", encoding="utf-8") as file:
+        return file.read()

@@ -1,0 +1,68 @@
+"""Real gateways and workers as processes of their own, in process groups of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+
+PLAIN = {"SHOAL_LOG__FORMAT": "json", "SHOAL_METRICS__PORT": "0", "SHOAL_WORKER__LEASE_S": "3"}
+
+
+class Process:
+    """One `python -m ...`; `log` is what it wrote."""
+
+    def __init__(self, module: str, *args: str, env: dict[str, str], log: Path) -> None:
+        self.log_path = log
+        with log.open("ab") as out:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", module, *args],
+                cwd=ROOT,
+                env={**_clean_environment(), **PLAIN, **env},
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def children(self) -> list[psutil.Process]:
+        """The processes it started, the longest living first."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return sorted(psutil.Process(self.pid).children(recursive=True), key=lambda p: p.create_time())
+        return []
+
+    def terminate(self) -> None:
+        """SIGTERM to the process itself."""
+        self.popen.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float = 15.0) -> int:
+        """Its exit code."""
+        return self.popen.wait(timeout_s)
+
+    def kill_group(self) -> None:
+        """SIGKILL to it and everything it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.popen.wait(10)
+
+
+def _clean_environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_")}

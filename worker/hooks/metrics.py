@@ -1,0 +1,14 @@
+"""Counts model calls, tokens and tools."""
+
+from __future__ import annotations
+
+from shared.metrics import MODEL_TOKENS
+from worker.agent.hook import AgentHook, IterationDone
+
+
+class MetricsHook(AgentHook):
+    """Adds what a round used to the metrics of the process."""
+
+    async def after_iteration(self, result: IterationDone) -> None:
+        MODEL_TOKENS.labels(result.model, "input").inc(result.usage.prompt_tokens)
+        MODEL_TOKENS.labels(result.model, "output").inc(result.usage.completion_tokens)
