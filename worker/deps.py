@@ -100,6 +100,7 @@ class WorkerDeps:
         self._tasks = [
             asyncio.create_task(self._control.run(), name="control"),
             asyncio.create_task(self._keep_announcing(), name="presence"),
+            asyncio.create_task(self._model.warm(), name="model"),
         ]
         if self.link is not None:
             self._tasks.append(asyncio.create_task(self.link.run(self._orphaned), name="guard link"))
@@ -111,6 +112,7 @@ class WorkerDeps:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._health.stop()
+        await self._model.close()
         try:
             await withdraw(self.client, self._presence)
         except RedisAway:

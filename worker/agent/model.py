@@ -55,6 +55,14 @@ class Model(Protocol):
         """The model's name, for logs and metrics."""
         ...
 
+    async def warm(self) -> None:
+        """Do what the first call would have to wait for. May be called at any time, and again."""
+        ...
+
+    async def close(self) -> None:
+        """Let connections go; the next call opens them again."""
+        ...
+
     async def chat(
         self,
         messages: Sequence[Mapping[str, Any]],

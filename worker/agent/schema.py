@@ -8,7 +8,7 @@ import msgspec
 
 
 def object_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schema of a Struct with every `$ref` replaced by what it points at, and without titles.
+    """The schema of a Struct with every `$ref` replaced by what it points at, without titles.
 
     Raises ValueError for a Struct that contains itself: such a schema cannot be written without references.
     """
@@ -16,6 +16,7 @@ def object_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
     inlined = _inline(whole, components, ())
     assert isinstance(inlined, dict)
     inlined.setdefault("properties", {})
+    inlined.pop("description", None)  # the Struct's docstring is for readers of the code
     return inlined
 
 

@@ -9,11 +9,10 @@ from typing import Final, cast
 from shared.errors import SettingsError
 from shared.settings import ModelSettings
 from worker.agent.model import Model
-from worker.llm.retry import RetryingModel
 
 BUILDERS: Final = {
     "demo": "worker.llm.demo:build",
-    "litellm": "worker.llm.registry:build_litellm",
+    "litellm": "worker.llm.litellm_client:build",
 }
 
 
@@ -26,10 +25,3 @@ def build_model(settings: ModelSettings) -> Model:
         raise SettingsError(f"model.client is {client!r}, which this release does not have; use auto or {known}")
     module, _, name = path.partition(":")
     return cast(Callable[[ModelSettings], Model], getattr(import_module(module), name))(settings)
-
-
-def build_litellm(settings: ModelSettings) -> Model:
-    """Any provider's model, asked again when it is busy."""
-    from worker.llm.litellm_client import LiteLLMModel
-
-    return RetryingModel(LiteLLMModel(settings), deadline_s=settings.total_s)

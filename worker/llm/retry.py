@@ -39,6 +39,12 @@ class RetryingModel:
         self._clock = clock
         self._sleep = sleep
 
+    async def warm(self) -> None:
+        await self._model.warm()
+
+    async def close(self) -> None:
+        await self._model.close()
+
     async def chat(
         self,
         messages: Sequence[Mapping[str, Any]],

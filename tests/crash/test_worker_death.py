@@ -1,0 +1,128 @@
+"""Workers killed for real, in the middle of an answer; LiteLLM calls a scripted model over HTTP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from tests.crash.conftest import Spawn
+from tests.helpers.build import say
+from tests.helpers.fleet import history, holder, replies, watching, workers
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.wait import eventually
+
+SESSION = "web:owner/a"
+WORDS = " ".join(f"word{i}" for i in range(60))
+
+
+async def test_a_worker_killed_while_it_streams_is_replaced_within_a_second(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """kill -9: the guardian frees the lease, another attempt streams into the same turn, one reply is kept."""
+    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    spawn("worker", WORKER__LEASE_S="15")
+    spawn("worker", WORKER__LEASE_S="15")
+    await workers(client, 2)
+    async with watching(client, SESSION) as seen:
+        await say(Inbox(client), "tell me")
+        await eventually(lambda: len(seen.deltas()) > 5, within_s=20)
+        worker = await holder(client, SESSION)
+        killed = time.monotonic()
+        worker.kill()
+        began = await eventually(lambda: seen.started_at(2), within_s=5)
+        assert began - killed < 1
+        await eventually(lambda: replies(client, SESSION), within_s=20)
+        assert {delta.turn for delta in seen.deltas()} == {1}
+        assert seen.deltas(2)[0].full, "the second attempt begins by replacing what is shown"
+    assert await replies(client, SESSION) == [WORDS]
+    assert [type(entry) for entry in await history(client, SESSION)] == [UserEntry, AssistantEntry]
+
+
+async def test_a_killed_process_group_is_replaced_within_the_lease_and_a_second(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Guardian and worker die together, as with a node: the lease lapses and the other worker takes over."""
+    lease_s = 3.0
+    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    groups = [spawn("worker", WORKER__LEASE_S=str(lease_s)) for _ in range(2)]
+    await workers(client, 2)
+    async with watching(client, SESSION) as seen:
+        await say(Inbox(client), "tell me")
+        await eventually(lambda: len(seen.deltas()) > 5, within_s=20)
+        worker = await holder(client, SESSION)
+        [group] = [group for group in groups if worker.pid in [child.pid for child in group.children()]]
+        killed = time.monotonic()
+        group.kill_group()
+        began = await eventually(lambda: seen.started_at(2), within_s=lease_s + 3)
+        assert began - killed < lease_s + 1
+        await eventually(lambda: replies(client, SESSION), within_s=20)
+    assert await replies(client, SESSION) == [WORDS]
+    assert [type(entry) for entry in await history(client, SESSION)] == [UserEntry, AssistantEntry]
+
+
+async def test_a_stopped_worker_group_writes_nothing_when_it_goes_on(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """SIGSTOP of guardian and worker past the lease, then SIGCONT: the successor's reply stands alone."""
+    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    groups = [spawn("worker", WORKER__LEASE_S="2") for _ in range(2)]
+    await workers(client, 2)
+    async with watching(client, SESSION) as seen:
+        await say(Inbox(client), "tell me")
+        await eventually(lambda: len(seen.deltas()) > 5, within_s=20)
+        worker = await holder(client, SESSION)
+        [group] = [group for group in groups if worker.pid in [child.pid for child in group.children()]]
+        os.killpg(group.pid, signal.SIGSTOP)
+        await eventually(lambda: seen.started_at(2), within_s=6)
+        os.killpg(group.pid, signal.SIGCONT)
+        await eventually(lambda: replies(client, SESSION), within_s=20)
+        await eventually(lambda: "lease lost" in group.log, within_s=10)
+    assert await replies(client, SESSION) == [WORDS]
+    assert [type(entry) for entry in await history(client, SESSION)] == [UserEntry, AssistantEntry]
+
+
+async def test_sigterm_hands_a_turn_over_without_repeating_its_model_call(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Drain: the running model call ends, its tool calls are in the ledger, another worker goes on from there."""
+    model.script(
+        Answer(
+            match="^sum",
+            text="Let me see " + "hm " * 40,
+            calls=[Call("calculate", '{"expression": "2+2"}')],
+            delta_s=0.03,
+        ),
+        Answer(match="^sum", text="It is four."),
+    )
+    first = spawn("worker")
+    await workers(client, 1)
+    async with watching(client, SESSION) as seen:
+        await say(Inbox(client), "sum")
+        await eventually(lambda: seen.deltas(), within_s=20)
+        spawn("worker")
+        await workers(client, 2)
+        first.terminate()
+        await eventually(lambda: replies(client, SESSION), within_s=20)
+    assert first.wait() == 0
+    assert await replies(client, SESSION) == ["It is four."]
+    assert len(model.requests()) == 2
+    assert await client.command("HGET", keys.session(SESSION), "crashes") is None
+
+
+async def test_sigterm_lets_a_final_answer_end(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI) -> None:
+    """A reply that is being streamed is finished and committed before the worker leaves; exit code 0."""
+    model.script(Answer(text=WORDS, delta_s=0.03))
+    worker = spawn("worker")
+    await workers(client, 1)
+    async with watching(client, SESSION) as seen:
+        await say(Inbox(client), "tell me")
+        await eventually(lambda: seen.deltas(), within_s=20)
+        worker.terminate()
+        assert worker.wait() == 0
+    assert await replies(client, SESSION) == [WORDS]
+    assert len(model.requests()) == 1

@@ -1,0 +1,96 @@
+"""What a test asks a running fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psutil
+
+from shared.messages.live import DeltaEvent, TurnEvent
+from shared.messages.outbound import OutboundMessage
+from shared.messages.transcript import TranscriptEntry, decode_transcript
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.fanout import ChatNews, Fanout
+from shared.store.outbox import Outbox
+from shared.store.presence import Presence, present
+from tests.helpers.wait import eventually
+
+
+class Seen:
+    """What happened in a chat, with the time at which it was heard."""
+
+    def __init__(self) -> None:
+        self.news: list[tuple[float, ChatNews]] = []
+
+    def add(self, news: ChatNews) -> None:
+        self.news.append((time.monotonic(), news))
+
+    def deltas(self, attempt: int | None = None) -> list[DeltaEvent]:
+        return [n for _, n in self.news if isinstance(n, DeltaEvent) and attempt in (None, n.attempt)]
+
+    def started_at(self, attempt: int) -> float | None:
+        """When an attempt began to stream or was announced."""
+        for at, news in self.news:
+            if isinstance(news, TurnEvent) and news.state == "started" and news.attempt == attempt:
+                return at
+        return None
+
+
+@asynccontextmanager
+async def watching(client: RedisClient, session: str) -> AsyncIterator[Seen]:
+    """Hear a chat as a gateway does."""
+    seen = Seen()
+    ready = asyncio.Event()
+
+    async def connected() -> None:
+        ready.set()
+
+    fanout = Fanout(client, on_gap=connected)
+    await fanout.listen(session, seen.add)
+    task = asyncio.create_task(fanout.run())
+    await ready.wait()
+    try:
+        yield seen
+    finally:
+        task.cancel()
+
+
+async def replies(client: RedisClient, session: str) -> list[str]:
+    """The texts of all replies in a chat, in order."""
+    lines = await Outbox(client).read(session, after=0, limit=2000)
+    return [line.line.content for line in lines if isinstance(line.line, OutboundMessage)]
+
+
+async def history(client: RedisClient, session: str) -> list[TranscriptEntry]:
+    """The saved conversation."""
+    return [decode_transcript(entry) for entry in await client.command("LRANGE", keys.history(session), 0, -1)]
+
+
+async def workers(client: RedisClient, many: int, *, within_s: float = 20) -> list[Presence]:
+    """Wait until so many workers are there."""
+
+    async def there() -> list[Presence]:
+        found = [p for p in await present(client) if p.kind == "worker"]
+        return found if len(found) >= many else []
+
+    return await eventually(there, within_s=within_s, every_s=0.05, what=f"{many} workers")
+
+
+async def holder(client: RedisClient, session: str) -> psutil.Process:
+    """The worker process that holds the lease of a session."""
+
+    async def held() -> psutil.Process | None:
+        lease = await client.command("HGET", keys.leases("turns"), keys.turn(session))
+        if lease is None:
+            return None
+        owner = lease.decode().partition(":")[0]
+        for presence in await present(client):
+            if presence.kind == "worker" and owner.startswith(presence.name):
+                return psutil.Process(presence.pid)
+        return None
+
+    return await eventually(held, within_s=15)

@@ -1,0 +1,39 @@
+"""The time of day, anywhere."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from shared.errors import ToolFailed
+from worker.agent.tool import Safety, ToolContext
+
+
+class CurrentTimeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where."""
+
+    timezone: Annotated[
+        str | None, msgspec.Meta(description="IANA name such as Europe/Berlin; leave out for the user's own zone.")
+    ] = None
+
+
+class CurrentTime:
+    """Answers `2026-11-21 14:05:09 (Saturday), Europe/Berlin (UTC+01:00)`."""
+
+    name = "current_time"
+    description = "The current date and time, in the user's time zone or in another one."
+    parameters = CurrentTimeArguments
+    safety: Safety = "read_only"
+    timeout_s = 5.0
+
+    async def run(self, arguments: CurrentTimeArguments, context: ToolContext) -> str:
+        name = arguments.timezone or context.timezone
+        try:
+            zone = ZoneInfo(name)
+        except (KeyError, ValueError, OSError):
+            raise ToolFailed(f"{name!r} is no time zone; use an IANA name such as 'Europe/Berlin' or 'UTC'") from None
+        now = datetime.fromtimestamp(context.clock.now_ms() / 1000, zone)
+        return f"{now:%Y-%m-%d %H:%M:%S (%A)}, {name} (UTC{now.isoformat()[-6:]})"

@@ -1,0 +1,25 @@
+"""Which tool a name stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Final, cast
+
+from worker.agent.tool import Tool
+
+TOOLS: Final = {
+    "calculate": "worker.tools.calculate:Calculate",
+    "current_time": "worker.tools.current_time:CurrentTime",
+    "roll_dice": "worker.tools.roll_dice:RollDice",
+}
+
+
+def build_tools(names: Iterable[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
+    """One of each named tool, in that order; imports only those. Raises KeyError for a name that is not in TOOLS."""
+    return tuple(_build(TOOLS[name]) for name in names)
+
+
+def _build(path: str) -> Tool:
+    module, _, name = path.partition(":")
+    return cast(Tool, getattr(import_module(module), name)())

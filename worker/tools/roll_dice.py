@@ -1,0 +1,36 @@
+"""Dice, and with two sides a coin."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated
+
+import msgspec
+
+from worker.agent.tool import Safety, ToolContext
+
+
+class RollDiceArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which dice."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=20, description="How many dice.")] = 1
+    sides: Annotated[int, msgspec.Meta(ge=2, le=1000, description="How many sides each has.")] = 6
+
+
+class RollDice:
+    """Answers `2d6: 3 + 5 = 8`."""
+
+    name = "roll_dice"
+    description = "Roll dice, or pick a random number from 1 to `sides`. Use it whenever chance is asked for."
+    parameters = RollDiceArguments
+    safety: Safety = "read_only"
+    timeout_s = 5.0
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._rng = rng or random.SystemRandom()
+
+    async def run(self, arguments: RollDiceArguments, context: ToolContext) -> str:
+        rolls = [self._rng.randint(1, arguments.sides) for _ in range(arguments.count)]
+        shown = " + ".join(map(str, rolls))
+        total = f" = {sum(rolls)}" if len(rolls) > 1 else ""
+        return f"{arguments.count}d{arguments.sides}: {shown}{total}"
