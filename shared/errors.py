@@ -1,20 +1,20 @@
 """Every error Shoal raises on purpose.
 
-    ShoalError
-    ├── SettingsError          a setting is missing or wrong; the start ends with one line
-    ├── BadInput               somebody outside sent something we refuse; has a code and a text for them
-    │   ├── TooBig             the text is over the limit; says the number
-    │   └── NotAllowed         a token, an Origin or an owner does not fit
-    ├── Refused                the input is fine, the moment is not; has a code and retry_after_s
-    ├── BadRecord              bytes in Redis are not a record we know; has a code
-    ├── RedisAway              Redis did not answer in time; the state may or may not have changed
-    ├── LeaseLost              the turn is not ours any more; its writes are refused
-    └── TurnEnded              whatever ends a turn before its reply, each with its outcome
-        ├── TurnReleased       drain or back-off: another worker goes on with it, nothing counted
-        ├── TurnStopped        a person said stop
-        └── TurnLimited        a cap of the turn was reached; has the limit
-    ModelError                 a model call failed; has kind, retry_after_s and whether trying again can help
-    ToolFailed                 a tool could not do it; the model reads the text and decides
+ShoalError
+├── SettingsError          a setting is missing or wrong; the start ends with one line
+├── BadInput               somebody outside sent something we refuse; has a code and a text for them
+│   ├── TooBig             the text is over the limit; says the number
+│   └── NotAllowed         a token, an Origin or an owner does not fit
+├── Refused                the input is fine, the moment is not; has a code and retry_after_s
+├── BadRecord              bytes in Redis are not a record we know; has a code
+├── RedisAway              Redis did not answer in time; the state may or may not have changed
+├── LeaseLost              the turn is not ours any more; its writes are refused
+└── TurnEnded              whatever ends a turn before its reply, each with its outcome
+    ├── TurnReleased       drain or back-off: another worker goes on with it, nothing counted
+    ├── TurnStopped        a person said stop
+    └── TurnLimited        a cap of the turn was reached; has the limit
+ModelError                 a model call failed; has kind, retry_after_s and whether trying again can help
+ToolFailed                 a tool could not do it; the model reads the text and decides
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ import sys
 
 from shared.errors import SettingsError
 from shared.settings import load, redis_url
-from worker.guardian import Config, queue_name
+from worker.guardian import queue_name
+from worker.ward import Config
 
 
 def main() -> int:
@@ -28,7 +29,8 @@ def main() -> int:
         return 2
     command = (sys.executable, "-m", "worker.main", *given.queues)
     worker = settings.worker
-    pipe = Config(url, worker.lease_s, worker.drain_s, command, worker.processes).hand_over()
+    readable = not settings.log.as_json(terminal=sys.stderr.isatty())
+    pipe = Config(url, worker.lease_s, worker.drain_s, command, worker.processes, readable=readable).hand_over()
     os.set_inheritable(pipe, True)
     return os.execv(sys.executable, [sys.executable, "-m", "worker.guardian", str(pipe)])  # noqa: S606 (no shell wanted)
 

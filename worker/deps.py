@@ -23,6 +23,7 @@ from shared.store.inbox import InboxLimits
 from shared.store.presence import PRESENCE_EVERY_S, Presence, announce, withdraw
 from shared.store.queue import LeaseQueue
 from shared.store.turns import Turns
+from shared.tasks import cancel_all
 from shared.version import VERSION
 from worker.agent.hook import CompositeHook
 from worker.agent.loop import run_agent
@@ -108,9 +109,7 @@ class WorkerDeps:
 
     async def close(self) -> None:
         """Close everything; harmless while Redis is away."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         await self._health.stop()
         await self._model.close()
         try:

@@ -22,7 +22,8 @@ from shared.log import logger
 from shared.store import keys
 from shared.store.client import RedisClient, plain_pool
 from shared.store.scripts import load
-from worker.leases import Lease, LeaseLoop, Runner
+from worker.lease import Lease
+from worker.leases import LeaseLoop, Runner
 
 CUT_BEFORE_END_S: Final = 5.0
 HEART_BEAT_S: Final = 0.5

@@ -11,6 +11,7 @@ from shared.errors import RedisAway
 from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.store.client import RedisClient
 from shared.store.fanout import publish
+from shared.tasks import cancel_all
 
 BUNDLE_S: Final = 0.04
 FULL_EVERY_S: Final = 1.5
@@ -55,8 +56,7 @@ class LiveShow:
 
     async def __aexit__(self, *_: object) -> None:
         if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.wait({self._pump})  # awaiting it directly would swallow a cancellation of the turn
+            await cancel_all([self._pump])
 
     async def text(self, delta: str) -> None:
         """More text of the reply."""

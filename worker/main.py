@@ -20,9 +20,10 @@ from shared.ids import nonce
 from shared.settings import Settings, load, redis_url, secrets_of
 from worker.deps import QUEUES, WorkerDeps
 from worker.guard_link import GuardLink
-from worker.guardian import Config, queue_name
+from worker.guardian import queue_name
 from worker.jobs.probe import probe
 from worker.lease_worker import LeaseWorker
+from worker.ward import Config
 
 # arq's command makes `arq.worker.Worker(...)` by that name; this is how it comes to make ours.
 arq.worker.Worker = LeaseWorker  # type: ignore[misc]

@@ -32,12 +32,12 @@ class Seen:
     def deltas(self, attempt: int | None = None) -> list[DeltaEvent]:
         return [n for _, n in self.news if isinstance(n, DeltaEvent) and attempt in (None, n.attempt)]
 
-    def started_at(self, attempt: int) -> float | None:
-        """When an attempt began to stream or was announced."""
+    def started_at(self, attempt: int) -> float:
+        """When an attempt was announced; 0 if it was not."""
         for at, news in self.news:
             if isinstance(news, TurnEvent) and news.state == "started" and news.attempt == attempt:
                 return at
-        return None
+        return 0.0
 
 
 @asynccontextmanager

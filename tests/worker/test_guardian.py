@@ -20,7 +20,7 @@ from shared.store.inbox import Inbox
 from shared.store.queue import LeaseQueue
 from tests.helpers.build import say
 from tests.helpers.wait import eventually
-from worker.guardian import Config
+from worker.ward import Config
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +61,8 @@ def start(redis_url: str) -> Iterator[Start]:
 
 
 def children(guardian: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    return psutil.Process(guardian.pid).children()
+    found: list[psutil.Process] = psutil.Process(guardian.pid).children()
+    return found
 
 
 async def leased(client: RedisClient) -> int:
@@ -140,7 +141,8 @@ async def test_a_worker_without_progress_is_killed_in_the_end(client: RedisClien
 
 
 async def _crashes(client: RedisClient) -> bool:
-    return await client.command("HGET", keys.session("web:owner/0"), "crashes") == b"1"
+    crashes: bytes | None = await client.command("HGET", keys.session("web:owner/0"), "crashes")
+    return crashes == b"1"
 
 
 async def test_a_clean_end_counts_no_crash(client: RedisClient, start: Start) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from shared.clock import SYSTEM_CLOCK, Clock
 from shared.embedded import EmbeddedValkey
 from shared.errors import LeaseLost, TurnReleased, TurnStopped
 from shared.ids import nonce
@@ -18,7 +19,8 @@ from shared.store.queue import LeaseQueue
 from shared.store.turns import Turns
 from tests.helpers.build import message, reply, say
 from tests.helpers.wait import eventually
-from worker.leases import Lease, LeaseLoop, Runner
+from worker.lease import Lease
+from worker.leases import LeaseLoop, Runner
 
 LEASE_S = 2.0
 
@@ -51,11 +53,9 @@ class Fleet:
         self.loops: list[LeaseLoop] = []
         self.tasks: list[asyncio.Task[None]] = []
 
-    def make(
-        self, run: Runner, *, slots: int = 10, lease_s: float = LEASE_S, clock: HandClock | None = None
-    ) -> LeaseLoop:
+    def make(self, run: Runner, *, slots: int = 10, lease_s: float = LEASE_S, clock: Clock | None = None) -> LeaseLoop:
         queue = LeaseQueue(self._client, "turns", owner=nonce(), lease_s=lease_s)
-        loop = LeaseLoop(queue, slots=slots, run=run, **({"clock": clock} if clock else {}))
+        loop = LeaseLoop(queue, slots=slots, run=run, clock=clock or SYSTEM_CLOCK)
         self.loops.append(loop)
         return loop
 

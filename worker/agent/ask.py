@@ -127,8 +127,7 @@ class Asker:
         return msgspec.structs.replace(again, usage=reply.usage + again.usage)
 
     async def _whole(self, messages: Messages) -> Reply:
-        await self._stream.clear()
-        stream = self._stream = Stream(self._show, self._hook)
+        stream = Stream(self._show, self._hook)
         asked, usage = messages, Usage()
         for _ in range(1 + CONTINUATIONS):
             response = await self._call(asked, stream)
@@ -153,6 +152,9 @@ class Asker:
         """One call, repeated when it broke off after text was shown: only here can that text be taken back."""
         for restarts_left in range(RESTARTS, -1, -1):
             await self._journal.checkpoint()
+            if stream is not self._stream:  # not sooner: a turn that is stopped here keeps what it shows
+                await self._stream.clear()
+                self._stream = stream
             try:
                 return await self._model.chat(
                     messages,

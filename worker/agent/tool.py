@@ -42,11 +42,16 @@ class Tool(Protocol):
     `run` gets an instance of it and returns text for the model; it raises ToolFailed for what the model should know.
     """
 
-    name: str
-    description: str
-    parameters: type[msgspec.Struct]
-    safety: Safety
-    timeout_s: float
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> type[msgspec.Struct]: ...
+    @property
+    def safety(self) -> Safety: ...
+    @property
+    def timeout_s(self) -> float: ...
 
     async def run(self, arguments: Any, context: ToolContext) -> str: ...
 

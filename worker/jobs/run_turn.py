@@ -29,7 +29,7 @@ from shared.store.client import RedisClient
 from shared.store.queue import TurnWork
 from shared.store.turns import DeadLetter, Turns
 from worker.agent.turn import AgentResult, saved_history
-from worker.leases import Lease
+from worker.lease import Lease
 from worker.live_show import LiveShow
 
 ERROR_WAITS_S: Final = (1.0, 5.0, 25.0)

@@ -34,7 +34,7 @@ _RETRYABLE: Final = frozenset({"rate_limit", "overloaded", "timeout", "connectio
 
 
 class LiteLLMModel:
-    """One model of one provider. Makes one call and never repeats it; see RetryingModel for that."""
+    """One model of one provider. Makes one call; RetryingModel repeats it."""
 
     def __init__(self, settings: ModelSettings, *, headers: Mapping[str, str] | None = None) -> None:
         self.name = settings.name
@@ -82,13 +82,13 @@ class LiteLLMModel:
         if on_delta is not None:
             return await self._stream(request, patience, on_delta)
         with self._faults():
-            return _whole(await patience.for_all(self._library.acompletion(**request)))
+            return _whole(self._answered(await patience.for_all(self._library.acompletion(**request))))
 
     async def _stream(self, request: dict[str, Any], patience: Patience, on_delta: OnDelta) -> LLMResponse:
         reply = Assembly()
         request = request | {"stream": True, "stream_options": {"include_usage": True}}
         with self._faults():
-            stream = await patience.for_next(self._library.acompletion(**request))
+            stream = self._answered(await patience.for_next(self._library.acompletion(**request)))
         try:
             chunks: AsyncIterator[Any] = aiter(stream)
             while True:
@@ -104,6 +104,13 @@ class LiteLLMModel:
         finally:
             with contextlib.suppress(Exception):
                 await stream.aclose()
+
+    def _answered(self, answer: Any) -> Any:
+        """After the last 422 LiteLLM answers None instead of raising."""
+        if answer is None:
+            text = f"the model {self.name!r} failed: bad_request, 422; {_ADVICE['bad_request']}"
+            raise ModelError("bad_request", text, retryable=False)
+        return answer
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:

@@ -182,7 +182,7 @@ async def test_tokens_grow_also_when_the_counter_is_lost(client: RedisClient) ->
     assert int(second.token) > int(first.token)
 
 
-WRITES = {
+WRITES: dict[str, Callable[[RedisClient, Claim], Awaitable[object]]] = {
     "ledger": lambda client, claim: Turns(client).append(claim, 1, AssistantEntry(content="x", turn=1)),
     "commit": commit,
     "release": lambda client, claim: queue(client, owner=claim.owner).release(claim),

@@ -1,0 +1,66 @@
+# `make up` starts Shoal, `make test` checks it. Both need Python >= 3.11 and make, and build .venv from a lock.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTHONS := $(if $(PYTHON),'$(PYTHON)',python3 python3.13 python3.12 python3.11)
+INSTALL := $(PY) -m pip install --quiet --quiet --disable-pip-version-check --no-input --retries 5 \
+	--require-hashes --only-binary=:all:
+UV ?= uv
+LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-header --no-annotate --only-binary :all: pyproject.toml
+
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: up test lint lock clean
+
+up: $(VENV)/.stamp-base
+	@exec $(PY) -m shared.console up
+
+test: lint
+	@exec $(PY) -m pytest
+
+lint: $(VENV)/.stamp-dev
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m ruff format --quiet --check .
+	@$(PY) -m mypy --no-error-summary
+	@$(VENV)/bin/lint-imports --no-cache >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+
+# Both locks anew, keeping every version that still fits. CONTRIBUTING.md says when.
+lock:
+	@$(LOCK) -o requirements.txt
+	@$(LOCK) --extra dev -c requirements.txt -o requirements-dev.txt
+
+clean:
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.stamp-base: requirements.txt .ci/check_packages.py | $(PY)
+	@echo "Installing Shoal's packages into $(VENV); the first time takes a minute."
+	@$(INSTALL) -r requirements.txt
+	@$(PY) -I -S .ci/check_packages.py $(VENV) requirements.txt
+	@$(MAKE) --no-print-directory $(VENV)/bin/shoal
+	@touch $@
+
+$(VENV)/.stamp-dev: requirements-dev.txt requirements.txt .ci/check_packages.py | $(PY)
+	@echo "Installing Shoal's packages and those of its tests into $(VENV); the first time takes a minute."
+	@$(INSTALL) -r requirements-dev.txt
+	@$(PY) -I -S .ci/check_packages.py $(VENV) requirements.txt requirements-dev.txt
+	@$(MAKE) --no-print-directory $(VENV)/bin/shoal
+	@touch $(VENV)/.stamp-base $@
+
+# The `shoal` command for this checkout, without a build step.
+$(VENV)/bin/shoal: Makefile | $(PY)
+	@printf '%s\n' '#!/bin/sh' 'root=$$(cd "$$(dirname "$$0")/../.." && pwd)' \
+		'PYTHONPATH="$$root" exec "$$root/$(PY)" -P -m shared.console "$$@"' >$@
+	@chmod +x $@
+
+$(PY):
+	@found=; for python in $(PYTHONS); do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+			found=$$python; break; fi; done; \
+	if [ -z "$$found" ]; then \
+		echo "Shoal needs Python 3.11 or newer; none of these is one: $(subst ','"'"',$(PYTHONS))."; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; fi; \
+	if ! "$$found" -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+		echo "$$found cannot make virtual environments: its venv module is missing."; \
+		echo "On Debian and Ubuntu: apt-get install python3-venv"; exit 1; fi; \
+	"$$found" -m venv --clear $(VENV)

@@ -1,0 +1,65 @@
+"""What every chat channel is to the rest of a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import msgspec
+
+from shared.messages.inbound import InboundMessage
+from shared.messages.outbound import SaidLine
+from shared.store.inbox import Accepted
+from shared.store.outbox import NumberedLine
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a channel can carry. `text_bytes` is the longest message a person may send."""
+
+    text_bytes: int
+
+
+class Sink(Protocol):
+    """The way in, as a channel sees it. `shared.store.inbox.Inbox` is one."""
+
+    async def ingest(
+        self,
+        message: InboundMessage,
+        *,
+        show: SaidLine | None = None,
+        principal: str | None = None,
+        retry_for_s: float = 0.0,
+    ) -> Accepted:
+        """Make a message durable, once. Raises BadInput, Refused, RedisAway."""
+        ...
+
+    async def stop(self, session: str) -> int | None:
+        """End the turn at the head of `session`; its number, None when there is none. Raises RedisAway."""
+        ...
+
+
+class Channel(Protocol):
+    """One way for people to talk to Shoal."""
+
+    @property
+    def name(self) -> str:
+        """The first half of the names of its sessions."""
+        ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    async def listen(self, sink: Sink, draining: asyncio.Event) -> None:
+        """Take messages until `draining` is set; then finish what is under way, within a few seconds, and return.
+
+        Raises SettingsError at once when it cannot start.
+        """
+        ...
+
+    def send(self, session: str, entry: NumberedLine) -> None:
+        """Show a new line of a chat's log to whoever reads the chat through this process at this moment."""
+        ...
+
+    def facts(self) -> dict[str, str]:
+        """What operators see of it, such as its address and how many connections are open."""
+        ...

@@ -1,0 +1,135 @@
+"""The web chat: a page, and a socket for it and for programs."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from starlette.websockets import WebSocket
+
+from gateway.channel import Limits, Sink
+from gateway.channels.web.answers import NAME, AnswerLimits, Answers
+from gateway.channels.web.app import make_app
+from gateway.channels.web.auth import Principals
+from gateway.channels.web.hub import Hub
+from gateway.channels.web.lines import Lines
+from gateway.channels.web.markdown import Markdown
+from gateway.channels.web.pages import read_pages
+from gateway.channels.web.room import Viewer
+from gateway.channels.web.server import Server, address_of, bind
+from gateway.channels.web.socket import GOING_AWAY, AnswersFor, Socket, SocketLimits
+from shared.log import logger
+from shared.messages.inbound import TEXT_LIMIT_BYTES
+from shared.settings import Settings, WebSettings
+from shared.store.client import RedisClient
+from shared.store.fanout import Fanout
+from shared.store.outbox import NumberedLine, Outbox
+
+TOKENS_EVERY_S: Final = 1.0
+
+log = logger("web")
+
+
+def make(settings: Settings, client: RedisClient) -> WebChannel:
+    """The channel of this process. Raises SettingsError when nobody could log in."""
+    return WebChannel(settings.web, Principals.of(settings), client)
+
+
+class WebChannel:
+    """Serves web chats on one address. Everything it knows can be lost: logs and messages are in Redis."""
+
+    name = NAME
+    limits = Limits(text_bytes=TEXT_LIMIT_BYTES)
+
+    def __init__(
+        self,
+        settings: WebSettings,
+        principals: Principals,
+        client: RedisClient,
+        *,
+        socket_limits: SocketLimits | None = None,
+        answer_limits: AnswerLimits | None = None,
+    ) -> None:
+        self._settings = settings
+        self._principals = principals
+        self._socket_limits = socket_limits or SocketLimits()
+        self._answer_limits = answer_limits or AnswerLimits()
+        self._outbox = Outbox(client)
+        self._markdown = Markdown()
+        self._lines = Lines(self._markdown)
+        self._hub = Hub(self._outbox, self._lines, lambda on_gap: Fanout(client, on_gap=on_gap))
+        self._sockets: dict[Socket, asyncio.Task[None]] = {}
+        self._address = ""
+
+    async def listen(self, sink: Sink, draining: asyncio.Event) -> None:
+        listener = bind(self._settings.host, self._settings.port)
+        app = make_app(
+            read_pages(),
+            partial(self._serve, partial(self._answers, sink)),
+            allowed_origins=self._settings.allowed_origins,
+            draining=draining.is_set,
+        )
+        self._address = address_of(listener)
+        server = Server(app, on_started=lambda: log.info("web listening", address=self._address))
+        try:
+            async with asyncio.TaskGroup() as group:
+                chores = [
+                    group.create_task(self._hub.run(), name="hub"),
+                    group.create_task(self._watch_tokens(), name="tokens"),
+                ]
+                serving = group.create_task(server.serve(sockets=[listener]), name="web server")
+                await draining.wait()
+                await self._close_sockets()
+                server.should_exit = True
+                await serving
+                for chore in chores:
+                    chore.cancel()
+        finally:
+            listener.close()
+            self._markdown.close()
+
+    def send(self, session: str, entry: NumberedLine) -> None:
+        self._hub.heard(session, entry)
+
+    def facts(self) -> dict[str, str]:
+        return {"web.address": self._address, "web.sockets": str(len(self._sockets)), "web.chats": str(self._hub.rooms)}
+
+    def _answers(self, sink: Sink, viewer: Viewer, principal: str) -> Answers:
+        return Answers(
+            viewer,
+            principal,
+            sink=sink,
+            outbox=self._outbox,
+            hub=self._hub,
+            lines=self._lines,
+            limits=self._answer_limits,
+        )
+
+    async def _serve(self, answers: AnswersFor, websocket: WebSocket) -> None:
+        socket = Socket(websocket, principals=self._principals, answers=answers, limits=self._socket_limits)
+        task = asyncio.current_task()
+        assert task is not None
+        self._sockets[socket] = task
+        try:
+            await socket.serve()
+        finally:
+            del self._sockets[socket]
+
+    async def _watch_tokens(self) -> None:
+        """Who only listens sends nothing that would be checked."""
+        seen = self._principals.refresh()
+        while True:
+            await asyncio.sleep(TOKENS_EVERY_S)
+            changes = self._principals.refresh()
+            if changes != seen:
+                seen = changes
+                for socket in list(self._sockets):
+                    socket.recheck()
+
+    async def _close_sockets(self) -> None:
+        """Ask every client to go elsewhere, after what it sent is answered."""
+        for socket in self._sockets:
+            socket.end(GOING_AWAY, "restarting; come back")
+        if self._sockets:
+            await asyncio.wait(self._sockets.values(), timeout=3 * self._socket_limits.finish_s)

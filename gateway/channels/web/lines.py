@@ -1,0 +1,53 @@
+"""Stored records as frames."""
+
+from __future__ import annotations
+
+from gateway.channels.web.markdown import Markdown
+from gateway.channels.web.protocol import Delta, LineFrame, Progress, Reply, Said, ServerFrame, TurnFrame
+from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
+from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.store.outbox import NumberedLine
+
+
+class Lines:
+    """Turns lines of a chat's log into frames; replies are rendered."""
+
+    def __init__(self, markdown: Markdown) -> None:
+        self._markdown = markdown
+
+    def at_once(self, chat: str, numbered: NumberedLine) -> LineFrame | None:
+        """The frame, or None when rendering would hold the event loop up."""
+        match numbered.line:
+            case SaidLine() as said:
+                return _said(chat, numbered.seq, said)
+            case OutboundMessage() as reply:
+                if not self._markdown.quick(reply.content):
+                    return None
+                return _reply(chat, numbered.seq, reply, self._markdown.html(reply.content))
+
+    async def soon(self, chat: str, numbered: NumberedLine) -> LineFrame:
+        """The frame, rendered beside the event loop."""
+        match numbered.line:
+            case SaidLine() as said:
+                return _said(chat, numbered.seq, said)
+            case OutboundMessage() as reply:
+                return _reply(chat, numbered.seq, reply, await self._markdown.html_soon(reply.content))
+
+
+def live_frame(chat: str, event: LiveEvent) -> ServerFrame:
+    """What is shown while a turn runs."""
+    match event:
+        case TurnEvent(turn, state, attempt):
+            return TurnFrame(chat, turn, state, attempt)
+        case DeltaEvent(turn, attempt, seq, text, full):
+            return Delta(chat, turn, attempt, seq, text, full)
+        case ProgressEvent(turn, text):
+            return Progress(chat, turn, text)
+
+
+def _said(chat: str, seq: int, line: SaidLine) -> Said:
+    return Said(chat, seq, line.id, line.text, line.at)
+
+
+def _reply(chat: str, seq: int, line: OutboundMessage, html: str) -> Reply:
+    return Reply(chat, seq, line.turn, line.content, html, line.in_reply_to, line.kind, line.at)

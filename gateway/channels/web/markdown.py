@@ -1,0 +1,145 @@
+"""A reply as HTML that is safe to put into a page."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import nh3
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+
+RENDER_LIMIT_BYTES: Final = 64 * 1024
+"""Longer text is shown as it is."""
+
+QUICK_LIMIT: Final = 2 * 1024
+"""Characters that may be rendered on the event loop; they take a few milliseconds."""
+
+_CACHED_CHARS: Final = 4 * 1024 * 1024
+_MAX_NESTING: Final = 50
+_LINK: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
+_LANGUAGE: Final = re.compile(r"language-[\w+#.-]{1,32}")
+_ALIGN: Final = {"text-align:left": "left", "text-align:center": "center", "text-align:right": "right"}
+
+
+def _allowed(tag: str, attribute: str, value: str) -> str | None:
+    if attribute == "href":
+        return value if _LINK.match(value) else None
+    if attribute == "class":
+        return value if tag == "code" and _LANGUAGE.fullmatch(value) else None
+    if attribute == "align":
+        return value if value in _ALIGN.values() else None
+    return value
+
+
+_clean = nh3.Cleaner(
+    tags={
+        "a", "blockquote", "br", "code", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s",
+        "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    },
+    attributes={"a": {"href", "title"}, "code": {"class"}, "ol": {"start"}, "td": {"align"}, "th": {"align"}},
+    attribute_filter=_allowed,
+    url_schemes={"http", "https", "mailto"},
+    link_rel="noopener noreferrer nofollow",
+    set_tag_attribute_values={"a": {"target": "_blank"}},
+).clean  # fmt: skip
+
+
+class _Renderer(RendererHTML):
+    """An image is shown as a link: loading it would tell its host that, and when, somebody reads the reply."""
+
+    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        token = tokens[idx]
+        source = html.escape(str(token.attrs.get("src", "")))
+        label = self.renderInlineAsText(token.children, options, env) if token.children else ""
+        return f'<a href="{source}">{html.escape(label) or source}</a>'
+
+
+class _Markdown:
+    """One parser. Not for two threads at once: its finder of links keeps state."""
+
+    def __init__(self) -> None:
+        rules = {"html": False, "linkify": True, "breaks": True, "maxNesting": _MAX_NESTING}
+        self._parser = MarkdownIt("commonmark", rules, renderer_cls=_Renderer)
+        self._parser.enable(["table", "strikethrough", "linkify"])
+        # Only what has a scheme: `setup.py` and `a.sh` are no hosts in a chat about code.
+        assert self._parser.linkify is not None
+        self._parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False, "fuzzy_ip": False})
+
+    def html(self, text: str) -> str:
+        if len(text.encode()) > RENDER_LIMIT_BYTES:
+            return _as_it_is(text)
+        env: dict[str, Any] = {}
+        tokens = self._parser.parse(text, env)
+        for token in tokens:
+            if token.level >= _MAX_NESTING - 2:
+                return _as_it_is(text)  # deeper blocks would lose their text
+            if token.type in ("th_open", "td_open") and "style" in token.attrs:
+                token.attrs = {"align": _ALIGN.get(str(token.attrs["style"]), "left")}
+            _unlink_linked_images(token.children or ())
+        return _clean(self._parser.renderer.render(tokens, self._parser.options, env))
+
+
+def _unlink_linked_images(tokens: Sequence[Token]) -> None:
+    """An image inside a link becomes its label: a link in a link is none."""
+    depth = 0
+    for token in tokens:
+        depth += (token.type == "link_open") - (token.type == "link_close")
+        if token.type == "image" and depth:
+            token.type, token.content = "text", token.content or str(token.attrs.get("src", ""))
+
+
+def _as_it_is(text: str) -> str:
+    return f"<pre>{html.escape(text, quote=False)}</pre>"
+
+
+class Markdown:
+    """Renders replies and remembers the last ones, 4 MB of them: each is shown to several sockets, and again later."""
+
+    def __init__(self) -> None:
+        self._here = _Markdown()
+        self._there = _Markdown()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="markdown")
+        self._cache: OrderedDict[str, str] = OrderedDict()
+        self._cached_chars = 0
+
+    def quick(self, text: str) -> bool:
+        """Whether `html` answers within a few milliseconds."""
+        return len(text) <= QUICK_LIMIT or text in self._cache
+
+    def html(self, text: str) -> str:
+        """`text` as safe HTML. Holds the event loop up, for about 3 ms a kilobyte."""
+        return self._remembered(text) or self._remember(text, self._here.html(text))
+
+    async def html_soon(self, text: str) -> str:
+        """The same in a thread of its own; texts are rendered one after the other."""
+        known = self._remembered(text)
+        if known is not None:
+            return known
+        rendered = await asyncio.get_running_loop().run_in_executor(self._thread, self._there.html, text)
+        return self._remember(text, rendered)
+
+    def close(self) -> None:
+        """End the thread. What it renders is thrown away."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _remembered(self, text: str) -> str | None:
+        rendered = self._cache.get(text)
+        if rendered is not None:
+            self._cache.move_to_end(text)
+        return rendered
+
+    def _remember(self, text: str, rendered: str) -> str:
+        if text not in self._cache:
+            self._cache[text] = rendered
+            self._cached_chars += len(text) + len(rendered)
+            while self._cached_chars > _CACHED_CHARS:
+                old, gone = self._cache.popitem(last=False)
+                self._cached_chars -= len(old) + len(gone)
+        return rendered

@@ -1,0 +1,186 @@
+/** Joins the parts of the chat page. */
+
+import { ChatList, Drawer } from "./chats.js";
+import { Composer } from "./composer.js";
+import { Connection } from "./connection.js";
+import { Conversations } from "./conversations.js";
+import { oncePerFrame, setText, toast } from "./dom.js";
+import { Scroll } from "./scroll.js";
+import { drop, forgetPerson, read, write } from "./storage.js";
+import { Transcript } from "./transcript.js";
+
+/** A connection that comes back within this time is not worth a word. */
+const BANNER_AFTER_MS = 1_000;
+const ANNOUNCED_CHARACTERS = 2_000;
+const TOKEN = /^#token=(.+)$/;
+
+const one = (selector) => document.querySelector(selector);
+
+/** The token in the address, which is taken out of it, or the one kept here. */
+function findToken() {
+  const [, given] = location.hash.match(TOKEN) ?? [];
+  if (given) {
+    write("token", decodeURIComponent(given));
+    history.replaceState(history.state, "", location.pathname);
+  }
+  return read("token");
+}
+
+function askForToken(message = "") {
+  one("#app").hidden = true;
+  one("#login").hidden = false;
+  one("#login-message").textContent = message;
+  one("#login input").focus();
+}
+
+function startOver(token) {
+  forgetPerson();
+  if (token) write("token", token);
+  history.replaceState(null, "", location.pathname);
+  location.reload();
+}
+
+function startChats(token) {
+  const repaint = oncePerFrame(() => {
+    transcript.paint();
+    composer.paint();
+    list.paint();
+    paintHead();
+  });
+
+  const conversations = new Conversations({
+    changed(chat, entry) {
+      if (chat && chat === conversations.current) transcript.note(entry);
+      repaint();
+    },
+    spoken(chat, reply) {
+      if (chat !== conversations.current) return;
+      scroll.tellNews();
+      one("#announcer").textContent = `Shoal: ${reply.text.slice(0, ANNOUNCED_CHARACTERS)}`;
+    },
+    welcomed() {
+      clearTimeout(bannerTimer);
+      bannerTimer = null;
+      one("#banner").hidden = true;
+      reveal();
+    },
+    lost() {
+      bannerTimer ??= setTimeout(showBanner, BANNER_AFTER_MS);
+    },
+    stranger: () => startOver(token),
+    refused(message) {
+      drop("token");
+      askForToken(message);
+    },
+    trouble: toast,
+  });
+  let bannerTimer = setTimeout(showBanner, BANNER_AFTER_MS);
+
+  const scroll = new Scroll(one("#scroller"), one("#transcript"), one("#jump"), () => conversations.loadOlder());
+  const transcript = new Transcript(one("#transcript"), scroll, {
+    retry(entry) {
+      conversations.retry(conversations.current, entry);
+      composer.focus();
+    },
+    discard(entry) {
+      conversations.discard(conversations.current, entry);
+      composer.focus();
+    },
+  });
+  const composer = new Composer(one("#dock"), {
+    send,
+    stop: () => conversations.stop(),
+    reveal: (entry) => transcript.reveal(entry),
+  });
+  const drawer = new Drawer();
+  const list = new ChatList(one("#chats"), conversations, (chat) => go(chat));
+
+  /** Not before there is news of the connection: until then the token may be a wrong one. */
+  function reveal() {
+    if (!one("#app").hidden) return;
+    one("#app").hidden = false;
+    scroll.toEnd();
+    composer.focus();
+  }
+
+  function showBanner() {
+    reveal();
+    one("#banner").textContent = navigator.onLine
+      ? "Connection lost. Reconnecting…"
+      : "You are offline. What you write is sent when you are back.";
+    one("#banner").hidden = false;
+  }
+
+  function paintHead() {
+    const chat = conversations.current;
+    const title = chat.title || "New chat";
+    const news = conversations.list().filter((other) => conversations.unread(other)).length;
+    setText(one("#title"), title);
+    document.title = `${news ? `(${news}) ` : ""}${title} · Shoal`;
+    one("#empty").hidden = !chat.empty || !chat.loaded;
+    one("#older").hidden = !chat.more;
+  }
+
+  function send(text) {
+    scroll.toEnd();
+    conversations.send(text);
+  }
+
+  /** Puts a chat on the screen. */
+  function show(chat) {
+    conversations.show(chat);
+    write("chat", chat.id);
+    transcript.show(chat);
+    composer.show(chat);
+    repaint();
+  }
+
+  /** The same for a person's wish, which the browser's "back" can undo. */
+  function go(chat) {
+    drawer.close();
+    if (chat !== conversations.current) {
+      history.pushState({ chat: chat.id }, "");
+      show(chat);
+    }
+    composer.focus();
+  }
+
+  one("#new-chat").addEventListener("click", () => go(conversations.blank()));
+  one("#new-chat-top").addEventListener("click", () => go(conversations.blank()));
+  one("#prompts").addEventListener("click", ({ target }) => target.matches("button") && send(target.textContent));
+  one("#sign-out").addEventListener("click", () => startOver());
+  addEventListener("popstate", ({ state }) => state?.chat && show(conversations.chat(state.chat)));
+
+  conversations.start((events) => new Connection(token, events));
+  const last = history.state?.chat ?? read("chat");
+  show(last ? conversations.chat(last) : conversations.blank());
+  history.replaceState({ chat: conversations.current.id }, "");
+}
+
+/** iOS lays the keyboard over the page instead of making it shorter. */
+function makeRoomForKeyboard() {
+  const view = window.visualViewport;
+  view?.addEventListener("resize", () => {
+    const covered = innerHeight - view.height > 80 && view.scale === 1;
+    document.documentElement.style.setProperty("--height", covered ? `${view.height}px` : "100dvh");
+    if (covered) scrollTo(0, 0);
+  });
+}
+
+one("#login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  write("token", one("#login input").value.trim());
+  location.reload();
+});
+addEventListener("hashchange", () => {
+  if (!TOKEN.test(location.hash)) return;
+  findToken();
+  location.reload();
+});
+// Signed in or out in another tab.
+addEventListener("storage", ({ key }) => key === "shoal.token" && location.reload());
+makeRoomForKeyboard();
+
+const token = findToken();
+if (token) startChats(token);
+else askForToken();

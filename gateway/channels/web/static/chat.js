@@ -1,0 +1,267 @@
+/**
+ * One chat as the page knows it: its lines by sequence number, own messages on their way, and answers being written.
+ * No DOM and no socket. An entry is one bubble; it stays the same object from the first sign of it to the end, so
+ * that "sending" becomes a line of the log, and a streamed answer the final one, in place.
+ */
+
+import { ownEntry, replyEntry } from "./entries.js";
+
+export class Chat {
+  title = "";
+  /** When something was last said here, in ms of the gateway's clock; 0 while nothing has reached it. */
+  at = 0;
+  /** The gateway's word on whether a turn runs; it counts while this page does not follow the chat. */
+  listedRunning = false;
+  /** Whether the newest page of the log is here, and whether there are older ones. */
+  loaded = false;
+  more = false;
+  /** Every line up to this number is here, or older than what was asked for. */
+  top = 0;
+  heardAt = 0;
+  /** What is held here may not be the whole truth: a turn ended without a reply, say. */
+  doubtful = false;
+
+  #lines = new Map();
+  #highest = 0;
+  #pending = new Set();
+  #own = new Map();
+  #live = new Map();
+  #answeredTurns = new Set();
+  #awaiting = new Set();
+  #changed;
+
+  /** `changed(chat, entry)` is called for every entry that came, changed or went. */
+  constructor(id, changed) {
+    this.id = id;
+    this.#changed = (entry) => changed(this, entry);
+  }
+
+  /** In the order of the log. Answers under way come last, because their line will be the next one. */
+  entries() {
+    const lines = [...this.#lines.values()].sort((one, other) => one.seq - other.seq);
+    return [...lines, ...this.#pending, ...this.#live.values()];
+  }
+
+  get empty() {
+    return this.#lines.size + this.#pending.size + this.#live.size === 0;
+  }
+
+  get oldest() {
+    return Math.min(...this.#lines.keys());
+  }
+
+  /** Lines are here that lie behind a missing one. */
+  get torn() {
+    return this.loaded && this.#highest > this.top;
+  }
+
+  /** The turn that runs or is next to run; null when nothing is to be done here. */
+  get turn() {
+    const live = [...this.#live.values()].find((entry) => !entry.ended);
+    const [waiting] = this.#awaiting;
+    return (live ?? waiting)?.turn ?? null;
+  }
+
+  /** Own messages that are accepted and wait for an earlier turn to end. */
+  get queued() {
+    return [...this.#awaiting].filter((entry) => entry.ahead > 0);
+  }
+
+  /** Messages to send again after a reconnect, oldest first. */
+  get unaccepted() {
+    return [...this.#pending].filter((entry) => entry.state === "sending");
+  }
+
+  /** The own messages that a reply answers, as far as they are here. */
+  answeredBy(reply) {
+    if (reply.inReplyTo.length) return reply.inReplyTo.map((id) => this.#own.get(id)).filter(Boolean);
+    return reply.done ? [] : [...this.#own.values()].filter((entry) => entry.turn === reply.turn);
+  }
+
+  /** An own message, shown at once. */
+  say(id, text, at) {
+    const entry = ownEntry(id, text, at);
+    this.#own.set(id, entry);
+    this.#pending.add(entry);
+    this.title ||= text.slice(0, 80);
+    this.#changed(entry);
+    return entry;
+  }
+
+  retry(entry) {
+    Object.assign(entry, { state: "sending", reason: "" });
+    this.#changed(entry);
+  }
+
+  discard(entry) {
+    this.#pending.delete(entry);
+    this.#own.delete(entry.id);
+    this.#changed(entry);
+  }
+
+  /** The gateway refused a message. Returns its entry, or null when it is not one that waits here. */
+  refuse(id, reason) {
+    const entry = this.#own.get(id);
+    if (!this.#pending.has(entry)) return null;
+    Object.assign(entry, { state: "failed", reason });
+    this.#changed(entry);
+    return entry;
+  }
+
+  take(frame) {
+    this.heardAt = Date.now();
+    switch (frame.type) {
+      case "accepted": return this.#accepted(frame);
+      case "message": return this.#message(frame);
+      case "turn": return this.#turn(frame);
+      case "delta": return this.#delta(frame);
+      case "progress": return this.#progress(frame);
+      case "reply": return this.#reply(frame);
+      case "history": return this.#history(frame);
+      case "resumed": return this.#resumed(frame);
+    }
+  }
+
+  #accepted({ id, turn, ahead = 0 }) {
+    const entry = this.#own.get(id);
+    if (!entry) return;
+    entry.state = "received";
+    if (turn && !this.#answeredTurns.has(turn)) {
+      Object.assign(entry, { turn, ahead });
+      this.#awaiting.add(entry);
+      if (!ahead) this.#liveEntry(turn);
+    }
+    this.#changed(entry);
+  }
+
+  #message({ seq, id, text, turn, at }) {
+    if (this.#lines.has(seq)) return;
+    const entry = this.#own.get(id) ?? ownEntry(id, text, at);
+    this.#pending.delete(entry);
+    this.#own.set(id, entry);
+    this.title ||= text.slice(0, 80);
+    Object.assign(entry, { seq, text, at: at || Date.now(), turn: turn ?? 0, state: "received", reason: "" });
+    this.#place(entry);
+  }
+
+  #turn({ turn, state }) {
+    if (state === "started") {
+      for (const entry of this.#awaiting) if (entry.turn === turn) this.#setAhead(entry, 0);
+      this.#liveEntry(turn);
+    } else if (this.#live.has(turn)) {
+      const entry = this.#live.get(turn);
+      entry.ended = true;
+      this.doubtful = true;
+      this.#changed(entry);
+    }
+  }
+
+  /** Text of an older attempt, seen before, or behind a gap is left out: a full one follows. */
+  #delta({ turn, attempt, seq, text, full }) {
+    const entry = this.#liveEntry(turn);
+    if (!entry || attempt < entry.attempt) return;
+    const known = attempt > entry.attempt ? -1 : entry.deltaSeq;
+    if (full ? seq <= known : seq !== known + 1) return;
+    entry.text = full || known < 0 ? text : entry.text + text;
+    Object.assign(entry, { attempt, deltaSeq: seq, atWork: false });
+    this.#changed(entry);
+  }
+
+  #progress({ turn, text }) {
+    const entry = this.#liveEntry(turn);
+    if (!entry) return;
+    if (entry.tools.at(-1) !== text) entry.tools.push(text);
+    entry.atWork = true;
+    this.#changed(entry);
+  }
+
+  #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at }) {
+    if (this.#lines.has(seq)) return;
+    // A notice is said beside a turn and does not end it.
+    const entry = (kind !== "notice" && this.#live.get(turn)) || replyEntry(turn);
+    if (kind !== "notice") {
+      this.#live.delete(turn);
+      this.#answeredTurns.add(turn);
+      for (const id of inReplyTo) this.#answeredTurns.add(this.#own.get(id)?.turn);
+    }
+    // A reply from an older page says nothing about what is waiting now.
+    const endsTurn = kind !== "notice" && seq > this.top;
+    for (const waiting of this.#awaiting) {
+      if (inReplyTo.includes(waiting.id) || (endsTurn && waiting.turn === turn)) this.#release(waiting);
+      else if (endsTurn && waiting.turn > turn) this.#setAhead(waiting, waiting.ahead - 1);
+    }
+    this.doubtful ||= this.turn !== null;
+    this.#place(Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), done: true }));
+  }
+
+  #history({ lines = [], more = false }) {
+    if (!this.loaded) this.top = Math.max(this.top, lines.at(-1)?.seq ?? 0);
+    this.loaded = true;
+    this.more = more;
+    for (const line of lines) this.take(line);
+    this.#changed(null);
+  }
+
+  /** All lines up to `seq` have been sent. What is neither in them nor running is over. */
+  #resumed({ seq, running = null, reset }) {
+    this.doubtful = false;
+    if (reset) return this.#forget();
+    this.top = Math.max(this.top, seq);
+    this.#climb();
+    for (const [turn, entry] of this.#live) {
+      if (turn === running) continue;
+      this.#live.delete(turn);
+      this.#changed(entry);
+    }
+    for (const entry of this.#awaiting) {
+      if (running === null || entry.turn < running) this.#release(entry);
+    }
+    if (running !== null) this.#liveEntry(running);
+    this.#changed(null);
+  }
+
+  #forget() {
+    const pending = [...this.#pending];
+    for (const map of [this.#lines, this.#own, this.#live, this.#answeredTurns, this.#awaiting]) map.clear();
+    for (const entry of pending) this.#own.set(entry.id, entry);
+    Object.assign(this, { loaded: false, more: false, top: 0 });
+    this.#highest = 0;
+    this.#changed(null);
+  }
+
+  /** The bubble of a turn under way; none once its reply is here. */
+  #liveEntry(turn) {
+    if (this.#answeredTurns.has(turn)) return null;
+    let entry = this.#live.get(turn);
+    if (!entry) {
+      entry = replyEntry(turn);
+      this.#live.set(turn, entry);
+      this.#changed(entry);
+    }
+    entry.ended = false;
+    return entry;
+  }
+
+  #place(entry) {
+    this.#lines.set(entry.seq, entry);
+    this.#highest = Math.max(this.#highest, entry.seq);
+    this.at = Math.max(this.at, entry.at);
+    this.#climb();
+    this.#changed(entry);
+  }
+
+  #climb() {
+    while (this.#lines.has(this.top + 1)) this.top += 1;
+  }
+
+  #release(entry) {
+    this.#awaiting.delete(entry);
+    this.#setAhead(entry, 0);
+  }
+
+  #setAhead(entry, ahead) {
+    if (entry.ahead === Math.max(0, ahead)) return;
+    entry.ahead = Math.max(0, ahead);
+    this.#changed(entry);
+  }
+}

@@ -1,0 +1,100 @@
+/** Where the person writes. */
+
+import { setText } from "./dom.js";
+import { drop, read, write } from "./storage.js";
+
+const FINE_POINTER = matchMedia("(pointer: fine)");
+
+export class Composer {
+  #form;
+  #area;
+  #send;
+  #stop;
+  #queue;
+  #chat = null;
+  #turn = null;
+  #stopping = false;
+
+  /** `actions`: send(text), stop(), reveal(entry). */
+  constructor(root, actions) {
+    this.#form = root.querySelector("#composer");
+    this.#area = this.#form.querySelector("textarea");
+    this.#send = root.querySelector("#send");
+    this.#stop = root.querySelector("#stop");
+    this.#queue = root.querySelector("#queue");
+    this.#area.addEventListener("input", () => this.#typed());
+    this.#area.addEventListener("keydown", (event) => {
+      // 229: Safari's Enter that ends a composition.
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+      event.preventDefault();
+      this.#form.requestSubmit();
+    });
+    this.#form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      // Blank lines around go; the indentation of a first line of code stays.
+      const text = this.#area.value.replace(/^\s*\n/, "").trimEnd();
+      if (!text) return;
+      this.#area.value = "";
+      this.#typed();
+      actions.send(text);
+    });
+    this.#stop.addEventListener("click", () => {
+      this.#stopping = true;
+      this.#update();
+      actions.stop();
+    });
+    this.#queue.addEventListener("click", () => actions.reveal(this.#chat.queued[0]));
+  }
+
+  /** Each chat keeps its own draft, also over a reload. */
+  show(chat) {
+    this.#chat = chat;
+    this.#turn = null;
+    this.#area.value = read(`draft.${chat.id}`) ?? "";
+    this.#grow();
+    this.paint();
+  }
+
+  /** Ready to type, except where that would bring up a keyboard over the page. */
+  focus() {
+    if (FINE_POINTER.matches) this.#area.focus();
+  }
+
+  paint() {
+    if (this.#turn !== this.#chat.turn) {
+      this.#turn = this.#chat.turn;
+      this.#stopping = false;
+    }
+    const waiting = this.#chat.queued;
+    this.#queue.hidden = waiting.length === 0;
+    if (waiting.length) {
+      const count = waiting.length === 1 ? "1 message is waiting" : `${waiting.length} messages are waiting`;
+      setText(this.#queue, `${count}: ${waiting[0].text.slice(0, 120)}`);
+    }
+    this.#update();
+  }
+
+  #typed() {
+    if (this.#area.value) write(`draft.${this.#chat.id}`, this.#area.value);
+    else drop(`draft.${this.#chat.id}`);
+    this.#grow();
+    this.#update();
+  }
+
+  /** For browsers whose style sheet cannot do it. */
+  #grow() {
+    if (CSS.supports("field-sizing", "content")) return;
+    this.#area.style.height = "auto";
+    this.#area.style.height = `${this.#area.scrollHeight}px`;
+  }
+
+  #update() {
+    const empty = !this.#area.value.trim();
+    const hadFocus = document.activeElement === this.#stop;
+    this.#stop.hidden = this.#turn === null;
+    this.#stop.disabled = this.#stopping;
+    this.#send.hidden = this.#turn !== null && empty;
+    this.#send.disabled = empty;
+    if (hadFocus && (this.#stop.hidden || this.#stopping)) this.focus();
+  }
+}

@@ -1,0 +1,257 @@
+/** All chats of the person: what is sent for them, what comes in, and how they survive a lost connection. */
+
+import { Chat } from "./chat.js";
+import { chatId, messageId } from "./ids.js";
+import * as outbox from "./outbox.js";
+import { Seen } from "./seen.js";
+import { read, write } from "./storage.js";
+
+/** How many chats are listened to at once; the open one is always among them. */
+const FOLLOWED = 10;
+const TICK_MS = 1_000;
+/** How long an unclear state, and how long a running turn, may stay silent before the gateway is asked. */
+const DOUBT_MS = 2_000;
+const SILENCE_MS = 20_000;
+/** Errors that go by: what was asked may be asked again. */
+const PASSING = new Set(["unavailable", "overloaded"]);
+
+export class Conversations {
+  #connection = null;
+  #events;
+  #chats = new Map();
+  #followed = new Set();
+  #historyAsked = new Set();
+  #acknowledged = new Map();
+  #seen = new Seen();
+  #freshList = null;
+  #blank = null;
+  #principal = read("principal");
+
+  /** The chat on the screen. */
+  current = null;
+
+  /**
+   * `events`: changed(chat, entry), spoken(chat, reply), welcomed(), stranger(), lost(), refused(message),
+   * trouble(message). Chat and entry are null when the list of chats changed.
+   */
+  constructor(events) {
+    this.#events = events;
+  }
+
+  /** Takes up what was left unsent; `connect(events)` opens the connection, with the events that it names. */
+  start(connect) {
+    for (const { id, chat, text, at, reason } of outbox.kept()) {
+      this.chat(chat).say(id, text, at);
+      if (reason) this.chat(chat).refuse(id, reason);
+    }
+    this.#connection = connect({
+      welcomed: (frame) => this.#welcomed(frame),
+      frame: (frame) => this.#take(frame),
+      lost: () => {
+        this.#historyAsked.clear();
+        this.#events.lost();
+      },
+      refused: this.#events.refused,
+    });
+    setInterval(() => this.#tick(), TICK_MS);
+    document.addEventListener("visibilitychange", () => this.#refresh());
+    // Asking is how a dead connection is found out.
+    addEventListener("offline", () => this.#refresh());
+  }
+
+  /** The chats to list, newest first: all that have something in them. */
+  list() {
+    const age = (chat) => (chat.at ? -chat.at : -Infinity);
+    const listed = [...this.#chats.values()].filter((chat) => chat.at || !chat.empty);
+    return listed.sort((one, other) => age(one) - age(other));
+  }
+
+  chat(id) {
+    if (!this.#chats.has(id)) this.#chats.set(id, new Chat(id, this.#events.changed));
+    return this.#chats.get(id);
+  }
+
+  running(chat) {
+    return chat.turn !== null || (chat.listedRunning && !this.#followed.has(chat));
+  }
+
+  unread(chat) {
+    return this.#seen.isBehind(chat) && !this.#watching(chat);
+  }
+
+  /** The chat in which nothing has been said yet. */
+  blank() {
+    if (!this.#blank?.empty) {
+      this.#blank = this.chat(chatId());
+      this.#blank.loaded = true;
+    }
+    return this.#blank;
+  }
+
+  show(chat) {
+    this.current = chat;
+    this.#follow(chat);
+    this.#see(chat);
+  }
+
+  send(text) {
+    const entry = this.current.say(messageId(), text, Date.now());
+    outbox.keep({ ...entry, chat: this.current.id });
+    this.#transmit(this.current, entry);
+  }
+
+  retry(chat, entry) {
+    chat.retry(entry);
+    outbox.keep({ ...entry, chat: chat.id });
+    this.#transmit(chat, entry);
+  }
+
+  discard(chat, entry) {
+    outbox.settle(entry.id);
+    chat.discard(entry);
+  }
+
+  stop() {
+    this.#connection.send({ type: "stop", chat: this.current.id });
+  }
+
+  loadOlder() {
+    const chat = this.current;
+    if (chat.loaded && chat.more) this.#askHistory(chat, { before: chat.oldest });
+  }
+
+  #transmit(chat, { id, text }) {
+    this.#connection.send({ type: "message", id, chat: chat.id, text });
+  }
+
+  #welcomed({ principal }) {
+    // Messages and marks that another person left in this browser are not this person's.
+    if (principal !== (this.#principal ?? principal)) return this.#events.stranger();
+    this.#principal = principal;
+    write("principal", principal);
+    const chats = [...this.#chats.values()];
+    const busy = chats.filter((chat) => chat !== this.current && (chat.turn !== null || chat.unaccepted.length));
+    this.#followed.clear();
+    for (const chat of [this.current, ...busy].slice(0, FOLLOWED).reverse()) this.#follow(chat);
+    for (const chat of chats) for (const entry of chat.unaccepted) this.#transmit(chat, entry);
+    this.#connection.send({ type: "chats" });
+    this.#events.welcomed();
+  }
+
+  /** Listens to a chat; if there are too many, lets go of an idle one, the longest unopened first. */
+  #follow(chat) {
+    this.#followed.delete(chat);
+    this.#followed.add(chat);
+    if (this.#followed.size > FOLLOWED) {
+      const eldest = [...this.#followed];
+      this.#followed.delete(eldest.find((other) => other !== chat && other.turn === null) ?? eldest[0]);
+    }
+    this.#ask(chat);
+  }
+
+  #ask(chat) {
+    chat.heardAt = Date.now();
+    if (chat.loaded) this.#connection.send({ type: "resume", chat: chat.id, after: chat.top });
+    else this.#askHistory(chat);
+  }
+
+  #askHistory(chat, range = {}) {
+    if (this.#historyAsked.has(chat)) return;
+    if (this.#connection.send({ type: "history", chat: chat.id, ...range })) this.#historyAsked.add(chat);
+  }
+
+  #take(frame) {
+    if (frame.type === "error") return this.#trouble(frame);
+    if (frame.type === "chats") return this.#listed(frame.chats);
+    if (!frame.chat) return;
+    const chat = this.chat(frame.chat);
+    const first = !chat.loaded;
+    const wasTorn = chat.torn;
+    chat.take(frame);
+    switch (frame.type) {
+      case "accepted":
+        outbox.settle(frame.id);
+        break;
+      case "message":
+        outbox.settle(frame.id);
+        this.#seen.mark(chat.id, chat.at);
+        break;
+      case "reply":
+        this.#see(chat);
+        this.#events.spoken(chat, frame);
+        this.#refreshSoon();
+        break;
+      case "history":
+        this.#historyAsked.delete(chat);
+        this.#see(chat);
+        if (first) this.#ask(chat);
+        break;
+      case "resumed":
+        if (!frame.reset) break;
+        this.#acknowledged.delete(chat.id);
+        this.#follow(chat);
+        break;
+    }
+    if (chat.torn && !wasTorn) this.#ask(chat);
+  }
+
+  #trouble({ code, id, message, retry_after: wait }) {
+    const advice = wait ? `${message} Try again in ${Math.ceil(wait)} s.` : message;
+    for (const chat of this.#chats.values()) {
+      const entry = chat.refuse(id, advice);
+      if (entry) return outbox.keep({ ...entry, chat: chat.id });
+    }
+    this.#historyAsked.clear();
+    // It may have been the answer to a history or resume, whose lines are still wanted.
+    if (PASSING.has(code)) for (const chat of this.#followed) chat.doubtful = true;
+    this.#events.trouble(advice);
+  }
+
+  #listed(rows) {
+    for (const { chat: id, title, at = 0, running = false } of rows) {
+      const chat = this.chat(id);
+      chat.title = title || chat.title;
+      chat.at = Math.max(chat.at, at);
+      chat.listedRunning = running;
+      this.#seen.notice(chat);
+      if (running && !this.#followed.has(chat) && this.#followed.size < FOLLOWED) this.#follow(chat);
+    }
+    this.#seen.begun();
+    this.#see(this.current);
+    this.#events.changed(null, null);
+  }
+
+  #watching(chat) {
+    return chat === this.current && !document.hidden;
+  }
+
+  /** The person has the chat before their eyes: it is read, and the gateway may trim what was shown. */
+  #see(chat) {
+    if (this.#watching(chat)) this.#seen.mark(chat.id, chat.at);
+  }
+
+  #refresh() {
+    if (document.hidden) return;
+    this.#see(this.current);
+    this.#connection.send({ type: "chats" });
+    this.#events.changed(null, null);
+  }
+
+  #refreshSoon() {
+    clearTimeout(this.#freshList);
+    this.#freshList = setTimeout(() => this.#connection.send({ type: "chats" }), 500);
+  }
+
+  #tick() {
+    if (!this.#connection.open) return;
+    for (const chat of this.#followed) {
+      const patience = chat.doubtful ? DOUBT_MS : chat.turn !== null ? SILENCE_MS : Infinity;
+      if (Date.now() - chat.heardAt > patience) this.#ask(chat);
+    }
+    const { id, top } = this.current;
+    if (this.#watching(this.current) && top > (this.#acknowledged.get(id) ?? 0)) {
+      this.#acknowledged.set(id, top);
+      this.#connection.send({ type: "ack", chat: id, seq: top });
+    }
+  }
+}

@@ -1,0 +1,57 @@
+/** What the person said, and how far it got. */
+
+import { icon, make, timestamp } from "./dom.js";
+
+const LONG_CHARACTERS = 1_800;
+const LONG_LINES = 24;
+
+export class OwnBubble {
+  #entry;
+  #actions;
+  #text = make("div", { className: "text", dir: "auto" });
+  #meta = make("footer");
+
+  /** `actions`: retry(entry), discard(entry). */
+  constructor(entry, actions) {
+    this.#entry = entry;
+    this.#actions = actions;
+    this.#text.textContent = entry.text;
+    const properties = { className: "bubble own", ariaLabel: "You", data: { id: entry.id } };
+    this.node = make("article", properties, this.#text, this.#meta);
+    if (entry.text.length > LONG_CHARACTERS || entry.text.split("\n").length > LONG_LINES) this.#fold();
+    this.update();
+  }
+
+  update() {
+    const entry = this.#entry;
+    this.node.dataset.state = entry.state;
+    if (entry.seq) this.node.dataset.seq = entry.seq;
+    this.#meta.replaceChildren(...this.#status(entry));
+  }
+
+  #status(entry) {
+    if (entry.state === "sending") return [make("span", { className: "status" }, "Sending…")];
+    if (entry.state === "failed") {
+      return [
+        make("span", { className: "status", role: "alert" }, icon("alert"), `Not sent. ${entry.reason}`),
+        make("button", { type: "button", className: "link", onclick: () => this.#actions.retry(entry) }, "Try again"),
+        make("button", { type: "button", className: "link", onclick: () => this.#actions.discard(entry) }, "Discard"),
+      ];
+    }
+    const where = entry.ahead > 0 ? `Received, ${entry.ahead} ahead of you` : "";
+    const tick = make("span", { className: "status", title: "Received" }, icon("check"), where);
+    if (!where) tick.append(make("span", { className: "unseen" }, "Received"));
+    return [timestamp(entry.at), tick];
+  }
+
+  #fold() {
+    const toggle = make("button", { type: "button", className: "link unfold", ariaExpanded: "false" }, "Show all");
+    toggle.addEventListener("click", () => {
+      const folded = this.#text.classList.toggle("folded");
+      toggle.ariaExpanded = String(!folded);
+      toggle.textContent = folded ? "Show all" : "Show less";
+    });
+    this.#text.classList.add("folded");
+    this.#text.after(toggle);
+  }
+}

@@ -1,0 +1,87 @@
+/** An answer: being thought about, streamed, or finished. */
+
+import { copyButton, furnish } from "./code-box.js";
+import { icon, make, timestamp } from "./dom.js";
+import { showStream } from "./stream.js";
+
+const MARKS = { stopped: "Stopped", apology: "Something went wrong" };
+const QUOTE_CHARACTERS = 120;
+
+export class ReplyBubble {
+  #entry;
+  #body = make("div", { className: "body", dir: "auto" });
+  #progress = make("div", { className: "progress" });
+  #quote = null;
+
+  constructor(entry) {
+    this.#entry = entry;
+    this.node = make("article", { className: "bubble reply", ariaLabel: "Shoal" }, this.#body, this.#progress);
+    this.node.dataset.turn = entry.turn;
+    this.update();
+  }
+
+  /** True while the streamed text stands where the finished answer will: the next update swaps the words. */
+  get willSwap() {
+    return this.#entry.done && this.node.dataset.state === "streaming" && this.#body.childElementCount > 0;
+  }
+
+  update() {
+    if (this.#entry.done) this.#finish(this.#entry);
+    else this.#stream(this.#entry);
+  }
+
+  /** Names the message that is answered; `text` is empty when it stands right above. */
+  quote(text) {
+    const short = text.length > QUOTE_CHARACTERS ? `${text.slice(0, QUOTE_CHARACTERS)}…` : text;
+    if (!short) this.#quote?.remove();
+    else if (!this.#quote?.isConnected) {
+      this.#quote = make("p", { className: "quote", title: "In reply to" }, icon("reply"), make("span", {}, short));
+      this.node.prepend(this.#quote);
+    }
+  }
+
+  #stream({ text, tools, atWork, ended }) {
+    this.node.dataset.state = "streaming";
+    this.node.ariaBusy = "true";
+    showStream(this.#body, text);
+    if (ended) this.#progress.replaceChildren();
+    else if (atWork) this.#showTool(tools.at(-1));
+    else if (!text) this.#showThinking();
+    else this.#progress.replaceChildren();
+  }
+
+  #showThinking() {
+    if (this.#progress.querySelector(".dots")) return;
+    const dots = make("span", { className: "dots", role: "img", ariaLabel: "Thinking" });
+    dots.append(make("i"), make("i"), make("i"));
+    this.#progress.replaceChildren(dots);
+  }
+
+  #showTool(tool) {
+    if (this.#progress.textContent === tool) return;
+    this.#progress.replaceChildren(make("span", { className: "spinner" }), make("code", {}, tool));
+  }
+
+  #finish({ seq, text, html, kind, tools, at }) {
+    if (this.node.dataset.state === "done") return;
+    Object.assign(this.node.dataset, { state: "done", seq, kind });
+    this.node.ariaBusy = "false";
+    if (html) {
+      this.#body.innerHTML = html;
+      furnish(this.#body);
+    } else showStream(this.#body, text);
+    this.#progress.remove();
+    const footer = make("footer");
+    if (MARKS[kind]) footer.append(make("span", { className: "mark" }, MARKS[kind]));
+    if (text) footer.append(copyButton(() => text, "Copy", "quiet"));
+    footer.append(timestamp(at));
+    if (tools.length) this.node.append(this.#used(tools));
+    this.node.append(footer);
+  }
+
+  #used(tools) {
+    const count = tools.length === 1 ? "Used 1 tool" : `Used ${tools.length} tools`;
+    const steps = tools.map((tool) => make("li", {}, make("code", {}, tool)));
+    return make("details", {}, make("summary", {}, icon("chevron"), count), make("ol", {}, ...steps));
+  }
+}

@@ -1,0 +1,118 @@
+"""What machines ask a process: /metrics, /healthz (does it answer), /readyz (shall it get work)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
+
+import uvicorn
+
+from shared.errors import SettingsError
+from shared.metrics import render
+
+_TEXT = "text/plain; charset=utf-8"
+
+_Message = MutableMapping[str, Any]
+
+
+class HealthServer:
+    """Answers on `host`:`port` (0 = any free one) while it runs. `ready` gives None, or why the process is not.
+
+    It has no password: the address belongs on loopback or on a network that only the monitoring reaches.
+    """
+
+    def __init__(self, host: str, port: int, ready: Callable[[], str | None]) -> None:
+        self._host = host
+        self._wanted_port = port
+        self._ready = ready
+        self._socket: socket.socket | None = None
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; the wanted one before start()."""
+        return int(self._socket.getsockname()[1]) if self._socket else self._wanted_port
+
+    async def start(self) -> None:
+        """Listen. Raises SettingsError, naming the setting, when the address cannot be had."""
+        self._socket = _listening(self._host, self._wanted_port)
+        config = uvicorn.Config(
+            self._answer,
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+        self._server = _Server(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="health")
+
+    async def stop(self) -> None:
+        """Close the address. Harmless when it was never started."""
+        if self._server and self._task:
+            self._server.should_exit = True
+            await self._task
+        if self._socket:
+            self._socket.close()
+
+    async def _answer(
+        self,
+        scope: _Message,
+        receive: Callable[[], Awaitable[_Message]],
+        send: Callable[[_Message], Awaitable[None]],
+    ) -> None:
+        status, body, kind = self._page(scope["method"], scope["path"])
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    def _page(self, method: str, path: str) -> tuple[int, bytes, str]:
+        if method not in ("GET", "HEAD"):
+            return 405, b"only GET\n", _TEXT
+        match path:
+            case "/metrics":
+                return 200, *render()
+            case "/healthz":
+                return 200, b"ok\n", _TEXT
+            case "/readyz":
+                reason = self._ready()
+                return (200, b"ready\n", _TEXT) if reason is None else (503, f"{reason}\n".encode(), _TEXT)
+            case _:
+                return 404, b"only /metrics, /healthz and /readyz\n", _TEXT
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process: it decides when its services end, and in which order."""
+        yield
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
+    except OSError as exc:
+        raise SettingsError(f"metrics.host is {host!r}, which is no address here: {exc}; write 127.0.0.1") from None
+    listener = socket.socket(family, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(64)
+    except OSError as exc:
+        listener.close()
+        if exc.errno == errno.EADDRINUSE:
+            raise SettingsError(
+                f"metrics.port {port} on {host!r} is taken; stop what uses it, or set another one (0 = any free)"
+            ) from None
+        raise SettingsError(f"metrics.port {port} on {host!r} cannot be used: {exc.strerror}; set another") from None
+    listener.setblocking(False)
+    return listener

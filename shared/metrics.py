@@ -1,0 +1,79 @@
+"""Every metric, declared once. Names are a contract; labels have few values and never hold a chat id.
+
+Each kind of process exports all of them; what it does not do stays at zero or without a series.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from shared.version import VERSION
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter that no dashboard reads
+
+REGISTRY: Final = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
+PlatformCollector(registry=REGISTRY)
+GCCollector(registry=REGISTRY)
+
+_QUICK: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_LONG: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 900)
+
+
+def _counter(name: str, help: str, *labels: str) -> Counter:
+    return Counter(f"shoal_{name}", help, labels, registry=REGISTRY)
+
+
+def _gauge(name: str, help: str, *labels: str) -> Gauge:
+    return Gauge(f"shoal_{name}", help, labels, registry=REGISTRY)
+
+
+def _histogram(name: str, help: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+    return Histogram(f"shoal_{name}", help, labels, buckets=buckets, registry=REGISTRY)
+
+
+MESSAGES_ACCEPTED: Final = _counter("messages_accepted", "Messages from outside made durable.", "channel")
+MESSAGES_REFUSED: Final = _counter("messages_refused", "Messages refused, by reason.", "channel", "reason")
+MESSAGES_DUPLICATE: Final = _counter("messages_duplicate", "Messages seen before and answered alike.", "channel")
+
+TURNS: Final = _counter("turns", "Turns ended, by outcome.", "outcome")
+TURN_SECONDS: Final = _histogram("turn_seconds", "From the claim of a turn to its commit.", _LONG)
+TURNS_RUNNING: Final = _gauge("turns_running", "Turns that run in this process now.")
+TURN_TAKEOVERS: Final = _counter("turn_takeovers", "Turns taken over from another worker, by cause.", "cause")
+STALE_WRITES_REFUSED: Final = _counter("stale_writes_refused", "Writes of a worker that had lost its lease.")
+DEAD_LETTERS: Final = _counter("dead_letters", "Messages set aside, by reason.", "reason")
+LEASE_RENEW_LATE: Final = _counter("lease_renew_late", "Leases renewed later than half their length.")
+
+QUEUE_WAIT_SECONDS: Final = _histogram("queue_wait_seconds", "From due to claimed.", _QUICK, "queue")
+QUEUE_DUE: Final = _gauge("queue_due", "Entries that may run now and have no owner, in Redis.", "queue")
+QUEUE_RUNNING: Final = _gauge("queue_running", "Entries under a lease, in Redis.", "queue")
+QUEUE_OLDEST_DUE_SECONDS: Final = _gauge("queue_oldest_due_seconds", "How long the oldest due entry waits.", "queue")
+
+MODEL_REQUESTS: Final = _counter("model_requests", "Model calls ended, by outcome.", "model", "outcome")
+MODEL_SECONDS: Final = _histogram("model_seconds", "From request to the reply's last token.", _LONG, "model")
+MODEL_TOKENS: Final = _counter("model_tokens", "Tokens used; direction is input or output.", "model", "direction")
+TOOL_CALLS: Final = _counter("tool_calls", "Tool calls ended, by outcome.", "tool", "outcome")
+TOOL_SECONDS: Final = _histogram("tool_seconds", "How long tools ran.", _LONG, "tool")
+
+REDIS_RECONNECTS: Final = _counter("redis_reconnects", "Times Redis was away and came back.")
+EVENT_LOOP_LAG_SECONDS: Final = _histogram("event_loop_lag_seconds", "How late the event loop ran a timer.", _QUICK)
+BUILD_INFO: Final = _gauge("build_info", "Always 1; the release is in the label.", "version")
+BUILD_INFO.labels(VERSION).set(1)
+
+
+def render() -> tuple[bytes, str]:
+    """All metrics in Prometheus' text format, and its content type."""
+    return generate_latest(REGISTRY), CONTENT_TYPE_LATEST

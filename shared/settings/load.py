@@ -1,0 +1,100 @@
+"""Reading the settings: the only place that looks at the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shared.errors import SettingsError
+from shared.settings.checks import problems_between
+from shared.settings.layers import Table, from_environment, from_file, merged
+from shared.settings.read import fields_of, read, unknown, with_files, with_secrets
+from shared.settings.sections import EMBEDDED, EMBEDDED_URL_FILE, Settings
+
+
+def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) -> Settings:
+    """The settings of this process: `shoal.toml`, and over it the environment (`environ`, else the process's own).
+
+    The file is `path`, else what SHOAL_CONFIG names, else ./shoal.toml when it is there. Relative paths in settings
+    are relative to the working directory. Raises SettingsError with every problem found, one a line.
+    """
+    env = os.environ if environ is None else environ
+    problems: list[str] = []
+    layers = (from_file(path, env, problems), from_environment(env, problems))
+    tables = merged(*(_with_files(layer, problems) for layer in layers))
+    sections: dict[str, Any] = {}
+    for name, kind in fields_of(Settings).items():
+        table = tables.get(name, {})
+        if not isinstance(table, dict):
+            problems.append(f"{name} is a section: write [{name}] and its keys under it")
+        elif name == "channels":
+            sections[name] = _channels(table, problems)
+        else:
+            sections[name] = read(kind, table, name, problems)
+    for name in sorted(tables.keys() - fields_of(Settings).keys()):
+        inner = tables[name]
+        keys = {f"{name}.{key}": value for key, value in inner.items()} if isinstance(inner, dict) else {}
+        problems.extend(unknown(key, value) for key, value in (keys or {name: inner}).items())
+    if not problems:
+        settings = Settings(**sections)
+        if "root" not in tables.get("workspace", {}):
+            workspace = msgspec.structs.replace(settings.workspace, root=settings.data.dir / "workspaces")
+            settings = msgspec.structs.replace(settings, workspace=workspace)
+        problems.extend(problems_between(settings))
+    if problems:
+        raise SettingsError("\n".join(dict.fromkeys(problems)))
+    return settings
+
+
+def redis_url(settings: Settings) -> str:
+    """The address of the Redis to use, password included; for `embedded`, what the running server has written down.
+
+    Raises SettingsError when no embedded server has left its address.
+    """
+    url = settings.redis.url.reveal()
+    if url != EMBEDDED:
+        return url
+    file = settings.data.dir / EMBEDDED_URL_FILE
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise SettingsError(
+            f"redis.url: no embedded Valkey is running (no {str(file)!r}): start `make up`, or set redis.url"
+        ) from None
+    except OSError as exc:
+        raise SettingsError(f"redis.url: {str(file)!r} cannot be read: {exc.strerror}") from None
+
+
+def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a process that this one starts: its own, with `overrides` on top."""
+    return {**os.environ, **overrides}
+
+
+def _with_files(layer: Table, problems: list[str]) -> Table:
+    kinds = fields_of(Settings)
+    result: Table = {}
+    for name, table in layer.items():
+        if name == "channels" and isinstance(table, dict):
+            result[name] = {
+                channel: with_files(None, keys, f"channels.{channel}", problems) if isinstance(keys, dict) else keys
+                for channel, keys in table.items()
+            }
+        elif name in kinds and isinstance(table, dict):
+            result[name] = with_files(kinds[name], table, name, problems)
+        else:
+            result[name] = table
+    return result
+
+
+def _channels(table: Table, problems: list[str]) -> dict[str, dict[str, Any]]:
+    channels: dict[str, dict[str, Any]] = {}
+    for name, keys in table.items():
+        if isinstance(keys, dict):
+            channels[name] = with_secrets(keys)
+        else:
+            problems.append(f"channels.{name} is a section: write [channels.{name}] and its keys under it")
+    return channels

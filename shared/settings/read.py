@@ -1,0 +1,197 @@
+"""One table of raw values into one Struct, with every problem found."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from shared.errors import SettingsError
+from shared.settings.checks import problem_in
+from shared.settings.layers import PREFIX, FromEnvironment, Table, read_secret_file
+from shared.settings.secret import Secret
+from shared.settings.sections import Settings
+from shared.settings.words import wanted
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_FILE = "_file"
+_SECRET_WORDS = ("token", "secret", "password", "key")
+
+
+def read_section(kind: type[T], table: Mapping[str, Any], key: str) -> T:
+    """`table` as a `kind`, for a channel's own settings; `key` is its name in messages, e.g. `channels.telegram`.
+
+    Raises SettingsError with every problem found, one a line.
+    """
+    problems: list[str] = []
+    section = read(kind, table, key, problems)
+    if section is None or problems:
+        raise SettingsError("\n".join(problems))
+    return section
+
+
+def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[str]) -> T | None:
+    """`table` as a `kind`; what is wrong goes to `problems`, and then the answer is None."""
+    kinds = fields_of(kind)
+    before = len(problems)
+    values: dict[str, Any] = {}
+    for name, raw in table.items():
+        key = f"{section}.{name}"
+        if name not in kinds:
+            problems.append(unknown(key, raw, siblings=[f"{section}.{known}" for known in kinds]))
+            continue
+        try:
+            values[name] = _with_file(_converted(raw, kinds[name]), raw)
+        except msgspec.ValidationError:
+            shown = "" if _is_secret(kinds[name]) else f", not {_brief(raw)}"
+            problems.append(f"{_named(key, raw)} must be {wanted(kinds[name])}{shown}")
+            continue
+        trouble = problem_in(key, values[name])
+        if trouble:
+            problems.append(f"{_named(key, raw)} {trouble}")
+    problems.extend(
+        f"{section}.{info.name} is missing; it must be {wanted(kinds[info.name])}"
+        for info in msgspec.structs.fields(kind)
+        if info.required and info.name not in table
+    )
+    return None if len(problems) > before else kind(**values)
+
+
+def unknown(key: str, raw: object, *, siblings: list[str] | None = None) -> str:
+    """The line for a key that does not exist, with the one that was perhaps meant."""
+    known = [f"{name}.{inner}" for name, kind in fields_of(Settings).items() for inner in _inner(kind)]
+    close = difflib.get_close_matches(key, siblings or [], n=1) or difflib.get_close_matches(key, known, n=1)
+    source = getattr(raw, "source", "")
+    if isinstance(raw, FromEnvironment) and source.startswith(PREFIX):
+        hint = f"did you mean {PREFIX}{close[0].upper().replace('.', '__')}?" if close else "remove it"
+        return f"{source}: there is no setting {key!r}; {hint}"
+    return f"{key}: there is no such setting; {f'did you mean {close[0]}?' if close else 'remove it'}"
+
+
+def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, problems: list[str]) -> Table:
+    """`table` with each `<key>_file` replaced by `<key>`, read from that file.
+
+    Of a channel (`kind` None) only keys that sound like a secret are read: another `_file` may mean the file itself.
+    """
+    kinds = fields_of(kind) if kind else {}
+    result: Table = {}
+    for name, raw in table.items():
+        base = name.removesuffix(_FILE)
+        key = f"{section}.{base}"
+        is_text = base in kinds and _takes_text(kinds[base]) if kind else _sounds_secret(base)
+        if isinstance(raw, dict) and name in kinds and _is_secret(kinds[name]):
+            result[name] = _read_tokens(raw, f"{section}.{name}", problems)
+        elif not name.endswith(_FILE) or name in kinds or not is_text or not isinstance(raw, str):
+            result[name] = raw
+        elif base in table:
+            problems.append(f"{key} and {key}{_FILE} are both set; keep one of them")
+        else:
+            text = read_secret_file(str(raw), key, problems)
+            if text is not None:
+                result[base] = FromEnvironment.of(text, f"{key}{_FILE}", Path(raw).expanduser())
+    return result
+
+
+def with_secrets(table: Table) -> Table:
+    """A channel's table in which what sounds like a secret is one, so that nothing prints it."""
+    return {
+        name: with_secrets(raw)
+        if isinstance(raw, dict)
+        else Secret(str(raw))
+        if isinstance(raw, str) and _sounds_secret(name)
+        else raw
+        for name, raw in table.items()
+    }
+
+
+@cache
+def fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The kind of each field, ranges included."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hints[name] for name in kind.__struct_fields__}
+
+
+def _read_tokens(table: Table, section: str, problems: list[str]) -> Table:
+    result: Table = {}
+    for name, raw in table.items():
+        base = name.removesuffix(_FILE)
+        if base == name or not base:
+            result[name] = raw
+        elif base in table:
+            problems.append(f"{section}.{base} and {section}.{name} are both set; keep one of them")
+        else:
+            text = read_secret_file(str(raw), f"{section}.{base}", problems)
+            if text is not None:
+                result[base] = FromEnvironment.of(text, f"{section}.{name}", Path(str(raw)).expanduser())
+    return result
+
+
+def _converted(raw: object, kind: Any) -> Any:
+    lenient = isinstance(raw, FromEnvironment)
+    if lenient:
+        text = str(raw)
+        raw = [part.strip() for part in text.split(",") if part.strip()] if _is_list(kind) else text
+    elif isinstance(raw, dict):
+        raw = {name: str(inner) if isinstance(inner, FromEnvironment) else inner for name, inner in raw.items()}
+    value = msgspec.convert(raw, kind, strict=not lenient, dec_hook=_made)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise msgspec.ValidationError("not a finite number")
+    return value
+
+
+def _with_file(value: Any, raw: object) -> Any:
+    if isinstance(value, Secret) and isinstance(raw, FromEnvironment):
+        return type(value)(value.reveal(), raw.file)
+    if isinstance(value, dict) and isinstance(raw, dict):
+        return {name: _with_file(inner, raw[name]) for name, inner in value.items()}
+    return value
+
+
+def _made(kind: type[Any], raw: object) -> Any:
+    if isinstance(raw, kind):
+        return raw
+    if not isinstance(raw, str) or not raw.strip():
+        raise msgspec.ValidationError("expected text")
+    return Path(raw).expanduser() if issubclass(kind, Path) else kind(raw)
+
+
+def _inner(kind: Any) -> list[str]:
+    return list(fields_of(kind)) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else []
+
+
+def _parts(kind: Any) -> list[Any]:
+    return [kind, *(part for arg in get_args(kind) for part in _parts(arg))]
+
+
+def _is_secret(kind: Any) -> bool:
+    return any(isinstance(part, type) and issubclass(part, Secret) for part in _parts(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    return any(get_origin(part) in (tuple, list) for part in _parts(kind))
+
+
+def _takes_text(kind: Any) -> bool:
+    return _is_secret(kind) or (get_origin(kind) is not dict and any(part is str for part in _parts(kind)))
+
+
+def _sounds_secret(name: str) -> bool:
+    return any(name == word or name.endswith(f"_{word}") for word in _SECRET_WORDS)
+
+
+def _named(key: str, raw: object) -> str:
+    source = getattr(raw, "source", "")
+    return f"{key} (from {source})" if source else key
+
+
+def _brief(raw: object) -> str:
+    if isinstance(raw, dict):
+        return "a table"
+    text = repr(str(raw)) if isinstance(raw, str) else repr(raw)
+    return text if len(text) <= 60 else f"{text[:57]}..."

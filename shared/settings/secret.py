@@ -1,0 +1,57 @@
+"""Values that must not be printed by accident."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from pathlib import Path
+
+from shared.redaction import MASK
+
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@?#]*):[^/?#]*(?=@)")
+_QUERY_PASSWORD = re.compile(r"([?&](?:password|username)=)[^&#]*")
+
+
+def mask_url(url: str) -> str:
+    """The address without its password."""
+    return _QUERY_PASSWORD.sub(rf"\1{MASK}", _URL_PASSWORD.sub(rf"\1:{MASK}", url))
+
+
+class Secret:
+    """A string that shows itself as `***`. Only `reveal()` gives it away, so every use of it can be searched for.
+
+    `file` is the file that it was read from, if it was: whoever must notice a rotated secret watches that.
+    """
+
+    __slots__ = ("_value", "file")
+
+    def __init__(self, value: str, file: Path | None = None) -> None:
+        self._value = value
+        self.file = file
+
+    def reveal(self) -> str:
+        """The secret itself."""
+        return self._value
+
+    def __str__(self) -> str:
+        return MASK
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._value.encode(), other._value.encode())
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+class RedisUrl(Secret):
+    """The address of a Redis, or `embedded`. Shows everything but its password."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return mask_url(self._value)

@@ -1,0 +1,138 @@
+"""Every setting with its kind, its range and its default. `shared.settings.load` fills them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from shared.settings.secret import RedisUrl, Secret
+
+Count = Annotated[int, Meta(ge=1)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Text = Annotated[str, Meta(min_length=1)]
+
+EMBEDDED: Final = "embedded"
+EMBEDDED_URL_FILE: Final = "valkey.url"  # under data.dir, written by the embedded server
+_METRICS_PORTS: Final = {"gateway": 9464, "worker": 9465}
+
+
+class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where all state is. `embedded` is the Valkey that `make up` starts."""
+
+    url: RedisUrl = RedisUrl(EMBEDDED)
+
+
+class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no network."""
+
+    name: Text = "demo"
+    api_base: Text | None = None
+    api_key: Secret | None = None
+    client: Literal["auto", "litellm", "direct"] = "auto"
+    fallbacks: tuple[str, ...] = ()
+    max_tokens: Count = 4096
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
+    first_token_s: Seconds = 60.0
+    between_tokens_s: Seconds = 60.0
+    total_s: Seconds = 300.0
+
+
+class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The agent loop. `dir` holds bootstrap files and skills; `timezone` None is the machine's."""
+
+    max_rounds: Count = 40
+    subagent_rounds: Count = 15
+    memory_window: Annotated[int, Meta(ge=4)] = 100
+    dir: Path = Path("agent")
+    timezone: Text | None = None
+    turn_timeout_s: Seconds = 900.0
+
+
+class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much one worker runs at once, how long a lease holds, and how long a drain may take."""
+
+    turns: Count = 100
+    jobs: Count = 20
+    processes: Annotated[int, Meta(ge=1, le=256)] = 1
+    lease_s: Annotated[float, Meta(ge=0.5, le=300)] = 15.0
+    drain_s: Annotated[float, Meta(ge=0, le=3600)] = 55.0
+
+
+class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The web gateway. `token` is principal `owner`; `tokens` names others. Replies are kept `log_days` days."""
+
+    host: Text = "127.0.0.1"
+    port: Port = 8080
+    token: Secret | None = None
+    tokens: dict[str, Secret] = {}
+    allowed_origins: tuple[str, ...] = ()
+    log_days: Count = 30
+
+
+class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where /metrics, /healthz and /readyz are. `port` None is the process's own default; 0 is any free one."""
+
+    host: Text = "127.0.0.1"
+    port: Port | None = None
+
+    def port_of(self, process: Literal["gateway", "worker"]) -> int:
+        """The port that this kind of process listens on: gateway 9464, worker 9465, unless one is set."""
+        return _METRICS_PORTS[process] if self.port is None else self.port
+
+
+class WorkspaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the sessions' files are; a shared volume in a cluster. By default `workspaces` under `data.dir`."""
+
+    root: Path = Path(".shoal/workspaces")
+
+
+class ToolsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which tools the model may be offered. `exec` also needs a sandbox; without one it stays off."""
+
+    exec: bool = True
+    web: bool = True
+
+
+class InboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many messages may wait in one session, and how many sessions may wait, before more are refused."""
+
+    cap: Annotated[int, Meta(ge=1, le=1000)] = 50
+    sessions_cap: Count = 100_000
+
+
+class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the log looks. `auto` is `console` on a terminal and `json` elsewhere; colour `auto` is on a terminal."""
+
+    format: Literal["auto", "json", "console"] = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    colour: Literal["auto", "always", "never"] = "auto"
+
+    def as_json(self, *, terminal: bool) -> bool:
+        """Whether lines are JSON on an output that is, or is not, a terminal."""
+        return self.format == "json" or (self.format == "auto" and not terminal)
+
+
+class DataSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where `make up` keeps what must survive a restart."""
+
+    dir: Path = Path(".shoal")
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings. `channels` holds one table a channel, which its own settings module reads."""
+
+    redis: RedisSettings = field(default_factory=RedisSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    web: WebSettings = field(default_factory=WebSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    channels: dict[str, dict[str, Any]] = {}
+    workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
+    tools: ToolsSettings = field(default_factory=ToolsSettings)
+    inbox: InboxSettings = field(default_factory=InboxSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    data: DataSettings = field(default_factory=DataSettings)

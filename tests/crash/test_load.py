@@ -1,0 +1,90 @@
+"""A fleet under load."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shared.embedded import EmbeddedValkey
+from shared.messages.transcript import UserEntry
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from tests.crash.conftest import Spawn
+from tests.helpers.build import message, say
+from tests.helpers.fleet import history, replies, workers
+from tests.helpers.openai_server import Answer, ScriptedOpenAI
+from tests.helpers.wait import eventually
+
+
+async def leased(client: RedisClient) -> int:
+    return int(await client.command("HLEN", keys.leases("turns")))
+
+
+async def test_three_hundred_sessions_run_at_the_same_time_on_two_workers(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """No cap but the slots: 300 two-second turns hold 300 leases at once (stock arq stops at 100)."""
+    model.script(Answer(match="warm", text="ok", times=0), Answer(text="done", first_s=2, times=0))
+    for _ in range(2):
+        spawn("worker", WORKER__TURNS="200", WORKER__LEASE_S="15")
+    await workers(client, 2)
+    inbox = Inbox(client)
+    for i in range(8):  # both have LiteLLM imported
+        await say(inbox, "warm", chat=f"owner/warm{i}")
+    await eventually(lambda: _all_answered(client, "warm", 8), within_s=60)
+    await asyncio.gather(*(say(inbox, "go", chat=f"owner/{i}") for i in range(300)))
+    most = await eventually(lambda: _at_least(client, 300), within_s=30, every_s=0.02)
+    assert most == 300
+    await eventually(lambda: _all_answered(client, "", 300), within_s=120, every_s=0.2)
+    assert model.stats()["requests"] == 308, "every turn made its one call"
+    assert model.stats()["most_open"] > 100
+
+
+async def _at_least(client: RedisClient, many: int) -> int:
+    now = await leased(client)
+    return now if now >= many else 0
+
+
+async def _all_answered(client: RedisClient, prefix: str, many: int) -> bool:
+    if await leased(client) or await client.command("ZCARD", keys.queue("turns")):
+        return False
+    for i in range(many):
+        assert await replies(client, f"web:owner/{prefix}{i}") == ["ok" if prefix else "done"]
+    return True
+
+
+async def test_nothing_is_lost_or_doubled_when_redis_restarts_under_load(
+    valkey: EmbeddedValkey, client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Processes stay up; every accepted message is answered once, in order, across two hard restarts of the server."""
+    await client.command("CONFIG", "SET", "appendfsync", "always")
+    model.script(Answer(first_s=0.05, times=0))
+    fleet = [spawn("worker", WORKER__LEASE_S="3", WORKER__TURNS="50") for _ in range(2)]
+    await workers(client, 2)
+    chats = 20
+    sent: dict[int, list[str]] = {chat: [] for chat in range(chats)}
+    inbox = Inbox(client)
+
+    async def talk(chat: int) -> None:
+        for n in range(8):
+            text = f"chat {chat} message {n}"
+            await inbox.ingest(message(text, chat=f"owner/{chat}", id=f"{chat}-{n}"), retry_for_s=30)
+            sent[chat].append(text)
+
+    async def break_redis() -> None:
+        for _ in range(2):
+            await eventually(lambda: leased(client), within_s=10)
+            await asyncio.to_thread(valkey.kill)
+            await asyncio.to_thread(valkey.start)
+
+    await asyncio.gather(break_redis(), *(talk(chat) for chat in range(chats)))
+    await eventually(lambda: _quiet(client), within_s=60, every_s=0.1)
+    for chat in range(chats):
+        said = [e.content for e in await history(client, f"web:owner/{chat}") if isinstance(e, UserEntry)]
+        assert said == sent[chat]
+    assert all(process.alive for process in fleet)
+    assert all("worker ended" not in process.log for process in fleet), "no worker died"
+
+
+async def _quiet(client: RedisClient) -> bool:
+    return int(await client.command("ZCARD", keys.queue("turns"))) == 0

@@ -1,0 +1,559 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.channels.web.hub import PAGE, Hub
+from gateway.channels.web.lines import Lines
+from gateway.channels.web.markdown import Markdown
+from shared.errors import RedisAway
+from shared.messages.live import DeltaEvent, TurnEvent
+from shared.messages.outbound import LogLine, OutboundMessage, SaidLine
+from shared.store.fanout import Listener
+from shared.store.outbox import ChatState, NumberedLine
+
+S = "web:owner/a"
+
+
+class HandClock:
+    """A clock that is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+class NewsByHand:
+    """Live news that the test hands over itself."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[str, Listener] = {}
+        self.on_gap: Callable[[], Awaitable[None]]
+        self.confirmed = asyncio.Event()
+        self.confirmed.set()
+
+    async def listen(self, session: str, listener: Listener) -> None:
+        self.listeners[session] = listener
+        await self.confirmed.wait()
+
+    async def leave(self, session: str) -> None:
+        del self.listeners[session]
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Question:
+    """A question to the log that is on its way: the server answers, later the answer arrives."""
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self.compute = compute
+        self.computed: list[Any] = []
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def serve(self) -> None:
+        if not self.computed:
+            self.computed.append(self.compute())
+
+    def arrive(self) -> None:
+        self.serve()
+        if not self.answer.done():
+            self.answer.set_result(self.computed[0])
+
+    def fail(self) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(RedisAway("away"))
+
+
+class LogByHand:
+    """A chat's log. With `by_hand`, answers wait until the test lets them through."""
+
+    def __init__(self, *, by_hand: bool = False) -> None:
+        self.lines: dict[int, LogLine] = {}
+        self.last = 0
+        self.running: int | None = None
+        self.by_hand = by_hand
+        self.questions: list[Question] = []
+        self.reads = 0
+
+    def append(self, line: LogLine) -> NumberedLine:
+        self.last += 1
+        self.lines[self.last] = line
+        return NumberedLine(self.last, line)
+
+    async def _ask(self, compute: Callable[[], Any]) -> Any:
+        if not self.by_hand:
+            return compute()
+        question = Question(compute)
+        self.questions.append(question)
+        try:
+            return await question.answer
+        finally:
+            self.questions.remove(question)
+
+    async def state(self, session: str) -> ChatState:
+        answer: ChatState = await self._ask(lambda: ChatState(self.last, self.running))
+        return answer
+
+    async def read(self, session: str, *, after: int, limit: int) -> list[NumberedLine]:
+        self.reads += 1
+
+        def page() -> list[NumberedLine]:
+            found = [NumberedLine(seq, line) for seq, line in sorted(self.lines.items()) if seq > after]
+            return found[:limit]
+
+        answer: list[NumberedLine] = await self._ask(page)
+        return answer
+
+
+class SlowWhenAsked(Markdown):
+    """Text that begins with `slow` is rendered beside the event loop, whatever its length."""
+
+    def quick(self, text: str) -> bool:
+        return not text.startswith("slow")
+
+    async def html_soon(self, text: str) -> str:
+        await asyncio.sleep(0)
+        return text
+
+
+class Screen:
+    """A socket that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.frames: list[dict[str, Any]] = []
+        self.has_room = asyncio.Event()
+        self.has_room.set()
+        self.is_broken = False
+
+    def put(self, frame: str) -> None:
+        self.frames.append(json.loads(frame))
+
+    def put_live(self, frame: str) -> None:
+        self.put(frame)
+
+    async def room(self) -> None:
+        await self.has_room.wait()
+
+    def broken(self) -> None:
+        self.is_broken = True
+
+    def seqs(self) -> list[int]:
+        return [frame["seq"] for frame in self.frames if frame["type"] in ("message", "reply")]
+
+    def of(self, type: str) -> list[dict[str, Any]]:
+        return [frame for frame in self.frames if frame["type"] == type]
+
+
+MARKDOWN = SlowWhenAsked()
+
+
+class World:
+    """A hub over a log and news by hand."""
+
+    def __init__(self, *, by_hand: bool = False) -> None:
+        self.log = LogByHand(by_hand=by_hand)
+        self.news = NewsByHand()
+        self.clock = HandClock()
+
+        def make_news(on_gap: Callable[[], Awaitable[None]]) -> NewsByHand:
+            self.news.on_gap = on_gap
+            return self.news
+
+        self.hub = Hub(self.log, Lines(MARKDOWN), make_news, self.clock)
+
+    def hear(self, numbered: NumberedLine) -> None:
+        if S in self.news.listeners:
+            self.news.listeners[S](numbered)
+
+    async def settle(self) -> None:
+        for _ in range(12):
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def world(*, by_hand: bool = False) -> AsyncIterator[World]:
+    made = World(by_hand=by_hand)
+    yield made
+    for question in list(made.log.questions):
+        question.fail()
+    await made.settle()
+
+
+def said(n: int) -> SaidLine:
+    return SaidLine(id=f"m{n}", text=f"text {n}")
+
+
+def reply(n: int, text: str = "hello") -> OutboundMessage:
+    return OutboundMessage(content=text, turn=n, in_reply_to=(f"m{n}",))
+
+
+async def test_a_resume_sends_what_was_missed_in_order_and_then_says_where_it_stands() -> None:
+    """The lines come first, then `resumed` with the newest number and the running turn."""
+    async with world() as w:
+        for n in range(1, 6):
+            w.log.append(said(n))
+        w.log.running = 5
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 2, announce=True)
+        await w.settle()
+        assert screen.seqs() == [3, 4, 5]
+        assert screen.frames[-1] == {"type": "resumed", "chat": "a", "seq": 5, "running": 5}
+
+
+async def test_a_long_log_is_sent_page_by_page_while_the_socket_has_room() -> None:
+    """A socket that does not read stops its own reader, and no other's."""
+    async with world() as w:
+        for n in range(1, 2 * PAGE + 11):
+            w.log.append(said(n))
+        slow, quick = Screen(), Screen()
+        slow.has_room.clear()
+        w.hub.follow(slow, S, "a", 0, announce=True)
+        w.hub.follow(quick, S, "a", 0, announce=True)
+        await w.settle()
+        assert slow.seqs() == [1]
+        assert quick.seqs() == list(range(1, 2 * PAGE + 11))
+        slow.has_room.set()
+        await w.settle()
+        assert slow.seqs() == quick.seqs()
+
+
+async def test_the_log_is_read_only_after_the_subscription_is_confirmed() -> None:
+    """Else a line between the two would be in neither."""
+    async with world() as w:
+        w.news.confirmed.clear()
+        w.hub.follow(Screen(), S, "a", 0, announce=True)
+        await w.settle()
+        assert w.log.reads == 0
+        w.news.confirmed.set()
+        await w.settle()
+        assert w.log.reads == 1
+
+
+async def test_news_that_is_next_is_sent_without_asking_the_log() -> None:
+    """The usual way costs no command."""
+    async with world() as w:
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        before = w.log.reads
+        w.hear(w.log.append(said(1)))
+        w.hear(w.log.append(reply(1)))
+        await w.settle()
+        assert screen.seqs() == [1, 2]
+        assert w.log.reads == before
+
+
+async def test_a_reply_that_takes_long_to_render_comes_in_its_place() -> None:
+    """Later lines do not overtake it."""
+    async with world() as w:
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        w.hear(w.log.append(reply(1, "slow text")))
+        w.hear(w.log.append(said(2)))
+        await w.settle()
+        assert screen.seqs() == [1, 2]
+
+
+async def test_a_silent_chat_that_waits_for_a_reply_asks_the_log_every_two_seconds() -> None:
+    """A reply whose news was lost is shown all the same; a chat that waits for nothing asks nothing."""
+    async with world() as w:
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        w.hear(w.log.append(said(1)))
+        w.log.running = 1
+        w.log.append(reply(1))  # its news is lost
+        w.clock.now += 1.9
+        await w.hub.tick()
+        await w.settle()
+        assert screen.seqs() == [1]
+        w.clock.now += 0.2
+        await w.hub.tick()
+        w.log.running = None
+        await w.settle()
+        assert screen.seqs() == [1, 2]
+        reads = w.log.reads
+        for _ in range(5):
+            w.clock.now += 2.1
+            await w.hub.tick()
+            await w.settle()
+        assert w.log.reads == reads
+
+
+async def test_an_accepted_message_whose_news_never_comes_is_asked_for() -> None:
+    """The gateway that took the message knows that a reply is due, though it heard nothing at all."""
+    async with world() as w:
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        w.log.append(said(1))
+        w.hub.asked(S, "m1")
+        w.log.running = 1
+        w.clock.now += 2.1
+        await w.hub.tick()
+        await w.settle()
+        assert screen.seqs() == [1]
+
+
+async def test_a_chat_whose_messages_ended_without_a_reply_is_left_alone() -> None:
+    """The store says that nothing runs: waiting ends."""
+    async with world() as w:
+        w.hub.follow(Screen(), S, "a", 0, announce=True)
+        await w.settle()
+        w.hear(w.log.append(said(1)))
+        for _ in range(4):
+            w.clock.now += 2.1
+            await w.hub.tick()
+            await w.settle()
+        assert w.log.reads == 2
+
+
+async def test_a_client_ahead_of_the_log_is_reset_and_gets_everything() -> None:
+    """The store lost its tail: what the client knew is not there any more."""
+    async with world() as w:
+        w.log.append(said(1))
+        w.log.append(said(2))
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 7, announce=True)
+        await w.settle()
+        assert screen.seqs() == [1, 2]
+        assert screen.frames[-1] == {"type": "resumed", "chat": "a", "seq": 2, "running": None, "reset": True}
+
+
+async def test_an_open_socket_is_reset_too_when_the_log_went_back() -> None:
+    """After a gap the log is shorter than what was sent: the client is told, and shown what there is."""
+    async with world() as w:
+        for n in range(1, 4):
+            w.log.append(said(n))
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        del w.log.lines[3]
+        w.log.last = 2
+        await w.news.on_gap()
+        await w.settle()
+        assert screen.seqs() == [1, 2, 3, 1, 2]
+        assert screen.frames[-1]["reset"] is True
+        w.hear(w.log.append(said(3)))
+        await w.settle()
+        assert screen.seqs()[-1] == 3
+
+
+async def test_a_line_heard_while_the_log_answers_is_no_reason_for_a_reset() -> None:
+    """The answer is older than the line: the log did not go back."""
+    async with world(by_hand=True) as w:
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        w.log.questions[0].serve()
+        w.hear(w.log.append(said(1)))
+        while w.log.questions:
+            w.log.questions[0].arrive()
+            await w.settle()
+        assert screen.seqs() == [1]
+        assert [frame.get("reset") for frame in screen.of("resumed")] == [None]
+
+
+async def test_lines_that_were_trimmed_are_skipped_and_the_next_news_is_next() -> None:
+    """A log keeps only so much; what is gone holds nobody up."""
+    async with world() as w:
+        for n in range(1, 10):
+            w.log.append(said(n))
+        for n in range(1, 10):
+            del w.log.lines[n]
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 2, announce=True)
+        await w.settle()
+        assert screen.frames[-1]["seq"] == 9
+        reads = w.log.reads
+        w.hear(w.log.append(said(10)))
+        await w.settle()
+        assert screen.seqs() == [10]
+        assert w.log.reads == reads
+
+
+async def test_while_redis_is_away_the_client_hears_it_once_and_is_brought_up_later() -> None:
+    """One error for a resume, then the lines and `resumed` as soon as the store answers."""
+    async with world(by_hand=True) as w:
+        w.log.append(said(1))
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        for _ in range(3):
+            for question in list(w.log.questions):
+                question.fail()
+            await w.settle()
+            w.clock.now += 1.1
+            await w.hub.tick()
+            await w.settle()
+        assert [frame["code"] for frame in screen.of("error")] == ["unavailable"]
+        w.log.by_hand = False
+        for question in list(w.log.questions):
+            question.arrive()
+        await w.settle()
+        assert screen.seqs() == [1]
+        assert len(screen.of("resumed")) == 1
+
+
+async def test_live_events_go_to_every_socket_of_the_chat_and_to_no_other() -> None:
+    """Chats are apart."""
+    async with world() as w:
+        one, two, other = Screen(), Screen(), Screen()
+        w.hub.follow(one, S, "a", 0, announce=True)
+        w.hub.follow(two, S, "a", 0, announce=True)
+        w.hub.follow(other, "web:owner/b", "b", 0, announce=True)
+        await w.settle()
+        w.news.listeners[S](TurnEvent(1, "started"))
+        w.news.listeners[S](DeltaEvent(1, 1, 0, "he", full=True))
+        assert (
+            one.of("turn")
+            == two.of("turn")
+            == [{"type": "turn", "chat": "a", "turn": 1, "state": "started", "attempt": 1}]
+        )
+        assert one.of("delta")[0]["full"] is True
+        assert not other.of("turn") + other.of("delta")
+
+
+async def test_a_chat_that_nobody_shows_is_forgotten() -> None:
+    """A gateway does not grow with the chats it once showed."""
+    async with world() as w:
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        w.hub.leave(screen, S)
+        await w.hub.tick()
+        assert w.hub.rooms == 0
+        assert not w.news.listeners
+
+
+async def test_a_bug_in_showing_a_chat_ends_that_socket() -> None:
+    """A bug is visible; it does not leave a socket that shows nothing for ever."""
+    async with world(by_hand=True) as w:
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        w.log.questions[0].answer.set_exception(KeyError("bug"))
+        await w.settle()
+        assert screen.is_broken
+
+
+# Every interleaving
+
+_APPEND = st.tuples(st.just("append"), st.sampled_from(["now", "now", "later", "never", "twice"]), st.booleans())
+_HEAR = st.tuples(st.just("hear"), st.integers(0, 5))
+_SERVE = st.tuples(st.just("serve"), st.integers(0, 5))
+_ARRIVE = st.tuples(st.just("arrive"), st.integers(0, 5))
+_RESUME = st.tuples(st.just("resume"), st.integers(0, 2), st.integers(0, 30))
+_RARE = st.one_of(
+    st.tuples(st.just("fail"), st.integers(0, 5)),
+    st.tuples(st.just("leave"), st.integers(0, 2)),
+    st.tuples(st.just("gap")),
+    st.tuples(st.just("trim"), st.integers(1, 4)),
+    st.tuples(st.just("tick"), st.sampled_from([0.5, 1.1, 2.1])),
+    st.tuples(st.just("room"), st.integers(0, 2), st.booleans()),
+)
+_OPS = st.one_of(_APPEND, _APPEND, _APPEND, _HEAR, _SERVE, _SERVE, _ARRIVE, _ARRIVE, _ARRIVE, _ARRIVE, _RESUME, _RARE)
+
+
+class Story:
+    """Plays operations, and knows what each screen must have been sent."""
+
+    def __init__(self, w: World) -> None:
+        self.w = w
+        self.screens = [Screen() for _ in range(3)]
+        self.from_: dict[int, tuple[int, int]] = {}
+        self.flying: list[NumberedLine] = []
+        self.trimmed: set[int] = set()
+
+    async def play(self, op: tuple[Any, ...]) -> None:
+        w = self.w
+        match op:
+            case ("append", how, slow):
+                n = w.log.last + 1
+                numbered = w.log.append(reply(n, "slow" if slow else "quick") if n % 2 else said(n))
+                self.flying += {"now": [], "later": [numbered], "never": [], "twice": [numbered, numbered]}[how]
+                if how == "now":
+                    w.hear(numbered)
+            case ("hear", i) if self.flying:
+                w.hear(self.flying.pop(i % len(self.flying)))
+            case ("serve" | "arrive" | "fail" as act, i) if w.log.questions:
+                getattr(w.log.questions[i % len(w.log.questions)], act)()
+            case ("resume", i, after):
+                after = min(after, w.log.last)
+                self.from_[i] = (after, len(self.screens[i].frames))
+                w.hub.follow(self.screens[i], S, "a", after, announce=True)
+            case ("leave", i):
+                self.from_.pop(i, None)
+                w.hub.leave(self.screens[i], S)
+            case ("gap",):
+                await w.news.on_gap()
+            case ("trim", many):
+                gone = sorted(w.log.lines)[:many]
+                for seq in gone:
+                    del w.log.lines[seq]
+                self.trimmed.update(gone)
+            case ("tick", seconds):
+                w.clock.now += seconds
+                await w.hub.tick()
+            case ("room", i, has):
+                event = self.screens[i].has_room
+                event.set() if has else event.clear()
+        await w.settle()
+        self.check()
+
+    def check(self) -> None:
+        for i, (after, start) in self.from_.items():
+            sent = [f["seq"] for f in self.screens[i].frames[start:] if f["type"] in ("message", "reply")]
+            known = after
+            for seq in sent:
+                assert seq > known, f"{seq} after {known}: doubled or out of order"
+                assert set(range(known + 1, seq)) <= self.trimmed, f"{seq} after {known}: lost"
+                known = seq
+
+    async def end(self) -> None:
+        w = self.w
+        w.log.by_hand = False
+        for screen in self.screens:
+            screen.has_room.set()
+        for _ in range(3):
+            w.clock.now += 2.1
+            for question in list(w.log.questions):
+                question.arrive()
+            await w.news.on_gap()
+            for _ in range(4):
+                await w.settle()
+        self.check()
+        for i, (after, start) in self.from_.items():
+            frames = self.screens[i].frames[start:]
+            sent = {f["seq"] for f in frames if f["type"] in ("message", "reply")}
+            assert {seq for seq in w.log.lines if seq > after} <= sent, "lost"
+            assert len([f for f in frames if f["type"] == "resumed"]) == 1
+            assert not [f for f in frames if f.get("reset")]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(_OPS, min_size=20, max_size=60))
+def test_whatever_happens_each_socket_gets_every_line_once_and_in_order(ops: list[tuple[Any, ...]]) -> None:
+    """News lost, late, doubled, out of order; answers late; store away; lines trimmed; slow sockets; resumes."""
+
+    async def play() -> None:
+        async with world(by_hand=True) as w:
+            story = Story(w)
+            for op in ops:
+                await story.play(op)
+            await story.end()
+
+    asyncio.run(play())

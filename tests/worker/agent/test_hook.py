@@ -1,0 +1,155 @@
+"""Hooks watch a turn and change a little of it; they never end it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.helpers.scripted_model import call
+from worker.agent.hook import AgentHook, CompositeHook, Iteration, IterationDone
+from worker.agent.model import ToolCallRequest, Usage
+
+CONTEXT = Iteration("s", 1, 1, [])
+DONE = IterationDone(session="s", turn=1, round=1, model="m", finish_reason="stop", usage=Usage(), seconds=0.0)
+
+
+class Noting(AgentHook):
+    """Writes down what it hears."""
+
+    def __init__(self, name: str, notes: list[str], *, streaming: bool = False) -> None:
+        self.name, self.notes, self.wants_streaming = name, notes, streaming
+
+    async def before_iteration(self, context: Iteration) -> None:
+        self.notes.append(f"{self.name} before")
+
+    async def on_stream(self, delta: str) -> None:
+        self.notes.append(f"{self.name} {delta}")
+
+    async def on_stream_end(self) -> None:
+        self.notes.append(f"{self.name} end")
+
+    async def before_execute_tools(self, calls: Sequence[ToolCallRequest]) -> Mapping[str, str]:
+        return {calls[0].id: self.name}
+
+    async def after_iteration(self, result: IterationDone) -> None:
+        self.notes.append(f"{self.name} after")
+
+    async def finalize_content(self, text: str) -> str:
+        return f"{text} {self.name}"
+
+
+class Broken(AgentHook):
+    """Breaks everywhere."""
+
+    wants_streaming = True
+
+    def __init__(self, fault: Any) -> None:
+        self.fault = fault
+
+    async def _break(self) -> Any:
+        if isinstance(self.fault, BaseException):
+            raise self.fault
+        return self.fault
+
+    async def before_iteration(self, context: Iteration) -> None:
+        await self._break()
+
+    async def on_stream(self, delta: str) -> None:
+        await self._break()
+
+    async def on_stream_end(self) -> None:
+        await self._break()
+
+    async def before_execute_tools(self, calls: Sequence[ToolCallRequest]) -> Any:
+        return await self._break()
+
+    async def after_iteration(self, result: IterationDone) -> None:
+        await self._break()
+
+    async def finalize_content(self, text: str) -> Any:
+        return await self._break()
+
+
+async def every_event(hook: AgentHook) -> tuple[Mapping[str, str], str]:
+    await hook.before_iteration(CONTEXT)
+    await hook.on_stream("delta")
+    await hook.on_stream_end()
+    refused = await hook.before_execute_tools([call("look", id="1")])
+    await hook.after_iteration(DONE)
+    return refused, await hook.finalize_content("text")
+
+
+async def test_hooks_are_called_in_the_order_given() -> None:
+    """The first refusal of a call counts; the final text goes through all."""
+    notes: list[str] = []
+    both = CompositeHook([Noting("a", notes), Noting("b", notes, streaming=True)])
+    assert await every_event(both) == ({"1": "a"}, "text a b")
+    assert notes == ["a before", "b before", "b delta", "b end", "a after", "b after"]
+
+
+def test_streaming_is_wanted_when_one_member_wants_it() -> None:
+    """Only then the model is asked to stream for the hooks."""
+    assert CompositeHook([AgentHook(), Noting("a", [], streaming=True)]).wants_streaming
+    assert not CompositeHook([AgentHook(), Noting("a", [])]).wants_streaming
+    assert not CompositeHook().wants_streaming
+
+
+@pytest.mark.parametrize("fault", [ValueError("broken"), asyncio.CancelledError()])
+async def test_a_hook_that_raises_is_reported_and_the_others_go_on(fault: BaseException) -> None:
+    """A third party's bug is a line in the log."""
+    notes: list[str] = []
+    seen: list[str] = []
+    hook = CompositeHook([Broken(fault), Noting("b", notes)], report=lambda where, exc: seen.append(where))
+    assert await every_event(hook) == ({"1": "b"}, "text b")
+    assert notes == ["b before", "b after"]
+    events = [where.partition(".")[2] for where in seen]
+    assert events == [
+        "before_iteration",
+        "on_stream",
+        "on_stream_end",
+        "before_execute_tools",
+        "after_iteration",
+        "finalize_content",
+    ]
+    assert seen[0] == "hook Broken.before_iteration"
+
+
+async def test_an_answer_of_the_wrong_kind_is_reported_and_ignored() -> None:
+    """The text of a turn stays text."""
+    seen: list[BaseException] = []
+    hook = CompositeHook([Broken(5)], report=lambda where, exc: seen.append(exc))
+    assert await every_event(hook) == ({}, "text")
+    assert [type(exc) for exc in seen] == [TypeError, TypeError]
+
+
+async def test_a_hook_that_hangs_is_passed_over() -> None:
+    """A call has a limit; the turn does not wait longer."""
+
+    class Hanging(AgentHook):
+        async def finalize_content(self, text: str) -> str:
+            await asyncio.Event().wait()
+            return "never"
+
+    seen: list[BaseException] = []
+    hook = CompositeHook([Hanging()], report=lambda where, exc: seen.append(exc), call_limit_s=0.01)
+    assert await hook.finalize_content("text") == "text"
+    assert [type(exc) for exc in seen] == [TimeoutError]
+
+
+async def test_cancelling_the_turn_goes_through_a_hook() -> None:
+    """A drain is not taken for a hook's bug."""
+    inside = asyncio.Event()
+
+    class Hanging(AgentHook):
+        async def before_iteration(self, context: Iteration) -> None:
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(CompositeHook([Hanging()]).before_iteration(CONTEXT))
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

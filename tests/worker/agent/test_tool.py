@@ -1,0 +1,223 @@
+"""Nothing a tool does can end a turn."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import LeaseLost, ToolFailed, TurnStopped
+from tests.helpers.scripted_model import call
+from tests.helpers.turn_borders import AnyArguments, RecordingTool
+from worker.agent.model import ToolCallRequest
+from worker.agent.schema import object_schema
+from worker.agent.tool import Toolbox, ToolContext, ToolOutcome, cut
+
+CONTEXT = ToolContext(session="s", turn=1, call_id="1")
+
+
+async def outcome_of(behaviour: Any, *, timeout_s: float = 5.0, limit_bytes: int = 10_240) -> ToolOutcome:
+    tool = RecordingTool("probe", behaviour=behaviour, timeout_s=timeout_s)
+    return await Toolbox([tool], result_limit_bytes=limit_bytes).call(call("probe"), CONTEXT)
+
+
+async def test_an_unknown_tool_is_answered_with_the_known_ones() -> None:
+    """The model can correct itself."""
+    got = await Toolbox([RecordingTool("look"), RecordingTool("see")]).call(call("lock"), CONTEXT)
+    assert got.outcome == "unknown_tool"
+    assert "'lock'" in got.content
+    assert "look, see" in got.content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [({"number": "many"}, "$.number"), ({"text": 5}, "$.text"), ({"number": None}, "$.number"), (None, "JSON object")],
+)
+async def test_bad_arguments_are_answered_with_the_field(arguments: dict[str, Any] | None, says: str) -> None:
+    """The error names what is wrong; the tool does not run."""
+    tool = RecordingTool("probe")
+    got = await Toolbox([tool]).call(ToolCallRequest("1", "probe", arguments, "raw"), CONTEXT)
+    assert (got.outcome, tool.runs) == ("bad_arguments", [])
+    assert says in got.content
+    assert got.content.startswith("Error: ")
+
+
+async def test_numbers_written_as_text_are_taken() -> None:
+    """Models often quote a number; that is no reason to ask again."""
+    tool = RecordingTool("probe")
+    assert (await Toolbox([tool]).call(call("probe", {"number": "7"}), CONTEXT)).ok
+    assert tool.runs == [AnyArguments(number=7)]
+
+
+async def test_what_a_tool_says_went_wrong_reaches_the_model() -> None:
+    """ToolFailed is a message to the model."""
+
+    async def fail(*_: Any) -> str:
+        raise ToolFailed("no file 'a.txt'; list the folder first")
+
+    assert await outcome_of(fail) == ToolOutcome("Error: no file 'a.txt'; list the folder first", "failed")
+
+
+async def test_a_bug_in_a_tool_is_reported_and_its_text_stays_out_of_the_chat() -> None:
+    """An exception can quote a secret: the model learns its kind only, the log gets the rest."""
+    seen: list[tuple[str, BaseException]] = []
+
+    async def broken(*_: Any) -> str:
+        raise KeyError("sk-secret")
+
+    box = Toolbox([RecordingTool("probe", behaviour=broken)], report=lambda where, exc: seen.append((where, exc)))
+    got = await box.call(call("probe"), CONTEXT)
+    assert got.outcome == "error"
+    assert "KeyError" in got.content
+    assert "sk-secret" not in got.content
+    assert [(where, type(exc)) for where, exc in seen] == [("tool probe", KeyError)]
+
+
+async def test_a_tool_that_takes_too_long_is_stopped() -> None:
+    """Its time is its own; a TimeoutError from inside is a bug and no time-out."""
+    ended = asyncio.Event()
+
+    async def hang(*_: Any) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return ""
+
+    async def inner_timeout(*_: Any) -> str:
+        raise TimeoutError
+
+    got = await outcome_of(hang, timeout_s=0.01)
+    assert got.outcome == "timeout"
+    assert "0.01 s" in got.content
+    assert ended.is_set()
+    assert (await outcome_of(inner_timeout)).outcome == "error"
+
+
+async def test_cancellation_from_outside_goes_through_and_one_from_inside_does_not() -> None:
+    """A drain can end a tool; a tool cannot end a turn by cancelling itself."""
+
+    async def cancels_itself(*_: Any) -> str:
+        raise asyncio.CancelledError
+
+    assert (await outcome_of(cancels_itself)).outcome == "error"
+    started = asyncio.Event()
+
+    async def hang(*_: Any) -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    task = asyncio.create_task(outcome_of(hang))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("fault", [LeaseLost("lost"), TurnStopped()])
+async def test_what_ends_the_turn_goes_up(fault: BaseException) -> None:
+    """A tool that writes to the store may learn that the turn is not ours any more."""
+
+    async def lost(*_: Any) -> str:
+        raise fault
+
+    with pytest.raises(type(fault)):
+        await outcome_of(lost)
+
+
+async def test_a_result_is_text_that_can_be_stored() -> None:
+    """Half characters are replaced; something that is no text is a bug of the tool."""
+
+    async def half(*_: Any) -> str:
+        return "a\ud800b"
+
+    async def number(*_: Any) -> int:
+        return 5
+
+    assert (await outcome_of(half)).content == "a?b"
+    assert (await outcome_of(number)).outcome == "error"
+
+
+async def test_a_long_result_is_cut_and_says_so() -> None:
+    """The model must know that there was more, and how much."""
+
+    async def long(*_: Any) -> str:
+        return "x" * 15_000
+
+    got = await outcome_of(long, limit_bytes=10_000)
+    assert got.content.startswith("x" * 10_000 + "\n\n[cut: 5,000 of 15,000 bytes")
+    assert got.ok
+
+
+@given(st.text(), st.integers(0, 40))
+def test_a_cut_never_splits_a_character(text: str, limit: int) -> None:
+    """The kept part is the beginning of the text, whole characters only."""
+    kept = cut(text, limit).partition("\n\n[cut: ")[0]
+    assert text.startswith(kept) or cut(text, limit) == text
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    """Nothing from outside can stand in for a built-in tool."""
+    with pytest.raises(ValueError, match="'look'"):
+        Toolbox([RecordingTool("look"), RecordingTool("look")])
+
+
+class Inner(msgspec.Struct):
+    """Inside."""
+
+    title: Annotated[str, msgspec.Meta(description="A field that is called title.")]
+
+
+class Outer(msgspec.Struct):
+    """Outside."""
+
+    first: Inner
+    many: list[Inner] = []
+    maybe: Inner | None = None
+
+
+class Loop(msgspec.Struct):
+    """Never ends."""
+
+    more: Loop | None = None
+
+
+def test_a_schema_has_no_references_and_keeps_fields_called_title() -> None:
+    """Some providers know no $ref."""
+    schema = object_schema(Outer)
+    assert "$" not in msgspec.json.encode(schema).decode()
+    assert schema["properties"]["first"]["properties"]["title"] == {
+        "type": "string",
+        "description": "A field that is called title.",
+    }
+    assert schema["properties"]["many"]["items"]["required"] == ["title"]
+    assert "title" not in schema
+
+
+def test_a_shape_that_contains_itself_is_refused() -> None:
+    """It could not be written down."""
+    with pytest.raises(ValueError, match="Loop"):
+        object_schema(Loop)
+
+
+def test_specs_are_the_same_bytes_in_every_process() -> None:
+    """A cache of prompts is shared by the whole fleet."""
+    script = (
+        "import msgspec; from worker.agent.tool import Toolbox; from worker.tools.registry import build_tools;"
+        "print(msgspec.json.encode(Toolbox(build_tools()).specs()).decode())"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+    assert '"calculate"' in told.pop()

@@ -1,0 +1,126 @@
+"""The built-in model is of use without a key."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.messages.transcript import TranscriptEntry, UserEntry
+from tests.helpers.turn_borders import MemoryJournal, RecordingShow
+from worker.agent.loop import run_agent
+from worker.agent.tool import Toolbox
+from worker.agent.turn import AgentRunSpec
+from worker.llm.demo import PIECE_S, DemoModel
+from worker.tools.registry import build_tools
+
+
+class Chat:
+    """A conversation with the demo model through the real loop and the real tools; its waits are only counted."""
+
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+        self.history: tuple[TranscriptEntry, ...] = ()
+        self.show = RecordingShow()
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits_s.append(seconds)
+
+    async def say(self, text: str) -> str:
+        self.show = RecordingShow()
+        spec = AgentRunSpec(
+            session="s",
+            entry=UserEntry(content=text, turn=len(self.history) + 1),
+            history=self.history,
+            channel="web",
+            chat_id="ada/main",
+        )
+        tools = Toolbox(build_tools())
+        result = await run_agent(spec, DemoModel(sleep=self.sleep), tools, MemoryJournal(), show=self.show)
+        self.history += result.entries
+        return result.content
+
+
+@pytest.mark.parametrize(
+    ("text", "progress", "says"),
+    [
+        ("Calculate 37 * 91", 'calculate("37 * 91")', "3367"),
+        ("what is (3 + 4) * 5 / 2?", 'calculate("(3 + 4) * 5 / 2")', "17.5"),
+        ("What time is it?", "current_time()", "UTC"),
+        ("What time is it in Tokyo?", 'current_time("Asia/Tokyo")', "Asia/Tokyo"),
+        ("what time is it in Europe/Oslo", 'current_time("Europe/Oslo")', "Europe/Oslo"),
+        ("Roll two dice", "roll_dice(2)", "2d6"),
+        ("roll 3d20", "roll_dice(3)", "3d20"),
+        ("flip a coin", "roll_dice(1)", "1d2"),
+        ("calculate 9**9**9", 'calculate("9**9**9")', "1,000 digits"),
+    ],
+)
+async def test_it_uses_tools_for_real(text: str, progress: str, says: str) -> None:
+    """The tool runs in the loop, people see that it does, and its result is in the answer."""
+    chat = Chat()
+    assert says in await chat.say(text)
+    assert progress in chat.show.progresses[0]
+
+
+async def test_two_questions_in_one_message_are_two_calls() -> None:
+    """Both answers come."""
+    answer = await Chat().say("What time is it, and what is 2 + 2?")
+    assert "2 + 2 = 4" in answer
+    assert "It is" in answer
+
+
+async def test_it_remembers_within_the_conversation() -> None:
+    """Names and other facts, the newest one; and it says when it was not told."""
+    chat = Chat()
+    assert "not told me your name" in await chat.say("What is my name?")
+    assert "Ada" in await chat.say("Hi, my name is Ada. My favourite colour is dark blue.")
+    await chat.say("Calculate 1 + 1")
+    assert await chat.say("What's my name?") == "Your name is **Ada**."
+    assert await chat.say("do you remember my favourite colour?") == "Your favourite colour is **dark blue**."
+    await chat.say("Call me Bob")
+    assert await chat.say("what is my name") == "Your name is **Bob**."
+    assert "555" in await chat.say("my phone number is 555-1234")
+
+
+async def test_it_can_show_markdown_and_a_long_answer() -> None:
+    """Something for the chat page to render, and something to stop."""
+    code = await Chat().say("Write some code")
+    assert "```python" in code
+    assert "| word | count |" in code
+    story = await Chat().say("tell me a long story")
+    assert len(story.split()) > 300
+
+
+@pytest.mark.parametrize("text", ["help", "What do you think about Kant?", "", "[Runtime Context]", "???"])
+async def test_otherwise_it_says_what_it_is_and_what_to_set(text: str) -> None:
+    """Nobody takes it for a real model, and everybody learns how to get one."""
+    answer = await Chat().say(text)
+    for part in ("demo", "SHOAL_MODEL__NAME", "SHOAL_MODEL__API_KEY", "shoal.toml", "[model]"):
+        assert part in answer
+
+
+async def test_it_quotes_the_message_without_the_runtime_context() -> None:
+    """What Shoal adds to a message is not what the person said."""
+    answer = await Chat().say("Tell me about whales")
+    assert "“Tell me about whales”" in answer
+    assert "Current time" not in answer
+
+
+async def test_it_streams_word_by_word() -> None:
+    """About 25 ms a piece, and the pieces are the answer."""
+    chat = Chat()
+    answer = await chat.say("hello")
+    assert chat.show.visible == answer
+    assert len(chat.show.log) > 20
+    assert chat.waits_s == [PIECE_S] * len(chat.show.log)
+
+
+async def test_without_its_tools_it_answers_in_words() -> None:
+    """It never asks for a tool that it was not offered."""
+    reply = await DemoModel().chat([{"role": "user", "content": "Calculate 1 + 1"}])
+    assert reply.tool_calls == ()
+    assert reply.content
+
+
+async def test_max_tokens_cut_the_reply() -> None:
+    """So that continuing can be tried without a provider."""
+    reply = await DemoModel().chat([{"role": "user", "content": "tell me a story"}], max_tokens=5)
+    assert (len((reply.content or "").split()), reply.finish_reason) == (5, "length")

@@ -1,0 +1,111 @@
+"""A lease under work: may the work go on, and what ends it instead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from shared.clock import Clock
+from shared.errors import LeaseLost, ShoalError
+from shared.store.queue import Claim, LeaseQueue
+from shared.tasks import AGAIN_S
+
+FENCE: Final = 0.75
+"""Share of the lease after which a turn that could not be renewed starts nothing more."""
+
+
+class StandIn(Protocol):
+    """Who may renew our leases while we cannot: the guardian."""
+
+    def renewed_at(self) -> float:
+        """Monotonic time at which it last sent a renewal that was granted; 0 if never."""
+        ...
+
+
+class NoStandIn:
+    """Nobody."""
+
+    def renewed_at(self) -> float:
+        return 0.0
+
+
+class Lease:
+    """A claim under work: may it go on, and what shall end it."""
+
+    def __init__(self, claim: Claim, queue: LeaseQueue, *, taken_at: float, clock: Clock, stand_in: StandIn) -> None:
+        self.claim = claim
+        self.queue = queue
+        self.draining = False
+        self._taken_at = self._renewed_at = taken_at
+        self._clock = clock
+        self._stand_in = stand_in
+        self._renewed = asyncio.Event()
+        self._reason: ShoalError | None = None
+        self._inside: asyncio.Task[object] | None = None
+
+    @property
+    def suspended(self) -> bool:
+        """Whether so much of the lease is gone without a renewal that nothing new may be started or sent."""
+        good = max(self._renewed_at, self._stand_in.renewed_at())
+        return self._clock.monotonic() - good > FENCE * self.queue.lease_s
+
+    async def allow(self) -> None:
+        """Return when work may go on; wait while suspended. Raises what ended the work instead (see `interrupt`)."""
+        while True:
+            if self._reason is not None:
+                raise self._reason
+            if not self.suspended:
+                return
+            self._renewed.clear()
+            await self._renewed.wait()
+
+    async def confirm(self) -> None:
+        """Renew now, before something that must not happen twice. Raises LeaseLost, RedisAway."""
+        sent = self._clock.monotonic()
+        [answer] = await self.queue.renew([self.claim])
+        if answer is None:
+            self.lose()
+            raise LeaseLost(f"the lease on {self.claim.member!r} is lost")
+        self.renewed(sent)
+
+    def renewed(self, sent_at: float) -> None:
+        """A renewal that was sent at `sent_at` (monotonic) was granted."""
+        self._renewed_at = max(self._renewed_at, sent_at)
+        self._renewed.set()
+
+    def lose(self) -> None:
+        """Another owner has it."""
+        self.interrupt(LeaseLost(f"the lease on {self.claim.member!r} is lost"))
+
+    def interrupt(self, reason: ShoalError) -> None:
+        """End the work inside `interruptible()` with `reason`; the first reason counts."""
+        if self._reason is None:
+            self._reason = reason
+            self._renewed.set()
+            self._cancel_inside()
+
+    def _cancel_inside(self) -> None:
+        """Cancel until the work has ended: one cancellation can be swallowed (see `shared.tasks`)."""
+        if self._inside is not None:
+            self._inside.cancel()
+            asyncio.get_running_loop().call_later(AGAIN_S, self._cancel_inside)
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Work that `interrupt` may end at any await, with its reason as the error."""
+        if self._reason is not None:
+            raise self._reason
+        task = self._inside = asyncio.current_task()
+        assert task is not None
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._reason is None:
+                raise
+            while task.uncancel():
+                pass
+            raise self._reason from None
+        finally:
+            self._inside = None

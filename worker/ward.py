@@ -1,0 +1,216 @@
+"""A worker under guard and what is done for it. Standard library only, like all of the guardian.
+
+A worker and its guardian hold the two ends of a socket pair. The worker writes `tick`; the guardian writes
+`renewed <monotonic seconds>`. The end of the stream means that the other one is dead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Final, NamedTuple
+
+from shared.store import keys
+from shared.store.scripts import Script, load
+from worker.resp import Answer, RespConnection, RespError
+
+QUEUES: Final = ("turns", "jobs")
+LATE_PERIODS: Final = 2
+RENEWALS_PER_LEASE: Final = 5
+
+
+class Config(NamedTuple):
+    """What a guardian needs to know, handed over as JSON on a pipe (it contains the Redis password)."""
+
+    redis_url: str
+    lease_s: float
+    drain_s: float
+    command: tuple[str, ...]
+    processes: int
+    stuck_s: float = 60.0
+    readable: bool = False
+
+    @property
+    def look_every_s(self) -> float:
+        """How often a guardian looks at its workers: four times in a renewal period."""
+        return self.lease_s / RENEWALS_PER_LEASE / 4
+
+    def say(self, event: str, **values: object) -> None:
+        """One line on stderr that looks like the workers' logs: JSON, or text for a person."""
+        if self.readable:
+            fields = " ".join(f"{name}={value}" for name, value in values.items())
+            line = f"{time.strftime('%H:%M:%S')} [info     ] {event:<24} [guardian] {fields}"
+        else:
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            line = json.dumps({"timestamp": now, "level": "info", "process": "guardian", "event": event, **values})
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+    def hand_over(self) -> int:
+        """A file descriptor from which a guardian can read this: it holds a password, so it is no argument."""
+        read, write = os.pipe()
+        with os.fdopen(write, "w") as pipe:
+            json.dump(self._asdict(), pipe)
+        return read
+
+
+class Leases:
+    """What a guardian does to the leases of one worker, known by the worker's owner nonce."""
+
+    def __init__(self, redis_url: str, lease_s: float, owner: str) -> None:
+        self._url = redis_url
+        self._lease_ms = str(int(lease_s * 1000))
+        self._owner = owner
+        self._connection: RespConnection | None = None
+
+    def renew(self) -> int:
+        """Renew all of them; how many there were. Raises OSError."""
+        count = 0
+        for queue in QUEUES:
+            pairs = self._owned(queue)
+            if pairs:
+                flat = [word for pair in pairs for word in pair]
+                names = [keys.queue(queue), keys.leases(queue)]
+                self._run(load("renew"), names, [self._owner, self._lease_ms, *flat])
+                count += len(pairs)
+        return count
+
+    def give_back(self, *, crashed: bool) -> int:
+        """Release all of them, after a crash counting one for each turn; how many there were. Raises OSError."""
+        count = 0
+        for queue in QUEUES:
+            for member, token in self._owned(queue):
+                is_turn = member.startswith(keys.TURN_PREFIX)
+                session = keys.session(member.removeprefix(keys.TURN_PREFIX)) if is_turn else ""
+                names = [keys.queue(queue), keys.leases(queue), keys.wake(queue), session]
+                args = [member, f"{self._owner}:{token}", "0", "crashes" if is_turn and crashed else ""]
+                count += self._run(load("release"), names, args) == 1
+        return count
+
+    def close(self) -> None:
+        """Forget the connection; the next call makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _owned(self, queue: str) -> list[tuple[str, str]]:
+        """(member, token) of every lease with our owner's nonce."""
+        found: dict[str, str] = {}
+        cursor: Answer = b"0"
+        while True:
+            answer = self._command("HSCAN", keys.leases(queue), _text(cursor), "COUNT", "500")
+            assert isinstance(answer, list)
+            cursor, flat = answer
+            assert isinstance(flat, list)
+            for i in range(0, len(flat), 2):
+                owner, _, token = _text(flat[i + 1]).partition(":")
+                if owner == self._owner:
+                    found[_text(flat[i])] = token
+            if cursor == b"0":
+                return list(found.items())
+
+    def _run(self, script: Script, names: list[str], args: list[str]) -> Answer:
+        return self._command("EVAL", script.source, str(len(names)), *names, *args)
+
+    def _command(self, *words: str) -> Answer:
+        try:
+            if self._connection is None:
+                self._connection = RespConnection(self._url)
+            return self._connection.command(*words)
+        except (OSError, RespError) as exc:
+            if isinstance(exc, OSError) or str(exc).startswith(("LOADING", "READONLY", "MISCONF")):
+                self.close()
+                raise OSError(str(exc)) from exc
+            raise
+
+
+class Ward:
+    """One worker under guard: its end of the socket pair, when it was last heard, and its leases."""
+
+    def __init__(self, config: Config, owner: str, link: socket.socket, pid: int) -> None:
+        self.pid = pid
+        self.link = link
+        self.leases = Leases(config.redis_url, config.lease_s, owner)
+        self.started = self.heard = time.monotonic()
+        self.dead = False
+        self._config = config
+        self._stood_in = 0.0
+        self._late = LATE_PERIODS * config.lease_s / RENEWALS_PER_LEASE
+        link.setblocking(False)
+
+    def listen(self) -> None:
+        """Read the worker's ticks; the end of the stream marks it dead."""
+        try:
+            while self.link.recv(4096):
+                self.heard = time.monotonic()
+            self.dead = True
+        except BlockingIOError:
+            return
+        except OSError:
+            self.dead = True
+
+    def look_after(self) -> None:
+        """Stand in for a late worker; end one that made no progress for `stuck_s`."""
+        now = time.monotonic()
+        silent_s = now - self.heard
+        if silent_s > self._config.stuck_s:
+            self._config.say("worker stuck", pid=self.pid, silent_s=round(silent_s, 1), doing="killing it")
+            os.kill(self.pid, signal.SIGKILL)
+            self.heard = now
+        elif silent_s > self._late and now - self._stood_in > self._config.lease_s / RENEWALS_PER_LEASE:
+            self._stood_in = now
+            try:
+                count = self.leases.renew()
+                self.link.send(b"renewed %f\n" % now)
+                self._config.say("stood in", pid=self.pid, silent_s=round(silent_s, 1), leases=count)
+            except (OSError, RespError) as exc:
+                self._config.say("cannot stand in", pid=self.pid, error=str(exc))
+
+    def bury(self, *, crashed: bool) -> Grave:
+        """What is left to do when the worker is dead."""
+        self.dead = True
+        self.link.close()
+        return Grave(self._config, self.pid, self.leases, crashed=crashed)
+
+
+class Grave:
+    """Gives the leases of a dead worker back: at once, and a moment later what was acquired with its last breath."""
+
+    ROUNDS: Final = 2
+    BETWEEN_S: Final = 0.1
+
+    def __init__(self, config: Config, pid: int, leases: Leases, *, crashed: bool) -> None:
+        self._config = config
+        self._pid = pid
+        self._leases = leases
+        self._crashed = crashed
+        self._began = time.monotonic()
+        self._next_at = 0.0
+        self._rounds = 0
+        self._count = 0
+
+    def tend(self) -> bool:
+        """Do what is due now; whether all is done. While Redis is away it tries again until the leases lapse anyway."""
+        now = time.monotonic()
+        if now < self._next_at:
+            return False
+        self._next_at = now + self.BETWEEN_S
+        try:
+            self._count += self._leases.give_back(crashed=self._crashed)
+            self._rounds += 1
+        except (OSError, RespError) as exc:
+            self._config.say("cannot give leases back", pid=self._pid, error=str(exc))
+        if self._rounds < self.ROUNDS and now - self._began < self._config.lease_s:
+            return False
+        self._leases.close()
+        self._config.say("leases given back", pid=self._pid, leases=self._count, seconds=round(now - self._began, 3))
+        return True
+
+
+def _text(answer: Answer) -> str:
+    assert isinstance(answer, bytes)
+    return answer.decode()
