@@ -9,9 +9,9 @@ from shared.messages.transcript import UserEntry
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox
-from tests.crash.conftest import Spawn
 from tests.helpers.build import message, say
 from tests.helpers.fleet import history, replies, workers
+from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.wait import eventually
 

@@ -10,9 +10,9 @@ from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox
-from tests.crash.conftest import Spawn
 from tests.helpers.build import say
 from tests.helpers.fleet import history, holder, replies, watching, workers
+from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.wait import eventually
 

@@ -20,7 +20,8 @@ class Call(msgspec.Struct, frozen=True):
 
 class Answer(msgspec.Struct, kw_only=True):
     """How to answer. The first one whose `match` (a regular expression) finds something in the last user text and
-    whose `times` are not used up is taken; `times=0` means always.
+    whose `times` are not used up is taken; `times=0` means always. With a `role` the newest message must have it:
+    `role="tool"` answers tool results only.
 
     `text` is streamed word by word, or in `pieces` as given; `echo: ...` when both are None. `delta_s` passes before
     each piece, `first_s` before the first, or the whole lasts `total_s`. `cut_after` pieces the connection is cut;
@@ -29,6 +30,7 @@ class Answer(msgspec.Struct, kw_only=True):
     """
 
     match: str = ""
+    role: str = ""
     times: int = 1
     text: str | None = None
     pieces: list[str] | None = None

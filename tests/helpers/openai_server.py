@@ -115,8 +115,9 @@ class Server:
         writer: asyncio.StreamWriter,
     ) -> None:
         self._requests.append(Request(time.time(), headers, body))
-        said = last_user_text(body.get("messages", []))
-        answer = self._pick(said)
+        messages = body.get("messages") or [{}]
+        said = last_user_text(messages)
+        answer = self._pick(said, messages[-1].get("role", ""))
         if answer.fault == "hang":
             await asyncio.Event().wait()  # until the client gives up
         if answer.status != 200:
@@ -162,9 +163,9 @@ class Server:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 
-    def _pick(self, said: str) -> Answer:
+    def _pick(self, said: str, role: str) -> Answer:
         for answer in self._answers:
-            if re.search(answer.match, said, re.DOTALL):
+            if answer.role in ("", role) and re.search(answer.match, said, re.DOTALL):
                 if answer.times:
                     answer.times -= 1
                     if answer.times == 0:

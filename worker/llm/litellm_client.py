@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -148,6 +149,7 @@ def _library() -> Any:
     litellm.drop_params = True
     litellm.turn_off_message_logging = True
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "Item '.*' on TypedDict class", UserWarning)  # about its own types
     return litellm
 
 

@@ -1,0 +1,83 @@
+"""One suite for every Tool: what the loop and the providers rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from worker.agent.model import ToolCallRequest
+from worker.agent.tool import Safety, Tool, Toolbox, ToolContext
+from worker.tools.registry import TOOLS, build_tools
+
+GOOD: dict[str, dict[str, Any]] = {
+    "calculate": {"expression": "1 + 1"},
+    "current_time": {"timezone": "UTC"},
+    "roll_dice": {"count": 2},
+}
+"""Arguments with which each tool works. A new tool gets a line here."""
+
+CONTEXT = ToolContext(session="web:ada/main", turn=1, call_id="c1", channel="web", chat_id="ada/main")
+
+
+@pytest.fixture(params=sorted(TOOLS))
+def tool(request: pytest.FixtureRequest) -> Tool:
+    (built,) = build_tools([request.param])
+    assert built.name == request.param
+    return built
+
+
+def request_of(tool: Tool, arguments: dict[str, Any]) -> ToolCallRequest:
+    return ToolCallRequest("c1", tool.name, arguments, msgspec.json.encode(arguments).decode())
+
+
+def test_it_says_what_it_is(tool: Tool) -> None:
+    """A name that every provider takes, a description, a class, a time."""
+    assert re.fullmatch(r"[a-z][a-z0-9_]{0,63}", tool.name)
+    assert 20 <= len(tool.description) <= 500
+    assert tool.safety in get_args(Safety)
+    assert 0 < tool.timeout_s <= 600
+
+
+def test_every_parameter_is_described_in_a_schema_of_one_object(tool: Tool) -> None:
+    """The description is all that a model knows; unknown parameters are refused by name."""
+    (spec,) = Toolbox([tool]).specs()
+    assert spec.parameters["type"] == "object"
+    assert spec.parameters["additionalProperties"] is False
+    assert "$ref" not in msgspec.json.encode(spec).decode()
+    for name, field in spec.parameters["properties"].items():
+        assert field.get("description"), f"the parameter {name!r} of {tool.name!r} has no description"
+
+
+async def test_it_works(tool: Tool) -> None:
+    """Good arguments give text."""
+    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), CONTEXT)
+    assert outcome.ok, outcome.content
+    assert outcome.content
+
+
+async def test_an_unknown_parameter_is_named(tool: Tool) -> None:
+    """A model that invents one learns what there is."""
+    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name] | {"colour": "red"}), CONTEXT)
+    assert outcome.outcome == "bad_arguments"
+    assert "colour" in outcome.content
+
+
+async def test_wrong_kinds_never_raise(tool: Tool) -> None:
+    """Whatever JSON stands in a parameter, the answer is a result or an error that begins with `Error: `."""
+    values: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]
+    for field in (field.encode_name for field in msgspec.structs.fields(tool.parameters)):
+        for value in values:
+            outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name] | {field: value}), CONTEXT)
+            assert outcome.ok or outcome.content.startswith("Error: ")
+            assert outcome.outcome in ("ok", "failed", "bad_arguments"), outcome
+
+
+async def test_one_tool_serves_many_turns_at_once(tool: Tool) -> None:
+    """It keeps nothing of a call."""
+    box = Toolbox([tool])
+    outcomes = await asyncio.gather(*(box.call(request_of(tool, GOOD[tool.name]), CONTEXT) for _ in range(20)))
+    assert all(outcome.ok for outcome in outcomes)

@@ -1,0 +1,174 @@
+"""A person at the chat page: real Chromium, real gateway, real worker, LiteLLM, and a scripted model over HTTP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from playwright.async_api import Page, expect
+
+from shared.store.client import RedisClient
+from tests.helpers.chromium import chromium
+from tests.helpers.fleet import holder, replies, workers
+from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.processes import Process
+from tests.helpers.wait import eventually
+
+TOKEN = "sesame-open-the-door"
+STORY = "Once upon a time " + " ".join(f"word{i}" for i in range(80)) + " the end."
+CODE = "Here you are:\n\n```python\nprint('hi')\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n<script>alert(1)</script>"
+PATIENCE_MS = 30_000
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start_gateway(spawn: Spawn, port: int) -> Process:
+    return spawn("gateway", WEB__PORT=str(port), WEB__TOKEN=TOKEN)
+
+
+@asynccontextmanager
+async def page_at(port: int, *, width: int = 1280, height: int = 800) -> AsyncIterator[Page]:
+    """The chat page, signed in, connected. Fails the test if the page had an error of its own."""
+    async with chromium() as browser:
+        page = await browser.new_page(viewport={"width": width, "height": height})
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        await eventually(lambda: _opened(page, port), within_s=15)
+        await expect(page.locator("#composer textarea")).to_be_visible(timeout=PATIENCE_MS)
+        yield page
+        assert errors == []
+
+
+async def _opened(page: Page, port: int, token: str = TOKEN) -> bool:
+    try:
+        await page.goto(f"http://127.0.0.1:{port}/#token={token}")
+    except Exception:
+        return False
+    return True
+
+
+async def ask(page: Page, text: str) -> None:
+    await page.locator("#composer textarea").fill(text)
+    await page.locator("#composer textarea").press("Enter")
+
+
+async def sessions(client: RedisClient) -> list[str]:
+    names = await client.command("KEYS", "shoal:session:*")
+    return [name.decode().removeprefix("shoal:session:") for name in names]
+
+
+async def test_a_question_typed_into_the_page_is_answered_by_a_model_over_http(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """The whole way: page, gateway, queue, worker, LiteLLM, tool call, stream, Markdown, page."""
+    model.script(
+        Answer(match="code", text="I compute first.", calls=[Call("calculate", '{"expression": "6*7"}')], delta_s=0.02),
+        Answer(match="code", text=CODE, delta_s=0.05),
+    )
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        assert "token" not in page.url, "the token leaves the address bar"
+        await ask(page, "show me code")
+        await expect(page.locator('.own[data-state="received"]')).to_have_count(1, timeout=PATIENCE_MS)
+        await expect(page.locator('.bubble.reply[data-state="streaming"]')).to_be_visible(timeout=PATIENCE_MS)
+        done = page.locator('.bubble.reply[data-state="done"]')
+        await expect(done).to_be_visible(timeout=PATIENCE_MS)
+        await expect(done.locator("pre code")).to_contain_text("print('hi')")
+        await expect(done.locator("table td").first).to_have_text("1")
+        await expect(done).to_contain_text("<script>alert(1)</script>")
+        assert await done.locator("script").count() == 0
+        await expect(page.locator("#chats li[data-chat]")).to_contain_text("show me code")
+    bodies = [request.body for request in model.requests()]
+    assert len(bodies) == 2
+    assert bodies[0]["stream"] is True
+    assert {tool["function"]["name"] for tool in bodies[0]["tools"]} >= {"calculate", "current_time"}
+    assert bodies[1]["messages"][-1]["role"] == "tool"
+    assert "42" in bodies[1]["messages"][-1]["content"]
+
+
+async def test_a_worker_killed_in_the_middle_leaves_one_bubble_with_one_answer(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """The person sees the text go on in place; there is one reply, not two."""
+    model.script(Answer(text=STORY, delta_s=0.04, times=0))
+    port = free_port()
+    start_gateway(spawn, port)
+    for _ in range(2):
+        spawn("worker", WORKER__LEASE_S="15")
+    await workers(client, 2)
+    async with page_at(port) as page:
+        await ask(page, "a story")
+        await expect(page.locator(".bubble.reply")).to_contain_text("word5", timeout=PATIENCE_MS)
+        [session] = await sessions(client)
+        (await holder(client, session)).kill()
+        done = page.locator('.bubble.reply[data-state="done"]')
+        await expect(done).to_contain_text("the end.", timeout=PATIENCE_MS)
+        await expect(page.locator(".bubble.reply")).to_have_count(1)
+        await expect(page.locator(".own")).to_have_count(1)
+    assert await replies(client, session) == [STORY]
+
+
+async def test_the_page_comes_back_by_itself_when_its_gateway_was_killed(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """kill -9 of the gateway while it streams: the page says so, reconnects, and shows each line once."""
+    model.script(Answer(match="first", text=STORY, delta_s=0.04), Answer(text="short"))
+    port = free_port()
+    gateway = start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        await ask(page, "the first one")
+        await expect(page.locator(".bubble.reply")).to_contain_text("word5", timeout=PATIENCE_MS)
+        gateway.kill_group()
+        await expect(page.locator("#banner")).to_be_visible(timeout=PATIENCE_MS)
+        await ask(page, "written while it was away")
+        start_gateway(spawn, port)
+        await expect(page.locator("#banner")).to_be_hidden(timeout=PATIENCE_MS)
+        await expect(page.locator('.bubble.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(page.locator(".bubble.reply").first).to_contain_text("the end.")
+        await expect(page.locator(".bubble.reply").last).to_contain_text("short")
+        await expect(page.locator(".own")).to_have_count(2)
+        assert await page.locator("#transcript [data-seq]").count() == 4
+    [session] = await sessions(client)
+    assert await replies(client, session) == [STORY, "short"]
+
+
+async def test_stop_keeps_what_was_written_and_the_next_message_is_answered(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """The stop button ends the running turn within a second, also in the middle of a model call."""
+    model.script(Answer(match="story", text=STORY, delta_s=0.2), Answer(text="Here I am."))
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port, width=390, height=844) as page:
+        await ask(page, "a story")
+        await expect(page.locator(".bubble.reply")).to_contain_text("Once upon", timeout=PATIENCE_MS)
+        await page.locator("#stop").click()
+        stopped = page.locator('.bubble.reply[data-kind="stopped"]')
+        await expect(stopped).to_be_visible(timeout=1_500)
+        await expect(stopped).to_contain_text("Once upon")
+        await ask(page, "are you there?")
+        await expect(page.locator(".bubble.reply").last).to_contain_text("Here I am.", timeout=PATIENCE_MS)
+
+
+async def test_a_wrong_token_gets_the_login_form_with_the_reason(client: RedisClient, spawn: Spawn) -> None:
+    """Nothing of the chat is shown to somebody without a token; the right one signs in."""
+    port = free_port()
+    start_gateway(spawn, port)
+    async with chromium() as browser:
+        page = await browser.new_page()
+        await eventually(lambda: _opened(page, port, token="wrong"), within_s=15)
+        await expect(page.locator("#login input")).to_be_visible(timeout=PATIENCE_MS)
+        await expect(page.locator("#login-message")).not_to_be_empty()
+        await page.locator("#login input").fill(TOKEN)
+        await page.locator("#login input").press("Enter")
+        await expect(page.locator("#composer textarea")).to_be_visible(timeout=PATIENCE_MS)
