@@ -65,6 +65,7 @@ class Stream:
     async def rewind(self) -> None:
         """A call broke off: its text is taken back, that of earlier calls is shown again."""
         await self.clear()
+        await self._hook.on_stream_end()
         self.touched = False
         await self._out(self._think.feed(self.kept))
 

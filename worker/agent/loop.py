@@ -39,9 +39,9 @@ async def run_agent(
 ) -> AgentResult:
     """Carry one turn to its end, from its beginning or from where the ledger in `spec.resume` shows it stood.
 
-    Knows no channel and no queue. Raises ModelError when the model stays away, LeaseLost, and a TurnEnded when the
-    turn ends before its reply; TurnStopped carries the text that was shown. A cancelled turn leaves its ledger ready
-    for a successor.
+    Knows no channel and no queue. Hooks that are not to be trusted come in a CompositeHook. Raises ModelError when the
+    model stays away, LeaseLost, and a TurnEnded when the turn ends before its reply; TurnStopped carries the text that
+    was shown. A cancelled turn leaves its ledger ready for a successor.
     """
     turn = _Turn(spec, model, tools, journal, hook, show, clock, compact)
     try:

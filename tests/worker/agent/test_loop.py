@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -276,6 +276,13 @@ async def test_a_stream_that_breaks_is_taken_back_and_asked_for_again() -> None:
     assert turn.events == ["checkpoint"] * 3
 
 
+async def test_a_hook_hears_that_a_stream_was_taken_back() -> None:
+    """An end comes between the broken text and the new one."""
+    meddling = Meddling()
+    await Turn([Broken(BUSY, ("half",)), "whole"]).run(hook=meddling)
+    assert meddling.deltas == ["half", "<end>", "whole", "<end>"]
+
+
 async def test_a_continuation_that_breaks_keeps_the_part_before_it() -> None:
     """Only the broken call's text is taken back."""
     turn = Turn([LLMResponse(content="one ", finish_reason="length"), Broken(BUSY, ("tw",)), "two"])
@@ -473,14 +480,20 @@ ARGUMENT_TEXT = st.one_of(
 )
 
 
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
 @settings(max_examples=1000, deadline=None)
-@given(ARGUMENT_TEXT)
-def test_no_argument_string_ever_crashes_a_turn(raw: str) -> None:
+@given(raw=ARGUMENT_TEXT)
+def test_no_argument_string_ever_crashes_a_turn(runner: asyncio.Runner, raw: str) -> None:
     """Whatever a model writes as arguments, the turn ends with an answer, and the ledger can be written."""
     arguments = parse_arguments(raw)
     wanted = calls(ToolCallRequest("1", "look", arguments, raw), ToolCallRequest("2", "send", arguments, raw))
     turn = Turn([wanted, "answer"], RecordingTool("look"), RecordingTool("send", "unsafe"))
-    result = asyncio.run(turn.run())
+    result = runner.run(turn.run())
     assert result.content == "answer"
     assert [m["role"] for m in turn.model.asked[1][-2:]] == ["tool", "tool"]
     msgspec.json.encode(turn.model.asked[1])

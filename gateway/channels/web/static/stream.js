@@ -1,24 +1,31 @@
-/** Text that is still being written: paragraphs and fenced code, as plain text nodes that grow. */
+/** Text that is still being written: headings, paragraphs and fenced code, as nodes that grow. */
 
 import { codeBox } from "./code-box.js";
+import { inlineNodes } from "./inline.js";
 
 const FENCE = /^ {0,3}(`{3,})\s*([\w+#.-]*)[^`]*$/;
+const HEADING = /^(#{1,6}) +(.*)$/;
 
-/** Splits at ``` fences and blank lines into `{language, text}`; language is null for a paragraph. */
+/** Splits at ``` fences, headings and blank lines into `{tag, language, text}`; a code block's tag is `pre`. */
 function blocks(text) {
   const found = [];
   let lines = [];
   let fence = null;
   const end = () => {
-    if (fence || lines.length) found.push({ language: fence && fence[2], text: lines.join("\n") });
+    if (fence) found.push({ tag: "pre", language: fence[2], text: lines.join("\n") });
+    else if (lines.length) found.push({ tag: "p", text: lines.join("\n") });
     lines = [];
   };
   for (const line of text.split("\n")) {
     const mark = line.match(FENCE);
+    const heading = !fence && line.match(HEADING);
     const closes = fence && mark && mark[1].length >= fence[1].length && !mark[2];
     if (closes || (mark && !fence)) {
       end();
       fence = closes ? null : mark;
+    } else if (heading) {
+      end();
+      found.push({ tag: `h${heading[1].length}`, text: heading[2] });
     } else if (!fence && !line.trim()) end();
     else lines.push(line);
   }
@@ -31,16 +38,20 @@ export function showStream(body, text) {
   const wanted = blocks(text);
   for (const [index, block] of wanted.entries()) {
     let node = body.children[index];
-    const isCode = block.language !== null;
-    if (!node || node.matches(".code") !== isCode || (isCode && node.dataset.language !== block.language)) {
-      const fresh = isCode ? codeBox(block.language) : document.createElement("p");
+    if (!node || !fits(node, block)) {
+      const fresh = block.tag === "pre" ? codeBox(block.language) : document.createElement(block.tag);
       if (node) node.replaceWith(fresh);
       else body.append(fresh);
       node = fresh;
     }
-    growText(isCode ? node.querySelector("code") : node, block.text);
+    if (block.tag === "pre") growText(node.querySelector("code"), block.text);
+    else growWords(node, block.text);
   }
   while (body.children.length > wanted.length) body.lastChild.remove();
+}
+
+function fits(node, { tag, language }) {
+  return tag === "pre" ? node.matches(".code") && node.dataset.language === language : node.localName === tag;
 }
 
 /** Appends where it can, so that a selection in the text survives. */
@@ -49,4 +60,17 @@ function growText(node, text) {
   if (shown === text) return;
   if (shown && text.startsWith(shown)) node.firstChild.appendData(text.slice(shown.length));
   else node.textContent = text;
+}
+
+const sources = new WeakMap();
+
+/** The same for text with marks in it: only what comes behind the last finished mark is made anew. */
+function growWords(node, text) {
+  const shown = sources.get(node) ?? "";
+  if (shown === text) return;
+  sources.set(node, text);
+  const more = text.slice(shown.length);
+  const last = node.lastChild;
+  if (text.startsWith(shown) && last instanceof Text && !/[`*]/.test(last.data + more)) last.appendData(more);
+  else node.replaceChildren(...inlineNodes(text));
 }
