@@ -2,7 +2,7 @@
 -- End a turn: history, lines for the chat, dead letter, inbox, ledger and lease change together.
 -- KEYS   1 queue  2 leases  3 wake  4 session  5 inbox  6 ledger  7 history  8 log  9 live  10 dead letters
 -- ARGV   1 member  2 lease  3 n  4 history cap in bytes  5 keep the session ms  6 keep the log ms
---        7 dead letter ('' = none)  8 its reason  9 live event  10 number of history entries, the entries, then the lines
+--        7 record of a dead letter  8 its reason ('' = none)  9 live event  10 number of history entries, the entries, then the lines
 -- returns 1 committed, 0 this turn was committed before, -1 the lease is lost
 local session, inbox, history = KEYS[4], KEYS[5], KEYS[7]
 local member, n = ARGV[1], ARGV[3]
@@ -22,7 +22,7 @@ end
 for i = 11 + entries, #ARGV do
   add_line(session, KEYS[8], KEYS[9], ARGV[i], ARGV[6])
 end
-if ARGV[7] ~= '' then
+if ARGV[8] ~= '' then
   redis.call('XADD', KEYS[10], 'MAXLEN', '~', 10000, '*', 'member', member, 'n', n, 'reason', ARGV[8], 'm', ARGV[7])
 end
 

@@ -1,0 +1,318 @@
+"""The job of a turn: every way it can end, on a real Valkey, with an agent of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+import pytest
+
+from shared.clock import SystemClock
+from shared.errors import ModelError, TurnLimited
+from shared.ids import nonce
+from shared.messages.inbound import InboundMessage
+from shared.messages.outbound import OutboundMessage
+from shared.messages.transcript import AssistantEntry, ToolCall, decode_transcript
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from shared.store.outbox import Outbox
+from shared.store.queue import LeaseQueue
+from shared.store.turns import Turns
+from tests.helpers.build import message, say
+from tests.helpers.wait import eventually
+from worker.agent.model import Usage
+from worker.agent.turn import AgentResult
+from worker.jobs.run_turn import CRASH_LIMIT, Conversation, RunTurn, TurnJournal
+from worker.leases import LeaseLoop
+from worker.live_show import LiveShow
+
+SESSION = "web:owner/a"
+
+Agent = Callable[[Conversation, TurnJournal, LiveShow], Awaitable[AgentResult]]
+
+
+class NoWaits(random.Random):
+    """Back-off without the wait."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[RedisClient]:
+    made = RedisClient(redis_url)
+    yield made
+    await made.close()
+
+
+def answer(text: str, conversation: Conversation) -> AgentResult:
+    entries = (conversation.entry, AssistantEntry(content=text, turn=conversation.entry.turn))
+    return AgentResult(content=text, entries=entries, rounds=1, usage=Usage())
+
+
+async def echo(conversation: Conversation, _journal: TurnJournal, _show: LiveShow) -> AgentResult:
+    return answer(f"you said {conversation.message.content}", conversation)
+
+
+def make_loop(client: RedisClient, agent: Agent, *, timeout_s: float = 60) -> LeaseLoop:
+    runner = RunTurn(client, Turns(client), agent, timeout_s=timeout_s, rng=NoWaits())
+    return LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=30), slots=10, run=runner)
+
+
+async def run_until_idle(client: RedisClient, loop: LeaseLoop, *, within_s: float = 10) -> None:
+    async def idle() -> bool:
+        await loop.take_once()
+        return loop.running == 0 and int(await client.command("ZCARD", keys.queue("turns"))) == 0
+
+    await eventually(idle, within_s=within_s)
+
+
+async def lines(client: RedisClient) -> list[OutboundMessage]:
+    found = await Outbox(client).read(SESSION, after=0)
+    return [one.line for one in found if isinstance(one.line, OutboundMessage)]
+
+
+async def dead(client: RedisClient) -> list[str]:
+    entries = await client.command("XRANGE", keys.DEAD, "-", "+")
+    return [dict(zip(fields[::2], fields[1::2], strict=True))[b"reason"].decode() for _, fields in entries]
+
+
+async def saved(client: RedisClient) -> list[str]:
+    entries = await client.command("LRANGE", keys.history(SESSION), 0, -1)
+    return [str(decode_transcript(entry).content) for entry in entries]
+
+
+async def test_a_turn_ends_in_one_reply_that_names_its_message(client: RedisClient) -> None:
+    """Commit: reply, history and inbox together."""
+    await say(Inbox(client), "hi", id="x1")
+    await run_until_idle(client, make_loop(client, echo))
+    [line] = await lines(client)
+    assert (line.content, line.turn, line.in_reply_to, line.kind) == ("you said hi", 1, ("x1",), "reply")
+    assert await saved(client) == ["hi", "you said hi"]
+
+
+async def test_a_bug_makes_three_tries_and_then_a_dead_letter_with_an_apology(client: RedisClient) -> None:
+    """The error count belongs to the message; the next message of the chat goes on."""
+    tries = list[int]()
+
+    async def broken(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+        if conversation.message.content != "poison":
+            return await echo(conversation, journal, show)
+        tries.append(conversation.entry.turn)
+        raise RuntimeError("secret detail")
+
+    await say(Inbox(client), "poison")
+    await say(Inbox(client), "after")
+    await run_until_idle(client, make_loop(client, broken))
+    assert tries == [1, 1, 1]
+    first, second = await lines(client)
+    assert first.kind == "apology"
+    assert "reference" in first.content
+    assert "secret" not in first.content
+    assert second.content == "you said after"
+    [reason] = await dead(client)
+    assert reason.startswith("error ")
+    assert reason.split()[1] in first.content
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (b"\x80\x04\x95\x10\x00\x00\x00", "pickle"),
+        (b"x" * (1024 * 1024 + 1), "over a megabyte"),
+        (b"\x91" * 10_000 + b"\xc0", "ten thousand deep"),
+        (b"\x82\xa1t\xa2in\xa7channel\x05", "wrong types"),
+        (b"\x81\xa1t\xa6python", "an unknown tag"),
+        (b"", "nothing"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_bytes_that_are_no_record_become_a_dead_letter_and_harm_nobody_else(
+    client: RedisClient, record: bytes, why: str
+) -> None:
+    """Whatever lies in an inbox: a code, an apology, nothing imported, the next message is answered."""
+    await client.command("HSET", keys.session(SESSION), "n", 1)
+    await client.command("XADD", keys.inbox(SESSION), "1-0", "v", 1, "m", record)
+    await client.command("ZADD", keys.queue("turns"), 1, keys.turn(SESSION))
+    await say(Inbox(client), "after")
+    await run_until_idle(client, make_loop(client, echo))
+    first, second = await lines(client)
+    assert first.kind == "apology"
+    assert second.content == "you said after"
+    [reason] = await dead(client)
+    assert reason.startswith("bad_record ")
+
+
+async def test_a_model_that_is_away_is_waited_for_and_nothing_is_counted(client: RedisClient) -> None:
+    """Release with back-off: no slot held, no attempt counted, the answer comes when the model is back."""
+    tries = 0
+
+    async def away(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise ModelError("overloaded", "busy", retryable=True)
+        fields = await client.command("HMGET", keys.session(SESSION), "errors", "crashes")
+        assert fields == [None, None]
+        return await echo(conversation, journal, show)
+
+    await Inbox(client).ingest(message_now())
+    await run_until_idle(client, make_loop(client, away))
+    assert [line.kind for line in await lines(client)] == ["reply"]
+
+
+def message_now() -> InboundMessage:
+    return msgspec.structs.replace(message("hello"), timestamp=SystemClock().now_ms())
+
+
+async def test_a_model_that_stays_away_past_the_limit_ends_in_an_apology(client: RedisClient) -> None:
+    """No chat is wedged: after the age limit the message is dead-lettered."""
+
+    async def away(*_: object) -> AgentResult:
+        raise ModelError("overloaded", "busy", retryable=True)
+
+    await say(Inbox(client))  # its time stamp is years old
+    await run_until_idle(client, make_loop(client, away))
+    [line] = await lines(client)
+    assert line.kind == "apology"
+    assert (await dead(client))[0].startswith("model_away")
+
+
+async def test_a_refused_key_is_not_tried_again(client: RedisClient) -> None:
+    """Faults that waiting cannot mend end at once, and say whom to ask."""
+    tries = 0
+
+    async def refused(*_: object) -> AgentResult:
+        nonlocal tries
+        tries += 1
+        raise ModelError("auth", "401", retryable=False)
+
+    await say(Inbox(client))
+    await run_until_idle(client, make_loop(client, refused))
+    assert tries == 1
+    [line] = await lines(client)
+    assert "key" in line.content
+
+
+async def test_a_turn_that_takes_too_long_ends_in_an_apology(client: RedisClient) -> None:
+    """The wall clock of a turn is bounded."""
+
+    async def hang(*_: object) -> AgentResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    await say(Inbox(client))
+    await run_until_idle(client, make_loop(client, hang, timeout_s=0.05))
+    [line] = await lines(client)
+    assert line.kind == "apology"
+    assert (await dead(client))[0].startswith("timeout")
+
+
+async def test_a_full_ledger_ends_the_turn_with_its_reason(client: RedisClient) -> None:
+    """A cap is named to the person."""
+
+    async def greedy(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+        while True:
+            await journal.append(AssistantEntry(content="x" * 1_000_000, turn=1))
+
+    await say(Inbox(client))
+    await run_until_idle(client, make_loop(client, greedy))
+    [line] = await lines(client)
+    assert "2 MB" in line.content
+
+
+async def test_eight_crashes_without_a_step_end_a_message(client: RedisClient) -> None:
+    """A message that kills whatever touches it is set aside, and the chat goes on."""
+    await say(Inbox(client), "poison")
+    await client.command("HSET", keys.session(SESSION), "crashes", CRASH_LIMIT)
+    await say(Inbox(client), "after")
+    await run_until_idle(client, make_loop(client, echo))
+    assert [line.kind for line in await lines(client)] == ["apology", "reply"]
+    assert (await dead(client))[0].startswith("crashes")
+
+
+async def test_a_stopped_turn_keeps_what_was_said_and_done(client: RedisClient) -> None:
+    """Stop: the shown text is the reply, the ledger's steps go into history, the next message is untouched."""
+    running = asyncio.Event()
+
+    async def slow(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+        if conversation.message.content == "after":
+            return await echo(conversation, journal, show)
+        await journal.append(AssistantEntry(content="", turn=1, tool_calls=(ToolCall("c1", "calculate", "{}"),)))
+        await show.text("half an ans")
+        running.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    inbox, loop = Inbox(client), make_loop(client, slow)
+    await say(inbox, "go")
+    await say(inbox, "after")
+    await loop.take_once()
+    await running.wait()
+    await inbox.stop(SESSION)
+    await loop.renew_once()
+    await run_until_idle(client, loop)
+    first, second = await lines(client)
+    assert (first.kind, first.content) == ("stopped", "half an ans")
+    assert second.content == "you said after"
+    history = await saved(client)
+    assert history[0] == "go"
+    assert history[3].startswith("half an ans")
+    assert "stopped by the user" in history[3]
+
+
+async def test_a_limit_of_the_agent_is_told_in_its_own_words(client: RedisClient) -> None:
+    """TurnLimited carries the reason to the person."""
+
+    async def limited(*_: object) -> AgentResult:
+        raise TurnLimited("tokens", "the budget of 10 tokens for this chat is used up")
+
+    await say(Inbox(client))
+    await run_until_idle(client, make_loop(client, limited))
+    [line] = await lines(client)
+    assert "10 tokens" in line.content
+
+
+async def test_two_bursts_over_two_workers_are_answered_in_the_order_of_accepted(client: RedisClient) -> None:
+    """Fifty messages at once to one chat: one at a time, in order."""
+    order = list[str]()
+    busy = 0
+
+    async def watch(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+        nonlocal busy
+        busy += 1
+        assert busy == 1
+        order.append(conversation.message.content)
+        await journal.append(AssistantEntry(content="step", turn=conversation.entry.turn))
+        busy -= 1
+        return await echo(conversation, journal, show)
+
+    inbox = Inbox(client)
+    accepted = await asyncio.gather(*(say(inbox, f"m{i}") for i in range(50)))
+    loops = [make_loop(client, watch) for _ in range(2)]
+    tasks = [asyncio.create_task(loop.run()) for loop in loops]
+    await eventually(lambda: len(order) == 50, within_s=20)
+    wanted = [f"m{i}" for _, i in sorted((answer.turn, i) for i, answer in enumerate(accepted))]
+    assert order == wanted
+    for loop in loops:
+        loop.drain()
+    await asyncio.gather(*tasks)
+    assert [line.turn for line in await lines(client)] == list(range(1, 51))
+
+
+async def test_history_is_handed_to_the_next_turn(client: RedisClient) -> None:
+    """What was committed is what the next turn sees, wherever it runs."""
+    seen: list[list[str]] = []
+
+    async def watch(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+        seen.append([str(entry.content) for entry in conversation.history])
+        return await echo(conversation, journal, show)
+
+    await say(Inbox(client), "one")
+    await run_until_idle(client, make_loop(client, watch))
+    await say(Inbox(client), "two")
+    await run_until_idle(client, make_loop(client, watch))
+    assert seen == [[], ["one", "you said one"]]
