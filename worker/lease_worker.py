@@ -27,6 +27,7 @@ from worker.leases import LeaseLoop, Runner
 
 CUT_BEFORE_END_S: Final = 5.0
 HEART_BEAT_S: Final = 0.5
+TICK_KEPT_S: Final = 60.0
 
 LoopFactory = Callable[[Runner], list[LeaseLoop]]
 
@@ -65,6 +66,9 @@ class LeaseWorker(arq_worker.Worker):
         if self.burst:
             raise SettingsError("burst mode is not supported: a chat worker has no end; run it without --burst")
         self._loops, self._claims, self._scores = [], {}, {}
+        for job in self.cron_jobs:
+            # arq knows a tick it has queued before by a claim that outlives the job; here by the job's kept result.
+            job.keep_result_s = job.keep_result_s or TICK_KEPT_S
         if self.on_startup:
             await self.on_startup(self.ctx)
         if self._pool is None:

@@ -53,12 +53,16 @@ class RedisClient:
         self._options: dict[str, Any] = {
             **options,
             "socket_connect_timeout": timeout_s,
+            # Times are kept here, not there: redis-py would use asyncio.wait_for, which before Python 3.12 loses a
+            # cancellation that comes at the wrong moment.
+            "socket_timeout": None,
             "retry": Retry(NoBackoff(), 0),
             "client_name": name,
         }
         self._timeout_s = timeout_s
+        self._limit_s = 2 * timeout_s  # for a free connection, and for the answer
         self._pool = aioredis.BlockingConnectionPool.from_url(
-            url, max_connections=connections, timeout=timeout_s, socket_timeout=timeout_s, **self._options
+            url, max_connections=connections, timeout=timeout_s, **self._options
         )
         self._redis = aioredis.Redis(connection_pool=self._pool)
         self._redis.response_callbacks.clear()  # answers as the server gives them; the store knows their shapes
@@ -87,12 +91,13 @@ class RedisClient:
     async def command(self, *parts: Value) -> Any:
         """Send one command and return its answer, texts as bytes."""
         with _typed_errors():
-            return await self._redis.execute_command(*parts)  # type: ignore[no-untyped-call]
+            async with asyncio.timeout(self._limit_s):
+                return await self._redis.execute_command(*parts)  # type: ignore[no-untyped-call]
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
         """Send several independent commands in one round trip. Raises the first error among the answers."""
         with _typed_errors():
-            async with self._redis.pipeline(transaction=False) as pipe:
+            async with asyncio.timeout(self._limit_s), self._redis.pipeline(transaction=False) as pipe:
                 for parts in commands:
                     pipe.execute_command(*parts)
                 answers: list[Any] = await pipe.execute()
@@ -100,12 +105,12 @@ class RedisClient:
 
     def blocking(self, timeout_s: float) -> Blocking:
         """A connection of its own for commands that wait on the server for at most `timeout_s`."""
-        return Blocking(self._url, {**self._options, "socket_timeout": timeout_s + self._timeout_s})
+        return Blocking(self._url, self._options, timeout_s + self._timeout_s)
 
     @contextlib.asynccontextmanager
     async def pubsub(self) -> AsyncIterator[PubSub]:
         """A pub/sub connection of its own."""
-        redis = aioredis.Redis.from_url(self._url, socket_timeout=None, **self._options)
+        redis = aioredis.Redis.from_url(self._url, **self._options)
         try:
             yield PubSub(redis.pubsub())
         finally:
@@ -120,22 +125,24 @@ class RedisClient:
 
 def plain_pool(url: str) -> aioredis.ConnectionPool:
     """A redis-py pool for a library that brings its own client. It connects when it is first used."""
-    return aioredis.ConnectionPool.from_url(
-        url, socket_timeout=SOCKET_TIMEOUT_S, socket_connect_timeout=SOCKET_TIMEOUT_S, max_connections=8
+    return aioredis.BlockingConnectionPool.from_url(
+        url, socket_timeout=SOCKET_TIMEOUT_S, socket_connect_timeout=SOCKET_TIMEOUT_S, max_connections=8, timeout=None
     )
 
 
 class Blocking:
     """One connection for BLPOP and the like. A call that is cancelled or fails closes it; the next opens it again."""
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
+    def __init__(self, url: str, options: dict[str, Any], limit_s: float) -> None:
+        self._limit_s = limit_s
         self._redis = aioredis.Redis.from_url(url, max_connections=1, **options)
         self._redis.response_callbacks.clear()
 
     async def command(self, *parts: Value) -> Any:
         """Send one command and wait for its answer. Raises RedisAway."""
         with _typed_errors():
-            return await self._redis.execute_command(*parts)
+            async with asyncio.timeout(self._limit_s):
+                return await self._redis.execute_command(*parts)
 
     async def close(self) -> None:
         """Close the connection."""

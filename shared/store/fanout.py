@@ -66,8 +66,9 @@ class Fanout:
         if self._pubsub is None:
             return
         try:
-            await self._pubsub.subscribe(channel)
-            await asyncio.wait_for(confirmed.wait(), SILENCE_S)
+            async with asyncio.timeout(SILENCE_S):
+                await self._pubsub.subscribe(channel)
+                await confirmed.wait()
         except (RedisAway, TimeoutError):
             return  # the reader notices too, and subscribes again
 
