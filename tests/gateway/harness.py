@@ -140,10 +140,10 @@ class Client:
         """What a message is answered: `accepted` or `error`."""
         async with asyncio.timeout(10):
             while True:
-                frame: Frame = json.loads(await self.socket.recv())
-                self.seen.append(frame)
-                if frame.get("id") == id and frame["type"] in ("accepted", "error"):
-                    return frame
+                for frame in self.seen:
+                    if frame.get("id") == id and frame["type"] in ("accepted", "error"):
+                        return frame
+                self.seen.append(json.loads(await self.socket.recv()))
 
     async def closed(self) -> int:
         """Read to the end; the code the gateway closed with (1006 = it was cut)."""

@@ -45,7 +45,7 @@ class SocketLimits(msgspec.Struct, frozen=True, kw_only=True):
     finish_s: float = 2.0
     frames_burst: int = 200
     frames_per_s: float = 50.0
-    messages_burst: int = 20
+    messages_burst: int = 60  # more than an inbox holds: what is too much for one chat is the inbox's to say
     messages_per_s: float = 5.0
 
 
