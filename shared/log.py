@@ -73,7 +73,7 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
     last: list[structlog.typing.Processor] = (
         [_named(process), _without_secrets, structlog.processors.JSONRenderer()]
         if as_json
-        else [_without_secrets, _on_one_line, structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=24)]
+        else [_without_secrets, _on_one_line, _console(colours)]
     )
     structlog.configure(
         processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -92,6 +92,13 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
     root.setLevel(level)
     for name in _QUIET:  # what they say at info repeats ours, and arq's lines hold the arguments of jobs
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def _console(colours: bool) -> structlog.dev.ConsoleRenderer:
+    # The renderer's own tracebacks show local variables, and so what people wrote.
+    return structlog.dev.ConsoleRenderer(
+        colors=colours, pad_event_to=24, exception_formatter=structlog.dev.plain_traceback
+    )
 
 
 def _named(process: str) -> structlog.typing.Processor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from shared.clock import Clock
@@ -43,7 +43,7 @@ class Lease:
         self._stand_in = stand_in
         self._renewed = asyncio.Event()
         self._reason: ShoalError | None = None
-        self._inside: asyncio.Task[object] | None = None
+        self._cancel: Callable[[], object] | None = None
 
     @property
     def suspended(self) -> bool:
@@ -84,28 +84,38 @@ class Lease:
         if self._reason is None:
             self._reason = reason
             self._renewed.set()
-            self._cancel_inside()
+            self._cancel_work()
 
-    def _cancel_inside(self) -> None:
-        """Cancel until the work has ended: one cancellation can be swallowed (see `shared.tasks`)."""
-        if self._inside is not None:
-            self._inside.cancel()
-            asyncio.get_running_loop().call_later(AGAIN_S, self._cancel_inside)
+    @contextlib.contextmanager
+    def cancelled_by(self, cancel: Callable[[], object]) -> Iterator[None]:
+        """Work that `interrupt` ends by calling `cancel`, again and again until the block is left."""
+        self._cancel = cancel
+        if self._reason is not None:
+            self._cancel_work()
+        try:
+            yield
+        finally:
+            self._cancel = None
+
+    def _cancel_work(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+            # One cancellation can be swallowed, see `shared.tasks`.
+            asyncio.get_running_loop().call_later(AGAIN_S, self._cancel_work)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
         """Work that `interrupt` may end at any await, with its reason as the error."""
         if self._reason is not None:
             raise self._reason
-        task = self._inside = asyncio.current_task()
+        task = asyncio.current_task()
         assert task is not None
         try:
-            yield
+            with self.cancelled_by(task.cancel):
+                yield
         except asyncio.CancelledError:
             if self._reason is None:
                 raise
             while task.uncancel():
                 pass
             raise self._reason from None
-        finally:
-            self._inside = None

@@ -128,11 +128,16 @@ class LeaseWorker(arq_worker.Worker):
         job_id, score = lease.claim.member, timestamp_ms()
         self._claims[job_id], self._scores[job_id] = lease, score
         try:
-            with lease.interruptible():
+            # Only the job itself: what arq does afterwards, with the lease still held, must come to its end.
+            with lease.cancelled_by(lambda: self._cancel_job(job_id)):
                 await self.run_job(job_id, score)
         finally:
             self._claims.pop(job_id, None)
             self._scores.pop(job_id, None)
+
+    def _cancel_job(self, job_id: str) -> None:
+        if (task := self.job_tasks.get(job_id)) is not None:
+            task.cancel()
 
     async def _finish(self, job_id: str, finish: bool, delay_ms: int, result: bytes | None, keep_ms: int) -> None:
         lease = self._claims[job_id]

@@ -145,6 +145,20 @@ async def test_fields_of_the_work_are_on_every_line_inside_and_on_none_outside()
     assert "alice" not in out.getvalue()
 
 
+@pytest.mark.parametrize("console", [False, True])
+def test_a_traceback_shows_no_local_variables(console: bool) -> None:
+    """What people wrote is in local variables everywhere; a traceback names places, not values."""
+    out = io.StringIO()
+    configure(LogSettings(format="console" if console else "json"), process="worker", stream=out)
+    said = "the message " + "of a person"
+    try:
+        raise KeyError(len(said))
+    except KeyError:
+        log.exception("it broke")
+    assert "Traceback" in out.getvalue()
+    assert "message of a person" not in out.getvalue()
+
+
 SECRET = 'wal"rus\\7 é/4'
 
 
