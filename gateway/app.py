@@ -13,6 +13,7 @@ from gateway.watch import RedisWatch
 from shared import log
 from shared.errors import SettingsError
 from shared.health import HealthServer
+from shared.readings import Readings
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox, InboxLimits
@@ -58,7 +59,9 @@ async def _run(
             return "draining"
         return None if watch.there else "redis is away"
 
-    health = HealthServer(settings.metrics.host, settings.metrics.port_of("gateway"), reason)
+    health = HealthServer(
+        settings.metrics.host, settings.metrics.port_of("gateway"), reason, refresh=Readings(client).refresh
+    )
     await health.start()
     problems: list[str] = []
     try:

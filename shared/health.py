@@ -22,10 +22,19 @@ _Message = MutableMapping[str, Any]
 class HealthServer:
     """Answers on `host`:`port` (0 = any free one) while it runs. `ready` gives None, or why the process is not.
 
+    `refresh` is awaited before metrics are written, for readings that are made on demand.
     It has no password: the address belongs on loopback or on a network that only the monitoring reaches.
     """
 
-    def __init__(self, host: str, port: int, ready: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        ready: Callable[[], str | None],
+        *,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._refresh = refresh
         self._host = host
         self._wanted_port = port
         self._ready = ready
@@ -68,6 +77,8 @@ class HealthServer:
         receive: Callable[[], Awaitable[_Message]],
         send: Callable[[_Message], Awaitable[None]],
     ) -> None:
+        if scope["path"] == "/metrics" and self._refresh is not None:
+            await self._refresh()
         status, body, kind = self._page(scope["method"], scope["path"])
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})

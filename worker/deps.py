@@ -15,6 +15,7 @@ import msgspec
 from shared.errors import RedisAway, TurnStopped
 from shared.health import HealthServer
 from shared.log import logger
+from shared.readings import Readings
 from shared.settings import Settings, redis_url
 from shared.store import keys
 from shared.store.client import RedisClient
@@ -69,7 +70,9 @@ class WorkerDeps:
         self._system = system_text(settings.agent.dir)
         self._timezone = settings.agent.timezone or _machine_timezone()
         port = settings.metrics.port_of("worker")
-        self._health = HealthServer(settings.metrics.host, port + slot if port else 0, self._not_ready)
+        self._health = HealthServer(
+            settings.metrics.host, port + slot if port else 0, self._not_ready, refresh=Readings(self.client).refresh
+        )
         self._presence = Presence(
             kind="worker",
             name=owner[:12],

@@ -120,7 +120,8 @@ class Guardian:
         owner = os.urandom(16).hex()
         with theirs:
             child = subprocess.Popen(
-                [*self._config.command, "--guard", f"{theirs.fileno()},{owner}"], pass_fds=[theirs.fileno()]
+                [*self._config.command, "--guard", f"{theirs.fileno()},{owner}", "--slot", str(slot)],
+                pass_fds=[theirs.fileno()],
             )
         self._children[child.pid] = child
         self._slots[child.pid] = slot

@@ -36,11 +36,15 @@ class RespConnection:
                 self._socket = ssl.create_default_context().wrap_socket(self._socket, server_hostname=parts.hostname)
             database = parts.path.strip("/") or "0"
         self._lines: IO[bytes] = self._socket.makefile("rb")
-        if parts.password:
-            user = [unquote(parts.username)] if parts.username else []
-            self.command("AUTH", *user, unquote(parts.password))
-        if database != "0":
-            self.command("SELECT", database)
+        try:
+            if parts.password:
+                user = [unquote(parts.username)] if parts.username else []
+                self.command("AUTH", *user, unquote(parts.password))
+            if database != "0":
+                self.command("SELECT", database)
+        except (OSError, RespError):
+            self.close()
+            raise
 
     def command(self, *words: str | bytes) -> Answer:
         """Send one command and return its answer. Raises RespError, OSError."""

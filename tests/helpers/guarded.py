@@ -30,6 +30,6 @@ async def main(url: str, lease_s: float, behaviour: str, fd: int, owner: str) ->
 
 
 if __name__ == "__main__":
-    url, lease, behaviour, _, guard = sys.argv[1:]
+    url, lease, behaviour, _, guard = sys.argv[1:6]
     fd, owner = guard.split(",")
     asyncio.run(main(url, float(lease), behaviour, int(fd), owner))

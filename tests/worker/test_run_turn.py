@@ -12,6 +12,7 @@ import pytest
 from shared.clock import SystemClock
 from shared.errors import ModelError, TurnLimited
 from shared.ids import nonce
+from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, ToolCall, decode_transcript
@@ -127,6 +128,8 @@ async def test_a_bug_makes_three_tries_and_then_a_dead_letter_with_an_apology(cl
         (b"\x82\xa1t\xa2in\xa7channel\x05", "wrong types"),
         (b"\x81\xa1t\xa6python", "an unknown tag"),
         (b"", "nothing"),
+        (encode(message(channel="system", chat="web:owner/a")), "a forged message of the system"),
+        (encode(message(chat="ann/a")), "a message of somebody else's chat"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -137,6 +137,8 @@ class RunTurn:
     async def _end(self, lease: Lease, work: TurnWork) -> str:
         try:
             message = decode_inbound(work.record)
+            if message.session != lease.claim.session:
+                raise BadRecord("record_misplaced", f"a message of another session lies in {lease.claim.member!r}")
             entry = UserEntry(content=message.content, turn=work.n, at=message.timestamp, sender_id=message.sender_id)
             conversation = Conversation(
                 lease.claim.session,

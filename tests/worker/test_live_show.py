@@ -1,0 +1,135 @@
+"""What is shown of a running turn: bundles, full texts, silence when nobody looks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent
+from shared.store.client import RedisClient
+from tests.helpers.fleet import Seen, watching
+from tests.helpers.wait import eventually
+from worker.live_show import FULL_EVERY_S, UNSEEN_S, LiveShow
+
+SESSION = "web:owner/a"
+
+
+class HandClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def now_ms(self) -> int:
+        return int(self.at * 1000)
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[RedisClient]:
+    made = RedisClient(redis_url)
+    yield made
+    await made.close()
+
+
+def texts(seen: Seen) -> list[tuple[str, bool]]:
+    return [(delta.text, delta.full) for delta in seen.deltas()]
+
+
+async def test_the_first_text_is_full_and_later_ones_are_what_is_new(client: RedisClient) -> None:
+    """Deltas carry turn, attempt and a sequence number without holes."""
+    clock = HandClock()
+    show = LiveShow(client, SESSION, 7, 2, clock=clock)
+    async with watching(client, SESSION) as seen:
+        for piece in ("One ", "two ", "three"):
+            await show.text(piece)
+            await show.send_once()
+        await eventually(lambda: len(seen.deltas()) == 3)
+    assert texts(seen) == [("One ", True), ("two ", False), ("three", False)]
+    assert [(delta.turn, delta.attempt, delta.seq) for delta in seen.deltas()] == [(7, 2, 0), (7, 2, 1), (7, 2, 2)]
+
+
+async def test_several_pieces_travel_in_one_bundle(client: RedisClient) -> None:
+    """A model's tokens are not messages of their own."""
+    async with watching(client, SESSION) as seen, LiveShow(client, SESSION, 1, 1) as show:
+        for i in range(100):
+            await show.text(f"{i} ")
+        await eventually(lambda: "".join(text for text, _ in texts(seen)).endswith("99 "))
+    assert len(seen.deltas()) <= 3
+    assert any(isinstance(news, TurnEvent) and news.state == "started" for _, news in seen.news)
+
+
+async def test_the_whole_text_is_sent_again_from_time_to_time(client: RedisClient) -> None:
+    """For those who came in the middle or missed a piece."""
+    clock = HandClock()
+    show = LiveShow(client, SESSION, 1, 1, clock=clock)
+    async with watching(client, SESSION) as seen:
+        await show.text("a")
+        await show.send_once()
+        clock.at += FULL_EVERY_S
+        await show.text("b")
+        await show.send_once()
+        await eventually(lambda: len(seen.deltas()) == 2)
+    assert texts(seen) == [("a", True), ("ab", True)]
+
+
+async def test_text_that_is_taken_back_is_replaced_by_a_full_one(client: RedisClient) -> None:
+    """A retry starts over in the same bubble."""
+    clock = HandClock()
+    show = LiveShow(client, SESSION, 1, 1, clock=clock)
+    async with watching(client, SESSION) as seen:
+        await show.text("wrong")
+        await show.send_once()
+        await show.reset()
+        await show.text("right")
+        await show.send_once()
+        await eventually(lambda: len(seen.deltas()) == 2)
+    assert texts(seen) == [("wrong", True), ("right", True)]
+    assert show.visible == "right"
+
+
+async def test_nothing_is_sent_for_a_while_when_nobody_looks(client: RedisClient) -> None:
+    """A worker that sees no receiver stops sending; who comes later gets the text from its beginning."""
+    clock = HandClock()
+    show = LiveShow(client, SESSION, 1, 1, clock=clock)
+    await show.text("unseen ")
+    await show.send_once()
+    async with watching(client, SESSION) as seen:
+        await show.text("still ")
+        await show.send_once()
+        clock.at += UNSEEN_S
+        await show.text("now")
+        await show.send_once()
+        await eventually(lambda: seen.deltas())
+    assert texts(seen) == [("unseen still now", True)]
+
+
+async def test_a_suspended_lease_shows_nothing(client: RedisClient) -> None:
+    """Self-fence: past three quarters of the lease nothing is sent; afterwards the text is whole."""
+    clock, held = HandClock(), True
+    show = LiveShow(client, SESSION, 1, 1, held=lambda: held, clock=clock)
+    async with watching(client, SESSION) as seen:
+        await show.text("a")
+        await show.send_once()
+        await show.progress("nothing")
+        held = False
+        await show.text("b")
+        await show.send_once()
+        await show.progress('calculate("2+2")')
+        await eventually(lambda: len(seen.news) == 2)
+    [delta, progress] = [news for _, news in seen.news]
+    assert isinstance(delta, DeltaEvent)
+    assert (delta.text, delta.full) == ("ab", True)
+    assert progress == ProgressEvent(1, 'calculate("2+2")')
+
+
+async def test_a_redis_that_is_away_does_not_disturb_the_turn() -> None:
+    """What is shown may be lost; the turn goes on."""
+    client = RedisClient("redis://127.0.0.1:1", timeout_s=0.2)
+    async with LiveShow(client, SESSION, 1, 1) as show:
+        await show.text("a")
+        await show.progress("b")
+    await client.close()

@@ -1,0 +1,132 @@
+"""A worker as a process: how fast it is there, what it costs while idle, how it refuses bad settings."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.store.client import RedisClient
+from tests.gateway.harness import free_port
+from tests.helpers.fleet import workers
+from tests.helpers.processes import Process
+from tests.helpers.wait import eventually
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[RedisClient]:
+    made = RedisClient(redis_url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def start(redis_url: str, tmp_path: Path) -> Iterator[Start]:
+    started: list[Process] = []
+
+    def one(*args: str, **settings: str) -> Process:
+        env = {"SHOAL_REDIS__URL": redis_url, **{f"SHOAL_{key}": value for key, value in settings.items()}}
+        started.append(Process("worker", *args, env=env, log=tmp_path / f"worker{len(started)}.log"))
+        return started[-1]
+
+    yield one
+    for process in started:
+        if process.alive:
+            process.kill_group()
+
+
+def page(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, exc.read().decode()
+    except OSError:
+        return 0, ""
+
+
+async def test_a_worker_is_ready_in_under_five_seconds_and_small(client: RedisClient, start: Start) -> None:
+    """LiteLLM is imported after readiness and only for a model that needs it; without it a worker has under 90 MB."""
+    port, began = free_port(), time.monotonic()
+    worker = start(METRICS__PORT=str(port))
+    await eventually(lambda: page(port, "/readyz")[0] == 200, within_s=5)
+    assert time.monotonic() - began < 5
+    [process] = [child for child in worker.children() if "worker.main" in child.cmdline()]
+    assert process.memory_info().rss < 90e6
+
+
+async def test_an_idle_worker_sends_at_most_six_commands_a_second(client: RedisClient, start: Start) -> None:
+    """Counted by the server, for every connection of the whole process, queues, presence and pub/sub together."""
+    start()
+    await workers(client, 1)
+    before, since = await sent(client), time.monotonic()
+    await eventually(lambda: time.monotonic() - since > 6, within_s=8, every_s=0.5)
+    assert (await sent(client) - before) / (time.monotonic() - since) <= 6
+
+
+async def sent(client: RedisClient) -> int:
+    """Commands from connections so far: without those inside of scripts, and without our own question."""
+    stats = (await client.command("INFO", "commandstats")).decode()
+    counts = dict(re.findall(r"cmdstat_([^:]+):calls=(\d+)", stats))
+    return sum(int(count) for name, count in counts.items() if name not in {"time", "zrangebyscore", "info"})
+
+
+async def test_the_metrics_of_a_worker_tell_how_the_queues_stand(client: RedisClient, start: Start) -> None:
+    """The reading is Redis' own, the same from every process."""
+    port = free_port()
+    start(METRICS__PORT=str(port))
+    await eventually(lambda: page(port, "/readyz")[0] == 200, within_s=10)
+    _, text = page(port, "/metrics")
+    assert 'shoal_queue_due{queue="turns"} 0.0' in text
+    assert 'shoal_queue_running{queue="jobs"} 0.0' in text
+
+
+async def test_a_drained_worker_is_not_ready_and_leaves_with_code_0(client: RedisClient, start: Start) -> None:
+    """SIGTERM to the guardian: workers drain, the presence record goes, exit code 0."""
+    worker = start()
+    await workers(client, 1)
+    worker.terminate()
+    assert worker.wait() == 0
+    assert await client.command("KEYS", "shoal:presence:*") == []
+
+
+async def test_two_processes_under_one_guardian_have_metrics_ports_of_their_own(
+    client: RedisClient, start: Start
+) -> None:
+    """worker.processes: the second one takes the next port."""
+    port = free_port()
+    start(METRICS__PORT=str(port), WORKER__PROCESSES="2")
+    await workers(client, 2)
+    await eventually(lambda: page(port, "/readyz")[0] == page(port + 1, "/readyz")[0] == 200, within_s=10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"WORKER__TURNS": "many"}, "worker.turns"),
+        ({"WORKER__TRUNS": "5"}, "did you mean SHOAL_WORKER__TURNS"),
+        ({"MODEL__CLIENT": "carrier-pigeon"}, "model.client"),
+        ({"REDIS__URL": "http://somewhere"}, "redis.url"),
+    ],
+)
+def test_bad_settings_end_the_start_with_one_clear_line(start: Start, settings: dict[str, str], said: str) -> None:
+    """The line names the key; the exit code is 2; no guardian goes on restarting."""
+    worker = start(**settings)
+    assert worker.wait() == 2
+    assert len(worker.log.splitlines()) == 1
+    assert said in worker.log
+
+
+def test_an_unknown_queue_is_refused(start: Start) -> None:
+    """`python -m worker nonsense` says which queues there are."""
+    worker = start("nonsense")
+    assert worker.wait() == 2
+    assert "nonsense" in worker.log
