@@ -1,4 +1,4 @@
-"""`make up` as a newcomer meets it: the demo model, a worker killed while it answers, Ctrl-C, chats that are still there."""
+"""`make up` as a newcomer meets it: the demo model, a killed worker, Ctrl-C, and the chats still there afterwards."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.helpers.wait import eventually
 READY = re.compile(r"Shoal is ready: http://(\S+)/#token=(\S+)")
 
 
-def up(folder: Path, port: int) -> Process:
+def up(folder: Path, port: int, log: str) -> Process:
     env = {
         "SHOAL_DATA__DIR": str(folder / "data"),
         "SHOAL_WEB__PORT": str(port),
         "SHOAL_LOG__FORMAT": "auto",
         "SHOAL_WORKER__LEASE_S": "15",
     }
-    return Process("shared.console", "up", env=env, log=folder / "up.log")
+    return Process("shared.console", "up", env=env, log=folder / log)
 
 
 async def ready(shoal: Process) -> tuple[str, str]:
     """The address and the token of the line that it prints."""
     found = await eventually(lambda: READY.findall(shoal.log), within_s=30)
-    address, token = found[-1]
+    [(address, token)] = found
     return address, token
 
 
@@ -45,7 +45,7 @@ async def end(shoal: Process) -> list[psutil.Process]:
 async def test_a_newcomer_asks_kills_and_comes_back(tmp_path: Path) -> None:
     """The whole first hour: an answer with a tool, a killed worker, a clean end, the chat after a restart."""
     port = free_port()
-    shoal = up(tmp_path, port)
+    shoal = up(tmp_path, port, "first.log")
     try:
         address, token = await ready(shoal)
         async with client(address, token) as person:
@@ -63,7 +63,7 @@ async def test_a_newcomer_asks_kills_and_comes_back(tmp_path: Path) -> None:
         left = await end(shoal)
         await eventually(lambda: not any(process.is_running() for process in left), within_s=5)
 
-        shoal = up(tmp_path, port)
+        shoal = up(tmp_path, port, "second.log")
         address, token = await ready(shoal)
         async with client(address, token) as person:
             await person.send("resume", chat="first", after=0)
