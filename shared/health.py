@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import socket
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import uvicorn
 
-from shared.errors import SettingsError
+from shared.listening import Server, listener
 from shared.metrics import render
 
 _TEXT = "text/plain; charset=utf-8"
@@ -39,7 +37,7 @@ class HealthServer:
         self._wanted_port = port
         self._ready = ready
         self._socket: socket.socket | None = None
-        self._server: _Server | None = None
+        self._server: Server | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -49,7 +47,7 @@ class HealthServer:
 
     async def start(self) -> None:
         """Listen. Raises SettingsError, naming the setting, when the address cannot be had."""
-        self._socket = _listening(self._host, self._wanted_port)
+        self._socket = listener(self._host, self._wanted_port, section="metrics", backlog=64)
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",
@@ -60,7 +58,7 @@ class HealthServer:
             ws="none",
             timeout_graceful_shutdown=1,
         )
-        self._server = _Server(config)
+        self._server = Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="health")
 
     async def stop(self) -> None:
@@ -97,33 +95,3 @@ class HealthServer:
                 return (200, b"ready\n", _TEXT) if reason is None else (503, f"{reason}\n".encode(), _TEXT)
             case _:
                 return 404, b"only /metrics, /healthz and /readyz\n", _TEXT
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the process: it decides when its services end, and in which order."""
-        yield
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-            0
-        ]
-    except OSError as exc:
-        raise SettingsError(f"metrics.host is {host!r}, which is no address here: {exc}; write 127.0.0.1") from None
-    listener = socket.socket(family, kind)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(64)
-    except OSError as exc:
-        listener.close()
-        if exc.errno == errno.EADDRINUSE:
-            raise SettingsError(
-                f"metrics.port {port} on {host!r} is taken; stop what uses it, or set another one (0 = any free)"
-            ) from None
-        raise SettingsError(f"metrics.port {port} on {host!r} cannot be used: {exc.strerror}; set another") from None
-    listener.setblocking(False)
-    return listener

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from shared.console.children import Reaper
 from shared.embedded import EmbeddedValkey
+from shared.store.client import RedisClient
 from tests.helpers import valkey as valkey_helper
 
 
@@ -28,3 +29,11 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]
 def redis_url(valkey: EmbeddedValkey) -> str:
     """The address of a Valkey that holds nothing."""
     return valkey_helper.fresh(valkey)
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[RedisClient]:
+    """A client of the test's own, on a Valkey that holds nothing."""
+    made = RedisClient(redis_url)
+    yield made
+    await made.close()

@@ -117,11 +117,10 @@ async def test_fifty_messages_at_once_over_two_gateways_are_answered_in_the_orde
         sides = [left, right]
         for i in range(50):
             await sides[i % 2].send("message", id=f"id{i}", chat="a", text=f"message {i}")
-        accepted = [await sides[i % 2].answer(f"id{i}") for i in range(50)]
-        assert {answer["type"] for answer in accepted} == {"accepted"}
-        async with asyncio.timeout(60):
-            for side in sides:
-                await side.shown("a", 100)
+        for side in sides:
+            await side.shown("a", 100, within_s=60)
+    accepted = [frame for side in sides for frame in side.seen if frame["type"] == "accepted"]
+    assert not [frame for side in sides for frame in side.seen if frame["type"] == "error"]
     by_turn = {answer["turn"]: answer["id"] for answer in accepted}
     assert sorted(by_turn) == list(range(1, 51))
     for side in sides:

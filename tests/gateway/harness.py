@@ -130,9 +130,9 @@ class Client:
                 if frame["type"] == type and all(frame.get(name) == value for name, value in fields.items()):
                     return frame
 
-    async def shown(self, chat: str, seq: int) -> None:
+    async def shown(self, chat: str, seq: int, *, within_s: float = 10) -> None:
         """Read until line `seq` of a chat has come."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(within_s):
             while seq not in self.seqs(chat):
                 self.seen.append(json.loads(await self.socket.recv()))
 
@@ -140,10 +140,10 @@ class Client:
         """What a message is answered: `accepted` or `error`."""
         async with asyncio.timeout(10):
             while True:
-                for frame in self.seen:
-                    if frame.get("id") == id and frame["type"] in ("accepted", "error"):
-                        return frame
-                self.seen.append(json.loads(await self.socket.recv()))
+                frame: Frame = json.loads(await self.socket.recv())
+                self.seen.append(frame)
+                if frame.get("id") == id and frame["type"] in ("accepted", "error"):
+                    return frame
 
     async def closed(self) -> int:
         """Read to the end; the code the gateway closed with (1006 = it was cut)."""

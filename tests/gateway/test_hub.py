@@ -17,21 +17,9 @@ from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage, SaidLine
 from shared.store.fanout import Listener
 from shared.store.outbox import ChatState, NumberedLine
+from tests.helpers.clock import HandClock
 
 S = "web:owner/a"
-
-
-class HandClock:
-    """A clock that is moved."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def now_ms(self) -> int:
-        return int(self.now * 1000)
 
 
 class NewsByHand:
@@ -276,18 +264,18 @@ async def test_a_silent_chat_that_waits_for_a_reply_asks_the_log_every_two_secon
         w.hear(w.log.append(said(1)))
         w.log.running = 1
         w.log.append(reply(1))  # its news is lost
-        w.clock.now += 1.9
+        w.clock.at += 1.9
         await w.hub.tick()
         await w.settle()
         assert screen.seqs() == [1]
-        w.clock.now += 0.2
+        w.clock.at += 0.2
         await w.hub.tick()
         w.log.running = None
         await w.settle()
         assert screen.seqs() == [1, 2]
         reads = w.log.reads
         for _ in range(5):
-            w.clock.now += 2.1
+            w.clock.at += 2.1
             await w.hub.tick()
             await w.settle()
         assert w.log.reads == reads
@@ -302,7 +290,7 @@ async def test_an_accepted_message_whose_news_never_comes_is_asked_for() -> None
         w.log.append(said(1))
         w.hub.asked(S, "m1")
         w.log.running = 1
-        w.clock.now += 2.1
+        w.clock.at += 2.1
         await w.hub.tick()
         await w.settle()
         assert screen.seqs() == [1]
@@ -315,7 +303,7 @@ async def test_a_chat_whose_messages_ended_without_a_reply_is_left_alone() -> No
         await w.settle()
         w.hear(w.log.append(said(1)))
         for _ in range(4):
-            w.clock.now += 2.1
+            w.clock.at += 2.1
             await w.hub.tick()
             await w.settle()
         assert w.log.reads == 2
@@ -396,7 +384,7 @@ async def test_while_redis_is_away_the_client_hears_it_once_and_is_brought_up_la
             for question in list(w.log.questions):
                 question.fail()
             await w.settle()
-            w.clock.now += 1.1
+            w.clock.at += 1.1
             await w.hub.tick()
             await w.settle()
         assert [frame["code"] for frame in screen.of("error")] == ["unavailable"]
@@ -506,7 +494,7 @@ class Story:
                     del w.log.lines[seq]
                 self.trimmed.update(gone)
             case ("tick", seconds):
-                w.clock.now += seconds
+                w.clock.at += seconds
                 await w.hub.tick()
             case ("room", i, has):
                 event = self.screens[i].has_room
@@ -529,7 +517,7 @@ class Story:
         for screen in self.screens:
             screen.has_room.set()
         for _ in range(3):
-            w.clock.now += 2.1
+            w.clock.at += 2.1
             for question in list(w.log.questions):
                 question.arrive()
             await w.news.on_gap()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from shared.store.client import RedisClient
 from tests.helpers.openai_server import ScriptedOpenAI
 from tests.helpers.processes import Process
 
@@ -26,14 +25,6 @@ def model(model_server: ScriptedOpenAI) -> ScriptedOpenAI:
     """The model server without a script."""
     model_server.reset()
     return model_server
-
-
-@pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[RedisClient]:
-    """A client of the test's own."""
-    made = RedisClient(redis_url)
-    yield made
-    await made.close()
 
 
 @pytest.fixture

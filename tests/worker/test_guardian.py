@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -25,13 +25,6 @@ from worker.ward import Config
 ROOT = Path(__file__).parents[2]
 
 Start = Callable[..., subprocess.Popen[bytes]]
-
-
-@pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[RedisClient]:
-    made = RedisClient(redis_url)
-    yield made
-    await made.close()
 
 
 @pytest.fixture

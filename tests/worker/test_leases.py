@@ -18,31 +18,12 @@ from shared.store.inbox import Inbox
 from shared.store.queue import LeaseQueue
 from shared.store.turns import Turns
 from tests.helpers.build import message, reply, say
+from tests.helpers.clock import HandClock
 from tests.helpers.wait import eventually
 from worker.lease import Lease
 from worker.leases import LeaseLoop, Runner
 
 LEASE_S = 2.0
-
-
-class HandClock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def now_ms(self) -> int:
-        return int(self.at * 1000)
-
-
-@pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[RedisClient]:
-    made = RedisClient(redis_url)
-    yield made
-    await made.close()
 
 
 class Fleet:

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent
 from shared.store.client import RedisClient
+from tests.helpers.clock import HandClock
 from tests.helpers.fleet import Seen, watching
 from tests.helpers.wait import eventually
 from worker.live_show import FULL_EVERY_S, UNSEEN_S, LiveShow
 
 SESSION = "web:owner/a"
-
-
-class HandClock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def now_ms(self) -> int:
-        return int(self.at * 1000)
-
-
-@pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[RedisClient]:
-    made = RedisClient(redis_url)
-    yield made
-    await made.close()
 
 
 def texts(seen: Seen) -> list[tuple[str, bool]]:

@@ -6,7 +6,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,6 @@ from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 
 Start = Callable[..., Process]
-
-
-@pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[RedisClient]:
-    made = RedisClient(redis_url)
-    yield made
-    await made.close()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
@@ -40,13 +40,6 @@ class NoWaits(random.Random):
 
     def uniform(self, a: float, b: float) -> float:
         return 0.0
-
-
-@pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[RedisClient]:
-    made = RedisClient(redis_url)
-    yield made
-    await made.close()
 
 
 def answer(text: str, conversation: Conversation) -> AgentResult:

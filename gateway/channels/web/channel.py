@@ -17,8 +17,9 @@ from gateway.channels.web.lines import Lines
 from gateway.channels.web.markdown import Markdown
 from gateway.channels.web.pages import read_pages
 from gateway.channels.web.room import Viewer
-from gateway.channels.web.server import Server, address_of, bind
+from gateway.channels.web.server import WebServer, bind
 from gateway.channels.web.socket import GOING_AWAY, AnswersFor, Socket, SocketLimits
+from shared.listening import address_of
 from shared.log import logger
 from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.settings import Settings, WebSettings
@@ -71,7 +72,7 @@ class WebChannel:
             draining=draining.is_set,
         )
         self._address = address_of(listener)
-        server = Server(app, on_started=lambda: log.info("web listening", address=self._address))
+        server = WebServer(app, on_started=lambda: log.info("web listening", address=self._address))
         try:
             async with asyncio.TaskGroup() as group:
                 chores = [
