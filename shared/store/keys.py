@@ -7,6 +7,9 @@ from typing import Final
 CONTROL: Final = "shoal:control"
 """Pub/sub channel by which running turns are told to stop: `<member> <turn>`."""
 
+PRESENCE: Final = "shoal:presence"
+"""ZSET: presence key -> when it was last written, in ms."""
+
 DEAD: Final = "shoal:dead"
 SEEN_PREFIX: Final = "shoal:seen:"
 TURN_PREFIX: Final = "turn:"

@@ -8,6 +8,7 @@ import msgspec
 
 from shared.store import keys
 from shared.store.client import RedisClient
+from shared.store.scripts import load
 
 PRESENCE_TTL_S: Final = 15
 PRESENCE_EVERY_S: Final = 5
@@ -40,8 +41,10 @@ class QueueReading(msgspec.Struct, frozen=True):
 
 async def announce(client: RedisClient, presence: Presence) -> None:
     """Say that this process lives; forgotten after 15 s. Say it again every 5 s."""
-    await client.command(
-        "SET", keys.presence(presence.kind, presence.name), msgspec.json.encode(presence), "EX", PRESENCE_TTL_S
+    await client.run(
+        load("announce"),
+        [keys.presence(presence.kind, presence.name), keys.PRESENCE],
+        [msgspec.json.encode(presence), PRESENCE_TTL_S],
     )
 
 
@@ -52,13 +55,7 @@ async def withdraw(client: RedisClient, presence: Presence) -> None:
 
 async def present(client: RedisClient) -> list[Presence]:
     """Every live process, by kind and name."""
-    found: list[bytes] = []
-    cursor: bytes = b"0"
-    while True:
-        cursor, batch = await client.command("SCAN", cursor, "MATCH", keys.presence("*", "*"), "COUNT", 1000)
-        found += batch
-        if cursor == b"0":
-            break
+    found = await client.command("ZRANGE", keys.PRESENCE, 0, -1)
     if not found:
         return []
     records = await client.command("MGET", *found)

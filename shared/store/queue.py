@@ -9,10 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from shared.errors import LeaseLost
+from shared.ids import log_id
+from shared.log import logger
 from shared.messages.codec import SCHEMA_VERSION
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.scripts import load
+
+log = logger("queue")
 
 
 class TurnWork(msgspec.Struct, frozen=True):
@@ -70,13 +74,27 @@ class LeaseQueue:
         self._acquire, self._renew, self._release = load("acquire"), load("renew"), load("release")
 
     async def acquire(self, count: int, *, grace: bool = False) -> list[Claim]:
-        """Lease up to `count` due members. With `grace`, entries whose owner may still live are left alone."""
+        """Lease up to `count` due members. With `grace`, entries whose owner may still live are left alone.
+
+        An entry whose keys are broken (of another type, say) is logged and looked at again after a minute.
+        """
         answer = await self._client.run(
             self._acquire,
             self._keys,
             [self.owner, int(self.lease_s * 1000), count, int(grace), SCHEMA_VERSION, self._window],
         )
-        return [self._claim(row) for row in answer]
+        claims = []
+        for row in answer:
+            if row[1]:
+                claims.append(self._claim(row))
+            else:
+                member = row[0].decode()
+                log.error(
+                    "entry broken",
+                    session=log_id(member.removeprefix(keys.TURN_PREFIX)),
+                    error=row[2].decode(errors="replace")[:200],
+                )
+        return claims
 
     def _claim(self, row: list[Any]) -> Claim:
         member, token, waited_ms, lost, *rest = row

@@ -4,7 +4,8 @@
 -- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave entries that still have an owner (grace)
 --        5 newest schema version known  6 history entries to hand over
 -- returns a list of {member, token, waited ms, '1' if its owner was lost}, for turns with
---         {.., n, record, errors, crashes, stop, attempt, {ledger}, {history}} behind it
+--         {.., n, record, errors, crashes, stop, attempt, {ledger}, {history}} behind it,
+--         and of {member, '', error} for entries whose keys are broken
 local queue, leases = KEYS[1], KEYS[2]
 local owner, lease_ms, many = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local grace, known, window = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -64,10 +65,14 @@ for i = 1, #found, 2 do
   local lost = redis.call('HGET', leases, member)
   if lost and grace then
     redis.call('ZADD', queue, now + lease_ms / 2, member)
-  elseif string.sub(member, 1, 5) == 'turn:' then
-    take_turn(member, due, lost)
   else
-    take_job(member, due, lost)
+    local take = string.sub(member, 1, 5) == 'turn:' and take_turn or take_job
+    local ok, fault = pcall(take, member, due, lost)
+    if not ok then
+      -- One session with a broken key must not stand in everybody's way.
+      redis.call('ZADD', queue, now + 60000, member)
+      taken[#taken + 1] = {member, '', type(fault) == 'table' and fault.err or tostring(fault)}
+    end
   end
 end
 if #redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, 1) > 0 then

@@ -337,6 +337,18 @@ async def test_a_record_of_a_newer_release_is_left_for_a_newer_worker(client: Re
     assert await client.command("HGET", keys.session("web:owner/new0"), "crashes") is None
 
 
+async def test_a_session_with_a_broken_key_is_passed_over_and_harms_nobody(client: RedisClient) -> None:
+    """Whatever lies under a session's keys: the others are answered; it is looked at again after a minute."""
+    inbox, worker = Inbox(client), queue(client)
+    await say(inbox, chat="owner/broken")
+    await client.command("DEL", keys.session("web:owner/broken"))
+    await client.command("SET", keys.session("web:owner/broken"), "not a hash")
+    await say(inbox, chat="owner/fine")
+    assert [claim.session for claim in await worker.acquire(10)] == ["web:owner/fine"]
+    assert await worker.acquire(10) == []
+    assert await client.command("HLEN", keys.leases("turns")) == 1
+
+
 async def test_work_that_is_left_behind_wakes_the_next_worker(client: RedisClient) -> None:
     """At most one wake token exists; acquire passes it on while work is due."""
     inbox, worker = Inbox(client), queue(client)
