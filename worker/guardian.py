@@ -21,7 +21,6 @@ from worker.ward import QUEUES, Config, Grave, Ward
 
 RESTART_FIRST_S: Final = 0.1
 RESTART_CAP_S: Final = 10.0
-HEALTHY_S: Final = 60.0
 
 
 def queue_name(word: str) -> str:
@@ -110,8 +109,8 @@ class Guardian:
             if self._stopping:
                 self._code = max(self._code, abs(code))
                 continue
-            lived_s = time.monotonic() - ward.started
-            wait_s = RESTART_FIRST_S if lived_s > HEALTHY_S else self._waits[slot]
+            # Back-off is for what cannot start. One that ran and was killed is missed at once.
+            wait_s = RESTART_FIRST_S if ward.ticked else self._waits[slot]
             self._waits[slot] = min(wait_s * 2, RESTART_CAP_S)
             self._restart_at[slot] = time.monotonic() + wait_s
 

@@ -135,8 +135,10 @@ class Ward:
         self.pid = pid
         self.link = link
         self.leases = Leases(config.redis_url, config.lease_s, owner)
-        self.started = self.heard = time.monotonic()
+        self.heard = time.monotonic()
         self.dead = False
+        self.ticked = False
+        """Whether it ever ran: its settings are fine, its ports are free, its event loop turns."""
         self._config = config
         self._stood_in = 0.0
         self._late = LATE_PERIODS * config.lease_s / RENEWALS_PER_LEASE
@@ -147,6 +149,7 @@ class Ward:
         try:
             while self.link.recv(4096):
                 self.heard = time.monotonic()
+                self.ticked = True
             self.dead = True
         except BlockingIOError:
             return

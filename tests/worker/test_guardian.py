@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -99,6 +100,16 @@ async def test_a_dead_worker_is_started_again(client: RedisClient, start: Start)
     await eventually(lambda: _others_than(client, owners), within_s=10)
     [new] = children(guardian)
     assert new.pid != old.pid
+
+
+async def test_a_worker_that_ran_is_missed_at_once_however_often_it_dies(client: RedisClient, start: Start) -> None:
+    """Back-off is for what cannot start; a fleet under fire keeps its size."""
+    guardian = start("tick", lease_s=0.5)
+    for deaths in range(6):
+        await eventually(partial(_said, client, deaths + 1), within_s=3)
+        [worker] = await eventually(lambda: children(guardian))
+        worker.kill()
+        await asyncio.to_thread(worker.wait, 5)
 
 
 async def _others_than(client: RedisClient, before: set[bytes]) -> bool:
