@@ -1,0 +1,95 @@
+"""What is done to the fleet, each one bounded and undone by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable
+
+import psutil
+
+from tests.chaos.fleet import Fleet, Member
+from tests.helpers.valkey import command
+
+Fault = Callable[[Fleet, random.Random, float], Awaitable[None]]
+
+
+async def kill_worker(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """SIGKILL to a worker; its guardian lives."""
+    children = [child for member in fleet.workers for child in member.process.children()]
+    if children:
+        _signal(rng.choice(children), signal.SIGKILL)
+
+
+async def kill_group(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """SIGKILL to a guardian and its worker at once, as when a node is gone."""
+    rng.choice(fleet.workers).process.kill_group()
+
+
+async def kill_gateway(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """SIGKILL to a gateway."""
+    rng.choice(fleet.gateways).process.kill_group()
+
+
+async def drain_worker(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """SIGTERM to a guardian, as in a rolling deploy."""
+    member = rng.choice(fleet.workers)
+    if member.process.alive:
+        member.process.terminate()
+
+
+async def pause_group(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """SIGSTOP to guardian and worker for half a lease to three, then SIGCONT."""
+    member = rng.choice(fleet.workers)
+    _group(member, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(lease_s * rng.choice([0.5, 0.95, 1.05, 2, 3]))
+    finally:
+        _group(member, signal.SIGCONT)
+
+
+async def cut_clients(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """All connections of one kind are cut by the server."""
+    command(fleet.server.url, "CLIENT", "KILL", "TYPE", rng.choice(["normal", "pubsub"]))
+
+
+async def pause_redis(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """The server answers nobody, or no writer, for up to a third of a lease more than one."""
+    ms = int(1000 * lease_s * rng.choice([0.2, 0.6, 1.3]))
+    command(fleet.server.url, "CLIENT", "PAUSE", str(ms), rng.choice(["WRITE", "ALL"]))
+
+
+async def restart_redis(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """SIGKILL to the server, then its start from what it had fsynced."""
+    await asyncio.to_thread(fleet.server.kill)
+    await asyncio.sleep(rng.uniform(0, 1))
+    await asyncio.to_thread(fleet.server.start)
+
+
+FAULTS: dict[str, tuple[Fault, int]] = {
+    "kill worker": (kill_worker, 8),
+    "kill group": (kill_group, 3),
+    "kill gateway": (kill_gateway, 4),
+    "drain worker": (drain_worker, 3),
+    "pause group": (pause_group, 2),
+    "cut clients": (cut_clients, 2),
+    "pause redis": (pause_redis, 1),
+    "restart redis": (restart_redis, 1),
+}
+"""Name -> what it does, and how often it is drawn beside the others."""
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return
+
+
+def _group(member: Member, number: int) -> None:
+    try:
+        os.killpg(member.process.pid, number)
+    except ProcessLookupError:
+        return

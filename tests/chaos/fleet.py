@@ -1,0 +1,84 @@
+"""The fleet under fire: gateways and workers that are started again when they end, and the server they share."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from shared.embedded import EmbeddedValkey
+from tests.gateway.harness import TOKENS, answers, free_port
+from tests.helpers.processes import Process
+
+
+class Member:
+    """One gateway or worker group, started again whenever it is found dead."""
+
+    def __init__(self, kind: str, number: int, env: dict[str, str], folder: Path) -> None:
+        self.kind = kind
+        self.port = free_port() if kind == "gateway" else 0
+        self._env = env | ({"SHOAL_WEB__PORT": str(self.port)} if self.port else {})
+        self._log = folder / f"{kind}-{number}.log"
+        self.process = self._start()
+        self.starts = 1
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return self.process.log
+
+    def keep(self) -> None:
+        """Start it again if it is dead."""
+        if not self.process.alive:
+            self.process = self._start()
+            self.starts += 1
+
+    def _start(self) -> Process:
+        return Process(self.kind, env=self._env, log=self._log)
+
+
+class Fleet:
+    """`gateways` and `workers` on one Valkey that fsyncs always."""
+
+    def __init__(self, folder: Path, *, gateways: int, workers: int, lease_s: float) -> None:
+        self.server = EmbeddedValkey(folder / "valkey")
+        self.server.start()
+        env = {
+            "SHOAL_REDIS__URL": self.server.url,
+            "SHOAL_DATA__DIR": str(folder),
+            "SHOAL_WORKER__LEASE_S": str(lease_s),
+            "SHOAL_WORKER__DRAIN_S": "8",
+            "SHOAL_WEB__TOKENS__OWNER": TOKENS["owner"],
+        }
+        self.gateways = [Member("gateway", i, env, folder) for i in range(gateways)]
+        self.workers = [Member("worker", i, env, folder) for i in range(workers)]
+
+    def addresses(self) -> list[str]:
+        """Where gateways listen, whether they live or not."""
+        return [member.address for member in self.gateways]
+
+    def keep(self) -> None:
+        """Start again what is dead, as an orchestrator does."""
+        for member in (*self.gateways, *self.workers):
+            member.keep()
+
+    def ready(self) -> bool:
+        """Whether every gateway accepts connections."""
+        return all(answers(address) for address in self.addresses())
+
+    def end(self) -> None:
+        """SIGTERM to all, SIGKILL after 15 s, then the server."""
+        members = (*self.gateways, *self.workers)
+        for member in members:
+            with contextlib.suppress(ProcessLookupError):
+                member.process.terminate()
+        give_up_at = time.monotonic() + 15
+        for member in members:
+            with contextlib.suppress(Exception):
+                member.process.wait(max(0.1, give_up_at - time.monotonic()))
+            if member.process.alive:
+                member.process.kill_group()
+        self.server.stop()

@@ -1,0 +1,93 @@
+"""What came of it: counted from what people saw and from a last look at Redis. Every count of a wrong must be 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import quantiles
+
+import msgspec
+
+from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.store import keys
+from shared.store.client import RedisClient
+from tests.chaos.people import Person
+from tests.helpers.fleet import history
+
+ALLOWED_KINDS = {"session", "history", "outbox", "seen", "chats", "presence", "wake"}
+
+
+class Verdict(msgspec.Struct):
+    """Wrongs first; then what it cost."""
+
+    lost: int = 0
+    doubled_turns: int = 0
+    doubled_lines: int = 0
+    reordered: int = 0
+    wrong_answers: int = 0
+    apologies: int = 0
+    torn_histories: int = 0
+    dead_letters: int = 0
+    left_behind: int = 0
+    accepted: int = 0
+    refused: int = 0
+    wait_p50_s: float = 0.0
+    wait_p99_s: float = 0.0
+    wait_max_s: float = 0.0
+
+    @property
+    def wrongs(self) -> dict[str, int]:
+        """Every count that must be 0."""
+        names = self.__struct_fields__[: self.__struct_fields__.index("accepted")]
+        return {name: getattr(self, name) for name in names}
+
+
+async def judge(people: Sequence[Person], client: RedisClient) -> Verdict:
+    """Look at everything after the fleet has become quiet."""
+    verdict = Verdict()
+    for person in people:
+        _judge_person(person, verdict)
+        await _judge_history(person, client, verdict)
+    waits = sorted(wait for person in people for wait in person.waits)
+    if len(waits) > 1:
+        cuts = quantiles(waits, n=100)
+        verdict.wait_p50_s, verdict.wait_p99_s, verdict.wait_max_s = cuts[49], cuts[98], waits[-1]
+    verdict.dead_letters = await client.command("XLEN", keys.DEAD)
+    verdict.left_behind = await _debris(client)
+    return verdict
+
+
+def _judge_person(person: Person, verdict: Verdict) -> None:
+    verdict.accepted += len(person.accepted)
+    verdict.refused += person.refused
+    verdict.doubled_lines += person.doubled
+    replies = [line for _, line in sorted(person.lines.items()) if line["type"] == "reply"]
+    answered = [id for reply in replies for id in reply["in_reply_to"]]
+    verdict.lost += len(person.accepted.keys() - set(answered))
+    verdict.doubled_turns += len(answered) - len(set(answered))
+    turns = [reply["turn"] for reply in replies]
+    verdict.reordered += sum(later <= earlier for earlier, later in pairwise(turns))
+    for reply in replies:
+        if reply.get("kind", "reply") != "reply":
+            verdict.apologies += 1
+        elif any(person.expected(id) not in reply["text"] for id in reply["in_reply_to"]):
+            verdict.wrong_answers += 1
+
+
+async def _judge_history(person: Person, client: RedisClient, verdict: Verdict) -> None:
+    """Turns stand one behind the other, none torn by another: question, steps, answer."""
+    entries = await history(client, f"web:owner/{person.name}")
+    turns = [entry.turn for entry in entries]
+    if turns != sorted(turns):
+        verdict.torn_histories += 1
+    for turn in set(turns):
+        own = [entry for entry in entries if entry.turn == turn]
+        asked = sum(isinstance(entry, UserEntry) for entry in own)
+        final = sum(isinstance(entry, AssistantEntry) and not entry.tool_calls for entry in own)
+        if (asked, final) != (1, 1):
+            verdict.torn_histories += 1
+
+
+async def _debris(client: RedisClient) -> int:
+    names = [name.decode() for name in await client.command("KEYS", "*")]
+    return sum(name.split(":")[1] not in ALLOWED_KINDS for name in names)
