@@ -1,7 +1,7 @@
 """Break a fleet on purpose and count what went wrong.
 
-`python -m tests.chaos --minutes 10 --seed 1` starts a Valkey, gateways, workers and people on loopback, breaks one thing
-after the other, waits until it is quiet, and prints a table. The exit code is 1 when anything was lost, doubled,
+`python -m tests.chaos --minutes 10 --seed 1` starts a Valkey, gateways, workers and people on loopback, breaks one
+thing after the other, waits until it is quiet, and prints a table. The exit code is 1 when anything was lost, doubled,
 reordered, torn or left behind. It stops by itself. A run's faults follow from its seed; what they hit does not.
 """
 
@@ -20,12 +20,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from shared.embedded import EmbeddedValkey
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.tasks import cancel_all
 from tests.chaos.faults import FAULTS
 from tests.chaos.fleet import Fleet
 from tests.chaos.people import Person
+from tests.chaos.proxy import Proxy
 from tests.chaos.verdict import Verdict, judge
 from tests.helpers.wait import eventually
 
@@ -37,8 +39,12 @@ async def chaos(
 ) -> tuple[Verdict, Counter[str], set[str]]:
     """One run: the verdict, how often each fault was done, and who still waited in the end."""
     rng = random.Random(seed)
-    fleet = Fleet(folder, gateways=2, workers=3, lease_s=lease_s)
-    client = RedisClient(fleet.server.url)
+    server = EmbeddedValkey(folder / "valkey")
+    await asyncio.to_thread(server.start)
+    proxy = Proxy(server.url)
+    await proxy.start()
+    fleet = Fleet(server, proxy, folder, gateways=2, workers=3, lease_s=lease_s)
+    client = RedisClient(server.url)
     crowd = [Person(f"p{i}", fleet.addresses, random.Random(rng.random())) for i in range(people)]
     tasks: list[asyncio.Task[None]] = []
     try:
@@ -57,6 +63,8 @@ async def chaos(
         await cancel_all(tasks)
         await client.close()
         await asyncio.to_thread(fleet.end)
+        await proxy.stop()
+        await asyncio.to_thread(server.stop)
 
 
 async def _break_things(fleet: Fleet, rng: random.Random, seconds: float, lease_s: float) -> Counter[str]:

@@ -68,6 +68,21 @@ async def restart_redis(fleet: Fleet, rng: random.Random, lease_s: float) -> Non
     await asyncio.to_thread(fleet.server.start)
 
 
+async def lose_answers(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """What is asked of the server is done, and nobody hears of it: connections are cut before the answer."""
+    await fleet.proxy.lose_answers(rng.uniform(0.05, 0.5))
+
+
+async def stand_still(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """Half-open connections for a fifth of a lease to a bit more than one."""
+    await fleet.proxy.stand_still(lease_s * rng.choice([0.2, 0.6, 1.2]))
+
+
+async def slow_network(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """Every answer of the server takes up to 0.3 s longer, for a while."""
+    await fleet.proxy.be_slow(rng.uniform(1, 3), rng.uniform(0.02, 0.3))
+
+
 FAULTS: dict[str, tuple[Fault, int]] = {
     "kill worker": (kill_worker, 8),
     "kill group": (kill_group, 3),
@@ -77,6 +92,9 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "cut clients": (cut_clients, 2),
     "pause redis": (pause_redis, 1),
     "restart redis": (restart_redis, 1),
+    "lose answers": (lose_answers, 3),
+    "stand still": (stand_still, 1),
+    "slow network": (slow_network, 1),
 }
 """Name -> what it does, and how often it is drawn beside the others."""
 

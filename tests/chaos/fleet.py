@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from shared.embedded import EmbeddedValkey
+from tests.chaos.proxy import Proxy
 from tests.gateway.harness import TOKENS, answers, free_port
 from tests.helpers.processes import Process
 
@@ -41,13 +42,15 @@ class Member:
 
 
 class Fleet:
-    """`gateways` and `workers` on one Valkey that fsyncs always."""
+    """`gateways` and `workers` on one Valkey that fsyncs always, behind a proxy."""
 
-    def __init__(self, folder: Path, *, gateways: int, workers: int, lease_s: float) -> None:
-        self.server = EmbeddedValkey(folder / "valkey")
-        self.server.start()
+    def __init__(
+        self, server: EmbeddedValkey, proxy: Proxy, folder: Path, *, gateways: int, workers: int, lease_s: float
+    ) -> None:
+        self.server = server
+        self.proxy = proxy
         env = {
-            "SHOAL_REDIS__URL": self.server.url,
+            "SHOAL_REDIS__URL": proxy.url,
             "SHOAL_DATA__DIR": str(folder),
             "SHOAL_WORKER__LEASE_S": str(lease_s),
             "SHOAL_WORKER__DRAIN_S": "8",
@@ -70,7 +73,7 @@ class Fleet:
         return all(answers(address) for address in self.addresses())
 
     def end(self) -> None:
-        """SIGTERM to all, SIGKILL after 15 s, then the server."""
+        """SIGTERM to all, SIGKILL after 15 s."""
         members = (*self.gateways, *self.workers)
         for member in members:
             with contextlib.suppress(ProcessLookupError):
@@ -81,4 +84,3 @@ class Fleet:
                 member.process.wait(max(0.1, give_up_at - time.monotonic()))
             if member.process.alive:
                 member.process.kill_group()
-        self.server.stop()
