@@ -1,0 +1,93 @@
+"""How long a killed worker's turn stands still: `python -m tests.chaos.takeover --kills 50`.
+
+Two workers with the demo model; the one that streams is killed, and the time until another attempt at the same turn is
+announced is taken. `--group` kills its guardian with it, so that the lease must lapse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from shared.embedded import EmbeddedValkey
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from tests.helpers.build import say
+from tests.helpers.fleet import holder, replies, watching
+from tests.helpers.processes import Process
+from tests.helpers.wait import eventually
+
+
+async def takeovers(folder: Path, url: str, *, kills: int, lease_s: float, group: bool) -> list[float]:
+    """The times in seconds, in the order of the kills."""
+    env = {"SHOAL_REDIS__URL": url, "SHOAL_WORKER__LEASE_S": str(lease_s)}
+
+    def start(number: int) -> Process:
+        return Process("worker", env=env, log=folder / f"{number}.log")
+
+    fleet = [start(0), start(1)]
+    client = RedisClient(url)
+    times: list[float] = []
+    try:
+        for number in range(kills):
+            fleet = [member if member.alive else start(i) for i, member in enumerate(fleet)]
+            times.append(await takeover(client, fleet, f"owner/{number}", group=group))
+    finally:
+        for member in fleet:
+            if member.alive:
+                member.kill_group()
+        await client.close()
+    return times
+
+
+async def takeover(client: RedisClient, fleet: list[Process], chat: str, *, group: bool) -> float:
+    """Kill the worker that answers in `chat`; the seconds until its turn is begun again."""
+    session = f"web:{chat}"
+    async with watching(client, session) as seen:
+        await say(Inbox(client), "tell me a long story", chat=chat)
+        await eventually(lambda: len(seen.deltas()) > 5, within_s=30)
+        worker = await holder(client, session)
+        began = time.monotonic()
+        if group:
+            next(member for member in fleet if worker in member.children()).kill_group()
+        else:
+            worker.kill()
+        again = await eventually(lambda: seen.started_at(2), within_s=60, every_s=0.001)
+        await Inbox(client).stop(session)
+        await eventually(lambda: replies(client, session), within_s=30)
+    return again - began
+
+
+def main() -> int:
+    """Measure and print one line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.takeover")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--lease", type=float, default=15.0)
+    parser.add_argument("--group", action="store_true")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="shoal-takeover-"))
+    server = EmbeddedValkey(folder / "valkey")
+    server.start()
+    try:
+        times = asyncio.run(takeovers(folder, server.url, kills=given.kills, lease_s=given.lease, group=given.group))
+    finally:
+        server.stop()
+    shutil.rmtree(folder)
+    what = "group" if given.group else "worker"
+    ms = sorted(round(1000 * seconds) for seconds in times)
+    sys.stdout.write(
+        f"{what} killed {len(ms)} times, lease {given.lease:g} s, {os.cpu_count()} cores: "
+        f"median {median(ms):.0f} ms, min {ms[0]} ms, max {ms[-1]} ms\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
