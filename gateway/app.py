@@ -60,7 +60,11 @@ async def _run(
         return None if watch.there else "redis is away"
 
     health = HealthServer(
-        settings.metrics.host, settings.metrics.port_of("gateway"), reason, refresh=Readings(client).refresh
+        settings.metrics.host,
+        settings.metrics.port_of("gateway"),
+        reason,
+        refresh=Readings(client).refresh,
+        spare=settings.metrics.port is None,
     )
     await health.start()
     problems: list[str] = []

@@ -33,7 +33,7 @@ class Sink(Protocol):
         """Make a message durable, once. Raises BadInput, Refused, RedisAway."""
         ...
 
-    async def stop(self, session: str) -> int | None:
+    async def stop(self, session: str, turn: int | None = None) -> int | None:
         """End the turn at the head of `session`; its number, None when there is none. Raises RedisAway."""
         ...
 

@@ -107,6 +107,8 @@ class EmbeddedValkey:
 
     def stop(self, *, timeout_s: float = 20.0) -> None:
         """End the server; it writes what it holds to disk first. Kills it when that takes longer than `timeout_s`."""
+        if self._process is None:
+            return  # the address file may be that of a server which somebody else started in this folder
         self._end(signal.SIGTERM, timeout_s)
         (self._dir / EMBEDDED_URL_FILE).unlink(missing_ok=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn
 
-from shared.listening import Server, listener
+from shared.listening import PortTaken, Server, listener
 from shared.metrics import render
 
 _TEXT = "text/plain; charset=utf-8"
@@ -20,7 +20,8 @@ _Message = MutableMapping[str, Any]
 class HealthServer:
     """Answers on `host`:`port` (0 = any free one) while it runs. `ready` gives None, or why the process is not.
 
-    `refresh` is awaited before metrics are written, for readings that are made on demand.
+    With `spare`, any free port is taken when the wanted one is not free. `refresh` is awaited before metrics are
+    written, for readings that are made on demand.
     It has no password: the address belongs on loopback or on a network that only the monitoring reaches.
     """
 
@@ -31,7 +32,9 @@ class HealthServer:
         ready: Callable[[], str | None],
         *,
         refresh: Callable[[], Awaitable[None]] | None = None,
+        spare: bool = False,
     ) -> None:
+        self._spare = spare
         self._refresh = refresh
         self._host = host
         self._wanted_port = port
@@ -47,7 +50,12 @@ class HealthServer:
 
     async def start(self) -> None:
         """Listen. Raises SettingsError, naming the setting, when the address cannot be had."""
-        self._socket = listener(self._host, self._wanted_port, section="metrics", backlog=64)
+        try:
+            self._socket = listener(self._host, self._wanted_port, section="metrics", backlog=64)
+        except PortTaken:
+            if not self._spare:
+                raise
+            self._socket = listener(self._host, 0, section="metrics", backlog=64)
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",

@@ -12,10 +12,15 @@ import uvicorn
 from shared.errors import SettingsError
 
 
+class PortTaken(SettingsError):
+    """Somebody else listens there."""
+
+
 def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> socket.socket:
     """A listening TCP socket; port 0 is any free one.
 
-    Raises SettingsError, naming `<section>.host` or `<section>.port`, when the address cannot be had.
+    Raises SettingsError, naming `<section>.host` or `<section>.port`, when the address cannot be had; PortTaken, which
+    is one, when it is somebody else's.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -32,7 +37,7 @@ def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> sock
         made.close()
         where = f"{section}.port {port} on {host!r}"
         if exc.errno == errno.EADDRINUSE:
-            raise SettingsError(f"{where} is taken; stop what uses it, or set another one (0 = any free)") from None
+            raise PortTaken(f"{where} is taken; stop what uses it, or set another one (0 = any free)") from None
         raise SettingsError(f"{where} cannot be used: {exc.strerror}; set another one") from None
     made.setblocking(False)
     return made

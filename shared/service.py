@@ -42,14 +42,16 @@ async def _served(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int
 
     for sig in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sig, on_signal, sig)
-    lag = asyncio.create_task(_measure_lag(loop), name="event loop lag")
+    lag = asyncio.create_task(measure_lag(), name="event loop lag")
     try:
         return await main(stop) or 0
     finally:
         lag.cancel()
 
 
-async def _measure_lag(loop: asyncio.AbstractEventLoop) -> None:
+async def measure_lag() -> None:
+    """Observe four times a second how late the running event loop is. Ends when cancelled."""
+    loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + _LAG_EVERY_S
         await asyncio.sleep(_LAG_EVERY_S)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
-import time
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from shared.errors import RedisAway, TurnStopped
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import ModelError, RedisAway, TurnStopped
 from shared.health import HealthServer
 from shared.log import logger
+from shared.metrics import MODEL_REQUESTS
 from shared.readings import Readings
+from shared.service import measure_lag
 from shared.settings import Settings, redis_url
 from shared.store import keys
 from shared.store.client import RedisClient
@@ -62,7 +65,11 @@ class WorkerDeps:
         self._control = Fanout(self.client, on_gap=self._renew_now)
         limits = InboxLimits(log_days=settings.web.log_days)
         self._run_turn = RunTurn(
-            self.client, Turns(self.client, limits), self._answer, timeout_s=settings.agent.turn_timeout_s
+            self.client,
+            Turns(self.client, limits),
+            self._answer,
+            timeout_s=settings.agent.turn_timeout_s,
+            give_up_after_s=settings.agent.give_up_s,
         )
         self._model = build_model(settings.model)
         self._tools = Toolbox(build_tools(), report=_report)
@@ -71,14 +78,18 @@ class WorkerDeps:
         self._timezone = settings.agent.timezone or _machine_timezone()
         port = settings.metrics.port_of("worker")
         self._health = HealthServer(
-            settings.metrics.host, port + slot if port else 0, self._not_ready, refresh=Readings(self.client).refresh
+            settings.metrics.host,
+            port + slot if port else 0,
+            self._not_ready,
+            refresh=Readings(self.client).refresh,
+            spare=settings.metrics.port is None,
         )
         self._presence = Presence(
             kind="worker",
             name=owner[:12],
             host=socket.gethostname(),
             pid=os.getpid(),
-            started_at=int(time.time()),
+            started_at=SYSTEM_CLOCK.now_ms(),
             version=VERSION,
             slots=settings.worker.turns if "turns" in self._queues else 0,
             details={"model": settings.model.name, "queues": ",".join(self._queues)},
@@ -93,7 +104,8 @@ class WorkerDeps:
         }
         for name in self._queues:
             slots, runner = plans[name]
-            queue = LeaseQueue(self.client, name, owner=self.owner, lease_s=worker.lease_s)
+            window = self._settings.agent.memory_window
+            queue = LeaseQueue(self.client, name, owner=self.owner, lease_s=worker.lease_s, history_window=window)
             self._loops.append(LeaseLoop(queue, slots=slots, run=runner, stand_in=self.link))
         return self._loops
 
@@ -105,9 +117,12 @@ class WorkerDeps:
             asyncio.create_task(self._control.run(), name="control"),
             asyncio.create_task(self._keep_announcing(), name="presence"),
             asyncio.create_task(self._model.warm(), name="model"),
+            asyncio.create_task(measure_lag(), name="event loop lag"),
         ]
         if self.link is not None:
             self._tasks.append(asyncio.create_task(self.link.run(self._orphaned), name="guard link"))
+        for task in self._tasks:
+            task.add_done_callback(self._chore_ended)
         log.info("worker started", model=self._model.name, queues=self._queues, health_port=self._health.port)
 
     async def close(self) -> None:
@@ -137,24 +152,34 @@ class WorkerDeps:
             max_tokens=model.max_tokens,
             temperature=model.temperature,
         )
-        return await run_agent(spec, self._model, self._tools, journal, hook=self._hook, show=show)
+        try:
+            return await run_agent(spec, self._model, self._tools, journal, hook=self._hook, show=show)
+        except ModelError as exc:
+            MODEL_REQUESTS.labels(self._model.name, exc.kind).inc()
+            raise
 
     def _heard(self, data: bytes) -> None:
         """A person said stop, somewhere: `<member> <turn>`."""
         member, _, turn = data.decode().rpartition(" ")
         for loop in self._loops:
-            lease = loop.find(member)
-            if lease is not None and lease.claim.turn is not None and lease.claim.turn.n == int(turn):
-                lease.interrupt(TurnStopped())
+            for lease in loop.find(member):
+                if lease.claim.turn is not None and lease.claim.turn.n == int(turn):
+                    lease.interrupt(TurnStopped())
 
     async def _renew_now(self) -> None:
         """What was said on the control channel while it was away is in the answers to a renewal."""
         for loop in self._loops:
             await loop.renew_once()
 
+    def _chore_ended(self, task: asyncio.Task[None]) -> None:
+        """A chore that breaks is a bug: drain and be started anew rather than live on by half."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("chore failed", chore=task.get_name(), doing="draining", exc_info=error)
+            os.kill(os.getpid(), signal.SIGTERM)
+
     def _orphaned(self) -> None:
         log.error("guardian lost", doing="draining")
-        os.kill(os.getpid(), 15)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     async def _keep_announcing(self) -> None:
         while True:

@@ -21,6 +21,8 @@ from worker.ward import QUEUES, Config, Grave, Ward
 
 RESTART_FIRST_S: Final = 0.1
 RESTART_CAP_S: Final = 10.0
+HEALTHY_S: Final = 5.0
+EXIT_SETTINGS: Final = 2
 
 
 def queue_name(word: str) -> str:
@@ -41,6 +43,7 @@ class Guardian:
         self._graves: list[Grave] = []
         self._restart_at: dict[int, float] = {}
         self._waits = dict.fromkeys(range(config.processes), RESTART_FIRST_S)
+        self._asked = self._heeded = 0
         self._stopping = False
         self._kill_at = 0.0
         self._code = 0
@@ -52,7 +55,7 @@ class Guardian:
         self._signals.setblocking(False)
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self.stop())
+            signal.signal(number, self._note)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for slot in range(self._config.processes):
             self._start(slot)
@@ -60,13 +63,19 @@ class Guardian:
             self._turn()
         return self._code
 
-    def stop(self) -> None:
-        """Hand the signal on once; a second one kills."""
-        again, self._stopping = self._stopping, True
-        self._restart_at.clear()
-        self._kill_at = time.monotonic() + self._config.drain_s + 5
+    def _note(self, *_: object) -> None:
+        """Signals are acted on between two steps, never in the middle of one: a worker may just be being started."""
+        self._asked += 1
+
+    def _stop(self, asked: int) -> None:
+        """Hand the first signal on; a second one kills."""
+        self._heeded = asked
+        if not self._stopping:
+            self._stopping = True
+            self._restart_at.clear()
+            self._kill_at = time.monotonic() + self._config.drain_s + 5
         for child in self._children.values():
-            child.send_signal(signal.SIGKILL if again else signal.SIGTERM)
+            child.send_signal(signal.SIGKILL if asked > 1 else signal.SIGTERM)
 
     def _turn(self) -> None:
         wanted = [self._wakeup, *(ward.link for ward in self._wards.values() if not ward.dead)]
@@ -76,8 +85,10 @@ class Guardian:
         for ward in self._wards.values():
             if ward.link in ready:
                 ward.listen()
+        if (asked := self._asked) > self._heeded:
+            self._stop(asked)
         self._reap()
-        self._graves = [grave for grave in self._graves if not grave.tend()]
+        self._graves = [grave for grave in self._graves if not grave.tend(hurry=self._stopping)]
         for ward in list(self._wards.values()):
             if not ward.dead:
                 ward.look_after()
@@ -107,10 +118,18 @@ class Guardian:
             self._config.say("worker ended", pid=pid, code=code)
             self._graves.append(ward.bury(crashed=code != 0))
             if self._stopping:
-                self._code = max(self._code, abs(code))
+                # One that was told to end before it was up had nothing to drain.
+                early = code == -signal.SIGTERM and not ward.ticked
+                self._code = max(self._code, 0 if early else abs(code))
+                continue
+            if code == EXIT_SETTINGS and not ward.ticked:
+                self._config.say("worker cannot start", pid=pid, doing="ending")
+                self._code = code
+                self._stop(max(1, self._asked))
                 continue
             # Back-off is for what cannot start. One that ran and was killed is missed at once.
-            wait_s = RESTART_FIRST_S if ward.ticked else self._waits[slot]
+            ran = code < 0 or time.monotonic() - ward.started > HEALTHY_S
+            wait_s = RESTART_FIRST_S if ran and ward.ticked else self._waits[slot]
             self._waits[slot] = min(wait_s * 2, RESTART_CAP_S)
             self._restart_at[slot] = time.monotonic() + wait_s
 

@@ -64,7 +64,7 @@ class Lease:
     async def confirm(self) -> None:
         """Renew now, before something that must not happen twice. Raises LeaseLost, RedisAway."""
         sent = self._clock.monotonic()
-        [answer] = await self.queue.renew([self.claim])
+        [answer] = await self.queue.renew([self.claim], retry_for_s=self.queue.lease_s)
         if answer is None:
             self.lose()
             raise LeaseLost(f"the lease on {self.claim.member!r} is lost")

@@ -7,6 +7,7 @@ frees a dead worker's job only after the longest timeout. Here a running job is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -76,11 +77,13 @@ class LeaseWorker(arq_worker.Worker):
         self.ctx["redis"] = self._pool
         self._loops = cast(LoopFactory, self.ctx["lease_loops"])(self._run_leased)
         running = [asyncio.create_task(loop.run()) for loop in self._loops]
-        beating = asyncio.create_task(self._keep_beating())
+        ending = asyncio.Event()
+        beating = asyncio.create_task(self._keep_beating(ending))
         try:
             await asyncio.gather(*running)
         finally:
-            beating.cancel()
+            ending.set()
+            await beating
             if self._draining is not None:
                 self._draining.cancel()
 
@@ -165,15 +168,17 @@ class LeaseWorker(arq_worker.Worker):
         pool.waker = client
         return pool
 
-    async def _keep_beating(self) -> None:
-        while self.cron_jobs:
+    async def _keep_beating(self, ending: asyncio.Event) -> None:
+        while self.cron_jobs and not ending.is_set():
             try:
                 await self.heart_beat()
             except RedisAway:
                 pass
             except Exception as exc:
                 log.warning("cron not queued", error=type(exc).__name__)
-            await asyncio.sleep(HEART_BEAT_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEART_BEAT_S):
+                    await ending.wait()
 
     async def _drain(self) -> None:
         for loop in self._loops:

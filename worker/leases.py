@@ -14,7 +14,7 @@ from typing import Final
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import LeaseLost, RedisAway, TurnReleased, TurnStopped
-from shared.log import logger
+from shared.log import bind_work, logger
 from shared.metrics import LEASE_RENEW_LATE, REDIS_RECONNECTS, STALE_WRITES_REFUSED, TURN_TAKEOVERS
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.queue import Claim, LeaseQueue
@@ -68,19 +68,20 @@ class LeaseLoop:
         """How many leases are under work."""
         return len(self._leases)
 
-    def find(self, member: str) -> Lease | None:
-        """The lease on `member`, if it is under work here."""
-        return next((lease for lease in self._leases if lease.claim.member == member), None)
+    def find(self, member: str) -> list[Lease]:
+        """The leases on `member` under work here: a second one when an older, lost one has not ended yet."""
+        return [lease for lease in self._leases if lease.claim.member == member]
 
     async def run(self) -> None:
         """Take and renew until `drain`. Redis may come and go meanwhile."""
         renewing = asyncio.create_task(self._keep_renewing())
+        working = asyncio.create_task(self._keep_working())
         try:
-            await self._keep_taking()
-            while self._tasks:
-                await asyncio.wait(self._tasks)
+            await asyncio.wait({renewing, working}, return_when=asyncio.FIRST_COMPLETED)
+            # Renewing ends only by a bug, and a worker that cannot renew must not go on taking.
+            await (renewing if renewing.done() else working)
         finally:
-            await cancel_all([renewing])
+            await cancel_all([renewing, working])
             await self.queue.close()
 
     async def take_once(self) -> bool:
@@ -131,11 +132,19 @@ class LeaseLoop:
         self._busy.set()
         if claim.taken_over:
             TURN_TAKEOVERS.labels("lapsed").inc()
+        elif claim.turn is not None and claim.turn.crashes:
+            TURN_TAKEOVERS.labels("crash").inc()
         task = asyncio.create_task(self._work(lease), name=claim.member)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _work(self, lease: Lease) -> None:
+        turn = lease.claim.turn
+        session, n, attempt = (lease.claim.session, turn.n, turn.attempt) if turn else (None, None, None)
+        with bind_work(session=session, turn=n, attempt=attempt, worker=lease.claim.owner[:12]):
+            await self._guarded(lease)
+
+    async def _guarded(self, lease: Lease) -> None:
         try:
             await self._run_one(lease)
         except LeaseLost:
@@ -152,6 +161,11 @@ class LeaseLoop:
             if not self._leases:
                 self._busy.clear()
             self._freed.set()
+
+    async def _keep_working(self) -> None:
+        await self._keep_taking()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def _keep_taking(self) -> None:
         waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
@@ -199,8 +213,10 @@ class LeaseLoop:
             while self._leases:
                 try:
                     await self.renew_once()
+                    self.connected.set()
                     break
                 except RedisAway:
+                    self.connected.clear()
                     await asyncio.sleep(next(waits))
-            if self._clock.monotonic() - started > every_s:
+            if self._clock.monotonic() - started > self.queue.lease_s / 2 - every_s:
                 LEASE_RENEW_LATE.inc()

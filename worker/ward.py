@@ -15,7 +15,7 @@ import time
 from typing import Final, NamedTuple
 
 from shared.store import keys
-from shared.store.scripts import Script, load
+from shared.store.scripts import AWAY_REPLIES, Script, load
 from worker.resp import Answer, RespConnection, RespError
 
 QUEUES: Final = ("turns", "jobs")
@@ -122,7 +122,7 @@ class Leases:
                 self._connection = RespConnection(self._url)
             return self._connection.command(*words)
         except (OSError, RespError) as exc:
-            if isinstance(exc, OSError) or str(exc).startswith(("LOADING", "READONLY", "MISCONF")):
+            if isinstance(exc, OSError) or str(exc).startswith(AWAY_REPLIES):
                 self.close()
                 raise OSError(str(exc)) from exc
             raise
@@ -135,7 +135,7 @@ class Ward:
         self.pid = pid
         self.link = link
         self.leases = Leases(config.redis_url, config.lease_s, owner)
-        self.heard = time.monotonic()
+        self.started = self.heard = time.monotonic()
         self.dead = False
         self.ticked = False
         """Whether it ever ran: its settings are fine, its ports are free, its event loop turns."""
@@ -185,6 +185,8 @@ class Grave:
 
     ROUNDS: Final = 2
     BETWEEN_S: Final = 0.1
+    RETRY_CAP_S: Final = 1.0
+    HURRY_S: Final = 2.0
 
     def __init__(self, config: Config, pid: int, leases: Leases, *, crashed: bool) -> None:
         self._config = config
@@ -195,19 +197,26 @@ class Grave:
         self._next_at = 0.0
         self._rounds = 0
         self._count = 0
+        self._wait_s = self.BETWEEN_S
 
-    def tend(self) -> bool:
-        """Do what is due now; whether all is done. While Redis is away it tries again until the leases lapse anyway."""
+    def tend(self, *, hurry: bool = False) -> bool:
+        """Do what is due now; whether all is done.
+
+        While Redis is away it tries again until the leases lapse anyway; in a `hurry` (everything ends) for 2 s.
+        """
         now = time.monotonic()
         if now < self._next_at:
             return False
-        self._next_at = now + self.BETWEEN_S
         try:
             self._count += self._leases.give_back(crashed=self._crashed)
             self._rounds += 1
         except (OSError, RespError) as exc:
-            self._config.say("cannot give leases back", pid=self._pid, error=str(exc))
-        if self._rounds < self.ROUNDS and now - self._began < self._config.lease_s:
+            if self._wait_s == self.BETWEEN_S:
+                self._config.say("cannot give leases back", pid=self._pid, error=str(exc), doing="trying again")
+            self._wait_s = min(self._wait_s * 2, self.RETRY_CAP_S)
+        self._next_at = now + self._wait_s
+        limit_s = min(self._config.lease_s, self.HURRY_S) if hurry else self._config.lease_s
+        if self._rounds < self.ROUNDS and now - self._began < limit_s:
             return False
         self._leases.close()
         self._config.say("leases given back", pid=self._pid, leases=self._count, seconds=round(now - self._began, 3))

@@ -26,13 +26,17 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no network."""
+    """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no network.
+
+    `fallbacks` are asked in order when it cannot answer; `fallback_keys` has the keys of those at other providers.
+    """
 
     name: Text = "demo"
     api_base: Text | None = None
     api_key: Secret | None = None
     client: Literal["auto", "litellm", "direct"] = "auto"
     fallbacks: tuple[str, ...] = ()
+    fallback_keys: dict[str, Secret] = {}
     max_tokens: Count = 4096
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
     first_token_s: Seconds = 60.0
@@ -41,7 +45,9 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The agent loop. `dir` holds bootstrap files and skills; `timezone` None is the machine's."""
+    """The agent loop. `dir` holds bootstrap files and skills; `timezone` None is the machine's.
+
+    A turn ends after `turn_timeout_s`; a message whose model stays away is given up `give_up_s` after its first try."""
 
     max_rounds: Count = 40
     subagent_rounds: Count = 15
@@ -49,6 +55,7 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     dir: Path = Path("agent")
     timezone: Text | None = None
     turn_timeout_s: Seconds = 900.0
+    give_up_s: Seconds = 900.0
 
 
 class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):

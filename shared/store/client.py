@@ -16,16 +16,13 @@ from redis.backoff import NoBackoff
 
 from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
-from shared.store.scripts import Script, sha
+from shared.store.scripts import AWAY_REPLIES, Script, sha
 
 SOCKET_TIMEOUT_S: Final = 2.0
 RECONNECT_FIRST_S: Final = 0.05
 RECONNECT_CAP_S: Final = 1.5
 
 Value = str | bytes | int | float
-
-# Answers that say "not now" or "not here": a restart, a fail-over, a full disk.
-_AWAY_REPLIES: Final = ("LOADING", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN")
 
 
 def _keepalive_options() -> dict[int, int]:
@@ -200,7 +197,7 @@ def _typed_errors() -> Iterator[None]:
         raise Refused("overloaded", "the store is full; please try again in a minute", 60) from exc
     except redis_errors.ResponseError as exc:
         text = str(exc)
-        if isinstance(exc, redis_errors.ReadOnlyError) or text.startswith(_AWAY_REPLIES):
+        if isinstance(exc, redis_errors.ReadOnlyError) or text.startswith(AWAY_REPLIES):
             raise RedisAway(f"Redis cannot serve now: {text.split(' ', 1)[0]}") from exc
         if "OOM" in text[:40] or "maxmemory" in text:
             raise Refused("overloaded", "the store is full; please try again in a minute", 60) from exc

@@ -89,12 +89,19 @@ class Inbox:
             raise Refused("overloaded", "too many chats are waiting just now; please try again in a minute", 60)
         return Accepted(turn, ahead, seq, duplicate=status == 0)
 
-    async def stop(self, session: str) -> int | None:
-        """Ask for the end of the turn at the head of `session`; its number, or None when nothing runs or waits."""
-        turn: int = await self._client.run(
-            self._stop, [keys.session(session), keys.inbox(session)], [keys.turn(session), keys.CONTROL]
-        )
-        return turn or None
+    async def stop(self, session: str, turn: int | None = None) -> int | None:
+        """Ask for the end of `turn`, or of whatever is at the head of `session`; its number.
+
+        None when nothing runs or waits, or when `turn` is over already: a late stop never hits the next turn.
+        """
+        stopped: int = await self._client.run(
+            self._stop,
+            [
+                keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS),
+            ],
+            [keys.turn(session), keys.CONTROL, "" if turn is None else turn],
+        )  # fmt: skip
+        return stopped or None
 
 
 def _title(content: str) -> str:

@@ -70,11 +70,6 @@ def live(session: str) -> str:
     return f"shoal:live:{session}"
 
 
-def live_channel(channel: str) -> str:
-    """Pub/sub channel: news for all gateways of one chat channel."""
-    return f"shoal:live:{channel}"
-
-
 def chats(channel: str, principal: str) -> str:
     """ZSET: chat id -> last activity in ms, the chats of one person."""
     return f"shoal:chats:{channel}:{principal}"

@@ -23,7 +23,7 @@ class TurnWork(msgspec.Struct, frozen=True):
     """What a turn needs to run: the raw message, its number, what was tried, its ledger and the history (raw).
 
     `attempt` counts from 1 whenever a worker takes the message, for whatever reason; `errors` and `crashes` only what
-    went wrong.
+    went wrong. `away_ms` is how long ago this message found its model away for the first time, 0 if it did not.
     """
 
     n: int
@@ -32,6 +32,7 @@ class TurnWork(msgspec.Struct, frozen=True):
     crashes: int
     stop: int
     attempt: int
+    away_ms: int
     ledger: tuple[bytes, ...]
     history: tuple[bytes, ...]
 
@@ -100,7 +101,7 @@ class LeaseQueue:
         member, token, waited_ms, lost, *rest = row
         turn = None
         if rest:
-            n, record, errors, crashes, stop, attempt, ledger, history = rest
+            n, record, errors, crashes, stop, attempt, away_ms, ledger, history = rest
             turn = TurnWork(
                 n=int(n),
                 record=record,
@@ -108,19 +109,22 @@ class LeaseQueue:
                 crashes=int(crashes),
                 stop=int(stop),
                 attempt=int(attempt),
+                away_ms=int(away_ms),
                 ledger=tuple(ledger),
                 history=tuple(history),
             )
         return Claim(member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn)
 
-    async def renew(self, claims: Sequence[Claim]) -> list[int | None]:
+    async def renew(self, claims: Sequence[Claim], *, retry_for_s: float = 0.0) -> list[int | None]:
         """Keep the leases. Each answer: None = lost, else the number of the turn that was told to stop (0 = none)."""
         pairs = [part for claim in claims for part in (claim.member, claim.token)]
-        answer = await self._client.run(self._renew, self._keys[:2], [self.owner, int(self.lease_s * 1000), *pairs])
+        args: list[str | int] = [self.owner, int(self.lease_s * 1000), *pairs]
+        answer = await self._client.run(self._renew, self._keys[:2], args, retry_for_s=retry_for_s)
         return [None if stop < 0 else stop for stop in answer]
 
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
-        """Give a lease back; the work is due again after `delay_s`. `count` may be `errors` or `crashes`.
+        """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`, `crashes`, or
+        `away` (the model is away: noted once, with the time).
 
         Raises LeaseLost when it is not ours any more.
         """

@@ -5,6 +5,19 @@ from __future__ import annotations
 from functools import cache
 from typing import Final, NamedTuple
 
+AWAY_REPLIES: Final = (
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "READONLY",
+    "TRYAGAIN",
+    "UNBLOCKED",
+)
+"""Beginnings of error answers that say "not now" or "not here": a start, a fail-over, a full disk, a long script."""
+
 _FOLDER: Final = __file__.removesuffix("scripts.py") + "lua/"
 
 

@@ -67,7 +67,9 @@ async def test_a_taken_port_is_one_clear_line(redis_url: str) -> None:
         with process(redis_url, SHOAL_WEB__PORT=str(port)) as gw:
             assert await gw.exit_code(10) == 2
             lines = gw.log.read_text().splitlines()
-            assert lines == [f"web.port {port} on '127.0.0.1' is taken; stop what uses it, or set another one (0 = any free)"]
+            assert lines == [
+                f"web.port {port} on '127.0.0.1' is taken; stop what uses it, or set another one (0 = any free)"
+            ]
 
 
 async def test_without_a_token_it_does_not_start(redis_url: str) -> None:

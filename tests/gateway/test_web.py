@@ -76,15 +76,15 @@ async def test_who_says_nothing_is_closed(redis_url: str) -> None:
         assert await nobody.closed() == 4401
 
 
-async def test_a_broken_first_frame_is_an_error_and_hello_may_follow(gw: Gateway) -> None:
-    """Bad input closes nothing."""
-    async with stranger(gw.address) as late:
-        await late.raw("{")
-        assert (await late.next("error"))["code"] == "bad_frame"
-        await late.raw(b"bytes")
-        assert (await late.next("error"))["code"] == "bad_frame"
-        await late.send("hello", token=TOKENS["owner"])
-        await late.next("welcome")
+@pytest.mark.parametrize(
+    "first", ["{", b"bytes", '{"type":"hello","token":"' + "x" * 5000 + '"}'], ids=["", "bytes", "long"]
+)
+async def test_a_stranger_gets_one_try(gw: Gateway, first: str | bytes) -> None:
+    """Nobody keeps a gateway busy without a token: an error that says why, then the end."""
+    async with stranger(gw.address) as nobody:
+        await nobody.raw(first)
+        assert (await nobody.next("error"))["code"] == "bad_frame"
+        assert await nobody.closed() == 4401
 
 
 async def test_a_rotated_token_is_refused_on_the_next_frame_of_an_open_socket(redis_url: str, tmp_path: Path) -> None:

@@ -220,3 +220,17 @@ def test_the_fixture_heals_a_killed_valkey_first(valkey: EmbeddedValkey) -> None
 def test_the_fixture_heals_a_killed_valkey_second(redis_url: str) -> None:
     """The next one does not notice."""
     assert command(redis_url, "PING") == "PONG"
+
+
+def test_who_could_not_start_a_server_does_not_take_away_the_address_of_the_one_that_runs(tmp_path: Path) -> None:
+    """A second `make up` in the same folder ends by itself and harms nobody."""
+    first = EmbeddedValkey(tmp_path)
+    first.start()
+    try:
+        second = EmbeddedValkey(tmp_path)
+        with pytest.raises(EmbeddedFailed):
+            second.start()
+        second.stop()
+        assert (tmp_path / "valkey.url").read_text().strip() == first.url
+    finally:
+        first.stop()

@@ -279,6 +279,26 @@ async def _errors(client: RedisClient, session: str) -> bool:
     return bool(await client.command("HGET", keys.session(session), "errors") == b"1")
 
 
+async def test_a_worker_that_cannot_renew_ends_instead_of_taking_more(client: RedisClient, fleet: Fleet) -> None:
+    """An answer that is no outage (a missing right, a bug) must be seen: the loop ends with it."""
+    end = asyncio.Event()
+
+    async def run(lease: Lease) -> None:
+        await end.wait()
+        await lease.queue.release(lease.claim)
+
+    loop = fleet.start(run, lease_s=0.5)
+    await say(Inbox(client))
+    await eventually(lambda: loop.running == 1)
+    await client.command("DEL", keys.leases("turns"))
+    await client.command("SET", keys.leases("turns"), "not a hash")
+    done, _ = await asyncio.wait(fleet.tasks, timeout=5)
+    await client.command("DEL", keys.leases("turns"))
+    end.set()
+    [task] = done
+    assert "WRONGTYPE" in str(task.exception())
+
+
 async def test_the_loop_outlives_a_restart_of_redis(valkey: EmbeddedValkey, client: RedisClient, fleet: Fleet) -> None:
     """Redis away: the worker stays, the running turn goes on, scripts are loaded again, new work is taken."""
     await client.command("CONFIG", "SET", "appendfsync", "always")

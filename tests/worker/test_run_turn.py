@@ -123,6 +123,8 @@ async def test_a_bug_makes_three_tries_and_then_a_dead_letter_with_an_apology(cl
         (b"", "nothing"),
         (encode(message(channel="system", chat="web:owner/a")), "a forged message of the system"),
         (encode(message(chat="ann/a")), "a message of somebody else's chat"),
+        (encode(message(chat="x" * 300)), "a chat that cannot be"),
+        (encode(message(channel="")), "no channel"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -170,11 +172,35 @@ async def test_a_model_that_stays_away_past_the_limit_ends_in_an_apology(client:
     async def away(*_: object) -> AgentResult:
         raise ModelError("overloaded", "busy", retryable=True)
 
-    await say(Inbox(client))  # its time stamp is years old
+    await say(Inbox(client))  # its time stamp is years old: waiting in a queue is not waiting for a model
+    await client.command("HSET", keys.session(SESSION), "away", SystemClock().now_ms() - 901_000)
     await run_until_idle(client, make_loop(client, away))
     [line] = await lines(client)
     assert line.kind == "apology"
     assert (await dead(client))[0].startswith("model_away")
+
+
+async def test_a_provider_that_asks_for_a_day_of_patience_gets_a_minute(client: RedisClient) -> None:
+    """Retry-After is a wish; the chat behind the message must not stand still for it."""
+
+    async def away(*_: object) -> AgentResult:
+        raise ModelError("rate_limit", "429", retryable=True, retry_after_s=86_000)
+
+    await say(Inbox(client))
+    loop = make_loop(client, away)
+    await loop.take_once()
+    await eventually(lambda: loop.running == 0)
+    seconds, _ = await client.command("TIME")
+    due = float(await client.command("ZSCORE", keys.queue("turns"), keys.turn(SESSION))) / 1000
+    assert 0 < due - int(seconds) < 62
+
+
+async def test_a_history_entry_of_a_newer_release_is_skipped(client: RedisClient) -> None:
+    """A rollback must not silence a chat: what cannot be read is left out, the message is answered."""
+    await client.command("RPUSH", keys.history(SESSION), b"\x81\xa1t\xa6future")
+    await say(Inbox(client), "hi")
+    await run_until_idle(client, make_loop(client, echo))
+    assert [line.content for line in await lines(client)] == ["you said hi"]
 
 
 async def test_a_refused_key_is_not_tried_again(client: RedisClient) -> None:

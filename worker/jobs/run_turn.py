@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import BadRecord, LeaseLost, ModelError, RedisAway, TurnLimited, TurnReleased, TurnStopped
+from shared.errors import BadInput, BadRecord, LeaseLost, ModelError, RedisAway, TurnLimited, TurnReleased, TurnStopped
+from shared.ids import split_session
 from shared.log import bind_work, logger
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent, TurnState
@@ -32,11 +33,12 @@ from worker.agent.turn import AgentResult, saved_history
 from worker.lease import Lease
 from worker.live_show import LiveShow
 
-ERROR_WAITS_S: Final = (1.0, 5.0, 25.0)
-"""Ceilings of the waits between tries after an error; one try more than waits."""
+ERROR_WAITS_S: Final = (1.0, 5.0)
+"""Ceilings of the waits between tries after an error; there is one try more than waits."""
 
 CRASH_LIMIT: Final = 8
 AWAY_WAITS_S: Final = (2.0, 4.0, 8.0, 15.0, 30.0)
+AWAY_WAIT_CAP_S: Final = 60.0
 GIVE_UP_AFTER_S: Final = 900.0
 TELL_AFTER_S: Final = 30.0
 STORE_PATIENCE_S: Final = 3600.0
@@ -125,7 +127,7 @@ class RunTurn:
         started = self._clock.monotonic()
         TURNS_RUNNING.inc()
         try:
-            with bind_work(session=lease.claim.session, turn=work.n, attempt=work.attempt):
+            with bind_work(channel=split_session(lease.claim.session)[0]):
                 outcome = await self._end(lease, work)
                 TURNS.labels(outcome).inc()
                 seconds = self._clock.monotonic() - started
@@ -136,18 +138,8 @@ class RunTurn:
 
     async def _end(self, lease: Lease, work: TurnWork) -> str:
         try:
-            message = decode_inbound(work.record)
-            if message.session != lease.claim.session:
-                raise BadRecord("record_misplaced", f"a message of another session lies in {lease.claim.member!r}")
-            entry = UserEntry(content=message.content, turn=work.n, at=message.timestamp, sender_id=message.sender_id)
-            conversation = Conversation(
-                lease.claim.session,
-                message,
-                entry,
-                tuple(decode_transcript(entry) for entry in work.history),
-                tuple(decode_ledger(entry) for entry in work.ledger),
-            )
-        except BadRecord as exc:
+            conversation = self._read(lease, work)
+        except (BadRecord, BadInput) as exc:
             log.error("record refused", code=exc.code)
             return await self._bury(lease, work, None, "bad_record")
         journal = TurnJournal(lease, self._turns, conversation.resume)
@@ -171,6 +163,10 @@ class RunTurn:
         except TurnLimited as exc:
             return await self._bury(lease, work, conversation, exc.limit, apology=f"Sorry, I had to stop: {exc}.")
         except TimeoutError:
+            if lease.suspended:
+                # It was Redis that took so long. When it is back, whoever has the lease goes on.
+                await lease.queue.release(lease.claim, retry_for_s=STORE_PATIENCE_S)
+                return "released"
             return await self._bury(lease, work, conversation, "timeout")
         except ModelError as exc:
             return await self._model_failed(lease, work, conversation, exc)
@@ -179,8 +175,21 @@ class RunTurn:
         except Exception:
             log.exception("turn failed", errors=work.errors + 1)
             return await self._failed(lease, work, conversation)
-        await self._commit(lease, work, message, "reply", "done", result.content, result.entries)
+        await self._commit(lease, work, conversation.message, "reply", "done", result.content, result.entries)
         return "done"
+
+    def _read(self, lease: Lease, work: TurnWork) -> Conversation:
+        """Raises BadRecord or BadInput for a message that cannot be answered by anybody."""
+        message = decode_inbound(work.record)
+        if message.session != lease.claim.session:
+            raise BadRecord("record_misplaced", f"a message of another session lies in {lease.claim.member!r}")
+        return Conversation(
+            lease.claim.session,
+            message,
+            UserEntry(content=message.content, turn=work.n, at=message.timestamp, sender_id=message.sender_id),
+            tuple(_readable(work.history)),
+            tuple(decode_ledger(entry) for entry in work.ledger),
+        )
 
     async def _commit(
         self,
@@ -222,19 +231,20 @@ class RunTurn:
         if not error.retryable:
             reason = error.kind if error.kind in APOLOGIES else "error"
             return await self._bury(lease, work, conversation, reason)
-        age_s = self._clock.now_ms() / 1000 - conversation.message.timestamp / 1000
-        if age_s > self._give_up_after_s:
+        away_s = work.away_ms / 1000
+        if away_s > self._give_up_after_s:
             return await self._bury(lease, work, conversation, "model_away")
         ceiling = AWAY_WAITS_S[min(work.attempt, len(AWAY_WAITS_S)) - 1]
-        wait_s = max(error.retry_after_s or 0.0, self._rng.uniform(ceiling / 2, ceiling))
-        if age_s > TELL_AFTER_S:
+        wanted_s = max(error.retry_after_s or 0.0, self._rng.uniform(ceiling / 2, ceiling))
+        wait_s = min(wanted_s, AWAY_WAIT_CAP_S, max(1.0, self._give_up_after_s - away_s))
+        if away_s + wait_s > TELL_AFTER_S:
             show = LiveShow(self._client, lease.claim.session, work.n, work.attempt)
             await show.progress("the model cannot be reached just now; I keep trying")
-        await lease.queue.release(lease.claim, delay_s=wait_s, retry_for_s=STORE_PATIENCE_S)
+        await lease.queue.release(lease.claim, delay_s=wait_s, count="away", retry_for_s=STORE_PATIENCE_S)
         return "model_away"
 
     async def _failed(self, lease: Lease, work: TurnWork, conversation: Conversation) -> str:
-        if work.errors >= len(ERROR_WAITS_S) - 1:
+        if work.errors >= len(ERROR_WAITS_S):
             return await self._bury(lease, work, conversation, "error")
         wait_s = self._rng.uniform(0, ERROR_WAITS_S[work.errors])
         await lease.queue.release(lease.claim, delay_s=wait_s, count="errors", retry_for_s=STORE_PATIENCE_S)
@@ -259,3 +269,12 @@ class RunTurn:
 
     def _said(self, work: TurnWork, content: str) -> AssistantEntry:
         return AssistantEntry(content=content, turn=work.n, at=self._clock.now_ms())
+
+
+def _readable(history: Sequence[bytes]) -> Iterator[TranscriptEntry]:
+    """The entries that this release can read: one of a newer release must not silence a chat."""
+    for entry in history:
+        try:
+            yield decode_transcript(entry)
+        except BadRecord as exc:
+            log.warning("history entry skipped", code=exc.code)

@@ -85,8 +85,8 @@ class Answers:
         match frame:
             case Say():
                 await self._say(frame, came_at)
-            case Stop(chat=chat):
-                await self._sink.stop(self._session(chat))
+            case Stop(chat=chat, turn=turn):
+                await self._sink.stop(self._session(chat), turn)
             case Resume(chat=chat, after=after):
                 self._show(chat, after, announce=True)
             case ListChats():

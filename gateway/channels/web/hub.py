@@ -114,10 +114,18 @@ class Hub:
             room.asked(id)
 
     def heard(self, session: str, news: ChatNews) -> None:
-        """Something happened in a chat."""
+        """Something happened in a chat. A fault in showing it costs the sockets of that chat, and nobody else."""
         room = self._rooms.get(session)
         if room is None:
             return
+        try:
+            self._show(room, news)
+        except Exception:
+            log.exception("news not shown")
+            for viewer in list(room.views):
+                viewer.broken()
+
+    def _show(self, room: Room, news: ChatNews) -> None:
         room.heard_at = self._clock.monotonic()
         if isinstance(news, NumberedLine):
             self._heard_line(room, news)

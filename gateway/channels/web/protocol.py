@@ -36,9 +36,10 @@ class Say(Struct, frozen=True, tag_field="type", tag="message"):
 
 
 class Stop(Struct, frozen=True, tag_field="type", tag="stop"):
-    """End the turn that runs or is next."""
+    """End this turn; without a number the one that runs or is next."""
 
     chat: str
+    turn: Seq | None = None
 
 
 class Resume(Struct, frozen=True, tag_field="type", tag="resume"):

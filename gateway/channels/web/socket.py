@@ -27,6 +27,7 @@ GOING_AWAY: Final = 1012
 TOO_SLOW: Final = 1013
 NOT_ALLOWED: Final = 4401
 
+HELLO_CHARS: Final = 4096
 WAITING_FRAMES: Final = 64
 WAITING_CHARS: Final = 4 * 1024 * 1024
 AWAY_RETRY_S: Final = 2.0
@@ -151,12 +152,19 @@ class Socket:
             if text is not None:
                 return text
             self._fail(BadInput("bad_frame", "a frame must be text, not bytes"), None, None)
+            if self._login is None:
+                self.end(NOT_ALLOWED, "no hello")
+                raise WebSocketDisconnect(NOT_ALLOWED)
 
     def _hello(self, raw: str) -> None:
         try:
+            if len(raw) > HELLO_CHARS:
+                raise BadInput("bad_frame", f"the first frame has {len(raw):,} characters; a hello is shorter")
             frame = read_frame(raw)
         except BadInput as exc:
-            self._fail(exc, *about(raw))
+            # A stranger gets one try: nobody may keep this process busy without a token.
+            self._fail(exc, None, None)
+            self.end(NOT_ALLOWED, "no hello")
             return
         login = self._principals.login(frame.token) if isinstance(frame, Hello) else None
         if login is None:

@@ -24,12 +24,13 @@ for i = 11 + entries, #ARGV do
 end
 if ARGV[8] ~= '' then
   redis.call('XADD', KEYS[10], 'MAXLEN', '~', 10000, '*', 'member', member, 'n', n, 'reason', ARGV[8], 'm', ARGV[7])
+  redis.call('XTRIM', KEYS[10], 'MINID', integer(now_ms() - 30 * 86400000))
 end
 
 redis.call('XDEL', inbox, n .. '-0')
 redis.call('DEL', KEYS[6])
 redis.call('HSET', session, 'done', n)
-redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'ledger')
+redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'ledger')
 if redis.call('HGET', session, 'stop') == n then
   redis.call('HDEL', session, 'stop')
 end

@@ -155,20 +155,23 @@ async def test_a_lapsed_lease_is_taken_over_and_counts_a_crash(client: RedisClie
 
 async def test_grace_leaves_a_lapsed_lease_to_its_owner_for_half_a_lease(client: RedisClient) -> None:
     """After a Redis outage owners reconnect too; they get the chance to renew first."""
-    await say(Inbox(client))
-    owner = queue(client, lease_s=SHORT_LEASE_S)
+    await say(Inbox(client), chat="owner/late")
+    owner = queue(client, lease_s=30)
     held = await one(owner)
-    await eventually(_due(client), within_s=3)
-    assert await queue(client, lease_s=SHORT_LEASE_S).acquire(1, grace=True) == []
+    await _lapse(client, held, ago_s=10)
+    await say(Inbox(client), chat="owner/new")
+    fresh = queue(client, lease_s=30)
+    assert [claim.session for claim in await fresh.acquire(5, grace=True)] == ["web:owner/new"]
     assert await owner.renew([held]) == [0]
+    await _lapse(client, held, ago_s=16)
+    [taken] = await fresh.acquire(5, grace=True)
+    assert taken.taken_over, "grace has an end, however many workers are in it"
 
 
-def _due(client: RedisClient) -> Callable[[], Awaitable[bool]]:
-    async def due() -> bool:
-        seconds, _ = await client.command("TIME")
-        return bool(await client.command("ZCOUNT", keys.queue("turns"), "-inf", int(seconds) * 1000))
-
-    return due
+async def _lapse(client: RedisClient, claim: Claim, *, ago_s: float) -> None:
+    """Let the time pass until this lease has been over for so long."""
+    seconds, _ = await client.command("TIME")
+    await client.command("ZADD", keys.queue("turns"), int((int(seconds) - ago_s) * 1000), claim.member)
 
 
 async def test_tokens_grow_also_when_the_counter_is_lost(client: RedisClient) -> None:
@@ -290,6 +293,31 @@ async def test_stop_names_the_turn_at_the_head_and_no_other(client: RedisClient)
     assert (following.turn.n, following.turn.stop) == (2, 0)
 
 
+async def test_a_stop_that_comes_late_leaves_the_next_turn_alone(client: RedisClient) -> None:
+    """A page names the turn that it shows; when that is over, nothing is stopped."""
+    inbox, worker = Inbox(client), queue(client)
+    await say(inbox)
+    await say(inbox)
+    await commit(client, await one(worker))
+    assert await inbox.stop(SESSION, 1) is None
+    following = await one(worker)
+    assert following.turn is not None
+    assert (following.turn.n, following.turn.stop) == (2, 0)
+    assert await inbox.stop(SESSION, 2) == 2
+
+
+async def test_a_stop_reaches_a_turn_that_waits_for_its_model(client: RedisClient) -> None:
+    """Back-off does not keep a person waiting: the entry is due at once and carries the flag."""
+    inbox, worker = Inbox(client), queue(client)
+    await say(inbox)
+    await worker.release(await one(worker), delay_s=600, count="away")
+    assert await worker.acquire(1) == []
+    assert await inbox.stop(SESSION) == 1
+    claim = await one(worker)
+    assert claim.turn is not None
+    assert claim.turn.stop == 1
+
+
 async def test_a_full_inbox_refuses_with_its_number(client: RedisClient) -> None:
     """Back-pressure is a typed answer; nothing is half stored."""
     inbox = Inbox(client, InboxLimits(cap=2))
@@ -347,6 +375,14 @@ async def test_a_session_with_a_broken_key_is_passed_over_and_harms_nobody(clien
     assert [claim.session for claim in await worker.acquire(10)] == ["web:owner/fine"]
     assert await worker.acquire(10) == []
     assert await client.command("HLEN", keys.leases("turns")) == 1
+
+
+async def test_a_session_whose_ledger_is_broken_keeps_no_lease(client: RedisClient) -> None:
+    """A claim that could not be handed over is nobody's."""
+    await say(Inbox(client))
+    await client.command("SET", keys.ledger(SESSION), "not a stream")
+    assert await queue(client).acquire(1) == []
+    assert await client.command("HLEN", keys.leases("turns")) == 0
 
 
 async def test_work_that_is_left_behind_wakes_the_next_worker(client: RedisClient) -> None:

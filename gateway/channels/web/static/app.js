@@ -89,7 +89,7 @@ function startChats(token) {
   });
   const composer = new Composer(one("#dock"), {
     send,
-    stop: () => conversations.stop(),
+    stop: (turn) => conversations.stop(turn),
     reveal: (entry) => transcript.reveal(entry),
   });
   const drawer = new Drawer();

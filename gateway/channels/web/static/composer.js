@@ -41,7 +41,7 @@ export class Composer {
     this.#stop.addEventListener("click", () => {
       this.#stopping = true;
       this.#update();
-      actions.stop();
+      actions.stop(this.#turn);
     });
     this.#queue.addEventListener("click", () => actions.reveal(this.#chat.queued[0]));
   }

@@ -111,8 +111,8 @@ export class Conversations {
     chat.discard(entry);
   }
 
-  stop() {
-    this.#connection.send({ type: "stop", chat: this.current.id });
+  stop(turn) {
+    this.#connection.send({ type: "stop", chat: this.current.id, turn });
   }
 
   loadOlder() {

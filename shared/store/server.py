@@ -1,0 +1,92 @@
+"""What the Redis server says of itself, for operators."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import msgspec
+
+from shared.errors import ShoalError
+from shared.store.client import RedisClient, Value
+
+_SETTINGS: Final = ("maxmemory-policy", "appendonly", "appendfsync")
+_CLOCK_READINGS: Final = 3
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """None stands for what a server does not tell (hosted ones hide CONFIG).
+
+    `version` is the product's own, `speaks` the release of Redis that it is compatible with. `clock_ahead_s` is how
+    far its clock is ahead of ours. `writes_ok` is False when the last write to the append-only file failed.
+    """
+
+    product: str
+    version: str
+    speaks: str
+    policy: str | None
+    append_only: bool | None
+    fsync: str | None
+    writes_ok: bool | None
+    used_bytes: int | None
+    limit_bytes: int | None
+    clients: int | None
+    clock_ahead_s: float
+
+
+async def read_server(client: RedisClient) -> ServerFacts:
+    """Ask the server about itself. Raises RedisAway."""
+    info = _lines(await _asked(client, "INFO"))
+    flat = await _asked(client, "CONFIG", "GET", *_SETTINGS)
+    words = [word.decode() for word in flat] if isinstance(flat, list) else []
+    settings = dict(zip(words[::2], words[1::2], strict=True))
+    product = info.get("server_name", "redis")
+    speaks = info.get("redis_version", "")
+    aof = settings.get("appendonly") or {"1": "yes", "0": "no"}.get(info.get("aof_enabled", ""))
+    written = info.get("aof_last_write_status")
+    return ServerFacts(
+        product=product,
+        version=info.get(f"{product}_version", speaks),
+        speaks=speaks,
+        policy=settings.get("maxmemory-policy") or info.get("maxmemory_policy"),
+        append_only=None if aof is None else aof == "yes",
+        fsync=settings.get("appendfsync"),
+        writes_ok=None if written is None else written == "ok",
+        used_bytes=_number(info.get("used_memory")),
+        limit_bytes=_number(info.get("maxmemory")),
+        clients=_number(info.get("connected_clients")),
+        clock_ahead_s=await _clock_ahead_s(client),
+    )
+
+
+async def _asked(client: RedisClient, *parts: Value) -> object:
+    try:
+        answer: object = await client.command(*parts)
+    except ShoalError:
+        raise
+    except Exception:  # however a server says that it does not let us look
+        return None
+    return answer
+
+
+async def _clock_ahead_s(client: RedisClient) -> float:
+    """From the quickest of a few answers: the error is at most half its time on the way."""
+    best = (float("inf"), 0.0)
+    for _ in range(_CLOCK_READINGS):
+        before = time.time()
+        seconds, micros = await client.command("TIME")
+        after = time.time()
+        server = int(seconds) + int(micros) / 1_000_000
+        best = min(best, (after - before, server - (before + after) / 2))
+    return best[1]
+
+
+def _lines(info: object) -> dict[str, str]:
+    if not isinstance(info, bytes):
+        return {}
+    pairs = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+    return {name: value.strip() for name, colon, value in pairs if colon}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
