@@ -17,6 +17,7 @@ from shared.console import reaper
 _BACKOFF_FIRST_S: Final = 0.2
 _BACKOFF_CAP_S: Final = 5.0
 _HEALTHY_AFTER_S: Final = 10.0
+_EXIT_SETTINGS: Final = 2
 _LINE_LIMIT_BYTES: Final = 64 * 1024
 
 
@@ -87,6 +88,13 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._gave_up = asyncio.Event()
+        self.hopeless = False
+        """Whether it ended because of its settings, which starting it again does not mend."""
+
+    async def given_up(self) -> None:
+        """Return when it is hopeless."""
+        await self._gave_up.wait()
 
     @property
     def pid(self) -> int | None:
@@ -123,6 +131,11 @@ class Child:
             if self._stopping.is_set():
                 return
             wait_s = backoff.after(loop.time() - started)
+            if code == _EXIT_SETTINGS:
+                self._say("shoal", f"{self.name} cannot start with these settings; what is wrong stands above")
+                self.hopeless = True
+                self._gave_up.set()
+                return
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             self._say("shoal", f"{self.name} {how}; it starts again in {wait_s:.1f} s")
             with contextlib.suppress(TimeoutError):

@@ -45,6 +45,8 @@ class Terminal:
 class Supervisor:
     """Starts everything, keeps it running, and stops it in order: gateways, then workers, then Valkey.
 
+    A process that ends with code 2 (its settings are wrong) ends everything: starting it again would not help.
+
     `stop` set once ends it in order; kill() makes whatever still drains end now.
     """
 
@@ -77,10 +79,15 @@ class Supervisor:
                 for child in self._children:
                     child.start()
                 beside.append(ready())
+            beside += [asyncio.ensure_future(self._stop_with(child, stop)) for child in self._children]
             await stop.wait()
             self._terminal.say("shoal", "stopping; what runs is finished or handed over (Ctrl-C again ends it now)")
         finally:
             await self._end(beside)
+
+    async def _stop_with(self, child: Child, stop: asyncio.Event) -> None:
+        await child.given_up()
+        stop.set()
 
     def kill(self) -> None:
         """End every process now; only Valkey may still write what it holds."""

@@ -98,6 +98,8 @@ async def serve(settings: Settings) -> int:
 
     terminal.say("shoal", f"starting; data is in {str(settings.data.dir)!r}, Ctrl-C stops")
     await supervisor.run(stop, lambda: asyncio.ensure_future(announce()))
+    if any(child.hopeless for child in children):
+        return 2
     return 130 if cut_short else 0
 
 

@@ -77,3 +77,21 @@ async def test_a_newcomer_asks_kills_and_comes_back(tmp_path: Path) -> None:
     finally:
         if shoal.alive:
             shoal.kill_group()
+
+
+async def test_settings_that_a_worker_cannot_start_with_end_it_all(tmp_path: Path) -> None:
+    """One clear line and code 2, instead of a page that says ready and never answers."""
+    env = {
+        "SHOAL_DATA__DIR": str(tmp_path / "data"),
+        "SHOAL_WEB__PORT": str(free_port()),
+        "SHOAL_MODEL__NAME": "anthropic/x",
+        "SHOAL_MODEL__CLIENT": "direct",
+    }
+    shoal = Process("shared.console", "up", env=env, log=tmp_path / "up.log")
+    try:
+        assert await asyncio.to_thread(shoal.wait, 30) == 2
+        assert "model.client" in shoal.log
+        assert "cannot start" in shoal.log
+    finally:
+        if shoal.alive:
+            shoal.kill_group()
