@@ -116,7 +116,7 @@ class WorkerDeps:
         self._tasks = [
             asyncio.create_task(self._control.run(), name="control"),
             asyncio.create_task(self._keep_announcing(), name="presence"),
-            asyncio.create_task(self._model.warm(), name="model"),
+            asyncio.create_task(self._warm(), name="model"),
             asyncio.create_task(measure_lag(), name="event loop lag"),
         ]
         if self.link is not None:
@@ -180,6 +180,10 @@ class WorkerDeps:
     def _orphaned(self) -> None:
         log.error("guardian lost", doing="draining")
         os.kill(os.getpid(), signal.SIGTERM)
+
+    async def _warm(self) -> None:
+        await self._model.warm()
+        log.info("model ready", model=self._model.name)
 
     async def _keep_announcing(self) -> None:
         while True:

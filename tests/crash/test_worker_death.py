@@ -11,7 +11,7 @@ from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox
 from tests.helpers.build import say
-from tests.helpers.fleet import history, holder, replies, watching, workers
+from tests.helpers.fleet import history, holder, replies, warm, watching, workers
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.wait import eventually
@@ -25,9 +25,7 @@ async def test_a_worker_killed_while_it_streams_is_replaced_within_a_second(
 ) -> None:
     """kill -9: the guardian frees the lease, another attempt streams into the same turn, one reply is kept."""
     model.script(Answer(text=WORDS, delta_s=0.05, times=0))
-    spawn("worker", WORKER__LEASE_S="15")
-    spawn("worker", WORKER__LEASE_S="15")
-    await workers(client, 2)
+    await warm(*[spawn("worker", WORKER__LEASE_S="15") for _ in range(2)])
     async with watching(client, SESSION) as seen:
         await say(Inbox(client), "tell me")
         await eventually(lambda: len(seen.deltas()) > 5, within_s=20)
@@ -50,7 +48,7 @@ async def test_a_killed_process_group_is_replaced_within_the_lease_and_a_second(
     lease_s = 3.0
     model.script(Answer(text=WORDS, delta_s=0.05, times=0))
     groups = [spawn("worker", WORKER__LEASE_S=str(lease_s)) for _ in range(2)]
-    await workers(client, 2)
+    await warm(*groups)
     async with watching(client, SESSION) as seen:
         await say(Inbox(client), "tell me")
         await eventually(lambda: len(seen.deltas()) > 5, within_s=20)
@@ -71,7 +69,7 @@ async def test_a_stopped_worker_group_writes_nothing_when_it_goes_on(
     """SIGSTOP of guardian and worker past the lease, then SIGCONT: the successor's reply stands alone."""
     model.script(Answer(text=WORDS, delta_s=0.05, times=0))
     groups = [spawn("worker", WORKER__LEASE_S="2") for _ in range(2)]
-    await workers(client, 2)
+    await warm(*groups)
     async with watching(client, SESSION) as seen:
         await say(Inbox(client), "tell me")
         await eventually(lambda: len(seen.deltas()) > 5, within_s=20)

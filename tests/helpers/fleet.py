@@ -17,6 +17,7 @@ from shared.store.client import RedisClient
 from shared.store.fanout import ChatNews, Fanout
 from shared.store.outbox import Outbox
 from shared.store.presence import Presence, present
+from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 
 
@@ -78,6 +79,11 @@ async def workers(client: RedisClient, many: int, *, within_s: float = 20) -> li
         return found if len(found) >= many else []
 
     return await eventually(there, within_s=within_s, every_s=0.05, what=f"{many} workers")
+
+
+async def warm(*fleet: Process) -> None:
+    """Wait until these workers have imported what their model needs: on a small machine that takes seconds."""
+    await eventually(lambda: all("model ready" in worker.log for worker in fleet), within_s=60, every_s=0.05)
 
 
 async def holder(client: RedisClient, session: str) -> psutil.Process:
