@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from shared.settings import ModelSettings
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
 from worker.agent.model import LLMResponse, OnDelta, ToolCallRequest, ToolSpec, Usage
 from worker.agent.prompt import RUNTIME_MARK
@@ -78,11 +77,6 @@ class DemoModel:
             finish_reason="length" if cut else "tool_calls" if calls else "stop",
             usage=Usage(estimate_tokens(messages, tools), len(text) // CHARS_PER_TOKEN),
         )
-
-
-def build(settings: ModelSettings) -> DemoModel:
-    """The demo model needs no setting."""
-    return DemoModel()
 
 
 def _reply(messages: Messages, offered: set[str]) -> tuple[str, tuple[ToolCallRequest, ...]]:

@@ -11,12 +11,17 @@ import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from shared.errors import ModelError
 from shared.settings import ModelSettings
-from worker.agent.model import LLMResponse, OnDelta, ToolSpec, Usage
-from worker.llm.assembly import Assembly, requested, usage_of
+from worker.agent.model import LLMResponse, OnDelta, ToolSpec
+from worker.llm.assembly import Assembly, whole_reply
+from worker.llm.caching import marked_messages, marked_tools
+from worker.llm.faults import fault, kind_of_status, retry_after_s
 from worker.llm.patience import Patience
-from worker.llm.retry import RetryingModel
+from worker.llm.providers import Route, choose
+from worker.llm.wire import offer
 
 _OFFLINE: Final = {
     "LITELLM_MODE": "PRODUCTION",  # else it loads a .env file into the process
@@ -25,25 +30,21 @@ _OFFLINE: Final = {
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
 }
-_BY_STATUS: Final = {401: "auth", 403: "auth", 408: "timeout", 429: "rate_limit"}
-_ADVICE: Final = {
-    "auth": "check model.api_key",
-    "bad_request": "check model.name and model.api_base",
-    "context_length": "the conversation is too long for it",
-}
-_RETRYABLE: Final = frozenset({"rate_limit", "overloaded", "timeout", "connection", "bad_reply"})
 
 
 class LiteLLMModel:
     """One model of one provider. Makes one call; RetryingModel repeats it."""
 
-    def __init__(self, settings: ModelSettings, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: ModelSettings, *, route: Route | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         self.name = settings.name
         self._settings = settings
+        self._route = route or choose(msgspec.structs.replace(settings, client="litellm"))
         self._library: Any = None
-        self._fixed: dict[str, Any] = {"model": settings.name, "max_retries": 0, "num_retries": 0}
-        if settings.api_base:
-            self._fixed["api_base"] = settings.api_base
+        self._fixed: dict[str, Any] = {"model": self._route.model, "max_retries": 0, "num_retries": 0}
+        if self._route.api_base:
+            self._fixed["api_base"] = self._route.api_base
         if settings.api_key is not None:
             self._fixed["api_key"] = settings.api_key.reveal()
         if headers:
@@ -71,19 +72,22 @@ class LiteLLMModel:
         on_delta: OnDelta | None = None,
     ) -> LLMResponse:
         await self.warm()
+        caching = self._route.caching
         request = self._fixed | {
-            "messages": [dict(message) for message in messages],
+            "messages": [dict(message) for message in (marked_messages(messages) if caching else messages)],
             "max_tokens": max(1, max_tokens),
             "temperature": temperature,
             "timeout": self._settings.total_s,
         }
         if tools:
-            request |= {"tools": [_offer(tool) for tool in tools], "tool_choice": "auto"}
-        patience = Patience(self._settings)
-        if on_delta is not None:
-            return await self._stream(request, patience, on_delta)
-        with self._faults():
-            return _whole(self._answered(await patience.for_all(self._library.acompletion(**request))))
+            offers = [offer(tool) for tool in tools]
+            request |= {"tools": marked_tools(offers) if caching else offers, "tool_choice": "auto"}
+        request = self._route.overridden(request)
+        with Patience(self._settings) as patience:
+            if on_delta is not None:
+                return await self._stream(request, patience, on_delta)
+            with self._faults():
+                return whole_reply(self._answered(await patience.for_all(self._library.acompletion(**request))))
 
     async def _stream(self, request: dict[str, Any], patience: Patience, on_delta: OnDelta) -> LLMResponse:
         reply = Assembly()
@@ -109,8 +113,7 @@ class LiteLLMModel:
     def _answered(self, answer: Any) -> Any:
         """After the last 422 LiteLLM answers None instead of raising."""
         if answer is None:
-            text = f"the model {self.name!r} failed: bad_request, 422; {_ADVICE['bad_request']}"
-            raise ModelError("bad_request", text, retryable=False)
+            raise fault(self.name, "bad_request", 422)
         return answer
 
     @contextlib.contextmanager
@@ -123,19 +126,9 @@ class LiteLLMModel:
         except Exception as exc:
             kind = _kind(exc)
             status = getattr(exc, "status_code", None)
-            what = f"the model {self.name!r} failed: {kind}, {type(exc).__name__}{f' {status}' if status else ''}"
-            hint = _ADVICE.get(kind)
-            raise ModelError(
-                kind,
-                f"{what}; {hint}" if hint else what,
-                retryable=kind in _RETRYABLE,
-                retry_after_s=_retry_after_s(exc),
-            ) from None
-
-
-def build(settings: ModelSettings) -> RetryingModel:
-    """Any provider's model, asked again when it is busy."""
-    return RetryingModel(LiteLLMModel(settings), deadline_s=settings.total_s)
+            what = f"{type(exc).__name__}{f' {status}' if status else ''}"
+            headers = getattr(exc, "litellm_response_headers", None) or {}
+            raise fault(self.name, kind, what, retry_after_s=retry_after_s(headers)) from None
 
 
 def _library() -> Any:
@@ -153,28 +146,6 @@ def _library() -> Any:
     return litellm
 
 
-def _offer(tool: ToolSpec) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-    }
-
-
-def _whole(answer: Any) -> LLMResponse:
-    choice = answer.choices[0]
-    message = choice.message
-    return LLMResponse(
-        content=message.content or None,
-        tool_calls=tuple(
-            requested(call.id or "", call.function.name or "", call.function.arguments or "")
-            for call in message.tool_calls or ()
-        ),
-        finish_reason=choice.finish_reason or "stop",
-        usage=usage_of(answer) or Usage(),
-        reasoning_content=getattr(message, "reasoning_content", None) or None,
-    )
-
-
 def _kind(exc: BaseException) -> str:
     """The kind of ModelError that an exception of the library stands for."""
     litellm = _library()
@@ -185,15 +156,13 @@ def _kind(exc: BaseException) -> str:
     if isinstance(exc, litellm.exceptions.MidStreamFallbackError):  # the stream broke; its status is made up
         return "timeout" if isinstance(exc.original_exception, litellm.Timeout) else "connection"
     status = getattr(exc, "status_code", None)
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
     if isinstance(exc, litellm.APIConnectionError):
         return "connection"
     if not isinstance(status, int):
         return "bad_reply"
-    if status >= 500:  # without headers nothing came from the provider
-        return "overloaded" if getattr(exc, "litellm_response_headers", None) is not None else "connection"
-    return "bad_request"
+    if status >= 500 and getattr(exc, "litellm_response_headers", None) is None:
+        return "connection"  # without headers nothing came from the provider
+    return kind_of_status(status)
 
 
 def _causes(exc: BaseException | None) -> Iterator[BaseException]:
@@ -202,13 +171,3 @@ def _causes(exc: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(exc))
         yield exc
         exc = exc.__cause__ or exc.__context__ or getattr(exc, "original_exception", None)
-
-
-def _retry_after_s(exc: BaseException) -> float | None:
-    headers = getattr(exc, "litellm_response_headers", None) or {}
-    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        with contextlib.suppress(ValueError):
-            seconds = float(headers.get(name, "")) * unit_s
-            if 0 <= seconds < 86_400:
-                return seconds
-    return None

@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import Final, cast
+from typing import Any, Final
 
-from shared.errors import SettingsError
+from msgspec.structs import replace
+
 from shared.settings import ModelSettings
 from worker.agent.model import Model
+from worker.llm.fallback import FallbackModel
+from worker.llm.providers import choose, detect
+from worker.llm.retry import RetryingModel
 
-BUILDERS: Final = {
-    "demo": "worker.llm.demo:build",
-    "litellm": "worker.llm.litellm_client:build",
+CLIENTS: Final = {
+    "demo": "worker.llm.demo:DemoModel",
+    "direct": "worker.llm.direct_client:DirectModel",
+    "litellm": "worker.llm.litellm_client:LiteLLMModel",
 }
 
 
 def build_model(settings: ModelSettings) -> Model:
-    """The model of the settings. Imports only what that model needs; raises SettingsError for one that is not there."""
-    client = "demo" if settings.name == "demo" else settings.client.replace("auto", "litellm")
-    path = BUILDERS.get(client)
-    if path is None:
-        known = ", ".join(name for name in BUILDERS if name != "demo")
-        raise SettingsError(f"model.client is {client!r}, which this release does not have; use auto or {known}")
-    module, _, name = path.partition(":")
-    return cast(Callable[[ModelSettings], Model], getattr(import_module(module), name))(settings)
+    """The model of the settings, with retries, and its fallbacks behind it. Imports only the clients that they need.
+
+    Raises SettingsError for one that cannot be reached as the settings want it.
+    """
+    models = [_build(settings), *(_build(fallback_settings(settings, name)) for name in settings.fallbacks)]
+    return models[0] if len(models) == 1 else FallbackModel(models)
+
+
+def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
+    """The settings of a fallback: the same endpoint and key, unless its name begins with another provider.
+
+    That provider's key is in `model.fallback_keys`; without one it is a server that needs none, or LiteLLM finds the
+    key in the environment. At a gateway, `anthropic/…` without such a key is a model of the gateway.
+    """
+    first = name.partition("/")[0] if "/" in name else ""
+    key = settings.fallback_keys.get(first)
+    spec = detect(settings)
+    other = detect(ModelSettings(name=name))
+    same = not first or first == settings.name.partition("/")[0] or (spec is not None and spec is other)
+    at_gateway = spec is not None and spec.gateway and (other is None or (other.needs_key and not other.gateway))
+    if key is None and (same or at_gateway):
+        return replace(settings, name=name, fallbacks=())
+    client = "litellm" if settings.client == "litellm" else "auto"
+    return replace(settings, name=name, fallbacks=(), client=client, api_base=None, api_key=key)
+
+
+def _build(settings: ModelSettings) -> Model:
+    if settings.name == "demo":
+        model: Model = _client("demo")()
+        return model
+    route = choose(settings)
+    return RetryingModel(_client(route.client)(settings, route=route), deadline_s=settings.total_s)
+
+
+def _client(name: str) -> Any:
+    module, _, made = CLIENTS[name].partition(":")
+    return getattr(import_module(module), made)

@@ -1,0 +1,239 @@
+"""Which provider a name, a key and an address stand for, and how it is reached.
+
+A model's name is LiteLLM's (`groq/llama-3.3-70b`). Most providers speak OpenAI's protocol, and then the direct client
+talks to them; LiteLLM reaches the others. A new provider is a new entry of PROVIDERS.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from shared.errors import SettingsError
+from shared.settings import ModelSettings
+
+
+class Override(Struct, frozen=True, kw_only=True):
+    """Parameters that models whose names start so want: a value, or None for one that they refuse."""
+
+    starts: tuple[str, ...]
+    parameters: dict[str, Any] = {}
+    max_tokens_key: str = "max_tokens"
+
+    def fits(self, model: str) -> bool:
+        return model.rpartition("/")[2].lower().startswith(self.starts)
+
+
+class ProviderSpec(Struct, frozen=True, kw_only=True):
+    """One provider. `names` are what may stand before the first `/` of a model's name; the first one is its own.
+
+    It is recognised by such a name, by how its keys begin, or by a word in the host of `model.api_base`. A `gateway`
+    serves models of others under names such as `anthropic/claude-…`; one with `strip_model_prefix` knows them without
+    that part. `api_base` None: only `model.api_base` says where it is. `base_path` completes a base without a path.
+    LiteLLM gets `route_prefix` before the name, unless the name begins with one of `skip_prefixes`.
+    """
+
+    names: tuple[str, ...]
+    speaks_openai: bool = True
+    api_base: str | None = None
+    base_path: str = ""
+    key_prefix: str = ""
+    base_keyword: str = ""
+    needs_key: bool = True
+    gateway: bool = False
+    strip_model_prefix: bool = False
+    route_prefix: str = ""
+    skip_prefixes: tuple[str, ...] = ()
+    stream_usage: bool = True
+    supports_prompt_caching: bool = False
+    overrides: tuple[Override, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    def model_of(self, name: str) -> str:
+        """The name by which the provider itself knows the model."""
+        if self.strip_model_prefix:
+            return name.rpartition("/")[2]
+        first, _, rest = name.partition("/")
+        if (
+            self.gateway
+        ):  # `openai/` before a vendor is LiteLLM's way to say "OpenAI's protocol"; openrouter/auto is whole
+            return rest if first in (*self.names, "openai") and "/" in rest else name
+        return rest if first in self.names else name
+
+    def litellm_name(self, name: str) -> str:
+        """The name by which LiteLLM finds both the provider and the model."""
+        prefix = f"{self.route_prefix or self.name}/"
+        if name.startswith((prefix, *self.skip_prefixes)) and not self.strip_model_prefix:
+            return name
+        return prefix + self.model_of(name)
+
+    def base_of(self, api_base: str | None) -> str | None:
+        """Where its chat/completions are, without a slash at the end."""
+        base = (api_base or self.api_base or "").rstrip("/")
+        if base and not urlsplit(base).path:
+            base += self.base_path
+        return base or None
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """How one model is reached. `overrides` replace parameters of a request, or with None take them out."""
+
+    client: Literal["direct", "litellm"]
+    model: str
+    provider: str
+    api_base: str | None = None
+    overrides: dict[str, Any] = {}
+    max_tokens_key: str = "max_tokens"
+    stream_usage: bool = True
+    caching: bool = False
+
+    def overridden(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The request with what this model wants."""
+        if not self.overrides:
+            return request
+        return {key: value for key, value in (request | self.overrides).items() if value is not None}
+
+
+_MARKED: Final = ("claude", "gemini")  # whose caches need marks; the others find by themselves what stays the same
+_KIMI: Final = Override(starts=("kimi-k2.5",), parameters={"temperature": 1.0})
+_THINKERS: Final = Override(  # OpenAI's reasoning models: their own word for max_tokens, and one temperature only
+    starts=("o1", "o3", "o4", "gpt-5"), parameters={"temperature": None}, max_tokens_key="max_completion_tokens"
+)
+_GPT_CHAT: Final = Override(starts=("gpt-5-chat",))
+
+PROVIDERS: Final = (
+    ProviderSpec(
+        names=("openrouter",),
+        api_base="https://openrouter.ai/api/v1",
+        key_prefix="sk-or-",
+        base_keyword="openrouter",
+        gateway=True,
+        supports_prompt_caching=True,
+        overrides=(_KIMI,),
+    ),
+    ProviderSpec(
+        names=("aihubmix",),
+        api_base="https://aihubmix.com/v1",
+        base_keyword="aihubmix",
+        gateway=True,
+        strip_model_prefix=True,
+        route_prefix="openai",
+    ),
+    ProviderSpec(
+        names=("together_ai", "together"),
+        api_base="https://api.together.xyz/v1",
+        base_keyword="together",
+        gateway=True,
+    ),
+    ProviderSpec(
+        names=("openai",),
+        api_base="https://api.openai.com/v1",
+        base_keyword="api.openai.com",
+        overrides=(_GPT_CHAT, _THINKERS),
+    ),
+    ProviderSpec(
+        names=("groq",), api_base="https://api.groq.com/openai/v1", key_prefix="gsk_", base_keyword="api.groq.com"
+    ),
+    ProviderSpec(names=("deepseek",), api_base="https://api.deepseek.com/v1", base_keyword="api.deepseek.com"),
+    ProviderSpec(
+        names=("mistral",),
+        api_base="https://api.mistral.ai/v1",
+        base_keyword="api.mistral.ai",
+        stream_usage=False,  # its last chunk always counts the tokens, and a field it does not know is an error
+    ),
+    ProviderSpec(
+        names=("moonshot",), api_base="https://api.moonshot.ai/v1", base_keyword="moonshot", overrides=(_KIMI,)
+    ),
+    ProviderSpec(names=("xai",), api_base="https://api.x.ai/v1", key_prefix="xai-", base_keyword="api.x.ai"),
+    ProviderSpec(
+        names=("ollama", "ollama_chat"),
+        api_base="http://127.0.0.1:11434",
+        base_path="/v1",
+        base_keyword=":11434",
+        needs_key=False,
+        skip_prefixes=("ollama_chat/",),
+    ),
+    ProviderSpec(names=("lm_studio",), api_base="http://127.0.0.1:1234/v1", base_keyword=":1234", needs_key=False),
+    ProviderSpec(names=("hosted_vllm", "vllm"), api_base="http://127.0.0.1:8000/v1", needs_key=False),
+    ProviderSpec(names=("custom", "custom_openai"), needs_key=False, route_prefix="openai"),
+    ProviderSpec(
+        names=("anthropic",),
+        speaks_openai=False,
+        key_prefix="sk-ant-",
+        base_keyword="api.anthropic.com",
+        supports_prompt_caching=True,
+    ),
+)
+_CUSTOM: Final = next(spec for spec in PROVIDERS if spec.name == "custom")
+
+
+def detect(settings: ModelSettings) -> ProviderSpec | None:
+    """The provider: by the name, then by the key, then by the address; None when nothing tells.
+
+    A gateway's key or address goes before a vendor's name: `openai/…` and `anthropic/…` are also its own names for
+    models, and its key is of no use to their makers. A key tells only where no address does.
+    """
+    first = settings.name.partition("/")[0] if "/" in settings.name else ""
+    key = settings.api_key.reveal() if settings.api_key is not None and settings.api_base is None else ""
+    host = urlsplit(settings.api_base or "").netloc.lower()
+    named = next((spec for spec in PROVIDERS if first in spec.names), None)
+    if named is not None and (named.gateway or not named.needs_key):
+        return named
+    told = [spec for spec in PROVIDERS if spec.key_prefix and key.startswith(spec.key_prefix)]
+    told += [spec for spec in PROVIDERS if spec.base_keyword and spec.base_keyword in host]
+    gateway = next((spec for spec in told if spec.gateway), None)
+    custom = _CUSTOM if settings.api_base is not None and not first else None
+    return gateway or named or next(iter(told), custom)
+
+
+def choose(settings: ModelSettings) -> Route:
+    """The way to the model of the settings. Raises SettingsError for a direct way that there is not.
+
+    `auto` is direct wherever the endpoint speaks OpenAI's protocol. Without the key that it needs it is LiteLLM, which
+    knows the environment variables of every provider.
+    """
+    spec = detect(settings)
+    speaks = spec is not None and spec.speaks_openai
+    if settings.client == "auto":
+        keyed = (
+            settings.api_key is not None or settings.api_base is not None or (spec is not None and not spec.needs_key)
+        )
+        client: Literal["direct", "litellm"] = "direct" if speaks and keyed else "litellm"
+    else:
+        client = settings.client
+    if client == "litellm":
+        return _route(client, settings, spec, settings.name if spec is None else spec.litellm_name(settings.name))
+    if not speaks and settings.api_base is None:
+        raise SettingsError(
+            f"model.client is 'direct', but nothing says that {settings.name!r} is served over OpenAI's protocol; "
+            "set model.api_base to an endpoint that speaks it, or model.client to 'auto'"
+        )
+    if spec is None or not spec.speaks_openai:  # the address was set on purpose: the name is its business
+        return _route(client, settings, _CUSTOM, settings.name)
+    return _route(client, settings, spec, spec.model_of(settings.name))
+
+
+def _route(
+    client: Literal["direct", "litellm"], settings: ModelSettings, spec: ProviderSpec | None, model: str
+) -> Route:
+    if spec is None:
+        return Route(client=client, model=model, provider=settings.name.partition("/")[0], api_base=settings.api_base)
+    base = spec.base_of(settings.api_base) if client == "direct" else settings.api_base
+    if client == "direct" and base is None:
+        raise SettingsError(f"model.api_base is missing: {settings.name!r} does not say where it is served; set it")
+    override = next((one for one in spec.overrides if one.fits(model)), Override(starts=()))
+    return Route(
+        client=client,
+        model=model,
+        provider=spec.name,
+        api_base=base,
+        overrides=override.parameters,
+        max_tokens_key=override.max_tokens_key,
+        stream_usage=spec.stream_usage,
+        caching=spec.supports_prompt_caching and any(word in model for word in _MARKED),
+    )
