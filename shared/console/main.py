@@ -1,20 +1,34 @@
-"""The `shoal` command for operators."""
+"""The `shoal` command for operators.
+
+Exit codes: 0 fine, 1 it could not be done or something is wrong, 2 wrong usage or settings, 3 Redis is away.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import click
 
-from shared.errors import SettingsError, ShoalError
+from shared.errors import RedisAway, SettingsError, ShoalError
 from shared.version import VERSION
 
+
+class _Place(NamedTuple):
+    """Where a command is, and what `shoal --help` says of it."""
+
+    module: str
+    help: str
+
+
 _COMMANDS: Final = {
-    "config": "shared.console.config:config",
-    "status": "shared.console.status:status",
-    "up": "shared.console.up:up",
+    "chat": _Place("shared.console.chat", "Talk to Shoal through its web gateway."),
+    "config": _Place("shared.console.config", "Check or show the settings."),
+    "dead": _Place("shared.console.dead", "Look after messages that were given up."),
+    "doctor": _Place("shared.console.doctor", "Check one thing after the other, and say what to do."),
+    "status": _Place("shared.console.status", "Show queues, workers, gateways and Redis."),
+    "up": _Place("shared.console.up", "Run all of Shoal on this machine."),
 }
 
 
@@ -29,6 +43,10 @@ class _WrongSettings(_Failed):
     exit_code = 2
 
 
+class _RedisAway(_Failed):
+    exit_code = 3
+
+
 class _Commands(click.Group):
     """Imports a command when it is asked for: `shoal config check` does not wait for what `shoal up` needs."""
 
@@ -38,15 +56,20 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, _, name = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
+        command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name].module), cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except SettingsError as exc:
             raise _WrongSettings(str(exc)) from None
+        except RedisAway as exc:
+            raise _RedisAway(str(exc)) from None
         except ShoalError as exc:
             raise _Failed(str(exc)) from None
 

@@ -1,74 +1,108 @@
-"""`shoal status`: what waits, what runs, who is there."""
+"""`shoal status`: what waits, what runs, who is there, and what is wrong."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 import msgspec
 
-from shared.settings import load, redis_url
-from shared.store.client import RedisClient
-from shared.store.presence import Presence, QueueReading, present, read_queue
-
-_QUEUES: Final = ("turns", "jobs")
+from shared.console.plain import counted, duration, size, table
+from shared.console.redis_call import with_redis
+from shared.console.survey import Problem, Survey, problems, survey
+from shared.store.presence import Presence, QueueReading
+from shared.store.server import ServerFacts
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def status(as_json: bool) -> None:
-    """Show queues, the oldest waiting entry, workers and gateways. Exits with 1 when Redis is away."""
-    queues, processes = asyncio.run(_read(redis_url(load())))
+    """Show queues, the oldest waiting entry, workers, gateways and Redis.
+
+    Exits with 1 when something is wrong: work is due and nobody takes it, or Redis may lose messages.
+    """
+    found = with_redis(lambda client, _: survey(client))
+    wrong = problems(found)
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins({"queues": queues, "processes": processes}), indent=2))
-        return
-    click.echo(_table(["queue", "due", "running", "delayed", "oldest waits"], [_queue_row(one) for one in queues]))
-    click.echo()
-    if not processes:
-        click.echo("No gateway and no worker is running: start `make up`.")
-        return
-    now_ms = time.time_ns() // 1_000_000
-    header = ["process", "name", "host", "pid", "up for", "runs", "state", "details"]
-    click.echo(_table(header, [_process_row(one, now_ms) for one in processes]))
+        click.echo(json.dumps(_plain(found, wrong), indent=2))
+    else:
+        click.echo("\n\n".join(_sections(found)))
+        if wrong:
+            click.echo()
+        for problem in wrong:
+            click.secho(problem.text, fg="red", bold=True)
+    if wrong:
+        sys.exit(1)
 
 
-async def _read(url: str) -> tuple[list[QueueReading], list[Presence]]:
-    client = RedisClient(url, connections=1, name="shoal-console")
-    try:
-        return [await read_queue(client, name) for name in _QUEUES], await present(client)
-    finally:
-        await client.close()
+def _plain(found: Survey, wrong: Sequence[Problem]) -> dict[str, Any]:
+    """Every key is always there, whatever its value."""
+    return {
+        "queues": msgspec.to_builtins(found.queues),
+        "processes": [{field: getattr(one, field) for field in one.__struct_fields__} for one in found.processes],
+        "redis": msgspec.to_builtins(found.redis),
+        "dead_letters": found.dead_letters,
+        "problems": msgspec.to_builtins(wrong),
+    }
+
+
+def _sections(found: Survey) -> list[str]:
+    header = ["queue", "due", "running", "delayed", "oldest waits"]
+    sections = [table(header, [_queue_row(one) for one in found.queues])]
+    for kind in sorted({one.kind for one in found.processes}, key=lambda kind: (kind != "worker", kind)):
+        columns, row = _KINDS.get(kind, _OTHER)
+        rows = [[*_common(one, found.at_ms), *row(one)] for one in found.processes if one.kind == kind]
+        sections.append(table([kind, "host", "pid", "up for", "state", *columns], rows))
+    if not found.processes:
+        sections.append("No gateway and no worker is running: start `make up`.")
+    last = [_redis_line(found.redis)]
+    if found.dead_letters:
+        last.append(f"{counted(found.dead_letters, 'dead letter')}: see `shoal dead list`")
+    return [*sections, "\n".join(last)]
 
 
 def _queue_row(reading: QueueReading) -> list[str]:
-    oldest = f"{reading.oldest_due_s:.1f} s" if reading.due else "-"
+    oldest = _waited(reading.oldest_due_s) if reading.due else "-"
     return [reading.name, str(reading.due), str(reading.running), str(reading.delayed), oldest]
 
 
-def _process_row(one: Presence, now_ms: int) -> list[str]:
-    slots = f"{one.running} of {one.slots}" if one.slots else "-"
-    details = ", ".join(f"{key} {value}" for key, value in one.details.items())
-    state = "draining" if one.draining else "ready"
-    up_for = _duration(max(0, now_ms - one.started_at) // 1000)
-    return [one.kind, one.name, one.host, str(one.pid), up_for, slots, state, details]
+def _waited(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
 
 
-def _duration(seconds: int) -> str:
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min" if minutes else f"{seconds} s"
+def _common(one: Presence, now_ms: int) -> list[str]:
+    up_for = duration((now_ms - one.started_at) / 1000)
+    return [one.name, one.host, str(one.pid), up_for, "draining" if one.draining else "ready"]
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    widths = [max(len(str(row[at])) for row in (header, *rows)) for at in range(len(header))]
-    lines = (
-        "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
-    )
-    return "\n".join(line.rstrip() for line in lines)
+def _worker(one: Presence) -> list[str]:
+    slots = f"{one.running} of {one.slots}" if one.slots else str(one.running)
+    return [slots, one.details.get("model", "-"), one.details.get("queues", "-"), one.version]
+
+
+def _gateway(one: Presence) -> list[str]:
+    said = one.details
+    sockets, chats = said.get("web.sockets", "-"), said.get("web.chats", "-")
+    return [said.get("web.address") or "-", sockets, chats, said.get("channels", "-"), one.version]
+
+
+def _other(one: Presence) -> list[str]:
+    return [", ".join(f"{name} {value}" for name, value in one.details.items()), one.version]
+
+
+_OTHER: Final = (["details", "version"], _other)
+_KINDS: Final = {
+    "worker": (["runs", "model", "queues", "version"], _worker),
+    "gateway": (["address", "sockets", "chats", "channels", "version"], _gateway),
+}
+
+
+def _redis_line(facts: ServerFacts) -> str:
+    used = "?" if facts.used_bytes is None else size(facts.used_bytes)
+    limit = f"of {size(facts.limit_bytes)}" if facts.limit_bytes else "no limit"
+    kept = {None: "persistence unknown", False: "not persistent"}.get(facts.append_only, "")
+    kept = kept or f"append-only file, fsync {facts.fsync or 'unknown'}"
+    return f"{facts.product} {facts.version}: {facts.policy or 'policy unknown'}, {kept}, {used} in use ({limit})"

