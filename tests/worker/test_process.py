@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -91,11 +94,21 @@ async def test_a_drained_worker_is_not_ready_and_leaves_with_code_0(client: Redi
     assert await client.command("KEYS", "shoal:presence:*") == []
 
 
+def two_ports() -> int:
+    """A port that is free like the one behind it, below those that outgoing connections get."""
+    for port in random.sample(range(20_000, 30_000), 1000):
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", port))
+            two.bind(("127.0.0.1", port + 1))
+            return port
+    raise AssertionError("no two ports beside each other are free")
+
+
 async def test_two_processes_under_one_guardian_have_metrics_ports_of_their_own(
     client: RedisClient, start: Start
 ) -> None:
     """worker.processes: the second one takes the next port."""
-    port = free_port()
+    port = two_ports()
     start(METRICS__PORT=str(port), WORKER__PROCESSES="2")
     await workers(client, 2)
     await eventually(lambda: page(port, "/readyz")[0] == page(port + 1, "/readyz")[0] == 200, within_s=10)
