@@ -1,0 +1,1 @@
+"""The protocols of Shoal as data, explored breadth first."""
