@@ -65,6 +65,12 @@ QUEUE_OLDEST_DUE_SECONDS: Final = _gauge("queue_oldest_due_seconds", "How long t
 MODEL_REQUESTS: Final = _counter("model_requests", "Model calls ended, by outcome.", "model", "outcome")
 MODEL_SECONDS: Final = _histogram("model_seconds", "From request to the reply's last token.", _LONG, "model")
 MODEL_TOKENS: Final = _counter("model_tokens", "Tokens used; direction is input or output.", "model", "direction")
+MODEL_COST_USD: Final = _counter("model_cost_usd", "What model calls cost, as far as prices are known.", "model")
+MODEL_THROTTLED: Final = _counter("model_throttled", "Calls held back for the fleet, by reason.", "model", "reason")
+CONSOLIDATIONS: Final = _counter("consolidations", "Pieces of conversations consolidated, by outcome.", "outcome")
+HISTORY_DROPPED: Final = _counter("history_dropped", "Entries of conversations dropped because they were too long.")
+COMMANDS: Final = _counter("commands", "Chat commands answered, by name.", "channel", "command")
+BUDGETS_REACHED: Final = _counter("budgets_reached", "Turns ended because a chat's daily budget was used.", "budget")
 TOOL_CALLS: Final = _counter("tool_calls", "Tool calls ended, by outcome.", "tool", "outcome")
 TOOL_SECONDS: Final = _histogram("tool_seconds", "How long tools ran.", _LONG, "tool")
 

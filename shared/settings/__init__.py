@@ -6,11 +6,15 @@ from shared.settings.read import read_section
 from shared.settings.secret import RedisUrl, Secret
 from shared.settings.sections import (
     AgentSettings,
+    BudgetSettings,
     DataSettings,
     InboxSettings,
     LogSettings,
+    MemorySettings,
     MetricsSettings,
     ModelSettings,
+    PluginSettings,
+    PresetSettings,
     RedisSettings,
     Settings,
     ToolsSettings,
@@ -21,11 +25,15 @@ from shared.settings.sections import (
 
 __all__ = [
     "AgentSettings",
+    "BudgetSettings",
     "DataSettings",
     "InboxSettings",
     "LogSettings",
+    "MemorySettings",
     "MetricsSettings",
     "ModelSettings",
+    "PluginSettings",
+    "PresetSettings",
     "RedisSettings",
     "RedisUrl",
     "Secret",

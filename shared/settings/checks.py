@@ -34,6 +34,9 @@ def problems_between(settings: Settings) -> Iterator[str]:
     model = settings.model
     if model.total_s < model.first_token_s:
         yield "model.total_s is shorter than model.first_token_s; a model could never use its time, raise it"
+    memory = settings.memory
+    if memory.keep >= memory.consolidate_at:
+        yield "memory.keep must be below memory.consolidate_at, or nothing would ever be consolidated; lower it"
 
 
 def _redis_url(value: RedisUrl) -> str | None:

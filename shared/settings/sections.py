@@ -25,10 +25,27 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
     url: RedisUrl = RedisUrl(EMBEDDED)
 
 
+class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Another model that a person may choose in a chat. What is not set is as in `[model]`.
+
+    Without an own `api_base` and `api_key` it is reached as a fallback would be."""
+
+    name: Text
+    api_base: Text | None = None
+    api_key: Secret | None = None
+    client: Literal["auto", "litellm", "direct"] | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    about: str = ""
+
+
 class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no network.
 
     `fallbacks` are asked in order when it cannot answer; `fallback_keys` has the keys of those at other providers.
+    `context_tokens` None and what is not in `prices` (USD a million tokens, in and out) are looked up in a built-in
+    table. `requests_per_minute` holds for the whole fleet and one key; `breaker_after` faults in a row close the way to
+    a provider for up to `breaker_s`.
     """
 
     name: Text = "demo"
@@ -42,12 +59,24 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     first_token_s: Seconds = 60.0
     between_tokens_s: Seconds = 60.0
     total_s: Seconds = 300.0
+    retry_waits_s: tuple[Seconds, ...] = (1.0, 2.0, 4.0)
+    context_tokens: Count | None = None
+    prices: dict[str, tuple[float, float]] = {}
+    requests_per_minute: Count | None = None
+    breaker_after: Count = 5
+    breaker_s: Seconds = 30.0
+    presets: dict[str, PresetSettings] = {}
 
 
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The agent loop. `dir` holds bootstrap files and skills; `timezone` None is the machine's.
 
-    A turn ends after `turn_timeout_s`; a message whose model stays away is given up `give_up_s` after its first try."""
+    A turn ends after `turn_timeout_s`; a message whose model stays away is given up `give_up_s` after its first try,
+    and its person is told after `tell_s`. A tool's result has at most `result_bytes` for the model and
+    `saved_result_chars` in history. A prompt over `compact_at` of the model's context is compacted: the newest
+    `compact_keep` messages stay. A reply cut by its length is continued up to `continuations` times. A hook has
+    `hook_s`.
+    """
 
     max_rounds: Count = 40
     subagent_rounds: Count = 15
@@ -56,6 +85,45 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     timezone: Text | None = None
     turn_timeout_s: Seconds = 900.0
     give_up_s: Seconds = 900.0
+    tell_s: Seconds = 30.0
+    result_bytes: Annotated[int, Meta(ge=256, le=1024 * 1024)] = 10 * 1024
+    saved_result_chars: Annotated[int, Meta(ge=50, le=100_000)] = 500
+    compact_at: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    compact_keep: Annotated[int, Meta(ge=2)] = 20
+    continuations: Annotated[int, Meta(ge=0, le=20)] = 3
+    hook_s: Seconds = 1.0
+
+
+class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is remembered beyond the conversation. `scope` says whose MEMORY.md a chat has: its own, that of its person
+    (in chats of one person), or one for all.
+
+    A conversation of `consolidate_at` entries is consolidated down to the newest `keep`; after `idle_s` without a
+    message down to `idle_keep`. Every `rework_h` hours MEMORY.md is written anew from HISTORY.md (0: never).
+    """
+
+    scope: Literal["chat", "user", "shared"] = "chat"
+    consolidate_at: Annotated[int, Meta(ge=4, le=1000)] = 100
+    keep: Annotated[int, Meta(ge=0, le=1000)] = 50
+    idle_s: Annotated[float, Meta(ge=0, le=86400 * 30)] = 900.0
+    idle_keep: Annotated[int, Meta(ge=0, le=1000)] = 8
+    rework_h: Annotated[float, Meta(ge=0, le=24 * 365)] = 0.0
+    file_bytes: Annotated[int, Meta(ge=1024, le=256 * 1024)] = 32 * 1024
+    log_bytes: Annotated[int, Meta(ge=1024, le=16 * 1024 * 1024)] = 1024 * 1024
+
+
+class BudgetSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one chat may use in one day (UTC); 0 is no limit. At `warn_at` of it the chat is told."""
+
+    tokens_per_day: Annotated[int, Meta(ge=0)] = 0
+    usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
+    warn_at: Annotated[float, Meta(gt=0, le=1)] = 0.8
+
+
+class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Hooks, tools and commands of installed packages. Those named in `off` are not loaded."""
+
+    off: tuple[str, ...] = ()
 
 
 class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +137,9 @@ class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The web gateway. `token` is principal `owner`; `tokens` names others. Replies are kept `log_days` days."""
+    """The web gateway. `token` is principal `owner`; `tokens` names others. Replies are kept `log_days` days.
+
+    `progress` shows what the agent is doing while a turn runs."""
 
     host: Text = "127.0.0.1"
     port: Port = 8080
@@ -77,6 +147,7 @@ class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tokens: dict[str, Secret] = {}
     allowed_origins: tuple[str, ...] = ()
     log_days: Count = 30
+    progress: bool = True
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,6 +205,9 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     redis: RedisSettings = field(default_factory=RedisSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     agent: AgentSettings = field(default_factory=AgentSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    plugins: PluginSettings = field(default_factory=PluginSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     web: WebSettings = field(default_factory=WebSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)

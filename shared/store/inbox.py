@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from shared.errors import BadInput, Refused, TooBig
+from shared.ids import session_id
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.outbound import SaidLine
+from shared.settings import Settings
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.scripts import load
@@ -17,6 +19,9 @@ from shared.store.scripts import load
 DAY_MS: Final = 86_400_000
 TITLE_LIMIT: Final = 60
 TURNS: Final = "turns"
+SHARED_SCOPE: Final = "shared"
+
+MemoryScope = Literal["chat", "user", "shared"]
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -36,6 +41,31 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     seen_days: int = 2
     session_days: int = 365
     log_days: int = 30
+    memory_scope: MemoryScope = "chat"
+    idle_ms: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> InboxLimits:
+        """What the settings say."""
+        return cls(
+            cap=settings.inbox.cap,
+            sessions_cap=settings.inbox.sessions_cap,
+            log_days=settings.web.log_days,
+            memory_scope=settings.memory.scope,
+            idle_ms=int(settings.memory.idle_s * 1000),
+        )
+
+
+def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
+    """Whose memory a message's chat has; `""` for the chat's own.
+
+    Where several people talk (metadata `group`), a person's memory is not brought: the others would read it.
+    """
+    if policy == "shared":
+        return SHARED_SCOPE
+    if policy == "user" and message.metadata.get("group") != "1":
+        return f"user:{session_id(message.channel, message.sender_id)}"
+    return ""
 
 
 class Inbox:
@@ -77,7 +107,7 @@ class Inbox:
                 encode(message), SCHEMA_VERSION, f"{message.chat_id}/{message.id}", keys.seen(message.channel),
                 limits.seen_days, keys.turn(session), limits.cap, limits.sessions_cap, limits.session_days * DAY_MS,
                 limits.log_days * DAY_MS, encode(show) if show is not None else b"", message.chat_id,
-                _title(message.content),
+                _title(message.content), scope_of(limits.memory_scope, message),
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip

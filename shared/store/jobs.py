@@ -19,7 +19,6 @@ JOB_PREFIX: Final = "arq:job:"
 RESULT_PREFIX: Final = "arq:result:"
 QUEUE: Final = "jobs"
 EXPIRES_MS: Final = 60_000
-"""A job that nobody took for so long fails when it is taken."""
 
 
 class JobResult(msgspec.Struct, frozen=True):
@@ -36,14 +35,17 @@ class Jobs:
         self._client = client
         self._enqueue = load("enqueue")
 
-    async def enqueue(self, function: str, *args: str) -> str:
-        """Queue a call, due at once; its id. Raises RedisAway, Refused."""
-        id = secrets.token_hex(16)
+    async def enqueue(self, function: str, *args: str, id: str | None = None, keep_ms: int = EXPIRES_MS) -> str:
+        """Queue a call, due at once; its id. A job whose `id` is queued or runs already is not queued again.
+
+        One that nobody took within `keep_ms` fails when it is taken. Raises RedisAway, Refused.
+        """
+        id = id or secrets.token_hex(16)
         record = msgspec.msgpack.encode(
             {"t": None, "f": function, "a": args, "k": {}, "et": time.time_ns() // 1_000_000}
         )
         await self._client.run(
-            self._enqueue, [keys.queue(QUEUE), keys.wake(QUEUE), f"{JOB_PREFIX}{id}"], [id, record, EXPIRES_MS]
+            self._enqueue, [keys.queue(QUEUE), keys.wake(QUEUE), f"{JOB_PREFIX}{id}"], [id, record, keep_ms]
         )
         return id
 

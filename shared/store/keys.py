@@ -11,6 +11,12 @@ PRESENCE: Final = "shoal:presence"
 """ZSET: presence key -> when it was last written, in ms."""
 
 DEAD: Final = "shoal:dead"
+IDLE: Final = "shoal:idle"
+"""ZSET: session -> server time in ms from which its conversation may be consolidated."""
+
+REWORK: Final = "shoal:rework"
+"""ZSET: memory scope -> server time in ms from which its MEMORY.md is to be written anew."""
+
 SEEN_PREFIX: Final = "shoal:seen:"
 TURN_PREFIX: Final = "turn:"
 
@@ -53,6 +59,31 @@ def ledger(session: str) -> str:
 def history(session: str) -> str:
     """LIST: the conversation so far, one record an entry."""
     return f"shoal:history:{session}"
+
+
+def archive(session: str) -> str:
+    """LIST: conversations that `/new` ended and that are not consolidated yet, one record an entry."""
+    return f"shoal:archive:{session}"
+
+
+def memory(scope: str) -> str:
+    """HASH: the text of a MEMORY.md (`text`), its version (`v`), the bytes of its HISTORY.md (`log`)."""
+    return f"shoal:memory:{scope}"
+
+
+def memlog(scope: str) -> str:
+    """LIST: the entries of a HISTORY.md."""
+    return f"shoal:memlog:{scope}"
+
+
+def spent(session: str, day: int) -> str:
+    """HASH: tokens and micro-dollars that a chat used in one day, counted in days since 1970."""
+    return f"shoal:spent:{session}:{day}"
+
+
+def limit(name: str) -> str:
+    """HASH: what the fleet knows of one provider and key: its token bucket and its breaker."""
+    return f"shoal:limit:{name}"
 
 
 def seen(channel: str) -> str:

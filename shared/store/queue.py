@@ -24,6 +24,7 @@ class TurnWork(msgspec.Struct, frozen=True):
 
     `attempt` counts from 1 whenever a worker takes the message, for whatever reason; `errors` and `crashes` only what
     went wrong. `away_ms` is how long ago this message found its model away for the first time, 0 if it did not.
+    `memory` is the MEMORY.md of `scope`; `preset` the model that was chosen for the chat, `""` the usual one.
     """
 
     n: int
@@ -35,6 +36,10 @@ class TurnWork(msgspec.Struct, frozen=True):
     away_ms: int
     ledger: tuple[bytes, ...]
     history: tuple[bytes, ...]
+    scope: str = ""
+    memory: str = ""
+    memory_version: str = "0"
+    preset: str = ""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -101,7 +106,7 @@ class LeaseQueue:
         member, token, waited_ms, lost, *rest = row
         turn = None
         if rest:
-            n, record, errors, crashes, stop, attempt, away_ms, ledger, history = rest
+            n, record, errors, crashes, stop, attempt, away_ms, ledger, history, *memory = rest
             turn = TurnWork(
                 n=int(n),
                 record=record,
@@ -112,6 +117,10 @@ class LeaseQueue:
                 away_ms=int(away_ms),
                 ledger=tuple(ledger),
                 history=tuple(history),
+                scope=memory[0].decode(),
+                memory=memory[1].decode(errors="replace"),
+                memory_version=memory[2].decode(),
+                preset=memory[3].decode(),
             )
         return Claim(member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn)
 

@@ -29,6 +29,15 @@ class DeadLetter(msgspec.Struct, frozen=True):
     record: bytes
 
 
+class Committed(msgspec.Struct, frozen=True):
+    """What a commit did: whether this call was the one, how many entries the conversation has now, and how many of the
+    oldest were dropped because it was over its cap."""
+
+    first: bool
+    entries: int = 0
+    dropped: int = 0
+
+
 class Turns:
     """What a worker writes for the turns it holds. Every write names its lease and is refused with LeaseLost."""
 
@@ -44,10 +53,13 @@ class Turns:
         """
         done = await self._client.run(
             self._ledger,
-            [keys.leases(TURNS), keys.session(claim.session), keys.ledger(claim.session)],
+            [
+                keys.leases(TURNS), keys.session(claim.session), keys.ledger(claim.session), keys.queue(TURNS),
+                keys.wake(TURNS),
+            ],
             [claim.member, claim.lease, step, encode(entry), LEDGER_CAP_BYTES],
             retry_for_s=retry_for_s,
-        )
+        )  # fmt: skip
         if done == -1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
         if done == -2:
@@ -62,26 +74,27 @@ class Turns:
         event: TurnEvent,
         dead: DeadLetter | None = None,
         retry_for_s: float = 0.0,
-    ) -> bool:
+    ) -> Committed:
         """End the turn, all at once: history, lines for the chat, inbox, ledger, lease, and a dead letter if given.
 
-        True when this call did it, False when the turn had been committed before. Raises LeaseLost, RedisAway.
+        Raises LeaseLost, RedisAway.
         """
         assert claim.turn is not None
         session, limits = claim.session, self._limits
-        done = await self._client.run(
+        done, entries, dropped = await self._client.run(
             self._commit,
             [
                 keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS), keys.session(session), keys.inbox(session),
                 keys.ledger(session), keys.history(session), keys.outbox(session), keys.live(session), keys.DEAD,
+                keys.IDLE,
             ],
             [
                 claim.member, claim.lease, claim.turn.n, HISTORY_CAP_BYTES, limits.session_days * DAY_MS,
                 limits.log_days * DAY_MS, dead.record if dead else b"", dead.reason if dead else "",
-                encode_live(event), len(history), *map(encode, history), *map(encode, lines),
+                encode_live(event), limits.idle_ms, len(history), *map(encode, history), *map(encode, lines),
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip
         if done == -1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
-        return bool(done)
+        return Committed(done == 1, entries, dropped)

@@ -64,9 +64,15 @@ class Queue:
             return -1, r
         if len(r.ledger) >= step:
             return 0, r
+        if self.gap(r, step):
+            return -1, r._replace(lease=None, queue=DUE, holder=0)
         if r.ledger and r.ledger[-1] >= step:
             return -1, r._replace(wrong="the ledger refuses a step that is new: a stream's ids only grow")
         return 1, _written(r, claim)._replace(ledger=(*r.ledger, step), crashes=0, blame=(r.blame[0], 0))
+
+    def gap(self, r: Redis, step: int) -> bool:
+        """Whether steps before this one are missing: the server lost them, and a successor begins where it stands."""
+        return len(r.ledger) < step - 1
 
     def commit(self, r: Redis, claim: Claim, outcome: Outcome) -> tuple[int, Redis]:
         if r.done >= claim.n:

@@ -4,7 +4,8 @@
 -- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave entries that still have an owner (grace)
 --        5 newest schema version known  6 history entries to hand over
 -- returns a list of {member, token, waited ms, '1' if its owner was lost}, for turns with
---         {.., n, record, errors, crashes, stop, attempt, ms since the model went away, {ledger}, {history}} behind it,
+--         {.., n, record, errors, crashes, stop, attempt, ms since the model went away, {ledger}, {history},
+--         memory scope, MEMORY.md, its version, preset} behind it,
 --         and of {member, '', error} for entries whose keys are broken
 local queue, leases = KEYS[1], KEYS[2]
 local owner, lease_ms, many = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -44,11 +45,14 @@ local function take_turn(member, due, lost)
     ledger[i] = entry[2][2]
   end
   local tries = redis.call('HINCRBY', session, 'tries', 1)
-  local more = redis.call('HMGET', session, 'errors', 'stop', 'away')
+  local more = redis.call('HMGET', session, 'errors', 'stop', 'away', 'scope', 'preset')
+  local scope = more[4] or 'chat:' .. name
+  local memory = redis.call('HMGET', key('memory', scope), 'text', 'v')
   taken[#taken + 1] = {
     member, token, now - due, lost and '1' or '0',
     string.match(head[1], '%d+'), head[2][4], more[1] or '0', crashes or '0', more[2] or '0', tries, more[3] and now - tonumber(more[3]) or 0,
     ledger, redis.call('LRANGE', key('history', name), -window, -1),
+    scope, memory[1] or '', memory[2] or '0', more[5] or '',
   }
 end
 

@@ -1,25 +1,32 @@
 #!lua flags=allow-oom
 -- End a turn: history, lines for the chat, dead letter, inbox, ledger and lease change together.
 -- KEYS   1 queue  2 leases  3 wake  4 session  5 inbox  6 ledger  7 history  8 log  9 live  10 dead letters
+--        11 idle
 -- ARGV   1 member  2 lease  3 n  4 history cap in bytes  5 keep the session ms  6 keep the log ms
---        7 record of a dead letter  8 its reason ('' = none)  9 live event  10 number of history entries, the entries, then the lines
--- returns 1 committed, 0 this turn was committed before, -1 the lease is lost
+--        7 record of a dead letter  8 its reason ('' = none)  9 live event  10 consolidate after ms without a message (0 = never)
+--        11 number of history entries, the entries, then the lines
+-- returns {1 committed | 0 this turn was committed before | -1 the lease is lost, entries in history, entries dropped}
 local session, inbox, history = KEYS[4], KEYS[5], KEYS[7]
 local member, n = ARGV[1], ARGV[3]
-if tonumber(redis.call('HGET', session, 'done') or 0) >= tonumber(n) then return 0 end
-if not holds(KEYS[2], member, ARGV[2]) then return -1 end
+if tonumber(redis.call('HGET', session, 'done') or 0) >= tonumber(n) then return {0, 0, 0} end
+if not holds(KEYS[2], member, ARGV[2]) then return {-1, 0, 0} end
 
-local entries = tonumber(ARGV[10])
+local entries = tonumber(ARGV[11])
 local size = 0
-for i = 11, 10 + entries do
+for i = 12, 11 + entries do
   redis.call('RPUSH', history, ARGV[i])
   size = size + #ARGV[i]
 end
 size = redis.call('HINCRBY', session, 'history', size)
+local dropped = 0
 while size > tonumber(ARGV[4]) and redis.call('LLEN', history) > 1 do
   size = redis.call('HINCRBY', session, 'history', -#redis.call('LPOP', history))
+  dropped = dropped + 1
 end
-for i = 11 + entries, #ARGV do
+if dropped > 0 then
+  redis.call('HINCRBY', session, 'mark', dropped)
+end
+for i = 12 + entries, #ARGV do
   add_line(session, KEYS[8], KEYS[9], ARGV[i], ARGV[6])
 end
 if ARGV[8] ~= '' then
@@ -37,6 +44,9 @@ end
 redis.call('PEXPIRE', session, ARGV[5])
 redis.call('PEXPIRE', history, ARGV[5])
 redis.call('HDEL', KEYS[2], member)
+if ARGV[10] ~= '0' then
+  redis.call('ZADD', KEYS[11], now_ms() + tonumber(ARGV[10]), string.sub(member, 6))
+end
 if redis.call('XLEN', inbox) == 0 then
   redis.call('DEL', inbox)
   redis.call('ZREM', KEYS[1], member)
@@ -46,4 +56,4 @@ else
   wake(KEYS[3])
 end
 redis.call('PUBLISH', KEYS[9], ARGV[9])
-return 1
+return {1, redis.call('LLEN', history), dropped}

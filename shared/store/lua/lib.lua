@@ -39,3 +39,35 @@ local function add_line(session, log, live, line, keep_ms)
   redis.call('PUBLISH', live, seq .. ' ' .. line)
   return seq
 end
+
+-- A new text of a MEMORY.md. Its version is a time, so that one that was forgotten does not come back under an old number.
+local function set_memory(memory, text)
+  local version = integer(math.max(now_us(), (tonumber(redis.call('HGET', memory, 'v')) or 0) + 1))
+  redis.call('HSET', memory, 'text', text, 'v', version)
+  return version
+end
+
+-- What was answered to a message id, on this day or the days before.
+local function seen_before(prefix, days, id, now)
+  local today = math.floor(now / 86400000)
+  for day = today, today - days, -1 do
+    local first = redis.call('HGET', prefix .. day, id)
+    if first then return first end
+  end
+end
+
+local function note_seen(prefix, days, id, now, answer)
+  local today = prefix .. math.floor(now / 86400000)
+  redis.call('HSET', today, id, answer)
+  redis.call('EXPIRE', today, (days + 1) * 86400)
+end
+
+-- Puts a chat at the head of its person's list. Its first title stays; '' is none.
+local function list_chat(session, chats, chat, title, keep_ms, now)
+  if title ~= '' then
+    redis.call('HSETNX', session, 'title', title)
+  end
+  redis.call('ZADD', chats, now, chat)
+  redis.call('ZREMRANGEBYRANK', chats, 0, -1001)
+  redis.call('PEXPIRE', chats, keep_ms)
+end

@@ -33,13 +33,14 @@ def queue(client: RedisClient, *, owner: str | None = None, lease_s: float = 30.
 async def commit(client: RedisClient, claim: Claim, text: str = "yes", dead: DeadLetter | None = None) -> bool:
     assert claim.turn is not None
     n = claim.turn.n
-    return await Turns(client).commit(
+    done = await Turns(client).commit(
         claim,
         history=[UserEntry(content="q", turn=n), AssistantEntry(content=text, turn=n)],
         lines=[reply(text, n)],
         event=TurnEvent(n, "done"),
         dead=dead,
     )
+    return done.first
 
 
 async def one(queue: LeaseQueue) -> Claim:

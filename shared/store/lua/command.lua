@@ -1,0 +1,75 @@
+#!lua flags=allow-oom
+-- Answer a chat command, once, and do what it asks for in the same step.
+-- KEYS   1 session  2 inbox  3 queue  4 leases  5 ledger  6 history  7 archive  8 log  9 live  10 chats ('' = the channel
+--        keeps no list)  11 memory  12 HISTORY.md  13 idle  14 rework
+-- ARGV   1 '' = only answer, 'new' = a new generation, 'forget' = the same and nothing is remembered, 'preset' = choose
+--        a model  2 the session's message counter and 3 how many waited, as the answer has it ('new', 'forget')
+--        4 dedupe id  5 prefix of the seen hashes  6 days an id is remembered  7 keep the session ms
+--        8 keep the log ms  9 line of the command ('' = the channel keeps no log)  10 line of the answer
+--        11 member  12 control channel  13 live event that says that the turn at the head is over
+--        14 chat id  15 preset ('' = the usual model)  16 memory scope
+-- returns {1 done | 0 known | -1 the inbox has changed, seq of the command's line}
+local session, inbox, member, op = KEYS[1], KEYS[2], ARGV[11], ARGV[1]
+local now = now_ms()
+
+local first = seen_before(ARGV[5], tonumber(ARGV[6]), ARGV[4], now)
+if first then
+  return {0, tonumber(string.match(first, ':(%d+)'))}
+end
+
+if op == 'new' or op == 'forget' then
+  local waiting = redis.call('XLEN', inbox)
+  if (redis.call('HGET', session, 'n') or '0') ~= ARGV[2] or waiting ~= tonumber(ARGV[3]) then
+    return {-1, 0}
+  end
+  if waiting > 0 then
+    -- Without its lease the running turn can write nothing more; told on the control channel, it ends at once.
+    local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+    redis.call('PUBLISH', ARGV[12], member .. ' ' .. string.match(head[1], '%d+'))
+    redis.call('PUBLISH', KEYS[9], ARGV[13])
+    redis.call('DEL', inbox)
+  end
+  redis.call('ZREM', KEYS[3], member)
+  redis.call('HDEL', KEYS[4], member)
+  redis.call('DEL', KEYS[5])
+  redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'ledger', 'stop', 'history')
+  redis.call('HINCRBY', session, 'gen', 1)
+  redis.call('ZREM', KEYS[13], string.sub(member, 6))
+  local entries = redis.call('LLEN', KEYS[6])
+  if op == 'new' then
+    for _, entry in ipairs(redis.call('LRANGE', KEYS[6], 0, -1)) do
+      redis.call('RPUSH', KEYS[7], entry)
+    end
+    redis.call('PEXPIRE', KEYS[7], ARGV[7])
+  else
+    redis.call('HINCRBY', session, 'archive_mark', redis.call('LLEN', KEYS[7]))
+    redis.call('DEL', KEYS[7], KEYS[12])
+    if redis.call('EXISTS', KEYS[11]) == 1 then
+      -- Kept for a day without a text: its version tells a writer that began earlier that things have changed.
+      set_memory(KEYS[11], '')
+      redis.call('HDEL', KEYS[11], 'log')
+      redis.call('PEXPIRE', KEYS[11], 86400000)
+    end
+    redis.call('ZREM', KEYS[14], ARGV[16])
+  end
+  redis.call('DEL', KEYS[6])
+  redis.call('HINCRBY', session, 'mark', entries)
+elseif op == 'preset' then
+  if ARGV[15] == '' then
+    redis.call('HDEL', session, 'preset')
+  else
+    redis.call('HSET', session, 'preset', ARGV[15])
+  end
+end
+
+local seq = 0
+if ARGV[9] ~= '' then
+  seq = add_line(session, KEYS[8], KEYS[9], ARGV[9], ARGV[8])
+end
+add_line(session, KEYS[8], KEYS[9], ARGV[10], ARGV[8])
+if KEYS[10] ~= '' then
+  list_chat(session, KEYS[10], ARGV[14], '', ARGV[7], now)
+end
+redis.call('PEXPIRE', session, ARGV[7])
+note_seen(ARGV[5], tonumber(ARGV[6]), ARGV[4], now, '0:' .. seq)
+return {1, seq}

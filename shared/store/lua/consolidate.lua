@@ -1,0 +1,36 @@
+#!lua flags=allow-oom
+-- Turn the oldest entries of a conversation into memory: an entry of HISTORY.md, perhaps a new MEMORY.md, all at once.
+-- KEYS   1 session  2 conversation (history or archive)  3 memory  4 HISTORY.md  5 rework
+-- ARGV   1 the session's field with the mark of this conversation  2 the mark it was read at  3 how many entries go
+--        4 the version of MEMORY.md it was made from ('' = it stays as it is)  5 its new text  6 entry
+--        7 cap of HISTORY.md in bytes  8 keep memory ms  9 write MEMORY.md anew after ms (0 = never)  10 scope
+-- returns 1 done, 0 these entries are gone already, -1 MEMORY.md has changed
+local session, list, memory, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+if (redis.call('HGET', session, ARGV[1]) or '0') ~= ARGV[2] then return 0 end
+if ARGV[4] ~= '' and (redis.call('HGET', memory, 'v') or '0') ~= ARGV[4] then return -1 end
+
+local size = 0
+local gone = redis.call('LPOP', list, ARGV[3]) or {}
+for _, entry in ipairs(gone) do
+  size = size + #entry
+end
+redis.call('HINCRBY', session, ARGV[1], #gone)
+if ARGV[1] == 'mark' then
+  redis.call('HINCRBY', session, 'history', -size)
+end
+if ARGV[6] ~= '' then
+  redis.call('RPUSH', log, ARGV[6])
+  local kept = redis.call('HINCRBY', memory, 'log', #ARGV[6])
+  while kept > tonumber(ARGV[7]) and redis.call('LLEN', log) > 1 do
+    kept = redis.call('HINCRBY', memory, 'log', -#redis.call('LPOP', log))
+  end
+end
+if ARGV[4] ~= '' then
+  set_memory(memory, ARGV[5])
+end
+redis.call('PEXPIRE', memory, ARGV[8])
+redis.call('PEXPIRE', log, ARGV[8])
+if ARGV[9] ~= '0' then
+  redis.call('ZADD', KEYS[5], 'NX', now_ms() + tonumber(ARGV[9]), ARGV[10])
+end
+return 1

@@ -1,0 +1,127 @@
+"""A session as people and operators see it, and the changes that a chat command makes to it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shared.errors import BadInput, BadRecord, ShoalError
+from shared.messages.codec import encode
+from shared.messages.inbound import RESERVED_CHANNELS, InboundMessage, decode_inbound
+from shared.messages.live import TurnEvent, encode_live
+from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import DAY_MS, TURNS, InboxLimits
+from shared.store.scripts import load
+
+Change = Literal["", "new", "forget", "preset"]
+"""What a command does: nothing, end the conversation, the same without keeping it, choose a model."""
+
+
+class InboxMoved(ShoalError):
+    """Messages came or were answered since the state was read: read it again and answer anew."""
+
+
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session stands. `waiting` are the ids of the messages without an answer, the first one's turn is `turn`
+    (0 = none waits) and runs if `running`. `counter` is the number of the newest message."""
+
+    counter: int = 0
+    waiting: tuple[str, ...] = ()
+    turn: int = 0
+    running: bool = False
+    generation: int = 0
+    preset: str = ""
+    scope: str = ""
+    entries: int = 0
+    attempt: int = 0
+    away_since: int = 0
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A command was answered; `seq` is the line of the command itself in the chat's log."""
+
+    seq: int
+    duplicate: bool
+
+
+class Sessions:
+    """Reads sessions and answers commands to them, past their inboxes."""
+
+    def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
+        self._client = client
+        self._limits = limits or InboxLimits()
+        self._command = load("command")
+
+    async def state(self, session: str) -> SessionState:
+        """Raises RedisAway."""
+        told, waiting, lease, entries = await self._client.pipeline(
+            [
+                ("HMGET", keys.session(session), "n", "gen", "preset", "scope", "tries", "away"),
+                ("XRANGE", keys.inbox(session), "-", "+"),
+                ("HGET", keys.leases(TURNS), keys.turn(session)),
+                ("LLEN", keys.history(session)),
+            ]
+        )
+        counter, generation, preset, scope, attempt, away = told
+        return SessionState(
+            counter=int(counter or 0),
+            waiting=tuple(_id(fields[3]) for _, fields in waiting),
+            turn=int(waiting[0][0].split(b"-")[0]) if waiting else 0,
+            running=lease is not None,
+            generation=int(generation or 0),
+            preset=(preset or b"").decode(),
+            scope=scope.decode() if scope else f"chat:{session}",
+            entries=entries,
+            attempt=int(attempt or 0),
+            away_since=int(away or 0),
+        )
+
+    async def answer(
+        self,
+        message: InboundMessage,
+        answer: OutboundMessage,
+        state: SessionState,
+        *,
+        change: Change = "",
+        preset: str = "",
+        show: SaidLine | None = None,
+        principal: str | None = None,
+        retry_for_s: float = 0.0,
+    ) -> Answered:
+        """Answer the command in `message`, once, and make its change in the same step.
+
+        `new` and `forget` end the running turn and drop what waits, so their answer must fit `state`. The same
+        `message.id` again changes nothing. Raises BadInput, InboxMoved, RedisAway.
+        """
+        if message.channel in RESERVED_CHANNELS:
+            raise BadInput("reserved_channel", f"channel {message.channel!r} is Shoal's own; use a channel of yours")
+        session, limits = message.session, self._limits
+        status, seq = await self._client.run(
+            self._command,
+            [
+                keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.ledger(session),
+                keys.history(session), keys.archive(session), keys.outbox(session), keys.live(session),
+                keys.chats(message.channel, principal) if principal is not None else "",
+                keys.memory(state.scope), keys.memlog(state.scope), keys.IDLE, keys.REWORK,
+            ],
+            [
+                change, state.counter, len(state.waiting), f"{message.chat_id}/{message.id}",
+                keys.seen(message.channel), limits.seen_days, limits.session_days * DAY_MS, limits.log_days * DAY_MS,
+                encode(show) if show is not None else b"", encode(answer), keys.turn(session), keys.CONTROL,
+                encode_live(TurnEvent(state.turn, "stopped")), message.chat_id, preset, state.scope,
+            ],
+            retry_for_s=retry_for_s,
+        )  # fmt: skip
+        if status == -1:
+            raise InboxMoved(f"the inbox of {keys.turn(session)!r} has changed; read its state again")
+        return Answered(seq, duplicate=status == 0)
+
+
+def _id(record: bytes) -> str:
+    try:
+        return decode_inbound(record).id
+    except BadRecord:
+        return ""

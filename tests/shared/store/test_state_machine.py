@@ -1,0 +1,300 @@
+"""Any sequence of what can happen to two sessions, on the real scripts and a real server, against a small oracle.
+
+After every step all that is in Redis is compared with the oracle (world.py), and the invariants of the fault catalogue
+are read from Redis alone. The everyday run is the same each time; the long one (20,000 times 100 steps, random) is
+
+    python -m pytest tests/shared/store/test_state_machine.py --hypothesis-profile=long
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Final
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+
+from shared.errors import LeaseLost, Refused, TurnLimited
+from shared.messages.codec import encode
+from shared.messages.live import TurnEvent
+from shared.messages.outbound import OutboundKind, OutboundMessage
+from shared.messages.transcript import AssistantEntry
+from shared.store import keys
+from shared.store.queue import Claim
+from shared.store.turns import DeadLetter
+from tests.helpers.build import say
+from tests.shared.store.stage import LEASE_S, LEDGER_CAP_BYTES, Held, Saved, Stage, believed, when
+from tests.shared.store.world import CHATS, INBOX_CAP, Chat, check, dump, look, restore
+
+LONG: Final = settings.get_current_profile_name() == "long"
+EVERYDAY: Final = settings(
+    max_examples=200, stateful_step_count=50, deadline=None, derandomize=True, database=None, print_blob=True
+)
+
+chats = st.sampled_from(CHATS)
+owners = st.sampled_from([0, 0, 0, 1, 2])
+back = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 4, -1])
+"""Which of the claims on a chat writes: 0 = the newest, most of the others are lost; -1 = see `Stage.pick`."""
+
+KINDS: Final[dict[str, OutboundKind]] = {"answer": "reply", "stopped": "stopped", "dead letter": "apology"}
+GIVEN_BACK: Final = {
+    "drain": (False, ""),
+    "back-off": (True, ""),
+    "error": (True, "errors"),
+    "away": (True, "away"),
+}
+"""Whether it is due later, and what is noted."""
+
+WRITES: Final = ("step", "step", "answer", *KINDS, *GIVEN_BACK)
+
+
+class Sessions(Stage):
+    """Everything that happens between two chats and three workers."""
+
+    # --- the way in ---
+
+    @when(Chat.has_room)
+    @rule(chat=chats, known=st.sampled_from([None, None, 0, 1, 7]))
+    def a_message_arrives(self, chat: str, known: int | None) -> None:
+        """A new one, or one that was delivered before."""
+        ids = list(self.world.chats[chat].answers)
+        self.ids += 1
+        self._say(chat, f"m{self.ids}" if known is None or not ids else ids[known % len(ids)])
+
+    def _say(self, name: str, id: str) -> None:
+        chat = self.world.chats[name]
+        known, waiting = chat.answers.get(id), len(chat.inbox)
+        if known is None and waiting == INBOX_CAP:
+            with pytest.raises(Refused, match="already wait"):
+                self.run(say(self.inbox, chat=name.removeprefix("web:"), id=id))
+            return
+        answer = self.run(say(self.inbox, chat=name.removeprefix("web:"), id=id))
+        if known is None:
+            self.world.wake = self.world.wake or chat.queue is None
+            chat.queue = chat.queue or "due"
+            chat.ingest(id)
+        assert (answer.turn, answer.seq) == chat.answers[id]
+        assert answer.duplicate is (known is not None)
+        assert answer.ahead == sum(n < answer.turn for n in chat.inbox)
+
+    @when(Chat.may_be_stopped)
+    @rule(chat=chats, which=st.sampled_from([None, 0, 0, -1]))
+    def somebody_says_stop(self, chat: str, which: int | None) -> None:
+        """Of whatever is at the head, or of a turn by its number, which may be over."""
+        name = self.like(Chat.may_be_stopped, chat)
+        now = self.world.chats[name]
+        turn = None if which is None else now.inbox[0] + which
+        assert self.run(self.inbox.stop(name, turn)) == (now.inbox[0] if which != -1 else None)
+        if which != -1:
+            now.counts["stop"] = now.inbox[0]
+            if now.lease is None:
+                now.queue, self.world.wake = "due", True
+
+    # --- leases ---
+
+    @when(Chat.is_due)
+    @rule(owner=owners, count=st.integers(1, 2), grace=st.booleans(), heard=st.sampled_from([True, True, True, False]))
+    def a_worker_acquires(self, owner: int, count: int, grace: bool, heard: bool) -> None:
+        """Whatever it hears of it: the answer may be lost."""
+        self._acquire(owner, count, grace, heard)
+
+    @when(Chat.is_due)
+    @rule(owner=owners, what=st.sampled_from(WRITES), again=st.booleans())
+    def a_worker_acquires_and_goes_on(self, owner: int, what: str, again: bool) -> None:
+        """Both at once, or most runs would not come far."""
+        for name in self._acquire(owner, 1, grace=False, heard=True):
+            self._go_on(self.held[name][-1], what, again)
+
+    def _acquire(self, owner: int, count: int, grace: bool, heard: bool) -> list[str]:
+        due = self.run(self.client.command("ZRANGE", keys.queue("turns"), 0, -1))
+        claims = {claim.session: claim for claim in self.run(self.queues[owner].acquire(count, grace=grace))}
+        taken = []
+        for member in due:
+            name = member.decode().removeprefix(keys.TURN_PREFIX)
+            chat = self.world.chats[name]
+            if count == 0 or chat.queue != "due":
+                continue
+            if grace and chat.lease is not None and chat.late:
+                continue
+            count -= 1
+            claim, lost = claims.pop(name), chat.lease is not None
+            chat.acquire(claim.lease)
+            self.check_handed_over(claim, lost=lost)
+            if heard:
+                self.held[name].append(Held(claim, len(chat.ledger)))
+            taken.append(name)
+        assert claims == {}, "what is not due was acquired"
+        left = any(map(Chat.is_due, self.world.chats.values()))
+        self.world.wake = self.world.wake or (bool(taken) and left)
+        return taken
+
+    @when(Chat.is_leased)
+    @rule(owner=owners, what=st.sampled_from(["renews", "renews", "reclaims", "dies"]))
+    def a_worker_minds_its_leases(self, owner: int, what: str) -> None:
+        {"renews": self._renew, "reclaims": self._reclaim, "dies": self._die}[what](owner)
+
+    def _renew(self, owner: int) -> None:
+        queue = self.queues[owner]
+        claims = [held.claim for name in CHATS for held in self.held[name][-3:] if held.claim.owner == queue.owner]
+        expected = [self._answer(claim) for claim in claims]
+        assert self.run(queue.renew(claims)) == expected
+        for claim, answer in zip(claims, expected, strict=True):
+            if answer is not None:
+                self.accepted(claim).queue = "later"
+
+    def _answer(self, claim: Claim) -> int | None:
+        chat = self.world.chats[claim.session]
+        return chat.counts.get("stop", 0) if chat.lease == claim.lease else None
+
+    def _reclaim(self, owner: int) -> None:
+        queue = self.queues[owner]
+        known = [held.claim for held in (*self.held[CHATS[0]], *self.held[CHATS[1]])]
+        leases = {claim.lease for claim in known}
+        mine = [chat for chat in self.world.chats.values() if (chat.lease or "").startswith(queue.owner)]
+        unknown = [chat for chat in mine if chat.lease not in leases]
+        assert self.run(queue.reclaim(known)) == len(unknown)
+        for chat in unknown:
+            chat.release(later=False, count="")
+            self.world.wake = True
+
+    def _die(self, owner: int) -> None:
+        """Its guardian gives back what it had. What it believed is still tried later: the dead may only have slept."""
+        queue = self.queues[owner]
+        for name, chat in self.world.chats.items():
+            holder, _, token = (chat.lease or "").partition(":")
+            if holder == queue.owner:
+                self.run(queue.release(Claim(keys.turn(name), holder, token, 0, False, None), count="crashes"))
+                chat.release(later=False, count="crashes")
+                self.world.wake = True
+        self.queues[owner] = self.worker()
+
+    @when(Chat.is_later)
+    @rule(chat=chats, long=st.booleans())
+    def time_passes(self, chat: str, long: bool) -> None:
+        """A delay is over, or a lease: for long, or so shortly that a worker in grace leaves it to its owner."""
+        name = self.like(Chat.is_later, chat)
+        seconds, _ = self.run(self.client.command("TIME"))
+        self.run(self.client.command("ZADD", keys.queue("turns"), 1 if long else int(seconds) * 1000, keys.turn(name)))
+        self.world.chats[name].queue, self.world.chats[name].late = "due", not long
+
+    @when(Chat.is_leased)
+    @rule(chat=chats)
+    def the_clock_falls_back(self, chat: str) -> None:
+        """By an hour, compared with the last token."""
+        name = self.like(Chat.is_leased, chat)
+        self.world.chats[name].token += 3_600_000_000
+        self.run(self.client.command("HSET", keys.session(name), "token", self.world.chats[name].token))
+        self.clock_fell = True
+
+    @precondition(lambda self: self.world.wake)
+    @rule()
+    def an_idle_worker_wakes(self) -> None:
+        assert self.run(self.client.command("LPOP", keys.wake("turns"))) is not None
+        self.world.wake = False
+
+    # --- writes of a turn; each is tried by those who lost the lease, too ---
+
+    @believed
+    @rule(chat=chats, back=back, what=st.sampled_from(WRITES), again=st.booleans())
+    def a_task_goes_on(self, chat: str, back: int, what: str, again: bool) -> None:
+        """`again`: the answer was lost, so it is sent once more."""
+        self._go_on(self.pick(chat, back), what, again)
+
+    def _go_on(self, held: Held, what: str, again: bool) -> None:
+        if what == "step":
+            self._write_step(held, again)
+        elif what in GIVEN_BACK:
+            self._give_back(held.claim, again, *GIVEN_BACK[what])
+        else:
+            self._commit(held.claim, KINDS[what], again)
+
+    def _write_step(self, held: Held, again: bool) -> None:
+        name = held.claim.session
+        now = self.world.chats[name]
+        claim, step = held.claim, held.steps + 1
+        entry = AssistantEntry(content=f"step {step} of {claim.token}", turn=1)
+        if now.lease == claim.lease and len(now.ledger) < held.steps:
+            # A lost tail took steps that this worker remembers: the next one would leave a hole.
+            with pytest.raises(LeaseLost):
+                self.run(self.turns.append(claim, step, entry))
+            now.release(later=False, count="")
+            self.world.wake = True
+            return
+        size = sum(map(len, now.ledger)) + len(encode(entry))
+        if now.lease == claim.lease and len(now.ledger) < step and size > LEDGER_CAP_BYTES:
+            with pytest.raises(TurnLimited):
+                self.run(self.unchanged(lambda: self.turns.append(claim, step, entry)))
+        elif self.attempt(claim, lambda: self.turns.append(claim, step, entry), again):
+            self.held[name][self.held[name].index(held)] = Held(claim, step)
+            if len(now.ledger) < step:
+                self.accepted(claim).write_step(encode(entry))
+
+    def _commit(self, claim: Claim, kind: OutboundKind, again: bool) -> None:
+        turn, now = claim.turn, self.world.chats[claim.session]
+        assert turn is not None
+        dead = DeadLetter("planted", turn.record) if kind == "apology" else None
+        line = OutboundMessage(content="x", turn=turn.n, kind=kind)
+        entry = AssistantEntry(content="x", turn=turn.n)
+
+        async def commit() -> bool:
+            done = await self.turns.commit(
+                claim, history=[entry], lines=[line], event=TurnEvent(turn.n, "done"), dead=dead
+            )
+            return done.first
+
+        if now.counts.get("done", 0) >= turn.n:
+            assert self.run(self.unchanged(commit)) is False
+        elif self.attempt(claim, commit, False):
+            self.accepted(claim).commit(turn.n, kind)
+            self.world.dead += [(claim.member, turn.n)] if dead else []
+            self.world.wake = self.world.wake or bool(now.inbox)
+            if again:
+                assert self.run(self.unchanged(commit)) is False
+
+    def _give_back(self, claim: Claim, again: bool, later: bool, count: str) -> None:
+        async def release() -> None:
+            await self.queues[0].release(claim, delay_s=LEASE_S if later else 0, count=count)
+
+        if self.attempt(claim, release, False):
+            self.accepted(claim).release(later=later, count=count)
+            self.world.wake = self.world.wake or not later
+            if again:
+                assert not self.attempt(claim, release, False)
+
+    # --- a lost tail ---
+
+    @believed
+    @rule()
+    def redis_is_saved_or_loses_what_followed(self) -> None:
+        if self.saved is None:
+            self.saved = Saved(self.run(dump(self.client)), copy.deepcopy(self.world))
+        else:
+            self.run(restore(self.client, self.saved.dumps))
+            self.world, self.saved = self.saved.world, None
+
+    # --- what must hold after each step ---
+
+    @invariant()
+    def redis_is_as_the_oracle_says(self) -> None:
+        found = self.run(look(self.client))
+        assert found == self.world
+        self.run(check(self.client, found, self.world))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 600)  # a failure is made small before it is shown, which takes minutes
+def test_every_sequence_of_events_keeps_redis_as_the_oracle_says(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I1, I3, I5, I8: nothing lost, in order, fenced, no debris, after each step of any sequence."""
+    monkeypatch.setattr("shared.store.turns.LEDGER_CAP_BYTES", LEDGER_CAP_BYTES)
+    with asyncio.Runner() as loop:
+
+        class Here(Sessions):
+            url = redis_url
+            runner = loop
+
+        run_state_machine_as_test(Here, settings=settings() if LONG else EVERYDAY)

@@ -1,0 +1,184 @@
+"""Two sessions as they must be in Redis, and as they are: the oracle of test_state_machine.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from shared.messages.outbound import SaidLine, decode_line
+from shared.store import keys
+from shared.store.client import RedisClient
+
+INBOX_CAP: Final = 3
+CHATS: Final = ("web:owner/a", "web:owner/b")
+Dumps = dict[bytes, tuple[bytes, int]]
+"""Key -> its content and its time to live in ms (0 = for ever)."""
+
+IDLE_KINDS: Final = {"session", "history", "outbox"}
+IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"title"}
+COUNTS: Final = ("n", "done", "errors", "crashes", "tries", "stop", "away")
+
+
+@dataclass
+class Chat:
+    """One session. What is not compared: what ingest said, the newest token, those of accepted writes, and whether its
+    time has only just come."""
+
+    inbox: list[int] = field(default_factory=list)
+    queue: Literal["due", "later"] | None = None
+    lease: str | None = None
+    ledger: list[bytes] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    lines: list[tuple[str, str]] = field(default_factory=list)  # kind, and what it belongs to
+    history: int = 0
+    answers: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False)
+    token: int = field(default=0, compare=False)
+    tokens: list[int] = field(default_factory=list, compare=False)
+    late: bool = field(default=False, compare=False)
+
+    def has_room(self) -> bool:
+        return len(self.inbox) < INBOX_CAP
+
+    def is_due(self) -> bool:
+        return self.queue == "due"
+
+    def is_later(self) -> bool:
+        return self.queue == "later"
+
+    def is_leased(self) -> bool:
+        return self.lease is not None
+
+    def may_be_stopped(self) -> bool:
+        return bool(self.inbox) and self.counts.get("stop") != self.inbox[0]
+
+    def count(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def ingest(self, id: str) -> None:
+        self.count("n")
+        self.inbox.append(self.counts["n"])
+        self.lines.append(("said", id))
+        self.answers[id] = (self.counts["n"], len(self.lines))
+
+    def acquire(self, lease: str) -> None:
+        if self.lease is not None:
+            self.count("crashes")
+        self.count("tries")
+        self.queue, self.lease = "later", lease
+
+    def write_step(self, record: bytes) -> None:
+        self.ledger.append(record)
+        self.counts.pop("crashes", None)
+
+    def release(self, *, later: bool, count: str) -> None:
+        self.queue, self.lease = "later" if later else "due", None
+        if count == "away":
+            self.counts["away"] = 1
+        elif count:
+            self.count(count)
+
+    def commit(self, n: int, kind: str) -> None:
+        self.inbox.remove(n)
+        self.ledger, self.lease = [], None
+        self.queue = "due" if self.inbox else None
+        self.lines.append((kind, str(n)))
+        self.history += 1
+        self.counts = {
+            name: value
+            for name, value in self.counts.items()
+            if name in ("n", "done") or (name == "stop" and value != n)
+        }
+        self.counts["done"] = n
+
+
+@dataclass
+class World:
+    """Everything that the scripts keep."""
+
+    chats: dict[str, Chat] = field(default_factory=lambda: {name: Chat() for name in CHATS})
+    dead: list[tuple[str, int]] = field(default_factory=list)  # member, number
+    wake: bool = False
+
+
+async def look(client: RedisClient) -> World:
+    """The world as it is in Redis."""
+    ask: list[list[str | int]] = [["TIME"], ["XRANGE", keys.DEAD, "-", "+"], ["LLEN", keys.wake("turns")]]
+    for name in CHATS:
+        ask += [
+            ["XRANGE", keys.inbox(name), "-", "+"],
+            ["ZSCORE", keys.queue("turns"), keys.turn(name)],
+            ["HGET", keys.leases("turns"), keys.turn(name)],
+            ["XRANGE", keys.ledger(name), "-", "+"],
+            ["HGETALL", keys.session(name)],
+            ["XRANGE", keys.outbox(name), "-", "+"],
+            ["LLEN", keys.history(name)],
+        ]
+    (seconds, micros), dead, tokens, *rest = await client.pipeline(ask)
+    now = int(seconds) * 1000 + int(micros) // 1000
+    assert tokens <= 1, "more than one wake token"
+    found = World({}, [(fields[1].decode(), int(fields[3])) for _, fields in dead], bool(tokens))
+    for i, name in enumerate(CHATS):
+        inbox, score, lease, ledger, flat, log, history = rest[7 * i : 7 * i + 7]
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        assert _numbers(ledger) == list(range(1, len(ledger) + 1)), "the ledger has a hole"
+        assert int(fields.get(b"ledger", 0)) == sum(len(entry[1][1]) for entry in ledger), "bytes of the ledger"
+        assert _numbers(log) == list(range(1, len(log) + 1)), "lines of a log are numbered without a gap"
+        found.chats[name] = Chat(
+            inbox=_numbers(inbox),
+            queue=None if score is None else "due" if float(score) <= now else "later",
+            lease=None if lease is None else lease.decode(),
+            ledger=[entry[1][1] for entry in ledger],
+            counts={key: 1 if key == "away" else int(fields[key.encode()]) for key in COUNTS if key.encode() in fields},
+            lines=[_line(entry[1][1]) for entry in log],
+            history=history,
+        )
+    return found
+
+
+async def check(client: RedisClient, found: World, expected: World) -> None:
+    """The invariants of the fault catalogue, read from Redis; from the oracle only what cannot be read there."""
+    names = {name.decode() for name in await client.command("KEYS", "*")}
+    for name, chat in found.chats.items():
+        accepted = [turn for turn, _ in expected.chats[name].answers.values()]
+        ended = [int(number) for kind, number in chat.lines if kind != "said"]
+        assert sorted(ended + chat.inbox) == accepted, "I1: nothing lost, nothing answered twice"
+        assert ended == sorted(ended), "I3: in order"
+        tokens = expected.chats[name].tokens
+        assert tokens == sorted(tokens), "I5: no accepted write of an older token"
+        assert bool(chat.inbox) == (chat.queue is not None), "in the queue when there are messages, and only then"
+        if not chat.inbox:
+            left = {kind for kind in ("inbox", "ledger", *IDLE_KINDS) if f"shoal:{kind}:{name}" in names}
+            assert left <= IDLE_KINDS, "I8: debris"
+            assert set(await client.command("HKEYS", keys.session(name))) <= IDLE_FIELDS, "I8: debris in the session"
+    known = {"queue", "leases", "wake", "dead", "seen", "chats", "inbox", "ledger", *IDLE_KINDS}
+    assert {name.split(":")[1] for name in names} <= known, "I8: keys of a kind that nobody knows"
+
+
+async def dump(client: RedisClient) -> Dumps:
+    """All there is in Redis."""
+    names = sorted(await client.command("KEYS", "*"))
+    if not names:
+        return {}
+    answers = await client.pipeline([part for name in names for part in (["DUMP", name], ["PTTL", name])])
+    return {name: (answers[2 * i], max(0, answers[2 * i + 1])) for i, name in enumerate(names)}
+
+
+async def contents(client: RedisClient) -> dict[bytes, bytes]:
+    """The same without the times to live."""
+    return {name: content for name, (content, _) in (await dump(client)).items()}
+
+
+async def restore(client: RedisClient, dumps: Dumps) -> None:
+    """Set Redis back to what `dump` found."""
+    await client.command("FLUSHALL")
+    if dumps:
+        await client.pipeline([["RESTORE", name, ttl, content] for name, (content, ttl) in dumps.items()])
+
+
+def _numbers(entries: list[list[bytes]]) -> list[int]:
+    return [int(entry[0].split(b"-")[0]) for entry in entries]
+
+
+def _line(record: bytes) -> tuple[str, str]:
+    line = decode_line(record)
+    return ("said", line.id) if isinstance(line, SaidLine) else (line.kind, str(line.turn))
