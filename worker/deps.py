@@ -68,8 +68,7 @@ class WorkerDeps:
             self.client,
             Turns(self.client, limits),
             self._answer,
-            timeout_s=settings.agent.turn_timeout_s,
-            give_up_after_s=settings.agent.give_up_s,
+            settings=settings.agent,
         )
         self._model = build_model(settings.model)
         self._tools = Toolbox(build_tools(), report=_report)

@@ -46,6 +46,9 @@ def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[s
         if name not in kinds:
             problems.append(unknown(key, raw, siblings=[f"{section}.{known}" for known in kinds]))
             continue
+        if (inner := _struct_of_table(kinds[name])) is not None and isinstance(raw, dict):
+            values[name] = _read_table(inner, raw, key, problems)
+            continue
         try:
             values[name] = _with_file(_converted(raw, kinds[name]), raw)
         except msgspec.ValidationError:
@@ -85,7 +88,9 @@ def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, pr
         base = name.removesuffix(_FILE)
         key = f"{section}.{base}"
         is_text = base in kinds and _takes_text(kinds[base]) if kind else _sounds_secret(base)
-        if isinstance(raw, dict) and name in kinds and _is_secret(kinds[name]):
+        if isinstance(raw, dict) and name in kinds and _struct_of_table(kinds[name]):
+            result[name] = raw  # its files are read with it
+        elif isinstance(raw, dict) and name in kinds and _is_secret(kinds[name]):
             result[name] = _read_tokens(raw, f"{section}.{name}", problems)
         elif not name.endswith(_FILE) or name in kinds or not is_text or not isinstance(raw, str):
             result[name] = raw
@@ -115,6 +120,23 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The kind of each field, ranges included."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hints[name] for name in kind.__struct_fields__}
+
+
+def _struct_of_table(kind: Any) -> type[msgspec.Struct] | None:
+    """The Struct behind each name of a setting that is a table of tables."""
+    inner = get_args(kind)[1] if get_origin(kind) is dict else None
+    return inner if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else None
+
+
+def _read_table(kind: type[msgspec.Struct], raw: Table, key: str, problems: list[str]) -> dict[str, Any]:
+    result = {}
+    for name, table in raw.items():
+        if isinstance(table, dict):
+            whole = with_files(kind, table, f"{key}.{name}", problems)
+            result[name] = read(kind, whole, f"{key}.{name}", problems)
+        else:
+            problems.append(f"{_named(f'{key}.{name}', table)} must be a table, not {_brief(table)}")
+    return result
 
 
 def _read_tokens(table: Table, section: str, problems: list[str]) -> Table:

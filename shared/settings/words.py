@@ -26,6 +26,8 @@ def _words(info: Any) -> str:
             return "text, not empty"
         case inspect.LiteralType(values=values):
             return "one of " + ", ".join(str(value) for value in values)
+        case inspect.VarTupleType(item_type=inspect.FloatType()):
+            return "a list of numbers"
         case inspect.VarTupleType() | inspect.ListType():
             return "a list of texts"
         case inspect.DictType():

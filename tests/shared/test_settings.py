@@ -408,3 +408,24 @@ def test_a_channel_reads_its_own_table_with_the_same_care() -> None:
         "channels.chirp.poll_s must be a number, not 'x'",
         "channels.chirp.token is missing; it must be text, not empty",
     ]
+
+
+def test_a_table_of_tables_is_read_like_a_section(tmp_path: Path) -> None:
+    """Presets: each key is checked by name, secrets come from files, and the environment overrides single keys."""
+    secret = tmp_path / "key"
+    secret.write_text("sk-of-the-preset\n")
+    text = f'[model.presets.fast]\nname = "openai/x"\napi_key_file = "{secret}"\n'
+    settings = toml(text, {"SHOAL_MODEL__PRESETS__FAST__MAX_TOKENS": "12"})
+    preset = settings.model.presets["fast"]
+    assert (preset.name, preset.max_tokens) == ("openai/x", 12)
+    assert "sk-of-the-preset" in secrets_of(settings)
+
+
+def test_what_is_wrong_in_a_table_of_tables_is_named_with_its_whole_key() -> None:
+    """Wrong kinds, unknown and missing keys, and a value where a table belongs: each has a line of its own."""
+    assert problems('[model.presets]\nother = 1\n[model.presets.fast]\nmax_tokens = "x"\nnam = 3\n') == [
+        "model.presets.other must be a table, not 1",
+        "model.presets.fast.max_tokens must be a whole number of at least 1, not 'x'",
+        "model.presets.fast.nam: there is no such setting; did you mean model.presets.fast.name?",
+        "model.presets.fast.name is missing; it must be text, not empty",
+    ]

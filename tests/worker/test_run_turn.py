@@ -16,6 +16,7 @@ from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, ToolCall, decode_transcript
+from shared.settings import AgentSettings
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox
@@ -52,7 +53,7 @@ async def echo(conversation: Conversation, _journal: TurnJournal, _show: LiveSho
 
 
 def make_loop(client: RedisClient, agent: Agent, *, timeout_s: float = 60) -> LeaseLoop:
-    runner = RunTurn(client, Turns(client), agent, timeout_s=timeout_s, rng=NoWaits())
+    runner = RunTurn(client, Turns(client), agent, settings=AgentSettings(turn_timeout_s=timeout_s), rng=NoWaits())
     return LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=30), slots=10, run=runner)
 
 

@@ -11,7 +11,17 @@ from typing import Final
 import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import BadInput, BadRecord, LeaseLost, ModelError, RedisAway, TurnLimited, TurnReleased, TurnStopped
+from shared.errors import (
+    BadInput,
+    BadRecord,
+    LeaseLost,
+    ModelError,
+    RedisAway,
+    ShoalError,
+    TurnLimited,
+    TurnReleased,
+    TurnStopped,
+)
 from shared.ids import split_session
 from shared.log import bind_work, logger
 from shared.messages.inbound import InboundMessage, decode_inbound
@@ -25,13 +35,15 @@ from shared.messages.transcript import (
     decode_ledger,
     decode_transcript,
 )
-from shared.metrics import DEAD_LETTERS, QUEUE_WAIT_SECONDS, TURN_SECONDS, TURNS, TURNS_RUNNING
+from shared.metrics import DEAD_LETTERS, HISTORY_DROPPED, QUEUE_WAIT_SECONDS, TURN_SECONDS, TURNS, TURNS_RUNNING
+from shared.settings import AgentSettings
 from shared.store.client import RedisClient
-from shared.store.queue import TurnWork
+from shared.store.queue import Claim, TurnWork
 from shared.store.turns import DeadLetter, Turns
 from worker.agent.turn import AgentResult, saved_history
 from worker.lease import Lease
 from worker.live_show import LiveShow
+from worker.turn_journal import STORE_PATIENCE_S, TurnJournal
 
 ERROR_WAITS_S: Final = (1.0, 5.0)
 """Ceilings of the waits between tries after an error; there is one try more than waits."""
@@ -39,11 +51,6 @@ ERROR_WAITS_S: Final = (1.0, 5.0)
 CRASH_LIMIT: Final = 8
 AWAY_WAITS_S: Final = (2.0, 4.0, 8.0, 15.0, 30.0)
 AWAY_WAIT_CAP_S: Final = 60.0
-GIVE_UP_AFTER_S: Final = 900.0
-TELL_AFTER_S: Final = 30.0
-STORE_PATIENCE_S: Final = 3600.0
-"""While Redis is away nobody else can take the turn, so its writes wait; the fence in each decides afterwards."""
-
 APOLOGIES: Final = {
     "bad_record": "Sorry, this message could not be read, so I cannot answer it.",
     "crashes": "Sorry, something in this message makes me fail every time, so I have put it aside.",
@@ -62,39 +69,27 @@ class Conversation(msgspec.Struct, frozen=True):
     """What the agent gets: the message, also as an entry of the transcript, the conversation before it, and the steps
     that an earlier attempt made."""
 
-    session: str
+    claim: Claim
     message: InboundMessage
     entry: UserEntry
     history: tuple[TranscriptEntry, ...]
     resume: tuple[LedgerEntry, ...]
 
+    @property
+    def session(self) -> str:
+        return self.claim.session
+
+    @property
+    def work(self) -> TurnWork:
+        """The rest of what the store handed over: memory, preset, counts."""
+        assert self.claim.turn is not None
+        return self.claim.turn
+
+
+OnCommit = Callable[[str, int], Awaitable[None]]
+"""Called after each commit with the session and how many entries its conversation has now. What it raises is logged."""
 
 AgentCall = Callable[["Conversation", "TurnJournal", LiveShow], Awaitable[AgentResult]]
-
-
-class TurnJournal:
-    """The agent's border with the fleet, for one lease. `entries` is the ledger, of earlier attempts too."""
-
-    def __init__(self, lease: Lease, turns: Turns, entries: Sequence[LedgerEntry]) -> None:
-        self.entries = list(entries)
-        self._lease = lease
-        self._turns = turns
-
-    async def checkpoint(self) -> None:
-        """Wait while the lease is in doubt; raise what ends the turn here (a drain ends it at this border)."""
-        await self._lease.allow()
-        if self._lease.draining:
-            raise TurnReleased("drain")
-
-    async def append(self, entry: LedgerEntry) -> None:
-        """Write the next step."""
-        await self._lease.allow()
-        await self._turns.append(self._lease.claim, len(self.entries) + 1, entry, retry_for_s=STORE_PATIENCE_S)
-        self.entries.append(entry)
-
-    async def confirm(self) -> None:
-        """Renew the lease before something that cannot be taken back."""
-        await self._lease.confirm()
 
 
 class RunTurn:
@@ -106,17 +101,17 @@ class RunTurn:
         turns: Turns,
         agent: AgentCall,
         *,
-        timeout_s: float,
+        settings: AgentSettings | None = None,
+        on_commit: OnCommit | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        give_up_after_s: float = GIVE_UP_AFTER_S,
         rng: random.Random | None = None,
     ) -> None:
         self._client = client
         self._turns = turns
         self._agent = agent
-        self._timeout_s = timeout_s
+        self._settings = settings or AgentSettings()
+        self._on_commit = on_commit
         self._clock = clock
-        self._give_up_after_s = give_up_after_s
         self._rng = rng or random.Random()
 
     async def __call__(self, lease: Lease) -> None:
@@ -152,7 +147,7 @@ class RunTurn:
             with lease.interruptible():
                 if work.stop == work.n:
                     raise TurnStopped
-                async with asyncio.timeout(self._timeout_s), show:
+                async with asyncio.timeout(self._settings.turn_timeout_s), show:
                     result = await self._agent(conversation, journal, show)
                 await lease.allow()
         except TurnStopped as exc:
@@ -184,7 +179,7 @@ class RunTurn:
         if message.session != lease.claim.session:
             raise BadRecord("record_misplaced", f"a message of another session lies in {lease.claim.member!r}")
         return Conversation(
-            lease.claim.session,
+            lease.claim,
             message,
             UserEntry(content=message.content, turn=work.n, at=message.timestamp, sender_id=message.sender_id),
             tuple(_readable(work.history)),
@@ -209,7 +204,7 @@ class RunTurn:
             kind=kind,
             at=self._clock.now_ms(),
         )
-        await self._turns.commit(
+        committed = await self._turns.commit(
             lease.claim,
             history=history,
             lines=[line],
@@ -217,6 +212,14 @@ class RunTurn:
             dead=dead,
             retry_for_s=STORE_PATIENCE_S,
         )
+        if committed.dropped:
+            HISTORY_DROPPED.inc(committed.dropped)
+            log.warning("history dropped", entries=committed.dropped)
+        if committed.first and self._on_commit is not None:
+            try:
+                await self._on_commit(lease.claim.session, committed.entries)
+            except ShoalError as exc:
+                log.warning("nothing followed the commit", error=type(exc).__name__)
 
     async def _stopped(
         self, lease: Lease, work: TurnWork, conversation: Conversation, journal: TurnJournal, partial: str
@@ -232,12 +235,12 @@ class RunTurn:
             reason = error.kind if error.kind in APOLOGIES else "error"
             return await self._bury(lease, work, conversation, reason)
         away_s = work.away_ms / 1000
-        if away_s > self._give_up_after_s:
+        if away_s > self._settings.give_up_s:
             return await self._bury(lease, work, conversation, "model_away")
         ceiling = AWAY_WAITS_S[min(work.attempt, len(AWAY_WAITS_S)) - 1]
         wanted_s = max(error.retry_after_s or 0.0, self._rng.uniform(ceiling / 2, ceiling))
-        wait_s = min(wanted_s, AWAY_WAIT_CAP_S, max(1.0, self._give_up_after_s - away_s))
-        if away_s + wait_s > TELL_AFTER_S:
+        wait_s = min(wanted_s, AWAY_WAIT_CAP_S, max(1.0, self._settings.give_up_s - away_s))
+        if away_s + wait_s > self._settings.tell_s:
             show = LiveShow(self._client, lease.claim.session, work.n, work.attempt)
             await show.progress("the model cannot be reached just now; I keep trying")
         await lease.queue.release(lease.claim, delay_s=wait_s, count="away", retry_for_s=STORE_PATIENCE_S)
