@@ -68,6 +68,36 @@ async def restart_redis(fleet: Fleet, rng: random.Random, lease_s: float) -> Non
     await asyncio.to_thread(fleet.server.start)
 
 
+async def fill_memory(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """The server is over maxmemory for a while: new messages are refused, what runs is still committed."""
+    command(fleet.server.url, "CONFIG", "SET", "maxmemory", "1mb")
+    try:
+        await asyncio.sleep(rng.uniform(0.5, 3))
+    finally:
+        command(fleet.server.url, "CONFIG", "SET", "maxmemory", "0")
+
+
+async def fill_disk(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
+    """The next bytes of the append-only file cannot be written: the server ends rather than confirm what it cannot
+    keep. Then there is room again."""
+    pid = fleet.server.pid
+    if pid is None:
+        return
+    newest = max(fleet.server_files("*.incr.aof"), key=lambda path: path.stat().st_mtime)
+    size = newest.stat().st_size + rng.randrange(4096)
+    server = psutil.Process(pid)
+    server.rlimit(psutil.RLIMIT_FSIZE, (size, psutil.RLIM_INFINITY))
+    for _ in range(100):
+        if not fleet.server.running:
+            break
+        await asyncio.sleep(0.05)
+    else:  # nothing was written meanwhile
+        server.rlimit(psutil.RLIMIT_FSIZE, (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY))
+        return
+    await asyncio.to_thread(fleet.server.kill)
+    await asyncio.to_thread(fleet.server.start)
+
+
 async def lose_answers(fleet: Fleet, rng: random.Random, lease_s: float) -> None:
     """What is asked of the server is done, and nobody hears of it: connections are cut before the answer."""
     await fleet.proxy.lose_answers(rng.uniform(0.05, 0.5))
@@ -92,6 +122,8 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "cut clients": (cut_clients, 2),
     "pause redis": (pause_redis, 1),
     "restart redis": (restart_redis, 1),
+    "fill memory": (fill_memory, 1),
+    "fill disk": (fill_disk, 1),
     "lose answers": (lose_answers, 3),
     "stand still": (stand_still, 1),
     "slow network": (slow_network, 1),

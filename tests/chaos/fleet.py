@@ -49,6 +49,7 @@ class Fleet:
     ) -> None:
         self.server = server
         self.proxy = proxy
+        self._folder = folder
         env = {
             "SHOAL_REDIS__URL": proxy.url,
             "SHOAL_DATA__DIR": str(folder),
@@ -62,6 +63,10 @@ class Fleet:
     def addresses(self) -> list[str]:
         """Where gateways listen, whether they live or not."""
         return [member.address for member in self.gateways]
+
+    def server_files(self, pattern: str) -> list[Path]:
+        """Files of the server's data folder."""
+        return list((self._folder / "valkey").rglob(pattern))
 
     def keep(self) -> None:
         """Start again what is dead, as an orchestrator does."""

@@ -14,7 +14,9 @@ from shared.store.client import RedisClient
 from tests.chaos.people import Person
 from tests.helpers.fleet import history
 
-ALLOWED_KINDS = {"session", "history", "outbox", "seen", "chats", "presence", "wake"}
+ALLOWED_KINDS = {
+    "session", "history", "outbox", "seen", "chats", "presence", "wake", "idle", "memory", "memlog", "spent", "limit",
+}  # fmt: skip
 
 
 class Verdict(msgspec.Struct):
