@@ -9,11 +9,13 @@ ShoalError
 ├── BadRecord              bytes in Redis are not a record we know; has a code
 ├── RedisAway              Redis did not answer in time; the state may or may not have changed
 ├── LeaseLost              the turn is not ours any more; its writes are refused
+├── TryLater               a job cannot go on now and asks for another try; has wait_s
 └── TurnEnded              whatever ends a turn before its reply, each with its outcome
     ├── TurnReleased       drain or back-off: another worker goes on with it, nothing counted
     ├── TurnStopped        a person said stop
     └── TurnLimited        a cap of the turn was reached; has the limit
 ModelError                 a model call failed; has kind, retry_after_s and whether trying again can help
+└── ModelClosed            nobody was asked: the whole fleet keeps away from this provider for a while
 ToolFailed                 a tool could not do it; the model reads the text and decides
 """
 
@@ -78,6 +80,15 @@ class LeaseLost(ShoalError):
     """The session belongs to another worker now. Whoever gets this stops at once and writes nothing more."""
 
 
+class TryLater(ShoalError):
+    """A job cannot go on now. It is run again after `wait_s`; what it has done so far stands."""
+
+    def __init__(self, reason: str, wait_s: float) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.wait_s = wait_s
+
+
 class TurnEnded(ShoalError):
     """Base of what ends a turn before its reply."""
 
@@ -119,6 +130,13 @@ class ModelError(ShoalError):
         self.kind = kind
         self.retryable = retryable
         self.retry_after_s = retry_after_s
+
+
+class ModelClosed(ModelError):
+    """The fleet keeps away from a provider for a while, so it was not asked. Another model may be asked at once."""
+
+    def __init__(self, kind: str, message: str, *, retry_after_s: float) -> None:
+        super().__init__(kind, message, retryable=True, retry_after_s=retry_after_s)
 
 
 class ToolFailed(ShoalError):

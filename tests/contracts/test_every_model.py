@@ -11,6 +11,8 @@ import pytest
 from shared.errors import ModelError, TurnStopped
 from shared.messages.transcript import UserEntry
 from shared.settings import ModelSettings, Secret
+from shared.store.client import RedisClient
+from shared.store.limits import ProviderLimits
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.scripted_model import Reply, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
@@ -24,6 +26,7 @@ from worker.llm.demo import DemoModel
 from worker.llm.direct_client import DirectModel
 from worker.llm.fallback import FallbackModel
 from worker.llm.litellm_client import LiteLLMModel
+from worker.llm.registry import build_model
 from worker.llm.retry import RetryingModel
 from worker.tools.registry import build_tools
 
@@ -70,7 +73,10 @@ def server() -> Iterator[ScriptedOpenAI]:
 CLIENTS: dict[str, type[DirectModel] | type[LiteLLMModel]] = {"direct": DirectModel, "litellm": LiteLLMModel}
 
 
-@pytest.fixture(params=["scripted", "demo", "direct", "litellm", "retrying demo", "retrying direct", "fallback direct"])
+KINDS = ["scripted", "demo", "direct", "litellm", "retrying demo", "retrying direct", "fallback direct", "chain direct"]
+
+
+@pytest.fixture(params=KINDS)
 async def model(request: pytest.FixtureRequest, server: ScriptedOpenAI) -> AsyncIterator[Model]:
     """Each kind of model; the last part of the name says what is inside."""
     kind: str = request.param
@@ -92,12 +98,18 @@ async def model(request: pytest.FixtureRequest, server: ScriptedOpenAI) -> Async
     else:
         inner = ScriptedModel(scripted_reply)
     model: Model = inner
-    if kind.startswith("retrying"):
+    limiter: RedisClient | None = None
+    if kind.startswith("chain"):
+        limiter = RedisClient(request.getfixturevalue("redis_url"))
+        model = build_model(settings, ProviderLimits(limiter))
+    elif kind.startswith("retrying"):
         model = RetryingModel(inner)
     elif kind.startswith("fallback"):
         model = FallbackModel([Away(), inner])
     yield model
     await model.close()
+    if limiter is not None:
+        await limiter.close()
 
 
 async def collect(model: Model, messages: list[dict[str, Any]]) -> tuple[LLMResponse, list[str]]:
@@ -256,6 +268,13 @@ async def test_text_thoughts_usage_and_finish_reason_arrive(client: Client, stre
     assert reply.usage.prompt_tokens > 0
     assert reply.usage.completion_tokens > 0
     assert "".join(client.deltas) == ("Hello  there\n- you" if streamed else "")
+
+
+@BOTH
+async def test_what_a_cache_held_of_the_prompt_is_counted(client: Client, streamed: bool) -> None:
+    """It costs a tenth; a provider that says nothing of it held nothing."""
+    assert (await client.ask(Answer(text="hi", cached_tokens=12), streamed=streamed)).usage.cached_tokens == 12
+    assert (await client.ask(Answer(text="hi"), streamed=streamed)).usage.cached_tokens == 0
 
 
 @BOTH

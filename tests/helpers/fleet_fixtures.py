@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,8 +32,8 @@ def spawn(redis_url: str, model: ScriptedOpenAI, tmp_path: Path) -> Iterator[Spa
     """Starts `python -m worker` or `python -m gateway`; kills what is left of them afterwards."""
     started: list[Process] = []
 
-    def start(module: str, **settings: str) -> Process:
-        env = {
+    def start(module: str, env: Mapping[str, str] | None = None, **settings: str) -> Process:
+        variables = {
             "SHOAL_REDIS__URL": redis_url,
             "SHOAL_DATA__DIR": str(tmp_path),
             "SHOAL_MODEL__NAME": "openai/scripted",
@@ -41,8 +41,9 @@ def spawn(redis_url: str, model: ScriptedOpenAI, tmp_path: Path) -> Iterator[Spa
             "SHOAL_MODEL__API_KEY": "none",
             "SHOAL_MODEL__CLIENT": "litellm",
             **{f"SHOAL_{name}": value for name, value in settings.items()},
+            **(env or {}),
         }
-        process = Process(module, env=env, log=tmp_path / f"{module}-{len(started)}.log")
+        process = Process(module, env=variables, log=tmp_path / f"{module}-{len(started)}.log")
         started.append(process)
         return process
 

@@ -26,7 +26,8 @@ class Answer(msgspec.Struct, kw_only=True):
     `text` is streamed word by word, or in `pieces` as given; `echo: ...` when both are None. `delta_s` passes before
     each piece, `first_s` before the first, or the whole lasts `total_s`. `cut_after` pieces the connection is cut;
     `hang` says nothing, not even headers; `stall_after` pieces nothing more is said; `garbage` sends bytes that are
-    no JSON. `status` other than 200 answers an error with `error` and a Retry-After when `retry_after` is set.
+    no JSON. `cached_tokens` of the prompt came from a cache. `status` other than 200 answers an error with `error` and
+    a Retry-After when `retry_after` is set.
     """
 
     match: str = ""
@@ -36,6 +37,7 @@ class Answer(msgspec.Struct, kw_only=True):
     pieces: list[str] | None = None
     reasoning: str = ""
     calls: list[Call] = []
+    cached_tokens: int = 0
     finish_reason: str = ""
     first_s: float = 0
     delta_s: float = 0
@@ -87,7 +89,7 @@ def _frame(kind: str, body: dict[str, Any]) -> dict[str, Any]:
     return {"id": "chatcmpl-1", "object": kind, "created": int(time.time()), "model": body.get("model", "scripted")}
 
 
-def whole_of(answer: Answer, text: str, usage: dict[str, int], body: dict[str, Any]) -> dict[str, Any]:
+def whole_of(answer: Answer, text: str, usage: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
@@ -98,7 +100,7 @@ def whole_of(answer: Answer, text: str, usage: dict[str, int], body: dict[str, A
 
 
 def chunks_of(
-    answer: Answer, pieces: list[str], usage: dict[str, int], body: dict[str, Any]
+    answer: Answer, pieces: list[str], usage: dict[str, Any], body: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     frame = _frame("chat.completion.chunk", body)
 

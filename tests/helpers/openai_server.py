@@ -132,8 +132,10 @@ class Server:
         pause_s = answer.delta_s or (answer.total_s / len(pieces) if pieces else 0.0)
         if answer.total_s and not pieces:
             await asyncio.sleep(answer.total_s)
-        usage = {"prompt_tokens": 1 + len(json.dumps(body)) // 4, "completion_tokens": len(pieces)}
+        usage: dict[str, Any] = {"prompt_tokens": 1 + len(json.dumps(body)) // 4, "completion_tokens": len(pieces)}
         usage["total_tokens"] = sum(usage.values())
+        if answer.cached_tokens:
+            usage["prompt_tokens_details"] = {"cached_tokens": answer.cached_tokens}
         if not body.get("stream"):
             await asyncio.sleep(answer.first_s + pause_s * len(pieces))
             if answer.cut_after >= 0:

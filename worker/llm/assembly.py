@@ -117,7 +117,10 @@ def requested(id_: str, name: str, raw: str) -> ToolCallRequest:
 def usage_of(answer: Any) -> Usage | None:
     """The token counts of an answer or a chunk, when it has them."""
     usage = getattr(answer, "usage", None)
-    return None if usage is None else Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0)
+    if usage is None:
+        return None
+    cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
+    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached or 0)
 
 
 def _said(message: Any) -> tuple[str, str]:

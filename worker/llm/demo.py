@@ -12,7 +12,7 @@ import msgspec
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
 from worker.agent.model import LLMResponse, OnDelta, ToolCallRequest, ToolSpec, Usage
 from worker.agent.prompt import RUNTIME_MARK
-from worker.llm import demo_text
+from worker.llm import demo_memory, demo_text
 
 PIECE_S: Final = 0.025
 
@@ -34,13 +34,11 @@ _ZONES: Final = {
 }
 _DICE = re.compile(r"\b(?:roll|dice|coin)\b", re.IGNORECASE)
 _COUNTS: Final = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
-_FACT = re.compile(r"\bmy (?P<what>[\w ]{1,40}?) (?:is|are) (?P<value>[^.,!?\n]{1,80})", re.IGNORECASE)
-_NAME = re.compile(r"\b(?:call me|i am called) (?P<value>[\w-]{1,40})", re.IGNORECASE)
 _RECALL = re.compile(r"\b(?:what(?:'s| is| are)|remember|know|tell me) my (?P<what>[\w ]{1,40}\w)", re.IGNORECASE)
 
 
 class DemoModel:
-    """Knows a few tricks, uses the tools it is offered, remembers within the conversation, and says what it is."""
+    """Knows a few tricks, uses the tools it is offered, remembers what it is told, and says what it is."""
 
     name = "demo"
 
@@ -81,17 +79,26 @@ class DemoModel:
 
 def _reply(messages: Messages, offered: set[str]) -> tuple[str, tuple[ToolCallRequest, ...]]:
     said = [_said(message) for message in messages if message["role"] == "user"]
+    if offered == {demo_memory.TOOL}:
+        return "", (_call("demo_0", demo_memory.TOOL, demo_memory.saved(said[-1] if said else "")),)
     results = _results(messages)
     if results:
         return demo_text.told(results), ()
     now = said[-1] if said else ""
     before = sum(len(message.get("tool_calls") or ()) for message in messages)
     calls = tuple(
-        ToolCallRequest(f"demo_{before + at}", name, arguments, msgspec.json.encode(arguments).decode())
+        _call(f"demo_{before + at}", name, arguments)
         for at, (name, arguments) in enumerate(_wishes(now))
         if name in offered
     )
-    return (demo_text.ABOUT_TO, calls) if calls else (_talk(now, said[:-1]), ())
+    if calls:
+        return demo_text.ABOUT_TO, calls
+    notes = [text for message in messages if message["role"] == "system" for text in demo_memory.noted(_said(message))]
+    return _talk(now, [*notes, *(fact for text in said[:-1] for fact in demo_memory.facts(text))]), ()
+
+
+def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
+    return ToolCallRequest(id, name, arguments, msgspec.json.encode(arguments).decode())
 
 
 def _wishes(text: str) -> list[tuple[str, dict[str, Any]]]:
@@ -104,7 +111,7 @@ def _wishes(text: str) -> list[tuple[str, dict[str, Any]]]:
         wishes.append(("current_time", {"timezone": zone} if zone else {}))
     if _DICE.search(text):
         wishes.append(("roll_dice", _dice(text.lower())))
-    elif not _FACT.search(text):
+    elif not demo_memory.FACT.search(text):
         sums = [found.strip() for found in _EXPRESSION.findall(text) if _SUM.search(found)]
         wishes.extend(("calculate", {"expression": found}) for found in sums[:3])
     return wishes
@@ -119,26 +126,17 @@ def _dice(text: str) -> dict[str, int]:
     return {"count": number, "sides": 2 if "coin" in text else 6}
 
 
-def _talk(now: str, before: Sequence[str]) -> str:
-    recall, fact = _RECALL.search(now), _FACT.search(now) or _NAME.search(now)
+def _talk(now: str, known: Sequence[tuple[str, str]]) -> str:
+    recall, told = _RECALL.search(now), next(demo_memory.facts(now), None)
     if recall:
         what = recall["what"].lower()
-        known = [value for text in before for key, value in _facts(text) if key == what]
-        return demo_text.recalled(what, known[-1] if known else None)
-    if fact:
-        what, value = next(_facts(now))
-        return demo_text.noted(what, value)
+        return demo_text.recalled(what, dict(known).get(what))
+    if told:
+        return demo_text.noted(*told)
     for pattern, text in demo_text.ANSWERS:
         if pattern.search(now):
             return text
     return demo_text.about(now)
-
-
-def _facts(text: str) -> Any:
-    for found in _FACT.finditer(text):
-        yield found["what"].lower(), found["value"].strip()
-    for found in _NAME.finditer(text):
-        yield "name", found["value"]
 
 
 def _results(messages: Messages) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import aiohttp
 import msgspec
 
-from shared.errors import ModelError, SettingsError
+from shared.errors import ModelError
 from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model import LLMResponse, OnDelta, ToolSpec
@@ -64,8 +64,7 @@ _CONNECTIONS: Final = Connections()  # one pool a process, whichever models use 
 class DirectModel:
     """One model of one endpoint. Makes one call; RetryingModel repeats it.
 
-    No proxy of the environment is used, no redirect followed, no cookie kept; certificates are checked. Raises
-    SettingsError for a key that no header can hold.
+    No proxy of the environment is used, no redirect followed, no cookie kept; certificates are checked.
     """
 
     def __init__(
@@ -87,10 +86,7 @@ class DirectModel:
             **(headers or {}),
         }
         if settings.api_key is not None:
-            key = settings.api_key.reveal()
-            if not (key.isascii() and key.isprintable()):
-                raise SettingsError("model.api_key has characters that no HTTP header can hold; copy it again")
-            self._headers["Authorization"] = f"Bearer {key}"
+            self._headers["Authorization"] = f"Bearer {settings.api_key.reveal()}"
 
     async def warm(self) -> None:
         """There is nothing to wait for."""

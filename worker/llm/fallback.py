@@ -16,7 +16,7 @@ class FallbackModel:
     """Several models in the order in which they are asked; each has its own retries before the next one's turn.
 
     A prompt that is too long is the caller's to shorten, and goes up. So does a fault after a delta: the text was
-    shown. When none can answer, the first fault for which trying again can help goes up, else the first.
+    shown. When none can answer, the fault goes up after which one of them can be asked again soonest, else the first.
     """
 
     def __init__(self, models: Sequence[Model]) -> None:
@@ -66,7 +66,8 @@ class FallbackModel:
             else:
                 self._note(model.name, faults)
                 return reply
-        raise next((exc for exc in faults if exc.retryable), faults[0])
+        passing = [exc for exc in faults if exc.retryable]
+        raise min(passing, key=lambda exc: exc.retry_after_s or 0.0, default=faults[0])
 
     def _note(self, name: str, faults: Sequence[ModelError]) -> None:
         """Say once who answers now, not at every call."""

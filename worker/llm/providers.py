@@ -192,11 +192,15 @@ def detect(settings: ModelSettings) -> ProviderSpec | None:
 
 
 def choose(settings: ModelSettings) -> Route:
-    """The way to the model of the settings. Raises SettingsError for a direct way that there is not.
+    """The way to the model of the settings. Raises SettingsError for a direct way that there is not, and for a key that
+    no header can hold.
 
     `auto` is direct wherever the endpoint speaks OpenAI's protocol. Without the key that it needs it is LiteLLM, which
     knows the environment variables of every provider.
     """
+    key = settings.api_key.reveal() if settings.api_key is not None else ""
+    if not (key.isascii() and key.isprintable()):
+        raise SettingsError("model.api_key has characters that no HTTP header can hold; copy it again")
     spec = detect(settings)
     speaks = spec is not None and spec.speaks_openai
     if settings.client == "auto":

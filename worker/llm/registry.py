@@ -2,31 +2,118 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
-from shared.settings import ModelSettings
+from shared.errors import SettingsError
+from shared.settings import ModelSettings, PresetSettings
+from shared.store.limits import ProviderLimits
 from worker.agent.model import Model
+from worker.llm.catalogue import Catalogue
 from worker.llm.fallback import FallbackModel
+from worker.llm.pricing import PricedModel
 from worker.llm.providers import choose, detect
 from worker.llm.retry import RetryingModel
+from worker.llm.throttle import ThrottledModel, rules_of, way_of
 
+DEMO: Final = "demo"
 CLIENTS: Final = {
-    "demo": "worker.llm.demo:DemoModel",
+    DEMO: "worker.llm.demo:DemoModel",
     "direct": "worker.llm.direct_client:DirectModel",
     "litellm": "worker.llm.litellm_client:LiteLLMModel",
 }
 
 
-def build_model(settings: ModelSettings) -> Model:
+class ModelLimits(msgspec.Struct, frozen=True):
+    """What a call to a model may have. `context_tokens` is 0 when nobody knows it; `max_tokens` is what the settings
+    want, or as much of it as the model can say at once."""
+
+    context_tokens: int
+    max_tokens: int
+    temperature: float
+
+
+class Models:
+    """The models of one process: the usual one, and those that a chat may choose, each made when it is first asked for.
+
+    Raises SettingsError at once for any of them that cannot be reached as the settings want it.
+    """
+
+    def __init__(self, settings: ModelSettings, limits: ProviderLimits | None = None) -> None:
+        self._settings = settings
+        self._limits = limits
+        self._catalogue = Catalogue(settings)
+        self._presets = {name: preset_settings(settings, preset) for name, preset in settings.presets.items()}
+        for name, preset in self._presets.items():
+            _check(name, preset)
+        self._usual = build_model(settings, limits, self._catalogue)
+        self._made: dict[str, Model] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the usual model."""
+        return self._usual.name
+
+    def get(self, preset: str = "") -> Model:
+        """The model of a preset; the usual one for a name that is none, as of a preset that is no longer set."""
+        if preset not in self._presets:
+            return self._usual
+        if preset not in self._made:
+            chosen = self._presets[preset]
+            others = (one for one in _fallbacks(self._settings) if one.name != chosen.name)
+            self._made[preset] = _chain([chosen, *others], self._limits, self._catalogue)
+        return self._made[preset]
+
+    async def limits_of(self, preset: str = "") -> ModelLimits:
+        """What a call to the model of a preset may have."""
+        settings = self._presets.get(preset, self._settings)
+        facts = await self._catalogue.of(settings.name)
+        most = min(settings.max_tokens, facts.output_tokens or settings.max_tokens)
+        return ModelLimits(facts.context_tokens, most, settings.temperature)
+
+    async def warm(self) -> None:
+        """Do what the first call of the usual model would have to wait for."""
+        await self._usual.warm()
+
+    async def close(self) -> None:
+        """Let all connections go."""
+        for model in (self._usual, *self._made.values()):
+            await model.close()
+
+
+def build_model(
+    settings: ModelSettings, limits: ProviderLimits | None = None, catalogue: Catalogue | None = None
+) -> Model:
     """The model of the settings, with retries, and its fallbacks behind it. Imports only the clients that they need.
 
-    Raises SettingsError for one that cannot be reached as the settings want it.
+    With `limits` it keeps to what the fleet may ask. Raises SettingsError for one that cannot be reached as the
+    settings want it.
     """
-    models = [_build(settings), *(_build(fallback_settings(settings, name)) for name in settings.fallbacks)]
-    return models[0] if len(models) == 1 else FallbackModel(models)
+    return _chain([settings, *_fallbacks(settings)], limits, catalogue or Catalogue(settings))
+
+
+def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSettings:
+    """The settings of a preset's model: reached as a fallback is, but for what it says itself.
+
+    At an address of its own it has its own key or none: `model.api_key` is for `model.api_base`.
+    """
+    made = fallback_settings(settings, preset.name)
+    if preset.api_base is not None:
+        same = preset.api_base == settings.api_base
+        key, client = (settings.api_key, settings.client) if same else (None, _elsewhere(settings))
+        made = replace(made, api_base=preset.api_base, api_key=key, client=client)
+    return replace(
+        made,
+        api_key=preset.api_key or made.api_key,
+        client=preset.client or made.client,
+        max_tokens=preset.max_tokens or settings.max_tokens,
+        temperature=settings.temperature if preset.temperature is None else preset.temperature,
+    )
 
 
 def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
@@ -43,16 +130,42 @@ def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
     at_gateway = spec is not None and spec.gateway and (other is None or (other.needs_key and not other.gateway))
     if key is None and (same or at_gateway):
         return replace(settings, name=name, fallbacks=())
-    client = "litellm" if settings.client == "litellm" else "auto"
-    return replace(settings, name=name, fallbacks=(), client=client, api_base=None, api_key=key)
+    return replace(settings, name=name, fallbacks=(), client=_elsewhere(settings), api_base=None, api_key=key)
 
 
-def _build(settings: ModelSettings) -> Model:
-    if settings.name == "demo":
-        model: Model = _client("demo")()
-        return model
+def _fallbacks(settings: ModelSettings) -> list[ModelSettings]:
+    return [fallback_settings(settings, name) for name in settings.fallbacks]
+
+
+def _elsewhere(settings: ModelSettings) -> Any:
+    """The client for another endpoint: that this one is reached directly says nothing of it."""
+    return "litellm" if settings.client == "litellm" else "auto"
+
+
+def _check(name: str, settings: ModelSettings) -> None:
+    """Raises SettingsError for a preset that cannot be reached, without loading anything."""
+    if settings.name == DEMO:
+        return
+    try:
+        choose(settings)
+    except SettingsError as exc:
+        raise SettingsError(re.sub(r"\bmodel\.(?=api_|client)", f"model.presets.{name}.", str(exc))) from None
+
+
+def _chain(each: Iterable[ModelSettings], limits: ProviderLimits | None, catalogue: Catalogue) -> Model:
+    models = [_build(settings, limits, catalogue) for settings in each]
+    return models[0] if len(models) == 1 else FallbackModel(models)
+
+
+def _build(settings: ModelSettings, limits: ProviderLimits | None, catalogue: Catalogue) -> Model:
+    if settings.name == DEMO:
+        demo: Model = _client(DEMO)()
+        return demo
     route = choose(settings)
-    return RetryingModel(_client(route.client)(settings, route=route), deadline_s=settings.total_s)
+    model: Model = PricedModel(_client(route.client)(settings, route=route), catalogue)
+    if limits is not None:
+        model = ThrottledModel(model, limits, way=way_of(settings, route), rules=rules_of(settings))
+    return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)
 
 
 def _client(name: str) -> Any:

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import ModelError
+from shared.errors import ModelClosed, ModelError
 from worker.agent.model import LLMResponse, Model, OnDelta, ToolSpec
 
 WAITS_S: Final = (1.0, 2.0, 4.0)
 DEADLINE_S: Final = 300.0
+LONGEST_WAIT_S: Final = 10.0
+"""A turn holds a slot while it waits here; for longer than this it is better released."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -19,8 +21,9 @@ Sleep = Callable[[float], Awaitable[None]]
 class RetryingModel:
     """Another model, asked again after 1, 2 and 4 s; what the provider says in Retry-After wins.
 
-    No try begins later than `deadline_s` after the first. A fault after a delta is not retried here: the text was
-    shown, and only the caller can take it back before it asks again. Raises the last ModelError.
+    No try begins later than `deadline_s` after the first, nor after a wait of more than LONGEST_WAIT_S: then the fault
+    goes up, and so does ModelClosed, at once. A fault after a delta is not retried here: the text was shown, and only
+    the caller can take it back before it asks again. Raises the last ModelError.
     """
 
     def __init__(
@@ -73,11 +76,13 @@ class RetryingModel:
                     temperature=temperature,
                     on_delta=None if on_delta is None else pass_on,
                 )
+            except ModelClosed:
+                raise
             except ModelError as exc:
                 wait_s = next(waits_s, None)
                 if wait_s is None or shown or not exc.retryable:
                     raise
                 wait_s = wait_s if exc.retry_after_s is None else exc.retry_after_s
-                if self._clock.monotonic() + wait_s > deadline:
+                if wait_s > LONGEST_WAIT_S or self._clock.monotonic() + wait_s > deadline:
                     raise
             await self._sleep(wait_s)

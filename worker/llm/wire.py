@@ -56,11 +56,18 @@ class Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
 
 
+class PromptTokens(msgspec.Struct, gc=False):
+    """How many tokens of a prompt the provider had in its cache."""
+
+    cached_tokens: int | None = None
+
+
 class Tokens(msgspec.Struct, gc=False):
     """What was counted."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_tokens_details: PromptTokens | None = None
 
 
 class Chat(msgspec.Struct, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.errors import ModelError, TurnStopped
+from shared.errors import ModelClosed, ModelError, TurnStopped
 from tests.helpers.scripted_model import Broken, Reply, ScriptedModel
 from worker.llm.fallback import FallbackModel
 
@@ -81,6 +81,14 @@ async def test_when_none_can_answer_the_fault_that_may_pass_goes_up() -> None:
     trial = Trial(fault("auth", retryable=False), fault("bad_request", retryable=False))
     with pytest.raises(ModelError, match="auth"):
         await trial.ask()
+
+
+async def test_when_none_can_answer_now_the_soonest_goes_up() -> None:
+    """So that the turn comes back when one of them can be asked again, not when the first one can."""
+    later, soon = (ModelClosed("rate_limit", f"in {wait_s} s", retry_after_s=wait_s) for wait_s in (60.0, 3.0))
+    with pytest.raises(ModelClosed, match="in 3") as raised:
+        await Trial(later, fault("auth", retryable=False), soon).ask()
+    assert raised.value.retry_after_s == 3.0
 
 
 class Counted(ScriptedModel):

@@ -8,10 +8,12 @@ import sys
 import pytest
 
 from shared.errors import SettingsError
-from shared.settings import ModelSettings, Secret
+from shared.settings import ModelSettings, PresetSettings, Secret
+from shared.store.client import RedisClient
+from shared.store.limits import ProviderLimits
 from worker.llm.demo import DemoModel
 from worker.llm.fallback import FallbackModel
-from worker.llm.registry import build_model, fallback_settings
+from worker.llm.registry import ModelLimits, Models, build_model, fallback_settings, preset_settings
 from worker.llm.retry import RetryingModel
 
 KEY = Secret("sk-x")
@@ -104,3 +106,117 @@ def test_a_fallback_has_the_endpoint_and_the_key_that_belong_to_it(
     told = settings.api_key.reveal() if settings.api_key else None
     assert (settings.name, settings.api_base, told, settings.client) == (name, api_base, key, client)
     assert (settings.max_tokens, settings.fallbacks) == (main.max_tokens, ())
+
+
+# --- presets: what people may choose in a chat
+
+HERE = "http://h/v1"
+PRESETS = {
+    "fast": PresetSettings(name="openai/gpt-4o-mini", max_tokens=500, temperature=0.1, about="quick"),
+    "offline": PresetSettings(name="demo"),
+    "claude": PresetSettings(name="anthropic/claude-sonnet-4-5"),
+}
+CHOICE = ModelSettings(name="openai/gpt-4o", api_key=KEY, presets=PRESETS, max_tokens=20_000, temperature=0.3)
+
+
+@pytest.mark.parametrize(
+    ("preset", "api_base", "key", "client"),
+    [
+        (PresetSettings(name="openai/y"), HERE, "sk-x", "direct"),
+        (PresetSettings(name="groq/y"), None, "gsk_own", "auto"),
+        (PresetSettings(name="gemini/y"), None, None, "auto"),
+        (PresetSettings(name="openai/y", client="litellm"), HERE, "sk-x", "litellm"),
+        (PresetSettings(name="openai/y", api_key=Secret("sk-y")), HERE, "sk-y", "direct"),
+        (PresetSettings(name="gemini/y", api_key=Secret("sk-y")), None, "sk-y", "auto"),
+        (PresetSettings(name="groq/y", api_key=Secret("sk-y")), None, "sk-y", "auto"),
+        (PresetSettings(name="openai/y", api_base="http://other/v1"), "http://other/v1", None, "auto"),
+        (PresetSettings(name="groq/y", api_base="http://other/v1"), "http://other/v1", None, "auto"),
+        (PresetSettings(name="custom/y", api_base=HERE), HERE, "sk-x", "direct"),
+        (PresetSettings(name="y", api_base="http://other/v1", api_key=Secret("s")), "http://other/v1", "s", "auto"),
+    ],
+)
+def test_a_preset_is_reached_as_a_fallback_is_but_for_what_it_says(
+    preset: PresetSettings, api_base: str | None, key: str | None, client: str
+) -> None:
+    """No address is ever shown a key that was not meant for it."""
+    main = ModelSettings(
+        name="openai/x",
+        api_base=HERE,
+        api_key=KEY,
+        client="direct",
+        fallback_keys={"groq": Secret("gsk_own")},
+        total_s=99.0,
+    )
+    settings = preset_settings(main, preset)
+    told = settings.api_key.reveal() if settings.api_key else None
+    assert (settings.name, settings.api_base, told, settings.client) == (preset.name, api_base, key, client)
+    assert (settings.max_tokens, settings.temperature, settings.total_s) == (4096, 0.7, 99.0)
+
+
+async def test_a_chat_gets_the_model_it_chose() -> None:
+    """Made when it is first asked for, and then kept; a name that is no preset is the usual model."""
+    models = Models(CHOICE)
+    assert models.get("fast").name == "openai/gpt-4o-mini"
+    assert models.get("fast") is models.get("fast")
+    assert isinstance(models.get("offline"), DemoModel)
+    assert models.get("") is models.get("gone") is models.get()
+    assert (models.get().name, models.name) == ("openai/gpt-4o", "openai/gpt-4o")
+    await models.close()
+
+
+async def test_a_preset_has_limits_of_its_own() -> None:
+    """What it does not say is as usual; nobody is asked for more than the model can say at once."""
+    models = Models(CHOICE)
+    assert await models.limits_of("fast") == ModelLimits(128_000, 500, 0.1)
+    assert await models.limits_of("claude") == ModelLimits(200_000, 20_000, 0.3)
+    assert await models.limits_of() == await models.limits_of("gone") == ModelLimits(128_000, 16_384, 0.3)
+    assert await models.limits_of("offline") == ModelLimits(0, 20_000, 0.3)
+    await models.close()
+
+
+async def test_fallbacks_stand_behind_a_preset_too() -> None:
+    """Who chose a model still wants an answer when it is away; the model itself is not asked twice."""
+    presets = {"a": PresetSettings(name="openai/a"), "b": PresetSettings(name="openai/b")}
+    models = Models(ModelSettings(name="openai/x", api_key=KEY, fallbacks=("openai/b",), presets=presets))
+    assert isinstance(models.get("a"), FallbackModel)
+    assert models.get("a").name == "openai/a"
+    assert isinstance(models.get("b"), RetryingModel)
+    await models.close()
+
+
+@pytest.mark.parametrize(
+    ("preset", "says"),
+    [
+        (PresetSettings(name="custom/y"), r"^model\.presets\.fast\.api_base is missing: 'custom/y'.*; set it$"),
+        (
+            PresetSettings(name="gemini/y", client="direct"),
+            r"^model\.presets\.fast\.client is 'direct'.*set model\.presets\.fast\.api_base",
+        ),
+        (PresetSettings(name="openai/y", api_key=Secret("sk-ü")), r"^model\.presets\.fast\.api_key has characters"),
+    ],
+)
+def test_a_preset_that_cannot_be_used_stops_the_start(preset: PresetSettings, says: str) -> None:
+    """In one line that names the setting, not in the first turn of somebody who chooses it."""
+    with pytest.raises(SettingsError, match=says) as raised:
+        Models(ModelSettings(name="openai/x", api_key=KEY, presets={"fast": preset}))
+    assert "\n" not in str(raised.value)
+
+
+def test_checking_presets_loads_no_client() -> None:
+    """Neither a preset that needs LiteLLM nor a direct one costs anything before it is chosen."""
+    script = (
+        "import sys; from shared.settings import ModelSettings, PresetSettings, Secret;"
+        "from worker.llm.registry import Models;"
+        "presets = {'a': PresetSettings(name='gemini/a'), 'b': PresetSettings(name='groq/b', api_key=Secret('k'))};"
+        "Models(ModelSettings(presets=presets)); print(*sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert set(told.stdout.split()) & {"litellm", "aiohttp", "openai"} == set()
+
+
+async def test_the_demo_is_never_held_back(client: RedisClient) -> None:
+    """It has no provider."""
+    limits = ProviderLimits(client)
+    assert isinstance(build_model(ModelSettings(), limits), DemoModel)
+    assert isinstance(Models(ModelSettings(), limits).get(), DemoModel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.errors import ModelError, TurnStopped
+from shared.errors import ModelClosed, ModelError, TurnStopped
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel
 from worker.agent.model import Model, OnDelta
 from worker.llm.retry import RetryingModel
@@ -100,3 +100,19 @@ async def test_what_the_listener_raises_goes_up() -> None:
     trial = Trial(["some text"])
     with pytest.raises(TurnStopped):
         await trial.ask(stop)
+
+
+async def test_a_long_wait_goes_up_at_once() -> None:
+    """A turn holds a slot while it waits here: over 10 s it is better released, for as long as the provider wants."""
+    trial = Trial([fault("rate_limit", retry_after_s=10.0), fault("rate_limit", retry_after_s=10.5)])
+    with pytest.raises(ModelError) as raised:
+        await trial.ask()
+    assert (raised.value.retry_after_s, trial.waits_s) == (10.5, [10.0])
+
+
+async def test_a_closed_model_is_not_waited_for() -> None:
+    """It was not even asked; a fallback may be, now."""
+    trial = Trial([ModelClosed("rate_limit", "scripted", retry_after_s=2.5)])
+    with pytest.raises(ModelClosed):
+        await trial.ask()
+    assert trial.waits_s == []

@@ -1,0 +1,45 @@
+"""What each chat used today: tokens and money, by the server's day (UTC)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from shared.store.client import RedisClient
+from shared.store.scripts import load
+
+_MICROS: Final = 1_000_000  # a chat's money is counted in whole millionths of a dollar, which add up without error
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """The totals of a chat on one day, counted in days since 1970. `warn`: its person is to be told now."""
+
+    day: int
+    tokens: int = 0
+    usd: float = 0.0
+    warn: bool = False
+
+
+class Spending:
+    """The tallies of all chats; each is kept for two days."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._spend = load("spend")
+
+    async def add(self, session: str, tokens: int, usd: float, *, warn_tokens: int = 0, warn_usd: float = 0.0) -> Spent:
+        """Add to today's totals. The first call of a day that reaches `warn_tokens` or `warn_usd` (0: never) is told
+        to warn. Raises RedisAway; then it may or may not have been added."""
+        day, tokens, micros, warn = await self._client.run(
+            self._spend, [], [session, tokens, _micros(usd), warn_tokens, _micros(warn_usd)]
+        )
+        return Spent(day, tokens, micros / _MICROS, bool(warn))
+
+    async def read(self, session: str) -> Spent:
+        """Today's totals. Raises RedisAway."""
+        return await self.add(session, 0, 0.0)
+
+
+def _micros(usd: float) -> int:
+    return round(usd * _MICROS)

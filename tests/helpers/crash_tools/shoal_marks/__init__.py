@@ -1,0 +1,78 @@
+"""Tools whose effects can be counted: lines and files in the folder that MARKS names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from shared.crash_points import crash_point
+from worker.agent.tool import Safety, ToolContext
+
+
+class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to write."""
+
+    word: Annotated[str, msgspec.Meta(description="One word.")]
+
+
+class Mark:
+    """Adds a line: called twice, there are two. `unsafe`."""
+
+    name = "mark"
+    description = "Add a mark to the list."
+    parameters = Word
+    safety: Safety = "unsafe"
+    timeout_s = 5.0
+
+    async def run(self, arguments: Word, context: ToolContext) -> str:
+        crash_point("before_effect")
+        with (_folder() / "marks").open("a") as file:
+            file.write(f"{arguments.word}\n")
+        crash_point("after_effect")
+        return "marked"
+
+
+class Keep:
+    """Writes a file of its own: called twice, it is the same. `idempotent`."""
+
+    name = "keep"
+    description = "Keep a word."
+    parameters = Word
+    safety: Safety = "idempotent"
+    timeout_s = 5.0
+
+    async def run(self, arguments: Word, context: ToolContext) -> str:
+        (_folder() / f"kept-{arguments.word}").write_text(arguments.word)
+        return "kept"
+
+
+def _folder() -> Path:
+    return Path(os.environ["MARKS"])
+
+
+class Die:
+    """Kills the process it runs in: `exit`, `memory` (more than a machine has) or `loop` (the event loop never turns).
+
+    `read_only`, so nothing of it is in the ledger when the process is gone.
+    """
+
+    name = "die"
+    description = "Die."
+    parameters = Word
+    safety: Safety = "read_only"
+    timeout_s = 60.0
+
+    async def run(self, arguments: Word, context: ToolContext) -> str:
+        match arguments.word:
+            case "exit":
+                os._exit(137)
+            case "memory":
+                hoard = []
+                while True:
+                    hoard.append(bytearray(64 * 1024 * 1024))
+            case _:
+                while True:
+                    pass

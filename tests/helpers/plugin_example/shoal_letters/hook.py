@@ -1,0 +1,12 @@
+"""Every answer is signed."""
+
+from __future__ import annotations
+
+from worker.agent.hook import AgentHook
+
+
+class Signed(AgentHook):
+    """Adds a line to the final text."""
+
+    async def finalize_content(self, text: str) -> str:
+        return f"{text}\n\nYours, Shoal"

@@ -1,0 +1,28 @@
+"""The files of a turn as a test sees them: in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shared.errors import ToolFailed
+
+
+class TextFiles:
+    """Every file can be written. `texts` is what they hold; `broken` names those that cannot be read."""
+
+    def __init__(self, texts: Mapping[str, str], *, broken: Sequence[str] = ()) -> None:
+        self.texts = dict(texts)
+        self._broken = broken
+
+    async def read(self, path: str) -> str:
+        if path not in self.texts or path in self._broken:
+            raise ToolFailed(f"there is no file {path!r}")
+        return self.texts[path]
+
+    async def replace(self, path: str, text: str, *, was: str | None) -> None:
+        if was is not None and self.texts.get(path) != was:
+            raise ToolFailed(f"{path!r} was changed")
+        self.texts[path] = text
+
+    async def names(self) -> Sequence[str]:
+        return sorted(self.texts)

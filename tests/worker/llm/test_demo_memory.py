@@ -1,0 +1,74 @@
+"""The built-in model keeps memory, too: `make up` without a key consolidates."""
+
+from __future__ import annotations
+
+from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.settings import MemorySettings
+from shared.store.client import RedisClient
+from shared.store.memory import MemoryStore
+from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, fill, put
+from tests.helpers.turn_borders import MemoryJournal
+from tests.worker.llm.test_demo import Chat
+from worker.agent.loop import run_agent
+from worker.agent.tool import Toolbox
+from worker.agent.turn import AgentRunSpec
+from worker.llm.demo import DemoModel
+from worker.llm.demo_memory import facts, saved
+from worker.memory.consolidator import Consolidator
+
+
+def said(text: str, turn: int) -> list[UserEntry | AssistantEntry]:
+    return [
+        UserEntry(content=text, turn=turn, at=NOON_MS + turn * 60_000),
+        AssistantEntry(content="Noted: my answer is 42.", turn=turn, at=NOON_MS + turn * 60_000),
+    ]
+
+
+async def test_what_a_person_told_it_comes_into_memory(client: RedisClient) -> None:
+    """Facts as notes, the newest of each kind, beside what others wrote there; and an account of the conversation."""
+    memory = MemoryStore(client)
+    await memory.write(SCOPE, "# Notes\n- The person's name is Bob.\n- likes tea", version="0")
+    await put(client, said("Hi, my name is Ada. My favourite colour is dark\nblue.", 1))
+    await fill(client, 3, first=2)
+    await put(client, said("my favourite colour is green", 5))
+    consolidator = Consolidator(memory, DemoModel(), MemorySettings())
+    await consolidator.consolidate(SESSION, 0)
+    assert (await memory.read(SCOPE)).text.splitlines() == [
+        "# Notes",
+        "- likes tea",
+        "- The person's name is Ada.",
+        "- The person's favourite colour is green.",
+    ]
+    assert await memory.log(SCOPE) == [
+        (
+            "[2026-06-21 12:05] The person wrote 5 messages. It began with “Hi, my name is Ada. My favourite colour is "
+            "dark blue.” and ended with “my favourite colour is green”."
+        )
+    ]
+    assert not await consolidator.rework(SCOPE), "it has nothing to add to what it knows"
+
+
+async def test_it_answers_from_its_memory() -> None:
+    """What left the conversation is in the system text; what was said since is newer."""
+    system = "# Memory\n\n- The person's name is Ada.\n- The person's favourite colour is green."
+
+    async def ask(text: str, chat: Chat) -> str:
+        spec = AgentRunSpec(session="s", entry=UserEntry(content=text, turn=9), system=system, history=chat.history)
+        return (await run_agent(spec, DemoModel(sleep=chat.sleep), Toolbox(), MemoryJournal())).content
+
+    chat = Chat()
+    assert await ask("What is my name?", chat) == "Your name is **Ada**."
+    await chat.say("Call me Bob")
+    assert await ask("What is my name?", chat) == "Your name is **Bob**."
+    assert await ask("What is my favourite colour?", chat) == "Your favourite colour is **green**."
+
+
+def test_a_conversation_without_facts_changes_no_notes() -> None:
+    """The account alone; also of one that nobody began."""
+    prompt = "<memory>\n(nothing yet)\n</memory>\n\n<conversation>\n[2026-06-21 12:00] USER: hi\n</conversation>"
+    assert saved(prompt) == {
+        "history_entry": "[2026-06-21 12:00] The person wrote one message: “hi”.",
+        "memory_update": "",
+    }
+    assert saved("")["history_entry"]
+    assert list(facts("nothing here")) == []

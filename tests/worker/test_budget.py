@@ -1,0 +1,101 @@
+"""What one chat may use in one day."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.metrics import REGISTRY
+from shared.settings import BudgetSettings
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.spending import Spending
+from tests.helpers.clock import HandClock
+from worker.agent.limits import Allowance
+from worker.agent.model import Usage
+from worker.budget import ChatBudget
+
+CHAT = "web:owner/a"
+NOWHERE = "redis://127.0.0.1:1"
+
+
+def budget(client: RedisClient, *, clock: HandClock | None = None, **settings: float) -> ChatBudget:
+    made = BudgetSettings(**settings)  # type: ignore[arg-type]
+    spending = Spending(client)
+    return ChatBudget(spending, CHAT, made) if clock is None else ChatBudget(spending, CHAT, made, clock=clock)
+
+
+def reached(kind: str) -> float:
+    return REGISTRY.get_sample_value("shoal_budgets_reached_total", {"budget": kind}) or 0.0
+
+
+async def test_a_chat_that_used_its_tokens_is_told_so_before_the_next_call(client: RedisClient) -> None:
+    """With the number, and when it begins anew; also in its next turn, on another worker."""
+    allowance: Allowance = budget(client, tokens_per_day=200_000)
+    assert await allowance.refusal() is None
+    await allowance.spent(Usage(150_000, 49_999))
+    assert await allowance.refusal() is None
+    await allowance.spent(Usage(1, 0))
+    says = "This chat has used its 200,000 tokens of today. The budget starts anew at 00:00 UTC."
+    before = reached("tokens")
+    assert await allowance.refusal() == says
+    assert await budget(client, tokens_per_day=200_000).refusal() == says
+    assert reached("tokens") == before + 2
+
+
+@pytest.mark.parametrize(("usd", "words"), [(5.0, "$5.00"), (1234.5, "$1,234.50"), (0.004, "$0.004")])
+async def test_a_chat_that_used_its_money_is_told_so(client: RedisClient, usd: float, words: str) -> None:
+    """Whatever a budget is counted in."""
+    allowance = budget(client, usd_per_day=usd, tokens_per_day=10)
+    await allowance.spent(Usage(1, 1, cost_usd=usd))
+    before = reached("usd")
+    assert await allowance.refusal() == f"This chat has used its {words} of today. The budget starts anew at 00:00 UTC."
+    assert reached("usd") == before + 1
+
+
+async def test_a_chat_is_warned_once_a_day(client: RedisClient) -> None:
+    """When a call reaches `warn_at`, whichever worker made it, and with the numbers."""
+    allowance = budget(client, tokens_per_day=1000, warn_at=0.5)
+    assert await allowance.spent(Usage(499, 0)) is None
+    said = await allowance.spent(Usage(101, 50))
+    assert said == "This chat has used 65% of its 1,000 tokens of today. The budget starts anew at 00:00 UTC."
+    assert await allowance.spent(Usage(1, 0)) is None
+    assert await budget(client, tokens_per_day=1000, warn_at=0.5).spent(Usage(1, 0)) is None
+
+
+async def test_the_budget_that_is_nearer_to_its_end_is_named(client: RedisClient) -> None:
+    """A person hears of the one that stops them first."""
+    said = await budget(client, tokens_per_day=1000, usd_per_day=1.0).spent(Usage(100, 0, cost_usd=0.9))
+    assert said is not None
+    assert "90% of its $1.00" in said
+
+
+async def test_without_a_budget_it_only_counts(client: RedisClient) -> None:
+    """So that /status can say what a chat used."""
+    allowance = budget(client)
+    assert await allowance.spent(Usage(10**9, 1, cost_usd=1000.0)) is None
+    assert await allowance.refusal() is None
+    spent = await Spending(client).read(CHAT)
+    assert (spent.tokens, spent.usd) == (10**9 + 1, 1000.0)
+
+
+async def test_a_turn_that_lasts_past_midnight_has_the_new_day(client: RedisClient) -> None:
+    """What an earlier call of the turn told is of yesterday then."""
+    seconds, _ = await client.command("TIME")
+    clock = HandClock(float(seconds))
+    allowance = budget(client, clock=clock, tokens_per_day=10)
+    await allowance.spent(Usage(10, 0))
+    assert await allowance.refusal() is not None
+    today = int(seconds) // 86_400
+    await client.command("RENAME", keys.spent(CHAT, today), keys.spent(CHAT, today - 1))
+    clock.at += 86_400
+    assert await allowance.refusal() is None
+
+
+async def test_while_redis_is_away_nothing_is_refused_and_nothing_raised() -> None:
+    """A turn does not end because of its bookkeeping."""
+    nobody = RedisClient(NOWHERE)
+    allowance = budget(nobody, tokens_per_day=1)
+    assert await allowance.refusal() is None
+    assert await allowance.spent(Usage(10, 10)) is None
+    assert await allowance.refusal() is None
+    await nobody.close()

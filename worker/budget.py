@@ -1,0 +1,83 @@
+"""What one chat may use in one day."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway, Refused
+from shared.metrics import BUDGETS_REACHED
+from shared.settings import BudgetSettings
+from shared.store.spending import Spending, Spent
+from worker.agent.model import Usage
+
+_DAY_MS: Final = 86_400_000
+
+
+class ChatBudget:
+    """The Allowance of one turn: counts what its chat uses, and ends the turn when the day's budget is gone.
+
+    Without a budget it only counts. While Redis is away nothing is counted and nothing refused: the lease loop says
+    that it is away, and a turn must not end because of its bookkeeping.
+    """
+
+    def __init__(
+        self, spending: Spending, session: str, settings: BudgetSettings, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._spending = spending
+        self._session = session
+        self._settings = settings
+        self._clock = clock
+        self._known: Spent | None = None
+
+    async def refusal(self) -> str | None:
+        """Why no further call may be made today. Reads the totals where no call of today has told them."""
+        if not (self._settings.tokens_per_day or self._settings.usd_per_day):
+            return None
+        if self._known is None or self._known.day != self._clock.now_ms() // _DAY_MS:
+            self._known = None
+            with contextlib.suppress(RedisAway, Refused):
+                self._known = await self._spending.read(self._session)
+        budget = None if self._known is None else self._reached(self._known)
+        if budget is None:
+            return None
+        BUDGETS_REACHED.labels(budget).inc()
+        return f"This chat has used its {self._words(budget)} of today. {_ANEW}"
+
+    async def spent(self, usage: Usage) -> str | None:
+        """Count a call. A sentence for the person, once a day, when `warn_at` of a budget is used."""
+        settings = self._settings
+        with contextlib.suppress(RedisAway, Refused):
+            self._known = await self._spending.add(
+                self._session,
+                usage.prompt_tokens + usage.completion_tokens,
+                usage.cost_usd,
+                warn_tokens=round(settings.tokens_per_day * settings.warn_at),
+                warn_usd=settings.usd_per_day * settings.warn_at,
+            )
+            if self._known.warn:
+                budget, share = self._nearest(self._known)
+                return f"This chat has used {share:.0%} of its {self._words(budget)} of today. {_ANEW}"
+        return None
+
+    def _shares(self, spent: Spent) -> dict[str, float]:
+        """How much of each budget is used; only of those that are set."""
+        settings = self._settings
+        used = {"tokens": (spent.tokens, settings.tokens_per_day), "usd": (spent.usd, settings.usd_per_day)}
+        return {budget: part / whole for budget, (part, whole) in used.items() if whole}
+
+    def _reached(self, spent: Spent) -> str | None:
+        return next((budget for budget, share in self._shares(spent).items() if share >= 1), None)
+
+    def _nearest(self, spent: Spent) -> tuple[str, float]:
+        return max(self._shares(spent).items(), key=lambda item: item[1])
+
+    def _words(self, budget: str) -> str:
+        if budget == "tokens":
+            return f"{self._settings.tokens_per_day:,} tokens"
+        usd = self._settings.usd_per_day
+        return f"${usd:,.2f}" if usd >= 0.01 else f"${usd:g}"
+
+
+_ANEW: Final = "The budget starts anew at 00:00 UTC."
