@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from shared.crash_points import crash_point
 from shared.errors import BadInput, Refused, TooBig
 from shared.ids import session_id
 from shared.messages.codec import SCHEMA_VERSION, encode
@@ -96,6 +97,7 @@ class Inbox:
         if size > TEXT_LIMIT_BYTES:
             raise TooBig(size, TEXT_LIMIT_BYTES)
         session, limits = message.session, self._limits
+        crash_point("before_ingest")
         status, turn, ahead, seq = await self._client.run(
             self._ingest,
             [
@@ -111,6 +113,7 @@ class Inbox:
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip
+        crash_point("after_ingest")
         if status == -1:
             raise Refused(
                 "inbox_full", f"{limits.cap} messages already wait in this chat; please wait for answers first", 10

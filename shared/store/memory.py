@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from shared.errors import LeaseLost, ShoalError
 from shared.store import keys
+from shared.store.agenda import Agenda
 from shared.store.client import RedisClient
 from shared.store.inbox import DAY_MS, TURNS
 from shared.store.queue import Claim
@@ -33,12 +33,24 @@ class MemoryText(msgspec.Struct, frozen=True):
 
 
 class Unconsolidated(msgspec.Struct, frozen=True):
-    """A conversation as it was read: raw entries, oldest first, the mark of the first one, and whose memory it feeds."""
+    """A conversation as it was read: raw entries, oldest first, the mark of the first one, and whose memory it feeds.
+
+    `mark` is how many entries ever left the conversation at its head, so that it names these. `total` is how many there
+    are; no more than a limit of them were read.
+    """
 
     source: Source
     entries: tuple[bytes, ...]
-    mark: str
+    mark: int
     scope: str
+    total: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """How many entries of a session are not in memory yet."""
+
+    history: int
+    archive: int
 
 
 class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,12 +61,16 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStore:
-    """MEMORY.md and HISTORY.md of every scope. All writes compare and swap; nothing is overwritten unseen."""
+    """MEMORY.md and HISTORY.md of every scope. All writes compare and swap; nothing is overwritten unseen.
+
+    `idle` has the sessions with something to consolidate, `rework` the scopes whose MEMORY.md is to be written anew.
+    """
 
     def __init__(self, client: RedisClient, limits: MemoryLimits | None = None) -> None:
         self._client = client
         self._limits = limits or MemoryLimits()
         self._remember, self._consolidate = load("remember"), load("consolidate")
+        self.idle, self.rework = Agenda(client, keys.IDLE), Agenda(client, keys.REWORK)
 
     async def read(self, scope: str) -> MemoryText:
         """MEMORY.md of a scope; empty when nothing was ever remembered. Raises RedisAway."""
@@ -86,16 +102,21 @@ class MemoryStore:
 
     async def unconsolidated(self, session: str, source: Source = "history", *, limit: int = 2000) -> Unconsolidated:
         """The oldest entries of a conversation that are not in memory yet. Raises RedisAway."""
-        entries, told = await self._client.pipeline(
+        # The mark first: were it read last, entries that left in between would give these a mark that is not theirs.
+        (mark, scope), entries, total = await self._client.pipeline(
             [
-                ("LRANGE", _LISTS[source](session), 0, limit - 1),
                 ("HMGET", keys.session(session), _MARKS[source], "scope"),
+                ("LRANGE", _LISTS[source](session), 0, limit - 1),
+                ("LLEN", _LISTS[source](session)),
             ]
         )
-        mark, scope = told
         return Unconsolidated(
-            source, tuple(entries), (mark or b"0").decode(), scope.decode() if scope else f"chat:{session}"
+            source, tuple(entries), int(mark or 0), scope.decode() if scope else f"chat:{session}", total
         )
+
+    async def waiting(self, session: str) -> Waiting:
+        """How much of a session is not in memory yet. Raises RedisAway."""
+        return Waiting(*await self._client.pipeline([("LLEN", keys.history(session)), ("LLEN", keys.archive(session))]))
 
     async def consolidate(
         self,
@@ -110,10 +131,12 @@ class MemoryStore:
         """Replace the first `take` entries of what was `read` by `entry` in HISTORY.md (`""` = none) and, when given,
         by a new MEMORY.md: `memory` has the new text and the version of the old one.
 
-        True when it was done; False when these entries were gone already: consolidated by another worker, archived by
-        `/new` or forgotten. With `rework_ms`, MEMORY.md is due to be written anew after that time. Raises
-        MemoryChanged, RedisAway.
+        True when it was done; False when these entries were gone already: consolidated by another worker or by an
+        earlier call whose answer was lost, archived by `/new`, or forgotten. With `rework_ms`, MEMORY.md is due to be
+        written anew after that time. Raises MemoryChanged, RedisAway.
         """
+        if not 0 < take <= len(read.entries):
+            raise ValueError(f"take is {take!r}; it must be from 1 to the {len(read.entries)} entries that were read")
         limits = self._limits
         done = await self._client.run(
             self._consolidate,
@@ -124,17 +147,9 @@ class MemoryStore:
             [
                 _MARKS[read.source], read.mark, take, memory.version if memory else "", memory.text if memory else "",
                 entry, limits.log_bytes, limits.keep_days * DAY_MS, rework_ms, read.scope,
+                read.entries[0],
             ],
         )  # fmt: skip
         if done == -1:
             raise MemoryChanged("MEMORY.md was changed in between; read it again")
         return bool(done == 1)
-
-    async def due(self, key: str, now_ms: int, limit: int = 100) -> Sequence[str]:
-        """Members of `keys.IDLE` or `keys.REWORK` whose time has come."""
-        found = await self._client.command("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", 0, limit)
-        return [member.decode() for member in found]
-
-    async def settle(self, key: str, member: str) -> None:
-        """Take a member out of `keys.IDLE` or `keys.REWORK`: it is looked after."""
-        await self._client.command("ZREM", key, member)

@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from shared.errors import BadInput, BadRecord, ShoalError
+from shared.errors import BadInput, BadRecord, ShoalError, TooBig
 from shared.messages.codec import encode
-from shared.messages.inbound import RESERVED_CHANNELS, InboundMessage, decode_inbound
+from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.store import keys
@@ -16,8 +16,8 @@ from shared.store.client import RedisClient
 from shared.store.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.scripts import load
 
-Change = Literal["", "new", "forget", "preset"]
-"""What a command does: nothing, end the conversation, the same without keeping it, choose a model."""
+Change = Literal["", "new", "forget", "stop", "preset"]
+"""What a command does: nothing, end the conversation, the same without keeping it, end the turn, choose a model."""
 
 
 class InboxMoved(ShoalError):
@@ -26,7 +26,8 @@ class InboxMoved(ShoalError):
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a session stands. `waiting` are the ids of the messages without an answer, the first one's turn is `turn`
-    (0 = none waits) and runs if `running`. `counter` is the number of the newest message."""
+    (0 = none waits) and runs if `running`. `counter` is the number of the newest message. `entries` counts those of the
+    conversation, `away_since` is when its turn first found the model away (ms, 0 = it did not)."""
 
     counter: int = 0
     waiting: tuple[str, ...] = ()
@@ -38,6 +39,13 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     entries: int = 0
     attempt: int = 0
     away_since: int = 0
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """How much a memory holds: the size of MEMORY.md, and the entries of HISTORY.md."""
+
+    memory_bytes: int
+    log_entries: int
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -55,8 +63,11 @@ class Sessions:
         self._limits = limits or InboxLimits()
         self._command = load("command")
 
-    async def state(self, session: str) -> SessionState:
-        """Raises RedisAway."""
+    async def state(self, session: str, *, scope: str = "") -> SessionState:
+        """Where a session stands. `scope` is whose memory it has, `""` what the store says: as at the last message.
+
+        Raises RedisAway.
+        """
         told, waiting, lease, entries = await self._client.pipeline(
             [
                 ("HMGET", keys.session(session), "n", "gen", "preset", "scope", "tries", "away"),
@@ -65,19 +76,26 @@ class Sessions:
                 ("LLEN", keys.history(session)),
             ]
         )
-        counter, generation, preset, scope, attempt, away = told
+        counter, generation, preset, known_scope, attempt, away = told
         return SessionState(
             counter=int(counter or 0),
-            waiting=tuple(_id(fields[3]) for _, fields in waiting),
+            waiting=tuple(_id(fields[3]) for _, fields in waiting),  # "" for a record that nobody can read
             turn=int(waiting[0][0].split(b"-")[0]) if waiting else 0,
             running=lease is not None,
             generation=int(generation or 0),
             preset=(preset or b"").decode(),
-            scope=scope.decode() if scope else f"chat:{session}",
+            scope=scope or (known_scope.decode() if known_scope else f"chat:{session}"),
             entries=entries,
             attempt=int(attempt or 0),
             away_since=int(away or 0),
         )
+
+    async def remembered(self, scope: str) -> Remembered:
+        """How much is in the memory of a scope. Raises RedisAway."""
+        size, entries = await self._client.pipeline(
+            [("HSTRLEN", keys.memory(scope), "text"), ("LLEN", keys.memlog(scope))]
+        )
+        return Remembered(size, entries)
 
     async def answer(
         self,
@@ -93,11 +111,14 @@ class Sessions:
     ) -> Answered:
         """Answer the command in `message`, once, and make its change in the same step.
 
-        `new` and `forget` end the running turn and drop what waits, so their answer must fit `state`. The same
-        `message.id` again changes nothing. Raises BadInput, InboxMoved, RedisAway.
+        `new` and `forget` end the running turn and drop what waits, `stop` ends the turn at the head: their answer must
+        fit `state`. The same `message.id` again changes nothing. Raises BadInput, TooBig, InboxMoved, RedisAway.
         """
         if message.channel in RESERVED_CHANNELS:
             raise BadInput("reserved_channel", f"channel {message.channel!r} is Shoal's own; use a channel of yours")
+        size = len(message.content.encode())
+        if size > TEXT_LIMIT_BYTES:
+            raise TooBig(size, TEXT_LIMIT_BYTES)
         session, limits = message.session, self._limits
         status, seq = await self._client.run(
             self._command,
@@ -106,12 +127,14 @@ class Sessions:
                 keys.history(session), keys.archive(session), keys.outbox(session), keys.live(session),
                 keys.chats(message.channel, principal) if principal is not None else "",
                 keys.memory(state.scope), keys.memlog(state.scope), keys.IDLE, keys.REWORK,
+                keys.wake(TURNS),
             ],
             [
                 change, state.counter, len(state.waiting), f"{message.chat_id}/{message.id}",
                 keys.seen(message.channel), limits.seen_days, limits.session_days * DAY_MS, limits.log_days * DAY_MS,
                 encode(show) if show is not None else b"", encode(answer), keys.turn(session), keys.CONTROL,
                 encode_live(TurnEvent(state.turn, "stopped")), message.chat_id, preset, state.scope,
+                state.turn,
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip

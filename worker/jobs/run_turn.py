@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import msgspec
-
 from shared.clock import SYSTEM_CLOCK, Clock
+from shared.crash_points import crash_point
 from shared.errors import (
     BadInput,
     BadRecord,
@@ -24,25 +23,24 @@ from shared.errors import (
 )
 from shared.ids import split_session
 from shared.log import bind_work, logger
-from shared.messages.inbound import InboundMessage, decode_inbound
+from shared.messages.inbound import InboundMessage
 from shared.messages.live import TurnEvent, TurnState
 from shared.messages.outbound import OutboundKind, OutboundMessage
 from shared.messages.transcript import (
     AssistantEntry,
-    LedgerEntry,
     TranscriptEntry,
-    UserEntry,
-    decode_ledger,
-    decode_transcript,
 )
 from shared.metrics import DEAD_LETTERS, HISTORY_DROPPED, QUEUE_WAIT_SECONDS, TURN_SECONDS, TURNS, TURNS_RUNNING
 from shared.settings import AgentSettings
 from shared.store.client import RedisClient
-from shared.store.queue import Claim, TurnWork
+from shared.store.queue import TurnWork
 from shared.store.turns import DeadLetter, Turns
 from worker.agent.turn import AgentResult, saved_history
+from worker.conversation import Conversation, read_conversation
+from worker.jobs.apologies import APOLOGIES
 from worker.lease import Lease
 from worker.live_show import LiveShow
+from worker.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.turn_journal import STORE_PATIENCE_S, TurnJournal
 
 ERROR_WAITS_S: Final = (1.0, 5.0)
@@ -51,39 +49,7 @@ ERROR_WAITS_S: Final = (1.0, 5.0)
 CRASH_LIMIT: Final = 8
 AWAY_WAITS_S: Final = (2.0, 4.0, 8.0, 15.0, 30.0)
 AWAY_WAIT_CAP_S: Final = 60.0
-APOLOGIES: Final = {
-    "bad_record": "Sorry, this message could not be read, so I cannot answer it.",
-    "crashes": "Sorry, something in this message makes me fail every time, so I have put it aside.",
-    "auth": "Sorry, I cannot answer: the key for the model is not accepted. Please tell whoever runs this service.",
-    "bad_request": "Sorry, the model refused this request.",
-    "context_length": "Sorry, this conversation has become too long for the model.",
-    "model_away": "Sorry, the model could not be reached for a long time, so I stopped trying.",
-    "timeout": "Sorry, this took too long, so I stopped working on it.",
-    "error": "Sorry, something went wrong on my side and I could not answer this.",
-}
-
 log = logger("turns")
-
-
-class Conversation(msgspec.Struct, frozen=True):
-    """What the agent gets: the message, also as an entry of the transcript, the conversation before it, and the steps
-    that an earlier attempt made."""
-
-    claim: Claim
-    message: InboundMessage
-    entry: UserEntry
-    history: tuple[TranscriptEntry, ...]
-    resume: tuple[LedgerEntry, ...]
-
-    @property
-    def session(self) -> str:
-        return self.claim.session
-
-    @property
-    def work(self) -> TurnWork:
-        """The rest of what the store handed over: memory, preset, counts."""
-        assert self.claim.turn is not None
-        return self.claim.turn
 
 
 OnCommit = Callable[[str, int], Awaitable[None]]
@@ -103,6 +69,7 @@ class RunTurn:
         *,
         settings: AgentSettings | None = None,
         on_commit: OnCommit | None = None,
+        quarantine: Quarantine | None = None,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
     ) -> None:
@@ -111,6 +78,7 @@ class RunTurn:
         self._agent = agent
         self._settings = settings or AgentSettings()
         self._on_commit = on_commit
+        self._quarantine = quarantine
         self._clock = clock
         self._rng = rng or random.Random()
 
@@ -118,6 +86,7 @@ class RunTurn:
         """End the turn of this lease: commit, release, or dead letter. Raises LeaseLost, RedisAway."""
         work = lease.claim.turn
         assert work is not None
+        crash_point("after_acquire")
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
         started = self._clock.monotonic()
         TURNS_RUNNING.inc()
@@ -133,7 +102,7 @@ class RunTurn:
 
     async def _end(self, lease: Lease, work: TurnWork) -> str:
         try:
-            conversation = self._read(lease, work)
+            conversation = read_conversation(lease.claim)
         except (BadRecord, BadInput) as exc:
             log.error("record refused", code=exc.code)
             return await self._bury(lease, work, None, "bad_record")
@@ -143,13 +112,18 @@ class RunTurn:
         show = LiveShow(
             self._client, conversation.session, work.n, work.attempt, held=lambda: lease.suspended, clock=self._clock
         )
+        verdict: Verdict | None = None
         try:
             with lease.interruptible():
                 if work.stop == work.n:
                     raise TurnStopped
-                async with asyncio.timeout(self._settings.turn_timeout_s), show:
-                    result = await self._agent(conversation, journal, show)
-                await lease.allow()
+                if self._quarantine is not None and work.crashes >= AFTER_CRASHES:
+                    verdict = await self._quarantine.run(lease)
+                else:
+                    async with asyncio.timeout(self._settings.turn_timeout_s), show:
+                        result = await self._agent(conversation, journal, show)
+                        crash_point("after_agent")
+                    await lease.allow()
         except TurnStopped as exc:
             return await self._stopped(lease, work, conversation, journal, exc.partial or show.visible)
         except TurnReleased as exc:
@@ -170,21 +144,19 @@ class RunTurn:
         except Exception:
             log.exception("turn failed", errors=work.errors + 1)
             return await self._failed(lease, work, conversation)
+        if verdict is not None:
+            return await self._after_quarantine(lease, work, conversation, verdict)
         await self._commit(lease, work, conversation.message, "reply", "done", result.content, result.entries)
         return "done"
 
-    def _read(self, lease: Lease, work: TurnWork) -> Conversation:
-        """Raises BadRecord or BadInput for a message that cannot be answered by anybody."""
-        message = decode_inbound(work.record)
-        if message.session != lease.claim.session:
-            raise BadRecord("record_misplaced", f"a message of another session lies in {lease.claim.member!r}")
-        return Conversation(
-            lease.claim,
-            message,
-            UserEntry(content=message.content, turn=work.n, at=message.timestamp, sender_id=message.sender_id),
-            tuple(_readable(work.history)),
-            tuple(decode_ledger(entry) for entry in work.ledger),
-        )
+    async def _after_quarantine(
+        self, lease: Lease, work: TurnWork, conversation: Conversation, verdict: Verdict
+    ) -> str:
+        if verdict == "guilty":
+            return await self._bury(lease, work, conversation, "poison")
+        if verdict == "unproven":
+            await lease.queue.release(lease.claim, delay_s=1.0, count="crashes", retry_for_s=STORE_PATIENCE_S)
+        return f"quarantine_{verdict}"
 
     async def _commit(
         self,
@@ -204,6 +176,7 @@ class RunTurn:
             kind=kind,
             at=self._clock.now_ms(),
         )
+        crash_point("before_commit")
         committed = await self._turns.commit(
             lease.claim,
             history=history,
@@ -212,6 +185,7 @@ class RunTurn:
             dead=dead,
             retry_for_s=STORE_PATIENCE_S,
         )
+        crash_point("after_commit")
         if committed.dropped:
             HISTORY_DROPPED.inc(committed.dropped)
             log.warning("history dropped", entries=committed.dropped)
@@ -225,7 +199,9 @@ class RunTurn:
         self, lease: Lease, work: TurnWork, conversation: Conversation, journal: TurnJournal, partial: str
     ) -> str:
         final = self._said(work, f"{partial.rstrip()}\n\n[stopped by the user]".lstrip())
-        history = saved_history(conversation.entry, journal.entries, final)
+        history = saved_history(
+            conversation.entry, journal.entries, final, result_chars=self._settings.saved_result_chars
+        )
         await self._commit(lease, work, conversation.message, "stopped", "stopped", partial, history)
         return "stopped"
 
@@ -272,12 +248,3 @@ class RunTurn:
 
     def _said(self, work: TurnWork, content: str) -> AssistantEntry:
         return AssistantEntry(content=content, turn=work.n, at=self._clock.now_ms())
-
-
-def _readable(history: Sequence[bytes]) -> Iterator[TranscriptEntry]:
-    """The entries that this release can read: one of a newer release must not silence a chat."""
-    for entry in history:
-        try:
-            yield decode_transcript(entry)
-        except BadRecord as exc:
-            log.warning("history entry skipped", code=exc.code)

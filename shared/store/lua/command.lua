@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
 -- Answer a chat command, once, and do what it asks for in the same step.
 -- KEYS   1 session  2 inbox  3 queue  4 leases  5 ledger  6 history  7 archive  8 log  9 live  10 chats ('' = the channel
---        keeps no list)  11 memory  12 HISTORY.md  13 idle  14 rework
--- ARGV   1 '' = only answer, 'new' = a new generation, 'forget' = the same and nothing is remembered, 'preset' = choose
---        a model  2 the session's message counter and 3 how many waited, as the answer has it ('new', 'forget')
+--        keeps no list)  11 memory  12 HISTORY.md  13 idle  14 rework  15 wake
+-- ARGV   1 '' = only answer, 'new' = a new generation, 'forget' = the same and nothing is remembered, 'stop' = end the
+--        turn at the head, 'preset' = choose a model
+--        as the answer has it: 2 the session's message counter  3 how many waited ('new', 'forget')
 --        4 dedupe id  5 prefix of the seen hashes  6 days an id is remembered  7 keep the session ms
 --        8 keep the log ms  9 line of the command ('' = the channel keeps no log)  10 line of the answer
 --        11 member  12 control channel  13 live event that says that the turn at the head is over
 --        14 chat id  15 preset ('' = the usual model)  16 memory scope
+--        as the answer has it: 17 the turn at the head, 0 = none ('stop')
 -- returns {1 done | 0 known | -1 the inbox has changed, seq of the command's line}
 local session, inbox, member, op = KEYS[1], KEYS[2], ARGV[11], ARGV[1]
 local now = now_ms()
@@ -34,13 +36,17 @@ if op == 'new' or op == 'forget' then
   redis.call('DEL', KEYS[5])
   redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'ledger', 'stop', 'history')
   redis.call('HINCRBY', session, 'gen', 1)
-  redis.call('ZREM', KEYS[13], string.sub(member, 6))
-  local entries = redis.call('LLEN', KEYS[6])
+  local name, entries = string.sub(member, 6), redis.call('LLEN', KEYS[6])
+  redis.call('ZREM', KEYS[13], name)
   if op == 'new' then
     for _, entry in ipairs(redis.call('LRANGE', KEYS[6], 0, -1)) do
       redis.call('RPUSH', KEYS[7], entry)
     end
     redis.call('PEXPIRE', KEYS[7], ARGV[7])
+    if redis.call('EXISTS', KEYS[7]) == 1 then
+      -- The sweep finds it, should whoever asked die before the job is queued.
+      redis.call('ZADD', KEYS[13], now, name)
+    end
   else
     redis.call('HINCRBY', session, 'archive_mark', redis.call('LLEN', KEYS[7]))
     redis.call('DEL', KEYS[7], KEYS[12])
@@ -54,6 +60,21 @@ if op == 'new' or op == 'forget' then
   end
   redis.call('DEL', KEYS[6])
   redis.call('HINCRBY', session, 'mark', entries)
+elseif op == 'stop' then
+  local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+  local n = head and string.match(head[1], '%d+') or '0'
+  if n ~= ARGV[17] then
+    return {-1, 0}
+  end
+  if head then
+    -- As stop.lua does it.
+    redis.call('HSET', session, 'stop', n)
+    if not redis.call('HGET', KEYS[4], member) then
+      redis.call('ZADD', KEYS[3], 'XX', now, member)
+      wake(KEYS[15])
+    end
+    redis.call('PUBLISH', ARGV[12], member .. ' ' .. n)
+  end
 elseif op == 'preset' then
   if ARGV[15] == '' then
     redis.call('HDEL', session, 'preset')

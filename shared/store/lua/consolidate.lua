@@ -4,9 +4,12 @@
 -- ARGV   1 the session's field with the mark of this conversation  2 the mark it was read at  3 how many entries go
 --        4 the version of MEMORY.md it was made from ('' = it stays as it is)  5 its new text  6 entry
 --        7 cap of HISTORY.md in bytes  8 keep memory ms  9 write MEMORY.md anew after ms (0 = never)  10 scope
+--        11 the first of the entries
 -- returns 1 done, 0 these entries are gone already, -1 MEMORY.md has changed
 local session, list, memory, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 if (redis.call('HGET', session, ARGV[1]) or '0') ~= ARGV[2] then return 0 end
+-- Of an erased session every mark is gone, and a new one counts from 0: its entries are told by the first of them.
+if redis.call('LINDEX', list, 0) ~= ARGV[11] then return 0 end
 if ARGV[4] ~= '' and (redis.call('HGET', memory, 'v') or '0') ~= ARGV[4] then return -1 end
 
 local size = 0
@@ -19,7 +22,9 @@ if ARGV[1] == 'mark' then
   redis.call('HINCRBY', session, 'history', -size)
 end
 if ARGV[6] ~= '' then
-  redis.call('RPUSH', log, ARGV[6])
+  if redis.call('RPUSH', log, ARGV[6]) == 1 then
+    redis.call('HSET', memory, 'log', 0)
+  end
   local kept = redis.call('HINCRBY', memory, 'log', #ARGV[6])
   while kept > tonumber(ARGV[7]) and redis.call('LLEN', log) > 1 do
     kept = redis.call('HINCRBY', memory, 'log', -#redis.call('LPOP', log))

@@ -11,6 +11,7 @@ local id, prefix, days, member = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 
 local now = now_ms()
 local function ahead_of(n)
+  if n == '0' then return 0 end  -- it was a command
   return #redis.call('XRANGE', inbox, '-', '(' .. n .. '-0')
 end
 

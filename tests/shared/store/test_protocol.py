@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from shared.errors import BadInput, LeaseLost, Refused, TooBig, TurnLimited
@@ -12,10 +13,10 @@ from shared.ids import nonce, session_id
 from shared.messages.codec import encode
 from shared.messages.inbound import decode_inbound
 from shared.messages.live import TurnEvent
-from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.messages.transcript import AssistantEntry, UserEntry, decode_ledger
 from shared.store import keys
 from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
+from shared.store.inbox import Inbox, InboxLimits, MemoryScope
 from shared.store.outbox import Outbox
 from shared.store.queue import Claim, LeaseQueue
 from shared.store.turns import LEDGER_CAP_BYTES, DeadLetter, Turns
@@ -474,3 +475,87 @@ def test_lua_and_python_make_the_same_keys() -> None:
         ("history", keys.history(name)),
     ]:
         assert made == f"shoal:{kind}:{name}"
+
+
+async def test_a_step_that_does_not_follow_the_last_one_is_refused_and_the_turn_begins_again(
+    client: RedisClient,
+) -> None:
+    """The server lost steps that it had confirmed: no ledger with a hole, and a successor at once, nothing counted."""
+    await say(Inbox(client))
+    claim = await one(queue(client))
+    turns = Turns(client)
+    for step in (1, 2):
+        await turns.append(claim, step, AssistantEntry(content=f"step {step}", turn=1))
+    await client.command("XDEL", keys.ledger(SESSION), "2-0")
+    with pytest.raises(LeaseLost):
+        await turns.append(claim, 3, AssistantEntry(content="step 3", turn=1))
+    again = await one(queue(client))
+    assert again.turn is not None
+    assert [decode_ledger(entry) for entry in again.turn.ledger] == [AssistantEntry(content="step 1", turn=1)]
+    assert (again.turn.crashes, again.turn.errors, again.taken_over) == (0, 0, False)
+    assert await client.command("LLEN", keys.wake("turns")) == 1
+
+
+async def test_a_member_without_messages_is_taken_out_of_the_queue(client: RedisClient) -> None:
+    """Whatever left it there, it is no work, and it is not looked at again."""
+    await client.command("ZADD", keys.queue("turns"), 1, keys.turn(SESSION))
+    await client.command("HSET", keys.leases("turns"), keys.turn(SESSION), "gone:1")
+    assert await queue(client).acquire(1) == []
+    assert await client.command("EXISTS", keys.queue("turns"), keys.leases("turns")) == 0
+
+
+async def test_a_conversation_over_its_cap_drops_its_oldest_entries_and_counts_them(
+    client: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark moves with them, so that nobody takes others for those that were read before."""
+    monkeypatch.setattr("shared.store.turns.HISTORY_CAP_BYTES", 100)
+    for n in (1, 2):
+        await say(Inbox(client), f"message {n}")
+        claim = await one(queue(client))
+        done = await Turns(client).commit(
+            claim,
+            history=[UserEntry(content="x" * 40, turn=n), AssistantEntry(content="y" * 40, turn=n)],
+            lines=[],
+            event=TurnEvent(n, "done"),
+        )
+    assert (done.entries, done.dropped) == (1, 2)
+    assert await client.command("HGET", keys.session(SESSION), "mark") == b"3"
+    assert await client.command("LLEN", keys.history(SESSION)) == 1
+
+
+@pytest.mark.parametrize(("idle_ms", "noted"), [(0, 0), (1000, 1)])
+async def test_a_commit_notes_when_the_conversation_is_idle(client: RedisClient, idle_ms: int, noted: int) -> None:
+    """For the consolidation after some time without a message; 0 = never."""
+    await say(Inbox(client))
+    claim = await one(queue(client))
+    await Turns(client, InboxLimits(idle_ms=idle_ms)).commit(claim, history=[], lines=[], event=TurnEvent(1, "done"))
+    assert await client.command("ZCARD", keys.IDLE) == noted
+
+
+@pytest.mark.parametrize(
+    ("policy", "group", "scope"),
+    [
+        ("chat", "", "chat:web:owner/a"),
+        ("user", "", "user:web:owner"),
+        ("user", "1", "chat:web:owner/a"),
+        ("shared", "1", "shared"),
+    ],
+)
+async def test_a_chat_has_the_memory_that_the_policy_gives_it(
+    client: RedisClient, policy: MemoryScope, group: str, scope: str
+) -> None:
+    """Its own, its person's (never among several people), or one for all; a change of the policy holds from the next
+    message on."""
+    await say(Inbox(client, InboxLimits(memory_scope="shared")), id="before")
+    said = msgspec.structs.replace(message("hello"), metadata={"group": group})
+    await Inbox(client, InboxLimits(memory_scope=policy)).ingest(said)
+    claim = await one(queue(client))
+    assert claim.turn is not None
+    assert claim.turn.scope == scope
+
+
+async def test_a_wake_list_never_holds_two_tokens(client: RedisClient) -> None:
+    """One token wakes one idle worker; more would wake a herd."""
+    for chat in ("owner/a", "owner/b"):
+        await say(Inbox(client), chat=chat)
+    assert await client.command("LLEN", keys.wake("turns")) == 1

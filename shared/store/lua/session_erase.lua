@@ -1,0 +1,22 @@
+#!lua flags=allow-oom
+-- Forget a session as if it had never been. A turn that runs loses its lease, so it can write nothing more.
+-- KEYS   1 inbox  2 queue  3 leases  4 live  5 idle  6 rework, then every key that goes
+-- ARGV   1 session  2 member  3 memory scope  4 control channel  5 a turn  6 live event that says that it is over
+-- returns how many keys were there
+local head = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+local n = head and string.match(head[1], '%d+')
+if n then
+  redis.call('PUBLISH', ARGV[4], ARGV[2] .. ' ' .. n)
+  if n == ARGV[5] then
+    redis.call('PUBLISH', KEYS[4], ARGV[6])
+  end
+end
+redis.call('ZREM', KEYS[2], ARGV[2])
+redis.call('HDEL', KEYS[3], ARGV[2])
+redis.call('ZREM', KEYS[5], ARGV[1])
+redis.call('ZREM', KEYS[6], ARGV[3])
+local gone = 0
+for i = 7, #KEYS do
+  gone = gone + redis.call('DEL', KEYS[i])
+end
+return gone

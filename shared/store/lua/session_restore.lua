@@ -1,0 +1,61 @@
+#!lua
+-- Put a memory, and perhaps a conversation, into a session, all at once, if the session is still as it was read.
+-- KEYS   1 session  2 inbox  3 history  4 archive  5 memory  6 HISTORY.md  7 idle  8 rework
+-- ARGV   1 '1' = replace what is there  2 message counter  3 generation  4 mark  5 archive's mark  6 version of MEMORY.md
+--        7 session  8 memory scope  9 keep the session ms  10 keep memory ms
+--        11 consolidate after ms without a message  12 write MEMORY.md anew after ms (both: 0 = never)
+--        13 MEMORY.md  14 number of entries of HISTORY.md
+--        15 '1' = a conversation, too  16 number of its entries  17 of the archive's, then all these entries
+-- returns 1 done, 0 something is there, -1 the session has changed, -2 messages wait for their answers
+local session, history, archive, memory, log = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local talk = ARGV[15] == '1'
+
+local told = redis.call('HMGET', session, 'n', 'gen', 'mark', 'archive_mark')
+for i = 1, 4 do
+  if (told[i] or '0') ~= ARGV[i + 1] then return -1 end
+end
+local text, version = unpack(redis.call('HMGET', memory, 'text', 'v'))
+if (version or '0') ~= ARGV[6] then return -1 end
+if talk and redis.call('XLEN', KEYS[2]) > 0 then return -2 end
+local there = (text or '') ~= '' or redis.call('EXISTS', log) == 1
+if talk then
+  there = there or redis.call('EXISTS', history, archive) > 0
+end
+if there and ARGV[1] ~= '1' then return 0 end
+
+local at = 17
+local function fill(list, many)
+  redis.call('DEL', list)
+  local size = 0
+  for i = at + 1, at + many do
+    redis.call('RPUSH', list, ARGV[i])
+    size = size + #ARGV[i]
+  end
+  at = at + many
+  return size
+end
+
+redis.call('HSET', memory, 'log', fill(log, tonumber(ARGV[14])))
+set_memory(memory, ARGV[13])
+redis.call('PEXPIRE', memory, ARGV[10])
+redis.call('PEXPIRE', log, ARGV[10])
+if ARGV[12] ~= '0' and ARGV[14] ~= '0' then
+  redis.call('ZADD', KEYS[8], 'NX', now_ms() + tonumber(ARGV[12]), ARGV[8])
+end
+if not talk then return 1 end
+
+-- A consolidation that read what was here before finds other marks, and leaves these entries alone.
+redis.call('HINCRBY', session, 'mark', redis.call('LLEN', history))
+redis.call('HINCRBY', session, 'archive_mark', redis.call('LLEN', archive))
+redis.call('HINCRBY', session, 'gen', 1)
+redis.call('HSET', session, 'history', fill(history, tonumber(ARGV[16])))
+fill(archive, tonumber(ARGV[17]))
+for _, list in ipairs({session, history, archive}) do
+  redis.call('PEXPIRE', list, ARGV[9])
+end
+if ARGV[17] ~= '0' then
+  redis.call('ZADD', KEYS[7], now_ms(), ARGV[7])
+elseif ARGV[16] ~= '0' and ARGV[11] ~= '0' then
+  redis.call('ZADD', KEYS[7], now_ms() + tonumber(ARGV[11]), ARGV[7])
+end
+return 1

@@ -1,0 +1,48 @@
+"""Jobs that come back later when the moment is not right, and how long they wait."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from shared.errors import ModelError, RedisAway, Refused, TryLater
+from shared.log import bind_work, logger
+from shared.store.memory import MemoryChanged
+
+JOB_S: Final = 3600.0
+SOON_S: Final = 30.0
+FIRST_WAIT_S: Final = 60.0
+WAIT_CAP_S: Final = 3600.0
+PATIENT_TRIES: Final = 30
+"""The first few waits double, the others are of an hour: with so many tries a job has waited for about a day."""
+
+log = logger("jobs")
+
+
+async def patiently(context: dict[str, Any], name: str, work: Callable[[bool], Awaitable[object]]) -> None:
+    """Do `work(patient)` for the session or scope `name`. From the 31st try on `patient` is False: wait no more.
+
+    Raises TryLater where another time may be better. A bug is logged and ends the job: what is due is found again.
+    """
+    tries: int = context["job_try"]
+    with bind_work(session=name):
+        try:
+            async with asyncio.timeout(JOB_S):
+                await work(tries <= PATIENT_TRIES)
+        except ModelError as exc:
+            wait_s = max(wait_after(tries), exc.retry_after_s or 0.0)
+            log.warning("job put off", reason=exc.kind, tries=tries, wait_s=round(wait_s))
+            raise TryLater(exc.kind, wait_s) from exc
+        except (MemoryChanged, RedisAway, Refused, TimeoutError) as exc:
+            log.warning("job put off", reason=type(exc).__name__, tries=tries, wait_s=SOON_S)
+            raise TryLater(type(exc).__name__, SOON_S) from exc
+        except Exception:
+            log.exception("job failed", tries=tries)
+
+
+def wait_after(tries: int) -> float:
+    """Seconds before the next try, the last quarter of them by chance, so that a crowd does not come back at once."""
+    wait_s = min(WAIT_CAP_S, FIRST_WAIT_S * 2.0 ** min(tries - 1, 10))
+    return wait_s * random.uniform(0.75, 1.0)

@@ -1,0 +1,26 @@
+"""The job that writes a MEMORY.md anew. `context["deps"]` has `memory` (MemoryStore) and `consolidator`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.store.memory import MemoryStore
+from worker.jobs.later import patiently
+from worker.memory.consolidator import Consolidator
+
+
+async def rework(context: dict[str, Any], scope: str) -> None:
+    """Write the MEMORY.md of a scope anew from its HISTORY.md; it is due again after the next consolidation.
+
+    Raises TryLater.
+    """
+    made: Consolidator = context["deps"].consolidator
+    memory: MemoryStore = context["deps"].memory
+
+    async def work(patient: bool) -> None:
+        due = await memory.rework.find(scope)
+        await made.rework(scope, patient=patient)
+        if due is not None:
+            await memory.rework.settle(due)
+
+    await patiently(context, scope, work)

@@ -1,0 +1,76 @@
+"""Finds the conversations and memories that are due, and what a crash left behind. Any worker, once a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from shared.errors import RedisAway, Refused
+from shared.log import logger
+from shared.settings import MemorySettings
+from shared.store.agenda import Agenda, Due
+from shared.store.memory import MemoryStore
+from shared.store.memory_jobs import MemoryJobs
+
+AGAIN_MS: Final = 10 * 60_000
+BATCH: Final = 100
+BATCHES: Final = 20
+
+log = logger("jobs")
+
+
+class Sweep:
+    """Queues a job for each member of the two agendas that is due.
+
+    A member is first put off and then looked after: whatever ends in between, it is found again. The job takes it from
+    the agenda when its work is done, or the sweep when nothing is left to do. Two sweeps at once do no harm.
+    """
+
+    def __init__(self, memory: MemoryStore, jobs: MemoryJobs, settings: MemorySettings) -> None:
+        self._memory = memory
+        self._jobs = jobs
+        self._settings = settings
+
+    async def run_once(self) -> None:
+        """Look once. Raises RedisAway, Refused."""
+        await self._look(self._memory.idle, self._conversation)
+        await self._look(self._memory.rework, self._rework)
+
+    async def _look(self, agenda: Agenda, care: Callable[[Due], Awaitable[bool]]) -> None:
+        for _ in range(BATCHES):
+            found = await agenda.due(BATCH)
+            for due in found:
+                if await care(due):
+                    continue
+                await agenda.settle(due)
+            if len(found) < BATCH:
+                return
+
+    async def _conversation(self, due: Due) -> bool:
+        """Whether there is something to do, and it will be done."""
+        waiting = await self._memory.waiting(due.member)
+        rests = self._settings.idle_s > 0 and waiting.history > self._settings.idle_keep
+        if not (rests or waiting.archive):
+            return False
+        if await self._memory.idle.put_off(due, AGAIN_MS):
+            if waiting.archive:
+                await self._jobs.archive(due.member)
+            if rests:
+                await self._jobs.idle(due.member)
+        return True
+
+    async def _rework(self, due: Due) -> bool:
+        if self._settings.rework_h <= 0:
+            return False
+        if await self._memory.rework.put_off(due, AGAIN_MS):
+            await self._jobs.rework(due.member)
+        return True
+
+
+async def sweep(context: dict[str, Any]) -> None:
+    """The cron job. `context["deps"]` has `sweep`. The next minute makes up for one that fails."""
+    made: Sweep = context["deps"].sweep
+    try:
+        await made.run_once()
+    except (RedisAway, Refused) as exc:
+        log.warning("sweep put off", reason=type(exc).__name__)

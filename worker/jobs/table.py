@@ -1,0 +1,43 @@
+"""The jobs that keep memory, as arq knows them: names, limits, times."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from arq import Retry, cron, func
+from arq.cron import CronJob
+from arq.worker import Function
+
+from shared.errors import TryLater
+from worker.jobs.consolidate import archive, consolidate, idle
+from worker.jobs.later import JOB_S, PATIENT_TRIES
+from worker.jobs.rework import rework
+from worker.jobs.sweep import sweep
+
+MAX_TRIES: Final = 2 * PATIENT_TRIES
+"""A job that is put off counts its tries itself; this ends one that never comes to an end."""
+
+SWEEP_S: Final = 50.0
+
+Job = Callable[[dict[str, Any], str], Awaitable[None]]
+
+
+def _job(work: Job) -> Function:
+    """A job that asks arq for another try by TryLater. Its result is not kept: the same id may be queued again."""
+
+    @functools.wraps(work)
+    async def run(context: dict[str, Any], name: str) -> None:
+        try:
+            await work(context, name)
+        except TryLater as exc:
+            raise Retry(defer=exc.wait_s) from exc
+
+    made: Any = run  # arq's type wants any arguments
+    return func(made, timeout=JOB_S + 60, max_tries=MAX_TRIES, keep_result=0)
+
+
+FUNCTIONS: Final[tuple[Function, ...]] = tuple(map(_job, (consolidate, idle, archive, rework)))
+_sweep: Any = sweep
+CRON: Final[tuple[CronJob, ...]] = (cron(_sweep, name="sweep", second=0, timeout=SWEEP_S, max_tries=1),)

@@ -1,0 +1,186 @@
+"""Turns conversations into memory, piece by piece. Nothing is lost: what no model can sum up is kept as it was said."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import ModelError
+from shared.log import logger
+from shared.metrics import CONSOLIDATIONS
+from shared.settings import MemorySettings
+from shared.store.memory import MemoryChanged, MemoryStore, MemoryText, Unconsolidated
+from worker.agent.limits import CHARS_PER_TOKEN
+from worker.agent.model import Model
+from worker.memory.pieces import Piece, cut, middle_out, next_piece, read_entries, stamp
+from worker.memory.scribe import CONSOLIDATE, REWORK, NoGoodReply, Scribe
+
+PIECE_CHARS: Final = 48_000
+PIECE_LEAST_CHARS: Final = 4_000
+RAW_CHARS: Final = 16_000
+SWAPS: Final = 4
+"""So many times a summary is made anew because MEMORY.md was changed meanwhile, before the job comes back later."""
+
+HOUR_MS: Final = 3_600_000
+TEMPERATURE: Final = 0.3
+NOTHING: Final = "(nothing yet)"
+
+log = logger("memory")
+
+
+class Consolidator:
+    """Consolidates sessions, and works over what came of it.
+
+    `context_tokens` is the model's limit (0: unknown); `timezone` an IANA name. Every method raises RedisAway,
+    MemoryChanged when MEMORY.md changes faster than it can be written, and ModelError when another time may be better;
+    called again, it goes on where it was. With `patient=False` it does not wait for a better time: what the model
+    cannot sum up now is kept raw.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryStore,
+        model: Model,
+        settings: MemorySettings,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        timezone: str = "UTC",
+        max_tokens: int = 4096,
+        context_tokens: int = 0,
+    ) -> None:
+        self.settings = settings
+        self._memory = memory
+        self._clock = clock
+        self._timezone = timezone
+        self._chars = _room(context_tokens, max_tokens, settings.file_bytes)
+        self._rework_ms = int(settings.rework_h * HOUR_MS)
+        self._scribe = Scribe(model, limit_bytes=settings.file_bytes, max_tokens=max_tokens, temperature=TEMPERATURE)
+
+    async def consolidate(self, session: str, keep: int, *, patient: bool = True) -> None:
+        """Bring all but about the newest `keep` entries of a conversation into memory."""
+        read = await self._memory.unconsolidated(session)
+        while take := cut(read_entries(read.entries), read.total, keep):
+            whole = read.total == len(read.entries)
+            read = await self._advance(session, read, read.mark + take, patient)
+            if whole:
+                break
+
+    async def archive(self, session: str, *, patient: bool = True) -> None:
+        """Bring into memory what `/new` ended, until nothing of it is left."""
+        read = await self._memory.unconsolidated(session, "archive")
+        while take := cut(read_entries(read.entries), read.total, 0):
+            read = await self._advance(session, read, read.mark + take, patient)
+
+    async def rework(self, scope: str, *, patient: bool = True) -> bool:
+        """Write the MEMORY.md of a scope anew from itself and its HISTORY.md; whether it was changed.
+
+        A model that cannot do it leaves it as it is.
+        """
+        for _ in range(SWAPS):
+            old = await self._memory.read(scope)
+            told = "\n\n".join(await self._memory.log(scope))
+            if not told:
+                return False
+            text = f"{_notes(old.text)}\n\n<history>\n{told[-self._chars :]}\n</history>"
+            try:
+                saved = await self._scribe.ask(prompt("rework"), text, REWORK, old=old.text)
+            except (NoGoodReply, ModelError) as exc:
+                if patient and _may_pass(exc):
+                    raise
+                log.warning("rework given up", error=_kind(exc))
+                return False
+            if saved.memory is None:
+                return False
+            try:
+                await self._memory.write(scope, saved.memory, version=old.version)
+            except MemoryChanged:
+                continue
+            return True
+        raise MemoryChanged(f"MEMORY.md was changed {SWAPS} times while it was written anew; try again later")
+
+    async def _advance(self, session: str, read: Unconsolidated, goal: int, patient: bool) -> Unconsolidated:
+        """Consolidate up to the mark `goal`, in pieces; the conversation as it is then.
+
+        Somebody else may do the same at the same time: whoever writes first has done a piece.
+        """
+        raw_until, chars = 0, self._chars
+        while read.entries and read.mark < goal:
+            entries = read_entries(read.entries)[: goal - read.mark]
+            piece = next_piece(entries, RAW_CHARS if read.mark < raw_until else chars, self._timezone)
+            if read.mark < raw_until:
+                outcome = await self._keep_raw(session, read, piece)
+            else:
+                try:
+                    outcome = await self._summarise(session, read, piece)
+                except (NoGoodReply, ModelError) as exc:
+                    if _kind(exc) == "context_length" and chars > PIECE_LEAST_CHARS:
+                        chars //= 2
+                        continue
+                    if patient and _may_pass(exc):
+                        CONSOLIDATIONS.labels("put_off").inc()
+                        raise
+                    log.warning("conversation kept raw", error=_kind(exc), entries=piece.take)
+                    raw_until = read.mark + piece.take
+                    continue
+            CONSOLIDATIONS.labels(outcome).inc()
+            log.info("conversation consolidated", outcome=outcome, source=read.source, entries=piece.take)
+            read = await self._memory.unconsolidated(session, read.source)
+        return read
+
+    async def _summarise(self, session: str, read: Unconsolidated, piece: Piece) -> str:
+        """One piece through the model into memory; the outcome. Raises NoGoodReply, ModelError, MemoryChanged."""
+        for _ in range(SWAPS):
+            old = await self._memory.read(read.scope)
+            text = f"{_notes(old.text)}\n\n<conversation>\n{piece.text}\n</conversation>"
+            saved = await self._scribe.ask(
+                prompt("consolidate"), text, CONSOLIDATE, old=old.text, stamp=self._stamp(piece)
+            )
+            new = None if saved.memory is None else MemoryText(saved.memory, old.version)
+            try:
+                done = await self._memory.consolidate(
+                    session, read, take=piece.take, entry=saved.entry, memory=new, rework_ms=self._rework_ms
+                )
+            except MemoryChanged:
+                continue
+            if not done:
+                return "gone"
+            return "refused" if saved.refused else "entry" if new is None else "memory"
+        raise MemoryChanged(f"MEMORY.md was changed {SWAPS} times during a consolidation; try again later")
+
+    async def _keep_raw(self, session: str, read: Unconsolidated, piece: Piece) -> str:
+        entry = f"[{self._stamp(piece)}] [RAW] {middle_out(piece.text, RAW_CHARS)}"
+        done = await self._memory.consolidate(session, read, take=piece.take, entry=entry, rework_ms=self._rework_ms)
+        return "raw" if done else "gone"
+
+    def _stamp(self, piece: Piece) -> str:
+        return stamp(piece.last_ms or self._clock.now_ms(), self._timezone)
+
+
+@cache
+def prompt(name: str) -> str:
+    """The system text of a job, from `worker/prompts/<name>.md`."""
+    return files("worker.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8")
+
+
+def _notes(text: str) -> str:
+    return f"<memory>\n{text.strip() or NOTHING}\n</memory>"
+
+
+def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
+    """How many characters of a conversation one call takes: half of what the context leaves beside MEMORY.md and the
+    reply, for an estimate by characters is too low for many languages."""
+    if context_tokens <= 0:
+        return PIECE_CHARS
+    room = (context_tokens - max_tokens) * CHARS_PER_TOKEN - file_bytes
+    return min(PIECE_CHARS, max(PIECE_LEAST_CHARS, room // 2))
+
+
+def _may_pass(exc: NoGoodReply | ModelError) -> bool:
+    """Whether it is about the service and not about this text. A key that is not accepted will be replaced."""
+    return isinstance(exc, ModelError) and (exc.retryable or exc.kind == "auth")
+
+
+def _kind(exc: NoGoodReply | ModelError) -> str:
+    return exc.kind if isinstance(exc, ModelError) else "no_call"

@@ -1,0 +1,138 @@
+"""Conversations as text for a model that remembers them: what goes, how much at once, how it reads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from shared.errors import BadRecord
+from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry, decode_transcript
+from worker.agent.tool import shorten
+
+Entry = TranscriptEntry | None
+"""None stands for a record that this release cannot read."""
+
+LINE_LEAST_CHARS: Final = 200
+LATEST_MS: Final = 253_402_000_000_000
+"""Later times have no year of four digits."""
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """The oldest `take` entries of a conversation as text; the newest of them is of `last_ms` (0: unknown)."""
+
+    take: int
+    text: str
+    last_ms: int
+
+
+def read_entries(records: Sequence[bytes]) -> list[Entry]:
+    """The entries of stored records, one for each."""
+    return [_read(record) for record in records]
+
+
+def cut(entries: Sequence[Entry], total: int, keep: int) -> int:
+    """How many of the oldest `entries` go, so that about `keep` of `total` stay and what stays begins with a message.
+
+    A message stays together with its tool calls, their results and its answer. `entries` may be the first part of the
+    `total` only. 0 when nothing can go.
+    """
+    target = total - keep
+    if target <= 0:
+        return 0
+    borders = [at for at, entry in enumerate(entries) if at > 0 and isinstance(entry, UserEntry)]
+    if keep == 0 and len(entries) == total:
+        borders.append(total)
+    if len(entries) < total and not borders:
+        return len(entries)  # a turn that is longer than what may be read at once
+    return min(borders, key=lambda at: (abs(at - target), at), default=0)
+
+
+def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Piece:
+    """As many of the oldest messages, each with its whole turn, as have at most `chars` characters as text.
+
+    At least one; if it alone has more, the middle of its text is left out, and the text says so. Raises ValueError when
+    there are no entries.
+    """
+    if not entries:
+        raise ValueError("there are no entries to make a piece of; ask only when some are left")
+    zone, named = ZoneInfo(timezone), _several_senders(entries)
+    taken: list[str] = []
+    take = size = 0
+    for turn in _turns(entries):
+        lines = [_line(entry, zone, named) for entry in turn]
+        text = _fitted(lines, chars)
+        if taken and size + len(text) > chars:
+            break
+        taken.append(text)
+        take += len(turn)
+        size += len(text) + 1
+    last_ms = max((entry.at for entry in entries[:take] if entry is not None), default=0)
+    return Piece(take, "\n".join(taken), last_ms)
+
+
+def stamp(at_ms: int, timezone: str) -> str:
+    """`YYYY-MM-DD HH:MM` in a zone with an IANA name; `?` for 0."""
+    return _stamp(at_ms, ZoneInfo(timezone))
+
+
+def _read(record: bytes) -> Entry:
+    try:
+        return decode_transcript(record)
+    except BadRecord:
+        return None
+
+
+def _turns(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    start = 0
+    for at in range(1, len(entries)):
+        if isinstance(entries[at], UserEntry):
+            yield entries[start:at]
+            start = at
+    yield entries[start:]
+
+
+def _several_senders(entries: Sequence[Entry]) -> bool:
+    return len({entry.sender_id for entry in entries if isinstance(entry, UserEntry)}) > 1
+
+
+def _line(entry: Entry, zone: ZoneInfo, named: bool) -> str:
+    match entry:
+        case None:
+            return "[?] UNKNOWN: (an entry that cannot be read)"
+        case UserEntry():
+            role, tools, text = "USER", "", entry.content
+            if named and entry.sender_id:
+                role = f"USER {entry.sender_id}"
+        case AssistantEntry():
+            role, tools, text = "ASSISTANT", ", ".join(call.name for call in entry.tool_calls), entry.content or ""
+        case ToolEntry():
+            role, tools, text = "TOOL", entry.name, entry.content
+    used = f" [tools: {tools}]" if tools else ""
+    # Lines of a text are set in, so that nothing in it can pass for a line of somebody else.
+    first, *others = f"[{_stamp(entry.at, zone)}] {role}{used}: {text}".rstrip().splitlines()
+    return "\n    ".join([first, *others])
+
+
+def _fitted(lines: Sequence[str], chars: int) -> str:
+    text = "\n".join(lines)
+    if len(text) <= chars:
+        return text
+    each = max(LINE_LEAST_CHARS, chars // len(lines))
+    text = "\n".join(shorten(line, each) for line in lines)
+    return middle_out(text, chars)
+
+
+def middle_out(text: str, chars: int) -> str:
+    """At most `chars` characters, a few more with the note that stands where the middle was."""
+    if len(text) <= chars:
+        return text
+    half = max(1, chars // 2)
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters are left out here]\n{text[-half:]}"
+
+
+def _stamp(at_ms: int, zone: ZoneInfo) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, zone):%Y-%m-%d %H:%M}" if 0 < at_ms < LATEST_MS else "?"

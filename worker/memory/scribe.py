@@ -1,0 +1,194 @@
+"""Getting one good `save_memory` call out of a model, whatever it answers first."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from shared.errors import ModelError, ShoalError
+from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
+from worker.agent.model import LLMResponse, Model, ToolCallRequest, ToolSpec
+from worker.agent.prompt import clean
+from worker.agent.schema import object_schema
+from worker.agent.tool import shorten
+
+REPLIES: Final = 3
+"""So many replies without a call that can be used, and the text at hand is given up."""
+
+ENTRY_CHARS: Final = 4000
+SHRUNK_FROM_CHARS: Final = 1000
+SHRUNK_TO: Final = 0.25
+TOOL_NAME: Final = "save_memory"
+
+_STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d\]")
+_UNCHANGED = re.compile(
+    r"\W*(?:unchanged|no changes?(?: needed)?|no updates?|same(?: as before)?|none|null|n/?a)\W*", re.IGNORECASE
+)
+
+
+class _MemoryUpdate(msgspec.Struct):
+    memory_update: Annotated[str, Meta(description="The whole new MEMORY.md in Markdown. It replaces the old one.")]
+
+
+class _SaveMemory(msgspec.Struct):
+    history_entry: Annotated[
+        str,
+        Meta(
+            description="2 to 5 sentences in one paragraph that tell this part of the conversation, beginning with its "
+            "time as [YYYY-MM-DD HH:MM]."
+        ),
+    ]
+    memory_update: Annotated[
+        str,
+        Meta(
+            description="The whole new MEMORY.md in Markdown: what still holds of the old one, and what is new. It "
+            "replaces the old one. Leave it out when nothing changes."
+        ),
+    ] = ""
+
+
+CONSOLIDATE: Final = ToolSpec(
+    TOOL_NAME, "Write down what must not be forgotten of this conversation.", object_schema(_SaveMemory)
+)
+REWORK: Final = ToolSpec(TOOL_NAME, "Write MEMORY.md anew.", object_schema(_MemoryUpdate))
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """What a model saved. `memory` is None when MEMORY.md stays as it is; `refused` says that the model wanted
+    otherwise, and that its text would not do."""
+
+    entry: str = ""
+    memory: str | None = None
+    refused: bool = False
+
+
+class NoGoodReply(ShoalError):
+    """A model was asked often enough and never answered with a call that can be used."""
+
+
+class Scribe:
+    """Asks one model. `limit_bytes` is how big a MEMORY.md may be."""
+
+    def __init__(self, model: Model, *, limit_bytes: int, max_tokens: int, temperature: float) -> None:
+        self._model = model
+        self._limit_bytes = limit_bytes
+        self._max_tokens = max_tokens
+        self._temperature = temperature
+
+    async def ask(self, system: str, text: str, tool: ToolSpec, *, old: str, stamp: str = "") -> Saved:
+        """What the model saves of `text`, given that MEMORY.md is `old`.
+
+        With the tool CONSOLIDATE an entry is wanted; one without a time gets `stamp`. A MEMORY.md that is too big or
+        has lost most of the old one is sent back once, and is refused after that. Raises NoGoodReply, ModelError.
+        """
+        messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": text}]
+        call = await self._good(messages, tool, REPLIES)
+        entry, memory = _entry(call, stamp), _memory(call, old)
+        objection = self._objection(memory, old)
+        if not objection:
+            return Saved(entry, memory)
+        messages += _sent_back(call, f"{objection} Call `{TOOL_NAME}` again, whole.")
+        try:
+            call = await self._good(messages, tool, 1)
+        except NoGoodReply:
+            return Saved(entry, refused=True)
+        except ModelError as exc:
+            if exc.retryable:
+                raise
+            return Saved(entry, refused=True)
+        memory = _memory(call, old)
+        if self._objection(memory, old):
+            return Saved(entry, refused=True)
+        return Saved(_entry(call, stamp), memory)
+
+    async def _good(self, messages: list[dict[str, Any]], tool: ToolSpec, replies: int) -> ToolCallRequest:
+        """A call that can be used. `messages` grows by what came before it."""
+        for _ in range(replies):
+            response = await self._call(messages, tool)
+            call = next((call for call in response.tool_calls if call.name == TOOL_NAME), None)
+            fault = _fault(response, call, tool)
+            if call is not None and not fault:
+                return call
+            said = clean({"role": "assistant", "content": response.content})
+            messages += [said, {"role": "user", "content": f"{fault} Call `{TOOL_NAME}` now, and say nothing else."}]
+        raise NoGoodReply(f"{self._model.name!r} gave no call of {TOOL_NAME!r} that can be used; a larger model may")
+
+    def _objection(self, memory: str | None, old: str) -> str:
+        if memory is None:
+            return ""
+        size = len(memory.encode())
+        if size > self._limit_bytes:
+            return (
+                f"This MEMORY.md has {size:,} bytes; at most {self._limit_bytes:,} are allowed. Write a shorter one: "
+                "join notes, and drop what matters least."
+            )
+        if len(old) >= SHRUNK_FROM_CHARS and len(memory) < len(old) * SHRUNK_TO:
+            return (
+                f"This MEMORY.md has {len(memory):,} characters, the old one {len(old):,}. It replaces the old one: "
+                "write it whole, with every note that still holds."
+            )
+        return ""
+
+    async def _call(self, messages: list[dict[str, Any]], tool: ToolSpec) -> LLMResponse:
+        name, started = self._model.name, time.monotonic()
+        try:
+            response = await self._model.chat(
+                messages, [tool], max_tokens=self._max_tokens, temperature=self._temperature
+            )
+        except ModelError as exc:
+            MODEL_REQUESTS.labels(name, exc.kind).inc()
+            raise
+        MODEL_REQUESTS.labels(name, "ok").inc()
+        MODEL_SECONDS.labels(name).observe(time.monotonic() - started)
+        MODEL_TOKENS.labels(name, "input").inc(response.usage.prompt_tokens)
+        MODEL_TOKENS.labels(name, "output").inc(response.usage.completion_tokens)
+        MODEL_COST_USD.labels(name).inc(response.usage.cost_usd)
+        return response
+
+
+def _fault(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpec) -> str:
+    """What is wrong with a reply, as a sentence for the model; `""` for nothing."""
+    if response.finish_reason == "length":
+        return "Your reply was cut off because it was too long. Write less, so that the whole call has room."
+    if call is None:
+        return f"You did not call the tool `{TOOL_NAME}`, so nothing was saved."
+    if call.arguments is None:
+        return f"The arguments of `{TOOL_NAME}` were not one complete JSON object."
+    for name in tool.parameters.get("required", ()):
+        if not _text(call.arguments.get(name)):
+            return f"The argument `{name}` of `{TOOL_NAME}` was missing or empty."
+    return ""
+
+
+def _sent_back(call: ToolCallRequest, text: str) -> list[dict[str, Any]]:
+    """A call, and our answer to it as that of a tool."""
+    id = call.id or "call_0"
+    function = {"name": TOOL_NAME, "arguments": msgspec.json.encode(call.arguments).decode()}
+    said = {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": function}]}
+    return [clean(said), {"role": "tool", "tool_call_id": id, "name": TOOL_NAME, "content": f"Error: {text}"}]
+
+
+def _entry(call: ToolCallRequest, stamp: str) -> str:
+    entry = shorten(_text((call.arguments or {}).get("history_entry")), ENTRY_CHARS)
+    return entry if not entry or _STAMPED.match(entry) else f"[{stamp}] {entry}"
+
+
+def _memory(call: ToolCallRequest, old: str) -> str | None:
+    """The new text; None for one that says nothing new. Nothing at all is never what a memory was meant to become."""
+    text = _text((call.arguments or {}).get("memory_update"))
+    return None if not text or text == old.strip() or _UNCHANGED.fullmatch(text) else text
+
+
+def _text(value: Any) -> str:
+    """An argument as text: models also write objects, lists and numbers where text is asked for."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return value.strip()
+        case _:
+            return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
