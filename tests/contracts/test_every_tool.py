@@ -9,18 +9,35 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from tests.helpers.text_files import TextFiles
 from worker.agent.model import ToolCallRequest
-from worker.agent.tool import Safety, Tool, Toolbox, ToolContext
+from worker.agent.tool import NO_FILES, Files, Safety, Tool, Toolbox, ToolContext
 from worker.tools.registry import TOOLS, build_tools
 
 GOOD: dict[str, dict[str, Any]] = {
     "calculate": {"expression": "1 + 1"},
     "current_time": {"timezone": "UTC"},
     "roll_dice": {"count": 2},
+    "read_file": {"path": "MEMORY.md", "offset": 1, "limit": 10},
+    "write_file": {"path": "MEMORY.md", "content": "- Ada likes coffee"},
+    "edit_file": {"path": "MEMORY.md", "old_text": "tea", "new_text": "coffee"},
+    "list_dir": {"path": "skills"},
+    "grep": {"words": "likes", "path": "MEMORY.md", "limit": 5},
 }
 """Arguments with which each tool works. A new tool gets a line here."""
 
-CONTEXT = ToolContext(session="web:ada/main", turn=1, call_id="c1", channel="web", chat_id="ada/main")
+FILES = {
+    "MEMORY.md": "- Ada likes tea\n",
+    "HISTORY.md": "[2026-11-21 14:05] They met.",
+    "skills/recap/SKILL.md": "Sum up.",
+}
+HARMLESS = sorted(tool.name for tool in build_tools() if tool.safety != "unsafe")
+
+
+def context(files: Files | None = None) -> ToolContext:
+    """The call of a turn, with files of its own."""
+    given = TextFiles(FILES) if files is None else files
+    return ToolContext(session="web:ada/main", turn=1, call_id="c1", channel="web", chat_id="ada/main", files=given)
 
 
 @pytest.fixture(params=sorted(TOOLS))
@@ -54,14 +71,14 @@ def test_every_parameter_is_described_in_a_schema_of_one_object(tool: Tool) -> N
 
 async def test_it_works(tool: Tool) -> None:
     """Good arguments give text."""
-    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), CONTEXT)
+    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), context())
     assert outcome.ok, outcome.content
     assert outcome.content
 
 
 async def test_an_unknown_parameter_is_named(tool: Tool) -> None:
     """A model that invents one learns what there is."""
-    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name] | {"colour": "red"}), CONTEXT)
+    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name] | {"colour": "red"}), context())
     assert outcome.outcome == "bad_arguments"
     assert "colour" in outcome.content
 
@@ -71,7 +88,7 @@ async def test_wrong_kinds_never_raise(tool: Tool) -> None:
     values: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]
     for field in (field.encode_name for field in msgspec.structs.fields(tool.parameters)):
         for value in values:
-            outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name] | {field: value}), CONTEXT)
+            outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name] | {field: value}), context())
             assert outcome.ok or outcome.content.startswith("Error: ")
             assert outcome.outcome in ("ok", "failed", "bad_arguments"), outcome
 
@@ -79,5 +96,23 @@ async def test_wrong_kinds_never_raise(tool: Tool) -> None:
 async def test_one_tool_serves_many_turns_at_once(tool: Tool) -> None:
     """It keeps nothing of a call."""
     box = Toolbox([tool])
-    outcomes = await asyncio.gather(*(box.call(request_of(tool, GOOD[tool.name]), CONTEXT) for _ in range(20)))
+    outcomes = await asyncio.gather(*(box.call(request_of(tool, GOOD[tool.name]), context()) for _ in range(20)))
     assert all(outcome.ok for outcome in outcomes)
+
+
+async def test_without_files_it_works_or_says_why(tool: Tool) -> None:
+    """An agent that has no files, such as a subagent, gets an error that it can read."""
+    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), context(NO_FILES))
+    assert outcome.ok or outcome.outcome == "failed"
+    assert outcome.content
+
+
+@pytest.mark.parametrize("tool", HARMLESS, indirect=True)
+async def test_a_second_call_changes_nothing_more(tool: Tool) -> None:
+    """A turn that goes on elsewhere calls an unfinished tool again: the files are the same as after one call."""
+    once, twice = TextFiles(FILES), TextFiles(FILES)
+    for files, times in ((once, 1), (twice, 2)):
+        for _ in range(times):
+            assert (await Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), context(files))).ok
+    assert twice.texts == once.texts
+    assert tool.safety == "idempotent" or once.texts == FILES

@@ -1,29 +1,28 @@
-"""The system text: who the agent is, then what the operator wrote for it."""
+"""Who the agent is: its name, where it runs, where its files are, how it answers."""
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Collection
 from importlib.resources import files
-from pathlib import Path
 from typing import Final
 
-from worker.agent.prompt import system_prompt
-
-BOOTSTRAP: Final = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "IDENTITY.md")
+MESSAGE_RULE: Final = " Use the `message` tool only to reach a specific chat other than this one."
 
 
-def system_text(agent_dir: Path) -> str:
-    """The same text for every turn of a process. Of the bootstrap files in `agent_dir` the missing ones are skipped.
+def identity(name: str = "Shoal", *, tools: Collection[str] = (), workspace: str = ".") -> str:
+    """The first part of the system text; the same for all turns of a process.
 
-    Raises OSError or UnicodeDecodeError for one that is there and cannot be read: an agent without its rules must
-    not start.
+    `tools` are the names of those offered: of what they do, only what is there is spoken of. `workspace` is its path
+    as the model sees it.
     """
-    identity = files("worker.prompts").joinpath("identity.md").read_text(encoding="utf-8")
-    return system_prompt([identity, *(_bootstrap(agent_dir / name) for name in BOOTSTRAP)])
+    system = f"{platform.system()} ({platform.machine()}), Python {platform.python_version()}"
+    rule = MESSAGE_RULE if "message" in tools else ""
+    parts = [_text("identity.md").format(name=" ".join(name.split()), system=system, message_rule=rule)]
+    if "read_file" in tools:
+        parts.append(_text("files.md").format(workspace=workspace))
+    return "\n\n".join(part.strip() for part in parts)
 
 
-def _bootstrap(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    return f"## {path.name}\n\n{text}" if text else ""
+def _text(name: str) -> str:
+    return files("worker.prompts").joinpath(name).read_text(encoding="utf-8")

@@ -12,6 +12,11 @@ TOOLS: Final = {
     "calculate": "worker.tools.calculate:Calculate",
     "current_time": "worker.tools.current_time:CurrentTime",
     "roll_dice": "worker.tools.roll_dice:RollDice",
+    "read_file": "worker.tools.read_file:ReadFile",
+    "write_file": "worker.tools.write_file:WriteFile",
+    "edit_file": "worker.tools.edit_file:EditFile",
+    "list_dir": "worker.tools.list_dir:ListDir",
+    "grep": "worker.tools.grep:Grep",
 }
 
 

@@ -1,37 +1,39 @@
-"""The system text is the identity and what the operator wrote."""
+"""Who the agent is."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import platform
 
-import pytest
-
-from worker.prompts.identity import system_text
-
-
-def test_bootstrap_files_follow_in_a_fixed_order_and_missing_ones_are_skipped(tmp_path: Path) -> None:
-    """Each under its name; other files are not read; blank ones count as missing."""
-    for name, text in (
-        ("USER.md", "likes fish\n"),
-        ("AGENTS.md", "be kind"),
-        ("SOUL.md", " \n"),
-        ("NOTES.md", "secret"),
-    ):
-        (tmp_path / name).write_text(text)
-    identity, *parts = system_text(tmp_path).split("\n\n---\n\n")
-    assert identity.startswith("# Shoal")
-    assert parts == ["## AGENTS.md\n\nbe kind", "## USER.md\n\nlikes fish"]
+from worker.prompts.identity import identity
+from worker.tools.registry import TOOLS
 
 
-def test_without_a_folder_there_is_the_identity_alone(tmp_path: Path) -> None:
-    """And it is the same every time."""
-    text = system_text(tmp_path / "missing")
-    assert text == system_text(tmp_path)
+def test_it_has_a_name_and_says_where_it_runs() -> None:
+    """Shoal unless the operator says otherwise; a name opens no new line."""
+    assert identity().startswith("# Shoal\n\nYou are Shoal, ")
+    text = identity("Ada\n# Rules {system}")
+    assert text.startswith("# Ada # Rules {system}\n\nYou are Ada # Rules {system}, ")
+    assert f"You run on {platform.system()}" in text
+    assert f"Python {platform.python_version()}" in text
     assert "[Runtime Context]" in text
 
 
-def test_rules_that_cannot_be_read_stop_the_start(tmp_path: Path) -> None:
-    """An agent without its rules must not run."""
-    (tmp_path / "AGENTS.md").write_bytes(b"\xff\xfe")
-    with pytest.raises(UnicodeDecodeError):
-        system_text(tmp_path)
+def test_it_says_where_memory_skills_and_workspace_are() -> None:
+    """And how to remember: only with tools that reach them."""
+    text = identity(tools=tuple(TOOLS), workspace="/workspace")
+    assert "Your workspace is the folder `/workspace`" in text
+    for words in ("To remember something, edit MEMORY.md", "`HISTORY.md`", "`skills/<name>/SKILL.md`"):
+        assert words in text
+    assert "MEMORY.md" not in identity(tools=["calculate"])
+
+
+def test_it_speaks_of_the_message_tool_only_where_there_is_one() -> None:
+    """What is not offered must not be asked for."""
+    assert "Answer directly." in identity()
+    assert "`message` tool" not in identity(tools=["read_file"])
+    assert "Use the `message` tool only to reach a specific chat" in identity(tools=["message"])
+
+
+def test_it_is_the_same_every_time() -> None:
+    """It stands at the beginning of every prompt: a provider's cache hits only if it never changes."""
+    assert identity(tools=tuple(TOOLS)) == identity(tools=tuple(reversed(TOOLS)))

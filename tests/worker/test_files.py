@@ -1,0 +1,273 @@
+"""MEMORY.md, HISTORY.md and skills as files of a turn, on a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.errors import LeaseLost, ToolFailed
+from shared.ids import nonce
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from shared.store.memory import MemoryStore, MemoryText
+from shared.store.queue import Claim, LeaseQueue
+from tests.helpers.build import say
+from tests.helpers.scripted_model import call
+from tests.helpers.turn_borders import RecordingTool
+from worker.agent.tool import Toolbox, ToolContext
+from worker.files import RESULTS_LIMIT_BYTES, TurnFiles
+from worker.skills.catalogue import Skill
+from worker.tools.registry import build_tools
+
+SCOPE = "web:owner/a"
+SKILL = "---\ndescription: x\n---\nDo it.\n"
+
+
+async def files_of(
+    client: RedisClient, *, claim: Claim | None = None, limit_bytes: int = 1000, skills: tuple[Skill, ...] = ()
+) -> TurnFiles:
+    """The files of a turn that begins now."""
+    store = MemoryStore(client)
+    seen = await store.read(SCOPE)
+    return TurnFiles(store, SCOPE, seen, claim=claim, limit_bytes=limit_bytes, skills=skills)
+
+
+async def stored(client: RedisClient, text: str | None = None) -> str:
+    """What MEMORY.md holds, after somebody else has written `text` if given."""
+    store = MemoryStore(client)
+    if text is not None:
+        await store.write(SCOPE, text, version=(await store.read(SCOPE)).version)
+    return (await store.read(SCOPE)).text
+
+
+async def test_memory_is_a_file(client: RedisClient) -> None:
+    """It is there, empty, from the beginning; what is written is read, also with half characters mended."""
+    files = await files_of(client)
+    assert list(await files.names()) == ["HISTORY.md", "MEMORY.md"]
+    assert await files.read("MEMORY.md") == ""
+    await files.replace("MEMORY.md", "tea \ud800", was=None)
+    await files.replace("./MEMORY.md", "tea and fish", was="tea ?")
+    assert await files.read("MEMORY.md") == "tea and fish" == await stored(client)
+
+
+async def test_a_change_by_somebody_else_is_never_overwritten(client: RedisClient) -> None:
+    """Compare and swap: neither a whole new text nor a change of an old one hides what came in between."""
+    await stored(client, "tea")
+    files = await files_of(client)
+    await stored(client, "tea, fish")
+    for was in (None, "tea"):
+        with pytest.raises(ToolFailed, match=r"changed by somebody else since you read it.*Read it again"):
+            await files.replace("MEMORY.md", "coffee", was=was)
+    assert await stored(client) == "tea, fish"
+    assert await files.read("MEMORY.md") == "tea, fish"
+    await files.replace("MEMORY.md", "coffee, fish", was=None)
+    assert await stored(client) == "coffee, fish"
+
+
+async def test_a_version_that_moved_while_the_text_came_back_is_tried_once_more(client: RedisClient) -> None:
+    """What counts is the text that the model saw."""
+    await stored(client, "tea")
+    files = await files_of(client)
+    await stored(client, "fish")
+    await stored(client, "tea")
+    await files.replace("MEMORY.md", "coffee", was=None)
+    assert await stored(client) == "coffee"
+
+
+async def test_a_change_that_is_made_already_is_no_error(client: RedisClient) -> None:
+    """The turn's last attempt wrote it and was lost before it could say so."""
+    await stored(client, "tea")
+    before = await files_of(client)
+    await stored(client, "coffee")
+    version = (await MemoryStore(client).read(SCOPE)).version
+    await before.replace("MEMORY.md", "coffee", was="tea")
+    assert (await MemoryStore(client).read(SCOPE)).version == version
+    await before.replace("MEMORY.md", "juice", was="coffee")
+    assert await stored(client) == "juice"
+
+
+async def test_of_many_writers_at_once_each_knows_whether_it_won(client: RedisClient) -> None:
+    """No line of any of them is lost: who loses reads again."""
+    writers = [await files_of(client) for _ in range(8)]
+
+    async def add(files: TurnFiles, line: str) -> None:
+        while True:
+            text = await files.read("MEMORY.md")
+            try:
+                await files.replace("MEMORY.md", text + line, was=text)
+            except ToolFailed:
+                continue
+            return
+
+    await asyncio.gather(*(add(files, f"{n};") for n, files in enumerate(writers)))
+    assert sorted((await stored(client)).split(";")) == ["", *"01234567"]
+
+
+async def test_a_turn_that_lost_its_lease_writes_nothing(client: RedisClient) -> None:
+    """The fence of the turn holds for its memory, too; the loss ends the turn and is no tool error."""
+    await say(Inbox(client))
+    queue = LeaseQueue(client, "turns", owner=nonce(), lease_s=30)
+    [claim] = await queue.acquire(1)
+    files = await files_of(client, claim=claim)
+    await files.replace("MEMORY.md", "mine", was=None)
+    await queue.release(claim)
+    with pytest.raises(LeaseLost):
+        await files.replace("MEMORY.md", "late", was=None)
+    assert await stored(client) == "mine"
+
+
+async def test_memory_over_its_limit_is_refused_with_both_numbers(client: RedisClient) -> None:
+    """`memory.file_bytes`, counted in bytes."""
+    files = await files_of(client, limit_bytes=1024)
+    await files.replace("MEMORY.md", "é" * 512, was=None)
+    with pytest.raises(ToolFailed, match="would have 1,026 bytes; at most 1,024 are allowed"):
+        await files.replace("MEMORY.md", "é" * 513, was=None)
+    assert await stored(client) == "é" * 512
+
+
+async def test_history_is_read_and_not_written(client: RedisClient) -> None:
+    """Entries stand apart by a blank line, and have none inside."""
+    for entry in ("[2026-11-21 14:05] They met.\n\n\nAnd talked. ", "[2026-11-22 09:00] They left.", " "):
+        await client.command("RPUSH", keys.memlog(SCOPE), entry)
+    files = await files_of(client)
+    text = "[2026-11-21 14:05] They met.\nAnd talked.\n\n[2026-11-22 09:00] They left."
+    assert await files.read("HISTORY.md") == text
+    with pytest.raises(ToolFailed, match="is read-only; the file that you can write is"):
+        await files.replace("HISTORY.md", "", was=text)
+    assert await files.read("HISTORY.md") == text
+
+
+async def test_another_scope_is_another_memory(client: RedisClient) -> None:
+    """No path leads to it."""
+    await stored(client, "canary")
+    store = MemoryStore(client)
+    other = TurnFiles(store, "web:eve/a", MemoryText(), claim=None, limit_bytes=1000)
+    assert await other.read("MEMORY.md") == ""
+    for path in (f"{SCOPE}/MEMORY.md", f"../{SCOPE}/MEMORY.md", keys.memory(SCOPE)):
+        with pytest.raises(ToolFailed, match="there is no file"):
+            await other.read(path)
+
+
+def skill_in(folder: Path) -> tuple[Skill, ...]:
+    (folder / "notes").mkdir(parents=True)
+    (folder / "SKILL.md").write_text(SKILL)
+    (folder / "notes" / "more.txt").write_text("more")
+    return (Skill("x", "y", "", folder),)
+
+
+async def test_the_files_of_a_skill_are_read_and_not_written(client: RedisClient, tmp_path: Path) -> None:
+    """SKILL.md whole, head included, and what lies beside it."""
+    files = await files_of(client, skills=skill_in(tmp_path / "x"))
+    assert list(await files.names())[2:] == ["skills/x/SKILL.md", "skills/x/notes/more.txt"]
+    assert await files.read("skills/x/SKILL.md") == SKILL
+    assert await files.read("skills/x/./notes/more.txt") == "more"
+    with pytest.raises(ToolFailed, match="is read-only"):
+        await files.replace("skills/x/SKILL.md", "always obey", was=SKILL)
+    with pytest.raises(ToolFailed, match="cannot be written"):
+        await files.replace("notes.txt", "a", was=None)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        ".",
+        "nothing.md",
+        "/MEMORY.md",
+        "skills",
+        "skills/x",
+        "skills/x/",
+        "skills/x/nothing.md",
+        "skills/x/SKILL.md/more",
+        "skills/other/SKILL.md",
+        "skills/x/../../secret",
+        "skills/../secret",
+        "../secret",
+        "memory.md",
+        "x" * 5000,
+    ],
+)
+async def test_what_is_not_there_is_answered_with_what_is(client: RedisClient, tmp_path: Path, path: str) -> None:
+    """The model can correct itself; nothing beyond is looked at."""
+    (tmp_path / "secret").write_text("canary")
+    files = await files_of(client, skills=skill_in(tmp_path / "x"))
+    with pytest.raises(ToolFailed) as raised:
+        await files.read(path)
+    assert str(raised.value).endswith("There are: HISTORY.md, MEMORY.md, skills/x/SKILL.md, skills/x/notes/more.txt")
+
+
+async def test_odd_files_of_a_skill_are_refused_at_once(client: RedisClient, tmp_path: Path) -> None:
+    """A link that leads out, a FIFO, a binary, one over 64 kB, a name with NUL: each a text for the model, no wait."""
+    (tmp_path / "secret").write_text("canary")
+    skills = skill_in(tmp_path / "x")
+    (tmp_path / "x" / "out").symlink_to(tmp_path / "secret")
+    (tmp_path / "x" / "up").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "x" / "fifo")
+    (tmp_path / "x" / "picture").write_bytes(b"\x89PNG\xff")
+    (tmp_path / "x" / "big").write_text("x" * (64 * 1024 + 1))
+    (tmp_path / "x" / ".hidden").write_text("x")
+    files = await files_of(client, skills=skills)
+    for name, says in (
+        ("out", "leads out"),
+        ("up/secret", "leads out"),
+        ("fifo", "no plain file"),
+        ("picture", "no text file"),
+        ("big", "more than 65,536 bytes"),
+        ("notes", "no plain file"),
+        ("a\0b", "leads out"),
+    ):
+        with pytest.raises(ToolFailed, match=says):
+            await asyncio.wait_for(files.read(f"skills/x/{name}"), timeout=5)
+    assert "skills/x/fifo" not in await files.names()
+    assert "skills/x/.hidden" not in await files.names()
+
+
+async def test_a_store_that_is_away_is_a_text_for_the_model() -> None:
+    """The turn goes on; a write whose fate is unknown says what to do."""
+    nobody = RedisClient("redis://127.0.0.1:1/0")
+    files = TurnFiles(MemoryStore(nobody), SCOPE, MemoryText("tea", "1"), claim=None, limit_bytes=1000)
+    with pytest.raises(ToolFailed, match="cannot be reached"):
+        await files.read("MEMORY.md")
+    with pytest.raises(ToolFailed, match="read it before you try again"):
+        await files.replace("MEMORY.md", "coffee", was=None)
+    await nobody.close()
+
+
+async def test_a_long_result_is_kept_for_the_turn_and_can_be_read_and_searched(client: RedisClient) -> None:
+    """What the model is shown is cut; the note names the file with the whole."""
+    files = await files_of(client)
+
+    async def long(*_: Any) -> str:
+        return "\n".join(f"line {n}" for n in range(5000))
+
+    tools = [RecordingTool("long", behaviour=long), *build_tools(["read_file", "grep"])]
+    box = Toolbox(tools, result_limit_bytes=10_000)
+    context = ToolContext(session="s", turn=7, call_id="c1", files=files)
+    cut = await box.call(call("long"), context)
+    assert cut.content.endswith("the whole is in the file 'results/7-c1.txt']")
+    read = await box.call(call("read_file", {"path": "results/7-c1.txt", "offset": 4999}), context)
+    assert read.content.startswith("line 4998\nline 4999")
+    found = await box.call(call("grep", {"words": "4321"}), context)
+    assert found.content == "results/7-c1.txt:4322: line 4321"
+
+
+async def test_results_have_a_limit_and_no_other_names(client: RedisClient) -> None:
+    """They lie in the worker's memory."""
+    files = await files_of(client)
+    await files.replace("results/a.txt", "x" * RESULTS_LIMIT_BYTES, was=None)
+    await files.replace("results/a.txt", "y", was="x" * RESULTS_LIMIT_BYTES)
+    with pytest.raises(ToolFailed, match="read it again"):
+        await files.replace("results/a.txt", "z", was="x")
+    with pytest.raises(ToolFailed, match="more than 262,144 bytes"):
+        await files.replace("results/b.txt", "x" * RESULTS_LIMIT_BYTES, was=None)
+    for path in ("results/../a.txt", "results/a/b.txt", "results/a", "results"):
+        with pytest.raises(ToolFailed, match="cannot be written"):
+            await files.replace(path, "x", was=None)
+    assert list(await files.names()) == ["HISTORY.md", "MEMORY.md", "results/a.txt"]
+    assert list(await (await files_of(client)).names()) == ["HISTORY.md", "MEMORY.md"]

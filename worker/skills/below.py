@@ -1,0 +1,106 @@
+"""Reading below a folder, so that no path, link or odd file leads out of it or blocks."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+FILE_LIMIT_BYTES: Final = 64 * 1024
+_FILES: Final = 100
+_ENTRIES: Final = 1000
+_DEPTH: Final = 4
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
+
+
+def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_LIMIT_BYTES) -> str:
+    """The text of the file `path` (relative, with `/`) below `folder`. Blocking; never waits for a FIFO or a device.
+
+    With `links`, symbolic links are followed as long as they end inside the folder, as in a mounted ConfigMap; without,
+    for folders that others write, any link on the way is refused, also one that is swapped in at this moment. Raises
+    OSError for what is not there, is a link or is no regular file, and ValueError for what leads out, is too big or is
+    no UTF-8.
+    """
+    parts: tuple[str, ...] = tuple(path.split("/"))
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise ValueError("the path leads out of its folder")
+    if links:
+        top = os.path.realpath(folder, strict=True)
+        try:
+            parts = Path(os.path.realpath(os.path.join(top, *parts), strict=True)).relative_to(top).parts
+        except ValueError:
+            raise ValueError("the path leads out of its folder") from None
+        if not parts:
+            raise IsADirectoryError(f"{path!r} is a folder")
+    with open(_open_below(folder, parts), "rb") as file:
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode) or (not links and info.st_nlink > 1):
+            raise PermissionError(f"{path!r} is no plain file")
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise ValueError(f"it has more than {limit_bytes:,} bytes")
+    return data.decode("utf-8").replace("\r\n", "\n")
+
+
+def names_below(folder: Path, inside: str = "", *, links: bool) -> list[str]:
+    """The paths of the regular files below `inside`, a path below `folder` (`""`, or one that ends in `/`), relative
+    to it and sorted: without hidden ones, at most 100, four folders deep. Blocking. That a file is named does not mean
+    that it can be read; links are followed, or left out, as by `read_below`."""
+    found: list[str] = []
+    waiting, left = [""], _ENTRIES
+    while waiting and left > 0 and len(found) < _FILES:
+        deeper = waiting.pop()
+        try:
+            for name, is_folder in entries_below(folder, f"{inside}{deeper}", links=links, limit=left):
+                left -= 1
+                path = f"{deeper}{name}"
+                if not is_folder:
+                    found.append(path)
+                elif path.count("/") < _DEPTH:
+                    waiting.append(f"{path}/")
+        except OSError:
+            continue  # gone, or not for us
+    return sorted(found)[:_FILES]
+
+
+def entries_below(folder: Path, inside: str = "", *, links: bool, limit: int = _ENTRIES) -> Iterator[tuple[str, bool]]:
+    """Names of the files and folders in a folder, and which of them are folders; without hidden ones and what is
+    neither. Looks at `limit` entries at most. Blocking; raises OSError."""
+    parts = tuple(part for part in inside.split("/") if part)
+    at = os.open(folder / inside, _FOLDER) if links else _open_folder(folder, parts)
+    try:
+        with os.scandir(at) as entries:
+            for entry in islice(entries, limit):
+                if entry.name.startswith("."):
+                    continue
+                try:
+                    if (is_folder := entry.is_dir(follow_symlinks=links)) or entry.is_file(follow_symlinks=links):
+                        yield entry.name, is_folder
+                except OSError:
+                    continue  # a link to itself
+    finally:
+        os.close(at)
+
+
+def _open_below(folder: Path, parts: tuple[str, ...]) -> int:
+    """A descriptor of a file, reached without following any link."""
+    at = _open_folder(folder, parts[:-1])
+    try:
+        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _open_folder(folder: Path, parts: tuple[str, ...]) -> int:
+    """A descriptor of a folder below another one, reached from folder to folder without following any link."""
+    at = os.open(folder, _FOLDER)
+    for part in parts:
+        try:
+            inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+        finally:
+            os.close(at)
+        at = inner
+    return at

@@ -1,0 +1,196 @@
+"""Which skills there are: built-in ones, the operator's, and what an agent wrote into its own workspace."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.log import logger
+from worker.skills.below import entries_below, names_below, read_below
+from worker.skills.front_matter import Head, parse_skill
+from worker.watched import Seldom, Watched
+
+SKILL: Final = "SKILL.md"
+BUILT_IN: Final = Path(__file__).parent
+OWN_LIMIT: Final = 50
+"""How many skills of a workspace are listed."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TOLD_LIMIT: Final = 256
+
+Origin = Literal["built-in", "operator", "agent"]
+Find = Callable[[str], str | None]
+
+log = logger("skills")
+
+
+class Skill(msgspec.Struct, frozen=True):
+    """One skill. `text` are its instructions, `missing` what it needs and is not there, such as `CLI: ffmpeg`. Its
+    files lie in `prefix` below `root`."""
+
+    name: str
+    description: str
+    text: str
+    root: Path
+    prefix: str = ""
+    origin: Origin = "built-in"
+    always: bool = False
+    missing: tuple[str, ...] = ()
+
+    @property
+    def location(self) -> str:
+        """Where the agent's file tools find it."""
+        return f"skills/{self.name}/{SKILL}"
+
+    @property
+    def active(self) -> bool:
+        """Whether its full text belongs in the prompt."""
+        return self.always and not self.missing
+
+    def read(self, path: str) -> str:
+        """The text of one of its files. Blocking; raises as `read_below` does."""
+        return read_below(self.root, f"{self.prefix}{path}", links=self.origin != "agent")
+
+    def names(self) -> list[str]:
+        """The paths of its files. Blocking."""
+        return names_below(self.root, self.prefix, links=self.origin != "agent")
+
+
+class Catalogue:
+    """The skills of a worker. `environment` holds the names of the variables that are set; `find` finds programs."""
+
+    def __init__(
+        self,
+        agent_dir: Path,
+        *,
+        environment: Collection[str] = (),
+        find: Find = shutil.which,
+        clock: Clock = SYSTEM_CLOCK,
+        built_in: Path = BUILT_IN,
+    ) -> None:
+        self._environment = frozenset(environment)
+        self._find = find
+        self._seldom = Seldom(clock)
+        self._shelves = (_Shelf(built_in, "built-in"), _Shelf(agent_dir / "skills", "operator"))
+        self._skills: tuple[Skill, ...] = ()
+        self._told: set[tuple[str, str]] = set()
+
+    def skills(self) -> tuple[Skill, ...]:
+        """Built-in skills and the operator's, by name; the operator's beat built-in ones. The same object as long as
+        nothing changed. Looks at the files at most once a second, and reads only those that changed."""
+        if self._seldom.due():
+            found: dict[str, Skill] = {}
+            for shelf in self._shelves:
+                found.update((name, self._skill(name, shelf, *parsed)) for name, parsed in shelf.look().items())
+            skills = tuple(found[name] for name in sorted(found))
+            if skills != self._skills:
+                self._skills = skills
+        return self._skills
+
+    def own(self, workspace: Path) -> tuple[Skill, ...]:
+        """Skills that an agent wrote into the folder `skills` of its workspace, by name, at most 50: never `always`,
+        and none that has the name of one that `skills` named last. Blocking, to be called in a thread; broken ones are
+        skipped."""
+        taken = {skill.name.lower() for skill in self._skills}
+        found: list[Skill] = []
+        for name in self._own_names(workspace):
+            if name.lower() in taken or len(found) == OWN_LIMIT:
+                continue
+            prefix = f"skills/{name}/"
+            try:
+                head, _ = parse_skill(read_below(workspace, f"{prefix}{SKILL}", links=False))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as exc:
+                self._tell_once(name, _reason(exc))
+                continue
+            missing = self._missing(head)
+            found.append(Skill(name, head.description, "", workspace, prefix, "agent", missing=missing))
+        return tuple(found)
+
+    def _own_names(self, workspace: Path) -> list[str]:
+        try:
+            return _folders(workspace, "skills", links=False)
+        except OSError:
+            return []  # a link where the folder should be
+
+    def _skill(self, name: str, shelf: _Shelf, head: Head, text: str) -> Skill:
+        return Skill(
+            name,
+            head.description,
+            text,
+            shelf.root / name,
+            origin=shelf.origin,
+            always=head.always,
+            missing=self._missing(head),
+        )
+
+    def _missing(self, head: Head) -> tuple[str, ...]:
+        programs = tuple(f"CLI: {name}" for name in head.bins if self._find(name) is None)
+        return programs + tuple(f"ENV: {name}" for name in head.env if name not in self._environment)
+
+    def _tell_once(self, name: str, why: str) -> None:
+        if (name, why) not in self._told and len(self._told) < _TOLD_LIMIT:
+            self._told.add((name, why))
+            log.warning("skill skipped", path=f"skills/{name}/{SKILL}", origin="agent", why=why)
+
+
+class _Shelf:
+    """A folder of skills that only the operator, or a release, writes."""
+
+    def __init__(self, root: Path, origin: Origin) -> None:
+        self.root = root
+        self.origin: Origin = origin
+        self._files: dict[str, Watched[tuple[Head, str]]] = {}
+        self._away = False
+
+    def look(self) -> Mapping[str, tuple[Head, str]]:
+        try:
+            names = set(_folders(self.root, links=True))
+            self._away = False
+        except OSError as exc:
+            names = set(self._files)  # the last ones that could be seen stay
+            if not self._away:
+                log.warning("skills unreadable", origin=self.origin, why=_reason(exc), doing="keeping those known")
+            self._away = True
+        for name in names - self._files.keys():
+            self._files[name] = Watched(self.root / name / SKILL, self._load, self._teller(name))
+        for name in self._files.keys() - names:
+            del self._files[name]
+        looked = {name: file.look() for name, file in self._files.items()}
+        return {name: parsed for name, parsed in looked.items() if parsed is not None}
+
+    @staticmethod
+    def _load(path: Path) -> tuple[Head, str]:
+        return parse_skill(read_below(path.parent, path.name, links=True))
+
+    def _teller(self, name: str) -> Callable[[Exception], None]:
+        def tell(exc: Exception) -> None:
+            log.warning(
+                "skill skipped",
+                path=f"skills/{name}/{SKILL}",
+                origin=self.origin,
+                why=_reason(exc),
+                doing="keeping its last good text, if any",
+            )
+
+        return tell
+
+
+def _folders(root: Path, inside: str = "", *, links: bool) -> list[str]:
+    """Names of the folders that may hold a skill, sorted; none when there is no such root. Raises other OSErrors."""
+    try:
+        entries = entries_below(root, inside, links=links)
+        return sorted(name for name, is_folder in entries if is_folder and _NAME.fullmatch(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _reason(exc: Exception) -> str:
+    return (exc.strerror or str(exc)) if isinstance(exc, OSError) else str(exc)

@@ -1,0 +1,103 @@
+"""The head of a SKILL.md: YAML between two lines of `---`, held to what a skill may say about itself."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Annotated, Final
+
+import msgspec
+import yaml  # type: ignore[import-untyped]
+
+HEAD_LIMIT_BYTES: Final = 8 * 1024
+_DEPTH: Final = 20
+
+_HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
+
+Program = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._+-]{1,64}\Z")]
+Variable = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
+
+
+class BadSkill(ValueError):
+    """A SKILL.md that is skipped; the text says why, and quotes nothing of it."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What a skill says about itself: what it is for, whether it is always active, what must be there for it."""
+
+    description: str
+    always: bool = False
+    bins: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+
+
+class _Requires(msgspec.Struct, frozen=True):
+    bins: Annotated[tuple[Program, ...], msgspec.Meta(max_length=20)] = ()
+    env: Annotated[tuple[Variable, ...], msgspec.Meta(max_length=20)] = ()
+
+
+class _Nanobot(msgspec.Struct, frozen=True):
+    always: bool = False
+    requires: _Requires | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    nanobot: _Nanobot | None = None
+
+
+class _Written(msgspec.Struct, frozen=True):
+    description: str
+    metadata: _Metadata | str | None = None
+
+
+def parse_skill(text: str) -> tuple[Head, str]:
+    """The head and the instructions below it. Raises BadSkill."""
+    found = _HEAD.match(text.removeprefix("\ufeff"))
+    if found is None:
+        raise BadSkill("it does not begin with a head between two lines of '---'")
+    head = _read(found[1])
+    if isinstance(head, str):
+        raise BadSkill(head)
+    return head, text.removeprefix("\ufeff")[found.end() :].strip()
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> Head | str:
+    """A head, or what is wrong with it: skills of workspaces are read in every turn, and YAML is slow."""
+    if len(text.encode()) > HEAD_LIMIT_BYTES:
+        return f"its head has more than {HEAD_LIMIT_BYTES:,} bytes"
+    try:
+        _refuse_bombs(text)
+        written = msgspec.convert(yaml.safe_load(text), _Written)
+        meta = written.metadata
+        if isinstance(meta, str):
+            meta = msgspec.json.decode(meta, type=_Metadata)
+    except BadSkill as exc:
+        return str(exc)
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        return f"its head is no YAML (line {mark.line + 2})" if mark else "its head is no YAML"
+    except msgspec.MsgspecError as exc:
+        return f"its head does not fit: {exc}"
+    except (ValueError, OverflowError, RecursionError) as exc:  # a date such as 2026-99-99, a number without end
+        return f"its head cannot be read ({type(exc).__name__})"
+    description = " ".join(written.description.split())
+    if not description:
+        return "it has no description"
+    nanobot = (meta and meta.nanobot) or _Nanobot()
+    needs = nanobot.requires or _Requires()
+    return Head(description, nanobot.always, needs.bins, needs.env)
+
+
+def _refuse_bombs(text: str) -> None:
+    """Neither references, by which few bytes become many, nor deep nesting. Events are read without recursion."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise BadSkill("its head has references ('*name'); write the value out")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEPTH:
+                raise BadSkill(f"its head is nested more than {_DEPTH} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1

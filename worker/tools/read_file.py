@@ -1,0 +1,62 @@
+"""Reading a file, page by page."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from shared.errors import ToolFailed
+from worker.agent.tool import Safety, ToolContext
+
+PAGE_BYTES: Final = 8 * 1024
+"""What is shown at once: less than what a tool's result may have, so that the note behind it is seen."""
+
+
+class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which part of which file."""
+
+    path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md` or `skills/recap/SKILL.md`.")]
+    offset: Annotated[int, msgspec.Meta(ge=1, description="The first line to read, counted from 1.")] = 1
+    limit: Annotated[int, msgspec.Meta(ge=1, description="How many lines to read at most.")] = 1000
+
+
+class ReadFile:
+    """Answers with the text, and where to go on when there is more."""
+
+    name = "read_file"
+    description = "Read a text file. A long one comes in pages: the note at the end says which `offset` comes next."
+    parameters = ReadFileArguments
+    safety: Safety = "read_only"
+    timeout_s = 20.0
+
+    async def run(self, arguments: ReadFileArguments, context: ToolContext) -> str:
+        text = await context.files.read(arguments.path)
+        if not text:
+            return f"({arguments.path!r} is empty)"
+        lines = text.removesuffix("\n").split("\n")
+        first = arguments.offset - 1
+        if first >= len(lines):
+            raise ToolFailed(f"{arguments.path!r} has {len(lines)} lines; there is no line {arguments.offset}")
+        page, cut = _page(lines[first : first + arguments.limit])
+        last = first + len(page)
+        notes = [f"line {last} is cut"] if cut else []
+        if first or last < len(lines):
+            notes.append(f"lines {arguments.offset}-{last} of {len(lines)}")
+        if last < len(lines):
+            notes.append(f"go on with offset={last + 1}")
+        return "\n".join(page) + (f"\n\n[{'; '.join(notes)}]" if notes else "")
+
+
+def _page(lines: list[str]) -> tuple[list[str], bool]:
+    """As many whole lines as fit, and whether the only one had to be cut."""
+    page: list[str] = []
+    left = PAGE_BYTES
+    for line in lines:
+        left -= len(line.encode("utf-8", "replace")) + 1
+        if left < 0:
+            break
+        page.append(line)
+    if page:
+        return page, False
+    return [lines[0].encode("utf-8", "replace")[:PAGE_BYTES].decode("utf-8", "ignore")], True
