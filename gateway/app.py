@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from gateway.announcer import Announcer
-from gateway.channel import Channel
+from gateway.channel import Channel, Sink
+from gateway.commands.registry import build_commands, plugin_commands
+from gateway.ingress import Ingress
 from gateway.watch import RedisWatch
 from shared import log
 from shared.errors import SettingsError
@@ -16,7 +18,7 @@ from shared.health import HealthServer
 from shared.readings import Readings
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
+from shared.store.inbox import InboxLimits
 
 CHANNELS: Final = {"web": "gateway.channels.web.channel:make"}
 """Every channel by name; imported when it is asked for."""
@@ -40,16 +42,14 @@ async def main(names: Sequence[str], stop: asyncio.Event) -> None:
     client = RedisClient(redis_url(settings), name="shoal-gateway")
     try:
         channels = [_maker(name)(settings, client) for name in dict.fromkeys(names)]
-        limits = InboxLimits(
-            cap=settings.inbox.cap, sessions_cap=settings.inbox.sessions_cap, log_days=settings.web.log_days
-        )
-        await _run(settings, client, channels, Inbox(client, limits), stop)
+        commands = build_commands(settings, client, plugin_commands(settings.plugins))
+        await _run(settings, client, channels, Ingress(client, commands, InboxLimits.of(settings)), stop)
     finally:
         await client.close()
 
 
 async def _run(
-    settings: Settings, client: RedisClient, channels: Sequence[Channel], inbox: Inbox, stop: asyncio.Event
+    settings: Settings, client: RedisClient, channels: Sequence[Channel], sink: Sink, stop: asyncio.Event
 ) -> None:
     watch = RedisWatch(client)
     announcer = Announcer(client, channels, stop.is_set)
@@ -70,7 +70,7 @@ async def _run(
     problems: list[str] = []
     try:
         async with asyncio.TaskGroup() as group:
-            listening = [group.create_task(channel.listen(inbox, stop), name=channel.name) for channel in channels]
+            listening = [group.create_task(channel.listen(sink, stop), name=channel.name) for channel in channels]
             chores = [group.create_task(watch.run()), group.create_task(announcer.run())]
             await asyncio.wait(listening)
             for chore in chores:

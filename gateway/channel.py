@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
+from gateway.commands.command import CommandRow
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import SaidLine
 from shared.store.inbox import Accepted
@@ -20,7 +22,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sink(Protocol):
-    """The way in, as a channel sees it. `shared.store.inbox.Inbox` is one."""
+    """The way in, as a channel sees it: `gateway.ingress.Ingress`."""
+
+    @property
+    def commands(self) -> Sequence[CommandRow]:
+        """The chat commands that are answered here, for channels that can offer them."""
+        ...
 
     async def ingest(
         self,
@@ -30,7 +37,10 @@ class Sink(Protocol):
         principal: str | None = None,
         retry_for_s: float = 0.0,
     ) -> Accepted:
-        """Make a message durable, once. Raises BadInput, Refused, RedisAway."""
+        """Make a message durable, once; turn 0 in the answer means that it was a command, and is answered already.
+
+        Raises BadInput, Refused, RedisAway.
+        """
         ...
 
     async def stop(self, session: str, turn: int | None = None) -> int | None:

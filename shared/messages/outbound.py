@@ -8,7 +8,8 @@ import msgspec
 
 from shared.messages.codec import Decoder
 
-OutboundKind = Literal["reply", "stopped", "apology", "notice"]
+OutboundKind = Literal["reply", "stopped", "apology", "notice", "command"]
+"""A notice and the answer of a command are said beside a turn; the latter ends every turn up to its `turn`."""
 
 
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="out"):

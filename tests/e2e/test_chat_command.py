@@ -298,6 +298,28 @@ async def test_a_person_talks_stops_and_leaves(fleet: Fleet, client: RedisClient
     assert await said(client) == ["earlier", "the sum, please", "a story", "again"]
 
 
+async def test_commands_go_to_the_gateway_and_their_answers_are_shown(
+    client: RedisClient, spawn: Spawn, redis_url: str, tmp_path: Path
+) -> None:
+    """Without any worker: typed whole or by the Tab key, and by a script; only leaving is the terminal's own."""
+    fleet = Fleet(spawn, redis_url, tmp_path)
+    await fleet.gateway()
+    with terminal(fleet, "chat") as screen:
+        await screen.shows("/help shows what you can ask.*> ")
+        screen.type("/he\t\r")
+        await screen.shows("/help")
+        await screen.shows("/new.*begin a new conversation.*> ")
+        screen.type("/new\r")
+        await screen.shows("New conversation.*> ")
+        screen.type("  /quit \r")
+        assert await screen.code() == 0
+    assert await said(client) == ["/help", "/new"]
+    told = await fleet.shoal("chat", "-m", "/model nobody")
+    assert told == Told(0, "There is no such model here. These are: `default`.\n", "")
+    told = await fleet.shoal("chat", "--json", "-m", "/new")
+    assert (json.loads(told.out)["kind"], told.code) == ("command", 0)
+
+
 async def test_a_chat_that_is_opened_in_the_middle_of_an_answer_shows_it_first(
     fleet: Fleet, client: RedisClient, model: ScriptedOpenAI
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -158,6 +159,86 @@ async def test_stop_keeps_what_was_written_and_the_next_message_is_answered(
         await expect(stopped).to_contain_text("Once upon")
         await ask(page, "are you there?")
         await expect(page.locator(".bubble.reply").last).to_contain_text("Here I am.", timeout=PATIENCE_MS)
+
+
+async def test_a_slash_offers_the_commands_and_help_is_answered_without_a_model(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """A listbox that is worked from the keyboard; the gateway answers, also while no worker is there."""
+    port = free_port()
+    start_gateway(spawn, port)
+    async with page_at(port) as page:
+        area, offered = page.locator("#composer textarea"), page.locator("#commands [role=option]")
+        await area.press_sequentially("/")
+        await expect(offered).to_have_count(7)
+        await area.press_sequentially("m")
+        await expect(offered).to_have_text([re.compile("^/model"), re.compile("^/memory")])
+        await area.press("ArrowDown")
+        chosen = page.locator("#commands [aria-selected=true]")
+        await expect(chosen).to_have_attribute("data-name", "memory")
+        assert await area.get_attribute("aria-activedescendant") == await chosen.get_attribute("id")
+        await area.press("Tab")
+        await expect(area).to_have_value("/memory ")
+        await expect(page.locator("#commands")).to_be_hidden()
+        await area.fill("/")
+        await area.press("Escape")
+        await expect(page.locator("#commands")).to_be_hidden()
+        await area.fill("")
+        await area.press_sequentially("/he")
+        await area.press("Enter")
+        await expect(area).to_have_value("/help ")
+        assert await page.locator(".own").count() == 0, "the first Enter completes"
+        await area.press("Enter")
+        answer = page.locator('.bubble.reply[data-kind="command"]')
+        await expect(answer.locator("li")).to_have_count(7, timeout=PATIENCE_MS)
+        await expect(page.locator("#stop")).to_be_hidden()
+        await expect(page.locator("#title")).to_have_text("New chat")
+        await area.fill("/etc/hosts")
+        await expect(page.locator("#commands")).to_be_hidden()
+    assert model.requests() == []
+
+
+async def test_new_during_a_turn_ends_its_bubble_and_the_next_message_begins_afresh(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Nobody waits for an answer that will not come: not this page, not another device, not after a reload."""
+    model.script(
+        Answer(match="afresh", text="Here I am."),
+        Answer(match="story", text=STORY, delta_s=0.2, times=0),
+    )
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page, page_at(port, width=390, height=844) as phone:
+        await ask(page, "a story")
+        await expect(page.locator(".bubble.reply")).to_contain_text("Once upon", timeout=PATIENCE_MS)
+        await phone.reload()  # the phone had opened before there was a chat
+        await phone.locator("#open-side").click()
+        await phone.locator("#chats button").click()
+        await expect(phone.locator(".bubble.reply")).to_contain_text("Once upon", timeout=PATIENCE_MS)
+        await ask(page, "and this")
+        await expect(page.locator("#queue")).to_be_visible(timeout=PATIENCE_MS)
+        await ask(page, "/new")
+        for device in (page, phone):
+            answer = device.locator('.bubble.reply[data-kind="command"]')
+            await expect(answer).to_contain_text("1 waiting message was dropped", timeout=PATIENCE_MS)
+            await expect(device.locator(".bubble.reply")).to_have_count(1)
+            await expect(device.locator("#stop")).to_be_hidden()
+            await expect(device.locator("#queue")).to_be_hidden()
+            await expect(device.locator(".own .status", has_text="Not answered")).to_have_count(2)
+        await phone.reload()
+        await expect(phone.locator(".own .status", has_text="Not answered")).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(phone.locator("#stop")).to_be_hidden()
+        await ask(page, "now afresh")
+        for device in (page, phone):
+            await expect(device.locator(".bubble.reply").last).to_contain_text("Here I am.", timeout=PATIENCE_MS)
+            await expect(device.locator(".bubble.reply")).to_have_count(2)
+    [session] = await sessions(client)
+    fields = await client.command("HMGET", f"shoal:session:{session}", "errors", "crashes", "stop")
+    assert fields == [None, None, None]
+    assert await client.command("EXISTS", "shoal:dead") == 0
+    last = model.requests()[-1].body["messages"]
+    assert "story" not in str(last), "the model does not see what was said before"
 
 
 async def test_a_wrong_token_gets_the_login_form_with_the_reason(client: RedisClient, spawn: Spawn) -> None:

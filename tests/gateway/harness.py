@@ -24,11 +24,13 @@ from gateway.channels.web.answers import AnswerLimits
 from gateway.channels.web.auth import Principals
 from gateway.channels.web.channel import WebChannel
 from gateway.channels.web.socket import SocketLimits
+from gateway.commands.registry import build_commands
+from gateway.ingress import Ingress
 from shared.ids import session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage
-from shared.settings import WebSettings
+from shared.settings import Settings, WebSettings
 from shared.store.client import RedisClient
 from shared.store.fanout import publish
 from shared.store.inbox import TURNS, Inbox
@@ -54,6 +56,7 @@ class Gateway:
         self.channel = channel
         self.client = client
         self.inbox = Inbox(client)
+        self.sink = Ingress(client, build_commands(Settings(), client))
         self.stop = stop
 
     @property
@@ -77,18 +80,19 @@ async def gateway(
     allowed_origins: tuple[str, ...] = (),
     socket_limits: SocketLimits | None = None,
     answer_limits: AnswerLimits | None = None,
+    progress: bool = True,
 ) -> AsyncIterator[Gateway]:
     """A web gateway on a free port; closed at the end. Rates are wide unless given."""
     client = RedisClient(redis_url, timeout_s=1.0)
     channel = WebChannel(
-        WebSettings(port=0, allowed_origins=allowed_origins),
+        WebSettings(port=0, allowed_origins=allowed_origins, progress=progress),
         principals or Principals(TOKENS),
         client,
         socket_limits=socket_limits or SocketLimits(messages_burst=1000, frames_burst=2000),
         answer_limits=answer_limits,
     )
     running = Gateway(channel, client, asyncio.Event())
-    listening = asyncio.create_task(channel.listen(running.inbox, running.stop))
+    listening = asyncio.create_task(channel.listen(running.sink, running.stop))
     try:
         await eventually(lambda: listening.done() or answers(running.address), what="the gateway")
         yield running

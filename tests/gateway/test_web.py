@@ -39,10 +39,14 @@ async def gw(redis_url: str) -> AsyncIterator[Gateway]:
 
 
 async def test_hello_with_a_token_is_welcomed_by_name(gw: Gateway) -> None:
-    """The client learns who it is and which release it talks to."""
+    """The client learns who it is, which release it talks to, and which commands there are."""
     async with stranger(gw.address) as ann:
         await ann.send("hello", token=TOKENS["ann"])
-        assert await ann.next("welcome") == {"type": "welcome", "principal": "ann", "version": "0.1.0"}
+        welcome = await ann.next("welcome")
+        commands = {command["name"]: command["about"] for command in welcome.pop("commands")}
+        assert welcome == {"type": "welcome", "principal": "ann", "version": "0.1.0"}
+        assert set(commands) >= {"help", "new", "stop", "status", "model", "memory", "forget"}
+        assert all(commands.values())
 
 
 @pytest.mark.parametrize(
@@ -289,6 +293,60 @@ async def test_stop_reaches_the_turn_and_stopping_nothing_is_no_error(gw: Gatewa
         await me.next("chats")
         assert await gw.client.command("HGET", keys.session(session_of("a")), "stop") == b"1"
         assert not [frame for frame in me.seen if frame["type"] == "error"]
+
+
+# Commands
+
+
+async def test_a_command_is_accepted_without_a_turn_and_answered_on_every_device(gw: Gateway, redis_url: str) -> None:
+    """`accepted` with turn 0; the answer is a line like others; the turn that runs goes on."""
+    async with client(gw.address) as phone, client(gw.address) as laptop, worker(redis_url) as w:
+        await laptop.send("resume", chat="a", after=0)
+        await phone.say("a", "hello")
+        accepted = await phone.say("a", "/help", id="c1")
+        assert accepted == {"type": "accepted", "id": "c1", "chat": "a", "ahead": 0, "turn": 0}
+        for device in (phone, laptop):
+            answer = await device.next("reply")
+            assert (answer["seq"], answer["turn"], answer["kind"], answer["in_reply_to"]) == (3, 0, "command", ["c1"])
+            assert "<li><code>/new</code>" in answer["html"]
+        assert await phone.say("a", "/help", id="c1") == accepted
+        await w.run_once()
+        assert (await phone.next("reply"))["turn"] == 1
+        assert phone.seqs("a") == [1, 2, 3, 4]
+
+
+async def test_new_during_a_turn_ends_it_for_every_device(gw: Gateway, redis_url: str) -> None:
+    """The turn is over, the answer names what gets no other one, and who resumes finds nothing running."""
+    async with client(gw.address) as me, client(gw.address) as other, worker(redis_url) as w:
+        await other.send("resume", chat="a", after=0)
+        await other.next("resumed")
+        await me.say("a", "first", id="m1")
+        await me.say("a", "second", id="m2")
+        await me.send("message", id="c1", chat="a", text="/new")
+        for device in (me, other):
+            turn = await device.next("turn")
+            assert (turn["turn"], turn["state"]) == (1, "stopped")
+            answer = await device.next("reply")
+            assert (answer["turn"], answer["in_reply_to"]) == (2, ["c1", "m1", "m2"])
+        await other.send("resume", chat="a", after=0)
+        assert (await other.next("resumed"))["running"] is None
+        assert other.seqs("a")[-4:] == [1, 2, 3, 4]
+        assert await w.run_once() == 0
+        assert (await me.say("a", "third"))["turn"] == 3
+        await w.run_once()
+        assert (await me.next("reply", turn=3))["text"] == "you said: third"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_what_the_agent_does_is_shown_unless_a_setting_says_no(redis_url: str, shown: bool) -> None:
+    """`web.progress`: text and turns are shown all the same."""
+    async with gateway(redis_url, progress=shown) as gw, client(gw.address) as me:
+        await me.send("resume", chat="a", after=0)
+        await me.next("resumed")
+        await publish(gw.client, session_of("a"), ProgressEvent(1, "calculate"))
+        await publish(gw.client, session_of("a"), DeltaEvent(1, 1, 0, "4", full=True))
+        await me.next("delta")
+        assert ("progress" in [frame["type"] for frame in me.seen]) is shown
 
 
 # Lists, history, resuming

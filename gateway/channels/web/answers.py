@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -29,6 +30,7 @@ from gateway.channels.web.protocol import (
     write_frame,
 )
 from gateway.channels.web.room import Viewer
+from gateway.commands.command import CommandRow
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, RedisAway
 from shared.ids import log_id, session_id
@@ -80,6 +82,11 @@ class Answers:
         self._shown: dict[str, None] = {}
         self._left = False
 
+    @property
+    def commands(self) -> Sequence[CommandRow]:
+        """What a client may write instead of a message."""
+        return self._sink.commands
+
     async def answer(self, frame: ClientFrame, came_at: float) -> None:
         """Do what a frame asks; `came_at` is when it came (monotonic). Raises BadInput, Refused, RedisAway."""
         match frame:
@@ -127,7 +134,8 @@ class Answers:
         (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(NAME).inc()
         log.debug("message accepted", session=log_id(session), turn=accepted.turn, duplicate=accepted.duplicate)
         self._send(Taken(frame.id, frame.chat, accepted.ahead, accepted.turn))
-        self._hub.asked(session, frame.id)
+        if accepted.turn:
+            self._hub.asked(session, frame.id)
         if not self._hub.follows(self._viewer, session):
             self._show(frame.chat, max(0, accepted.seq - 1), announce=False)
 

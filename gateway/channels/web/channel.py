@@ -59,7 +59,9 @@ class WebChannel:
         self._outbox = Outbox(client)
         self._markdown = Markdown()
         self._lines = Lines(self._markdown)
-        self._hub = Hub(self._outbox, self._lines, lambda on_gap: Fanout(client, on_gap=on_gap))
+        self._hub = Hub(
+            self._outbox, self._lines, lambda on_gap: Fanout(client, on_gap=on_gap), progress=settings.progress
+        )
         self._sockets: dict[Socket, asyncio.Task[None]] = {}
         self._address = ""
 

@@ -20,7 +20,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.ids import log_id
 from shared.log import logger
-from shared.messages.live import TurnEvent
+from shared.messages.live import ProgressEvent, TurnEvent
 from shared.store.fanout import ChatNews, Listener
 from shared.store.outbox import ChatState, NumberedLine
 
@@ -57,15 +57,23 @@ class Log(Protocol):
 class Hub:
     """All chats that this process shows. What nobody shows any more is forgotten within a second.
 
-    `make_news` gets what is to be called whenever news may have been missed.
+    `make_news` gets what is to be called whenever news may have been missed. Without `progress` nobody is shown what
+    the agent does during a turn.
     """
 
     def __init__(
-        self, chat_log: Log, lines: Lines, make_news: Callable[[OnGap], News], clock: Clock = SYSTEM_CLOCK
+        self,
+        chat_log: Log,
+        lines: Lines,
+        make_news: Callable[[OnGap], News],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        progress: bool = True,
     ) -> None:
         self._log = chat_log
         self._lines = lines
         self._clock = clock
+        self._progress = progress
         self._news = make_news(self._on_gap)
         self._rooms: dict[str, Room] = {}
         self._readers = asyncio.Semaphore(READERS)
@@ -129,7 +137,7 @@ class Hub:
         room.heard_at = self._clock.monotonic()
         if isinstance(news, NumberedLine):
             self._heard_line(room, news)
-        else:
+        elif self._progress or not isinstance(news, ProgressEvent):
             frame = write_frame(live_frame(room.chat, news))
             for viewer in list(room.views):
                 if isinstance(news, TurnEvent):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.commands.command import CommandRow
 from shared.errors import BadInput
 from shared.messages.live import TurnState
 from shared.messages.outbound import OutboundKind
@@ -85,14 +86,15 @@ ClientFrame = Hello | Say | Stop | Resume | ListChats | ReadHistory | Ack | With
 
 
 class Welcome(Struct, frozen=True, tag_field="type", tag="welcome"):
-    """The token is good."""
+    """The token is good. `commands` are those that may be written instead of a message, each with a slash before it."""
 
     principal: str
     version: str
+    commands: Sequence[CommandRow] = ()
 
 
 class Taken(Struct, frozen=True, tag_field="type", tag="accepted"):
-    """The message is durable. `ahead` others wait before it; `turn` is its number."""
+    """The message is durable. `ahead` others wait before it; `turn` is its number, 0 for a command."""
 
     id: str
     chat: str
@@ -206,7 +208,7 @@ ServerFrame = (
 
 ErrorCode = Literal[
     "bad_frame", "bad_chat", "bad_id", "empty", "too_big", "not_allowed", "not_available",
-    "rate_limited", "inbox_full", "overloaded", "unavailable",
+    "rate_limited", "busy", "inbox_full", "overloaded", "unavailable",
 ]  # fmt: skip
 """Every code a client may meet."""
 

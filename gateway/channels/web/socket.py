@@ -173,7 +173,7 @@ class Socket:
             return
         self._login = login
         self._answers = self._make_answers(self, login.principal)
-        self.put(write_frame(Welcome(login.principal, VERSION)))
+        self.put(write_frame(Welcome(login.principal, VERSION, self._answers.commands)))
 
     def _take(self, raw: str) -> None:
         if not self.recheck():

@@ -58,7 +58,8 @@ function startChats(token) {
       scroll.tellNews();
       one("#announcer").textContent = `Shoal: ${reply.text.slice(0, ANNOUNCED_CHARACTERS)}`;
     },
-    welcomed() {
+    welcomed({ commands = [] }) {
+      composer.offer(commands);
       clearTimeout(bannerTimer);
       bannerTimer = null;
       one("#banner").hidden = true;

@@ -27,6 +27,9 @@ export class Chat {
   #own = new Map();
   #live = new Map();
   #answeredTurns = new Set();
+  /** Every turn up to this number is over, and what it had written is dropped. */
+  #overUpTo = 0;
+  #dropped = new Set();
   #awaiting = new Set();
   #changed;
 
@@ -83,7 +86,7 @@ export class Chat {
     const entry = ownEntry(id, text, at);
     this.#own.set(id, entry);
     this.#pending.add(entry);
-    this.title ||= text.slice(0, 80);
+    this.#name(text);
     this.#changed(entry);
     return entry;
   }
@@ -126,7 +129,7 @@ export class Chat {
     const entry = this.#own.get(id);
     if (!entry) return;
     entry.state = "received";
-    if (turn && !this.#answeredTurns.has(turn)) {
+    if (turn > this.#overUpTo && !this.#answeredTurns.has(turn)) {
       Object.assign(entry, { turn, ahead });
       this.#awaiting.add(entry);
       if (!ahead) this.#liveEntry(turn);
@@ -139,8 +142,9 @@ export class Chat {
     const entry = this.#own.get(id) ?? ownEntry(id, text, at);
     this.#pending.delete(entry);
     this.#own.set(id, entry);
-    this.title ||= text.slice(0, 80);
-    Object.assign(entry, { seq, text, at: at || Date.now(), turn: turn ?? 0, state: "received", reason: "" });
+    this.#name(text);
+    entry.dropped = this.#dropped.has(id);
+    Object.assign(entry, { seq, text, at: at || Date.now(), turn: turn ?? entry.turn, state: "received", reason: "" });
     this.#place(entry);
   }
 
@@ -177,21 +181,41 @@ export class Chat {
 
   #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at }) {
     if (this.#lines.has(seq)) return;
-    // A notice is said beside a turn and does not end it.
-    const entry = (kind !== "notice" && this.#live.get(turn)) || replyEntry(turn);
-    if (kind !== "notice") {
+    // Notices and the answers of commands are said beside a turn.
+    const beside = kind === "notice" || kind === "command";
+    if (kind === "command") this.#endUpTo(turn, inReplyTo);
+    const entry = (!beside && this.#live.get(turn)) || replyEntry(turn);
+    if (!beside) {
       this.#live.delete(turn);
       this.#answeredTurns.add(turn);
       for (const id of inReplyTo) this.#answeredTurns.add(this.#own.get(id)?.turn);
     }
     // A reply from an older page says nothing about what is waiting now.
-    const endsTurn = kind !== "notice" && seq > this.top;
+    const endsTurn = !beside && seq > this.top;
     for (const waiting of this.#awaiting) {
       if (inReplyTo.includes(waiting.id) || (endsTurn && waiting.turn === turn)) this.#release(waiting);
       else if (endsTurn && waiting.turn > turn) this.#setAhead(waiting, waiting.ahead - 1);
     }
-    this.doubtful ||= this.turn !== null;
+    this.doubtful ||= !beside && this.turn !== null;
     this.#place(Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), done: true }));
+  }
+
+  /** A command ended all turns up to `turn` (0: none); their messages, named behind its own, get no answer. */
+  #endUpTo(turn, [, ...dropped]) {
+    this.#overUpTo = Math.max(this.#overUpTo, turn);
+    for (const [other, entry] of this.#live) {
+      if (other > turn) continue;
+      this.#live.delete(other);
+      this.#changed(entry);
+    }
+    for (const waiting of this.#awaiting) if (waiting.turn <= turn) this.#release(waiting);
+    for (const id of dropped) {
+      this.#dropped.add(id);
+      const entry = this.#own.get(id);
+      if (!entry) continue;
+      entry.dropped = true;
+      this.#changed(entry);
+    }
   }
 
   #history({ lines = [], more = false }) {
@@ -222,16 +246,18 @@ export class Chat {
 
   #forget() {
     const pending = [...this.#pending];
-    for (const map of [this.#lines, this.#own, this.#live, this.#answeredTurns, this.#awaiting]) map.clear();
+    for (const map of [this.#lines, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#awaiting]) {
+      map.clear();
+    }
     for (const entry of pending) this.#own.set(entry.id, entry);
     Object.assign(this, { loaded: false, more: false, top: 0 });
-    this.#highest = 0;
+    this.#highest = this.#overUpTo = 0;
     this.#changed(null);
   }
 
   /** The bubble of a turn under way; none once its reply is here. */
   #liveEntry(turn) {
-    if (this.#answeredTurns.has(turn)) return null;
+    if (turn <= this.#overUpTo || this.#answeredTurns.has(turn)) return null;
     let entry = this.#live.get(turn);
     if (!entry) {
       entry = replyEntry(turn);
@@ -240,6 +266,11 @@ export class Chat {
     }
     entry.ended = false;
     return entry;
+  }
+
+  /** A chat is called after the first thing that was said in it; a command is none. */
+  #name(text) {
+    if (!text.startsWith("/")) this.title ||= text.slice(0, 80);
   }
 
   #place(entry) {

@@ -1,5 +1,6 @@
 /** Where the person writes. */
 
+import { CommandList } from "./command-list.js";
 import { setText } from "./dom.js";
 import { drop, read, write } from "./storage.js";
 
@@ -11,6 +12,7 @@ export class Composer {
   #send;
   #stop;
   #queue;
+  #commands;
   #chat = null;
   #turn = null;
   #stopping = false;
@@ -22,20 +24,23 @@ export class Composer {
     this.#send = root.querySelector("#send");
     this.#stop = root.querySelector("#stop");
     this.#queue = root.querySelector("#queue");
+    this.#commands = new CommandList(root.querySelector("#commands"), this.#area, (text) => this.#write(text));
     this.#area.addEventListener("input", () => this.#typed());
     this.#area.addEventListener("keydown", (event) => {
       // 229: Safari's Enter that ends a composition.
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
-      event.preventDefault();
-      this.#form.requestSubmit();
+      if (event.isComposing || event.keyCode === 229) return;
+      if (this.#commands.takes(event)) event.preventDefault();
+      else if (event.key === "Enter" && !event.shiftKey) {
+        event.preventDefault();
+        this.#form.requestSubmit();
+      }
     });
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       // Blank lines around go; the indentation of a first line of code stays.
       const text = this.#area.value.replace(/^\s*\n/, "").trimEnd();
       if (!text) return;
-      this.#area.value = "";
-      this.#typed();
+      this.#write("");
       actions.send(text);
     });
     this.#stop.addEventListener("click", () => {
@@ -51,6 +56,7 @@ export class Composer {
     this.#chat = chat;
     this.#turn = null;
     this.#area.value = read(`draft.${chat.id}`) ?? "";
+    this.#commands.typed();
     this.#grow();
     this.paint();
   }
@@ -58,6 +64,11 @@ export class Composer {
   /** Ready to type, except where that would bring up a keyboard over the page. */
   focus() {
     if (FINE_POINTER.matches) this.#area.focus();
+  }
+
+  /** The commands that the gateway answers. */
+  offer(commands) {
+    this.#commands.offer(commands);
   }
 
   paint() {
@@ -74,9 +85,15 @@ export class Composer {
     this.#update();
   }
 
+  #write(text) {
+    this.#area.value = text;
+    this.#typed();
+  }
+
   #typed() {
     if (this.#area.value) write(`draft.${this.#chat.id}`, this.#area.value);
     else drop(`draft.${this.#chat.id}`);
+    this.#commands.typed();
     this.#grow();
     this.#update();
   }

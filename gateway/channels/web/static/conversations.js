@@ -32,7 +32,7 @@ export class Conversations {
 
   /**
    * `events`: changed(chat, entry), spoken(chat, reply), welcomed(), stranger(), lost(), refused(message),
-   * trouble(message). Chat and entry are null when the list of chats changed.
+   * trouble(message); welcomed gets the frame. Chat and entry are null when the list of chats changed.
    */
   constructor(events) {
     this.#events = events;
@@ -124,7 +124,8 @@ export class Conversations {
     this.#connection.send({ type: "message", id, chat: chat.id, text });
   }
 
-  #welcomed({ principal }) {
+  #welcomed(frame) {
+    const { principal } = frame;
     // Messages and marks that another person left in this browser are not this person's.
     if (principal !== (this.#principal ?? principal)) return this.#events.stranger();
     this.#principal = principal;
@@ -135,7 +136,7 @@ export class Conversations {
     for (const chat of [this.current, ...busy].slice(0, FOLLOWED).reverse()) this.#follow(chat);
     for (const chat of chats) for (const entry of chat.unaccepted) this.#transmit(chat, entry);
     this.#connection.send({ type: "chats" });
-    this.#events.welcomed();
+    this.#events.welcomed(frame);
   }
 
   /** Listens to a chat; if there are too many, lets go of an idle one, the longest unopened first. */

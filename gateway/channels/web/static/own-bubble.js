@@ -38,6 +38,7 @@ export class OwnBubble {
         make("button", { type: "button", className: "link", onclick: () => this.#actions.discard(entry) }, "Discard"),
       ];
     }
+    if (entry.dropped) return [timestamp(entry.at), make("span", { className: "status" }, "Not answered")];
     const where = entry.ahead > 0 ? `Received, ${entry.ahead} ahead of you` : "";
     const tick = make("span", { className: "status", title: "Received" }, icon("check"), where);
     if (!where) tick.append(make("span", { className: "unseen" }, "Received"));

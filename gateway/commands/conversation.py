@@ -1,0 +1,85 @@
+"""`/new`, `/stop` and `/forget`: what ends something."""
+
+from __future__ import annotations
+
+from gateway.commands.command import CommandAnswer, CommandContext, counted
+from shared.store.inbox import SHARED_SCOPE
+from shared.store.session import Sessions, SessionState
+
+
+class New:
+    """Ends the conversation. What was said goes into memory, by a job."""
+
+    name = "new"
+    about = "begin a new conversation"
+
+    async def answer(self, context: CommandContext) -> CommandAnswer:
+        state = context.state
+        told = ["New conversation."]
+        if state.entries:
+            told.append("What we said before goes into memory.")
+        told += _ended(state)
+        if context.argument:
+            told.append("I have not read what you wrote behind `/new`; please send it as a message of its own.")
+        return CommandAnswer(" ".join(told), change="new")
+
+
+class Stop:
+    """Ends the turn at the head. What it has written is kept; messages behind it are answered."""
+
+    name = "stop"
+    about = "stop what I am doing"
+
+    async def answer(self, context: CommandContext) -> CommandAnswer:
+        state = context.state
+        if not state.turn:
+            text = "Nothing is running."
+        elif len(state.waiting) == 1:
+            text = "Stopped."
+        else:
+            text = f"Stopped. {counted(len(state.waiting) - 1, 'more message waits', 'more messages wait')}."
+        return CommandAnswer(text, change="stop")
+
+
+class Forget:
+    """Deletes what is remembered, and the conversation as the model sees it."""
+
+    name = "forget"
+    about = "delete my memory and this conversation"
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def answer(self, context: CommandContext) -> CommandAnswer:
+        state = context.state
+        if state.scope == SHARED_SCOPE:
+            return CommandAnswer(
+                "I cannot do that here: this memory belongs to everybody who talks to me. "
+                "Only an operator can delete it, with `shoal session forget`. Nothing was changed."
+            )
+        has = await self._sessions.remembered(state.scope)
+        personal = state.scope.startswith("user:")
+        whose = "what I remember of you, in **all your chats**" if personal else "what I remember of this chat"
+        told = [
+            f"I have forgotten {whose}. Deleted:",
+            "",
+            f"- `MEMORY.md` ({counted(has.memory_bytes, 'byte')})",
+            f"- `HISTORY.md` ({counted(has.log_entries, 'entry', 'entries')})",
+            f"- this conversation ({counted(state.entries, 'entry', 'entries')}), and older ones not yet in memory",
+            "",
+            "Kept: the messages that you see here, which I do not read any more, and files in the workspace.",
+            *_ended(state),
+        ]
+        return CommandAnswer("\n".join(told), change="forget")
+
+
+def _ended(state: SessionState) -> list[str]:
+    """What else is over when the session's waiting messages are dropped."""
+    waiting = len(state.waiting)
+    told = []
+    if state.running:
+        told.append("I stopped what I was doing.")
+        waiting -= 1
+    if waiting > 0:
+        told.append(f"{counted(waiting, 'waiting message was', 'waiting messages were')} dropped.")
+    return told

@@ -1,0 +1,73 @@
+"""Every command by its word: Shoal's own, and those of installed packages."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gateway.commands.command import Command
+from gateway.commands.conversation import Forget, New, Stop
+from gateway.commands.help import Help
+from gateway.commands.memory import Memory
+from gateway.commands.model import Model
+from gateway.commands.status import Status
+from shared.plugins import Loaded, load_plugins
+from shared.settings import PluginSettings, Settings
+from shared.store.client import RedisClient
+from shared.store.memory import MemoryStore
+from shared.store.session import Sessions
+
+GROUP: Final = "shoal.commands"
+_NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
+
+
+OWN: Final = (Help.name, New.name, Stop.name, Status.name, Model.name, Memory.name, Forget.name)
+"""The words of Shoal's own commands, as they are listed."""
+
+
+def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Command] = ()) -> Mapping[str, Command]:
+    """Shoal's commands and then `extra`."""
+    sessions = Sessions(client)
+    commands: dict[str, Command] = {}
+    own: list[Command] = [
+        Help(commands),
+        New(),
+        Stop(),
+        Status(settings.model, client),
+        Model(settings.model),
+        Memory(MemoryStore(client), sessions),
+        Forget(sessions),
+    ]
+    commands.update((command.name, command) for command in (*own, *extra))
+    return commands
+
+
+def plugin_commands(plugins: PluginSettings) -> list[Command]:
+    """The commands of installed packages, by name.
+
+    Raises SettingsError for one that cannot be made or that nobody could say.
+    """
+    loaded = load_plugins(GROUP, off=plugins.off, taken=OWN)
+    for plugin in loaded:
+        why = _wrong(plugin)
+        if why is not None:
+            raise plugin.refused(why)
+    return [plugin.made for plugin in loaded]
+
+
+def _wrong(plugin: Loaded) -> str | None:
+    command = plugin.made
+    missing = [name for name in ("name", "about", "answer") if not hasattr(command, name)]
+    if missing:
+        return f"has no {missing[0]!r}; its entry point must make a Command"
+    if not _NAME.fullmatch(plugin.name):
+        return "has a name that nobody can say; use 1 to 32 lower-case letters, digits and underscores"
+    if command.name != plugin.name:
+        return f"calls itself {command.name!r}; give the command and its entry point one name"
+    if not isinstance(command.about, str) or not command.about.strip() or "\n" in command.about:
+        return "has no help of one line in `about`"
+    if not inspect.iscoroutinefunction(command.answer):
+        return "has no `async def answer(context)`"
+    return None

@@ -1,0 +1,63 @@
+"""`/status`."""
+
+from __future__ import annotations
+
+from gateway.commands.command import CommandAnswer, CommandContext, counted
+from shared.settings import ModelSettings
+from shared.store.client import RedisClient
+from shared.store.presence import present
+from shared.store.session import Sessions, SessionState
+from shared.store.spending import Spending
+from shared.version import VERSION
+
+
+class Status:
+    """Says in a few lines what is going on in the chat and behind it."""
+
+    name = "status"
+    about = "show what is going on"
+
+    def __init__(self, settings: ModelSettings, client: RedisClient) -> None:
+        self._settings = settings
+        self._client = client
+        self._sessions = Sessions(client)
+        self._spending = Spending(client)
+
+    async def answer(self, context: CommandContext) -> CommandAnswer:
+        state = context.state
+        has = await self._sessions.remembered(state.scope)
+        spent = await self._spending.read(context.message.session)
+        workers = sum(one.kind == "worker" and not one.draining for one in await present(self._client))
+        history = counted(has.log_entries, "entry", "entries")
+        usd = f", about ${spent.usd:.4f}" if spent.usd else ""
+        rows = [
+            f"**Now:** {_doing(state, workers)}",
+            f"**Model:** {self._model(state.preset)}",
+            f"**Conversation:** {counted(state.entries, 'entry', 'entries')}",
+            f"**Memory:** {counted(has.memory_bytes, 'byte')}; {history} of history",
+            f"**Used today:** {counted(spent.tokens, 'token')}{usd}",
+            f"**Shoal {VERSION}:** {counted(workers, 'worker')}",
+        ]
+        return CommandAnswer("\n".join(f"- {row}" for row in rows))
+
+    def _model(self, preset: str) -> str:
+        chosen = self._settings.presets.get(preset)
+        return f"`{self._settings.name}`" if chosen is None else f"`{chosen.name}`, chosen as `{preset}`"
+
+
+def _doing(state: SessionState, workers: int) -> str:
+    behind = len(state.waiting) - 1
+    if behind < 0:
+        return "nothing to do"
+    told = "working on your message" if state.running else _held_up(state, workers)
+    if state.attempt > 1:
+        told += f" (attempt {state.attempt})"
+    return f"{told}; {counted(behind, 'more waits', 'more wait')}" if behind else told
+
+
+def _held_up(state: SessionState, workers: int) -> str:
+    if state.away_since:
+        return "your message waits for the model, which cannot be reached; I keep trying"
+    if not workers:
+        return "your message waits; no worker is running to answer it"
+    return "your message waits for a free worker"

@@ -1,0 +1,162 @@
+"""The way in of a gateway: a chat command is answered at once, everything else goes to the inbox of its session."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gateway.commands.command import Command, CommandAnswer, CommandContext, CommandRow
+from shared.backoff import full_jitter
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import BadInput, RedisAway, Refused
+from shared.ids import log_id
+from shared.log import logger
+from shared.messages.inbound import InboundMessage
+from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.metrics import COMMANDS
+from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
+from shared.store.inbox import Accepted, Inbox, InboxLimits, scope_of
+from shared.store.jobs import Jobs
+from shared.store.memory_jobs import MemoryJobs
+from shared.store.session import Answered, InboxMoved, Sessions
+
+TRIES: Final = 10
+ANSWER_WITHIN_S: Final = 10.0
+ANSWER_CHARS: Final = 16_000
+ENDS_TURNS: Final = ("new", "forget")
+"""Changes that end every turn there is."""
+
+_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@\w+)?(?:\s+|$)")
+
+log = logger("ingress")
+
+
+class Ingress:
+    """The Sink of every channel of a gateway. `commands` are those that it answers, by their words."""
+
+    def __init__(
+        self,
+        client: RedisClient,
+        commands: Mapping[str, Command],
+        limits: InboxLimits | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._client = client
+        self._commands = commands
+        self._limits = limits or InboxLimits()
+        self._inbox = Inbox(client, self._limits)
+        self._sessions = Sessions(client, self._limits)
+        self._jobs = MemoryJobs(Jobs(client))
+        self._clock = clock
+
+    @property
+    def commands(self) -> Sequence[CommandRow]:
+        """What channels may offer."""
+        return [CommandRow(command.name, command.about) for command in self._commands.values()]
+
+    async def ingest(
+        self,
+        message: InboundMessage,
+        *,
+        show: SaidLine | None = None,
+        principal: str | None = None,
+        retry_for_s: float = 0.0,
+    ) -> Accepted:
+        """Take a message, once. A command has its answer in the chat's log when this returns, and turn 0.
+
+        A word that is no command's is a message like any other: people talk about paths. Raises BadInput, TooBig,
+        Refused, RedisAway.
+        """
+        found = self._command_in(message.content)
+        if found is None:
+            return await self._inbox.ingest(message, show=show, principal=principal, retry_for_s=retry_for_s)
+        command, argument = found
+        answered = await self._patiently(message, command, argument, show, principal, retry_for_s)
+        if not answered.duplicate:
+            COMMANDS.labels(message.channel, command.name).inc()
+            log.info("command answered", command=command.name, session=log_id(message.session))
+        return Accepted(turn=0, ahead=0, seq=answered.seq, duplicate=answered.duplicate)
+
+    async def stop(self, session: str, turn: int | None = None) -> int | None:
+        """See `Inbox.stop`."""
+        return await self._inbox.stop(session, turn)
+
+    def _command_in(self, text: str) -> tuple[Command, str] | None:
+        text = text.lstrip()
+        if not text.startswith("/"):
+            return None
+        match = _COMMAND.match(text)
+        command = self._commands.get(match[1].lower()) if match else None
+        return None if match is None or command is None else (command, text[match.end() :].rstrip())
+
+    async def _patiently(
+        self,
+        message: InboundMessage,
+        command: Command,
+        argument: str,
+        show: SaidLine | None,
+        principal: str | None,
+        retry_for_s: float,
+    ) -> Answered:
+        """Also while Redis is away for a moment: whatever of this happened before is not done again."""
+        give_up_at = self._clock.monotonic() + retry_for_s
+        for wait_s in full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S):
+            try:
+                return await self._answer(message, command, argument, show, principal)
+            except RedisAway:
+                if self._clock.monotonic() + wait_s >= give_up_at:
+                    raise
+                await asyncio.sleep(wait_s)
+        raise AssertionError("full_jitter never ends")
+
+    async def _answer(
+        self, message: InboundMessage, command: Command, argument: str, show: SaidLine | None, principal: str | None
+    ) -> Answered:
+        session = message.session
+        scope = scope_of(self._limits.memory_scope, message) or f"chat:{session}"
+        for _ in range(TRIES):
+            state = await self._sessions.state(session, scope=scope)
+            context = CommandContext(message=message, argument=argument, state=state, client=self._client)
+            said = await self._say(command, context)
+            ends = said.change in ENDS_TURNS
+            line = OutboundMessage(
+                content=said.text,
+                turn=state.counter if ends else 0,
+                in_reply_to=(message.id, *filter(None, state.waiting)) if ends else (message.id,),
+                kind="command",
+                at=self._clock.now_ms(),
+            )
+            try:
+                answered = await self._sessions.answer(
+                    message, line, state, change=said.change, preset=said.preset, show=show, principal=principal
+                )
+            except InboxMoved:
+                continue
+            if said.change == "new":
+                await self._archive(session)
+            return answered
+        raise Refused("busy", "this chat changes faster than I can follow; please try again in a moment", 1)
+
+    async def _say(self, command: Command, context: CommandContext) -> CommandAnswer:
+        """The command's answer; an apology for one that broke."""
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                said = await command.answer(context)
+        except (BadInput, Refused, RedisAway):
+            raise
+        except Exception:
+            log.exception("command failed", command=command.name)
+            return CommandAnswer(f"Sorry, `/{command.name}` did not work. Whoever runs this service can see why.")
+        if len(said.text) <= ANSWER_CHARS:
+            return said
+        return CommandAnswer(said.text[:ANSWER_CHARS] + " …", said.change, said.preset)
+
+    async def _archive(self, session: str) -> None:
+        """Ask for the ended conversation to be put into memory. If that fails, the sweep finds it."""
+        try:
+            await self._jobs.archive(session)
+        except (RedisAway, Refused) as exc:
+            log.warning("archive not queued", error=type(exc).__name__)
