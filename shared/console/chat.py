@@ -25,9 +25,9 @@ _CHAT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def chat(message: str | None, name: str, url: str | None, token: str | None, history: int, as_json: bool) -> None:
     """Talk to Shoal through its web gateway.
 
-    Ctrl-C stops the running answer; at the empty prompt it leaves, as Ctrl-D does. With -m, or with text on standard
-    input, one message is sent and its answer printed; the exit code is 0 for an answer, 1 for an apology or an error,
-    130 after Ctrl-C.
+    Ctrl-C stops the running answer; at the empty prompt it leaves, as Ctrl-D and /quit do. /help lists what else may be
+    said with a slash. With -m, or with text on standard input, one message is sent and its answer printed; the exit
+    code is 0 for an answer, 1 for an apology or an error, 130 after Ctrl-C.
     """
     if not _CHAT.fullmatch(name):
         raise click.BadParameter("1 to 64 letters, digits, dashes and underscores", param_hint="--chat")

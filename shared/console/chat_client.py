@@ -36,10 +36,11 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """The token is good; `again` when this is not the first connection."""
+    """The token is good; `again` when this is not the first connection. `commands` are words such as `help`."""
 
     principal: str
     again: bool
+    commands: tuple[str, ...] = ()
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -107,8 +108,9 @@ class ChatClient:
             try:
                 await socket.send(write_frame(Hello(self._target.token)))
                 async with asyncio.timeout(CONNECT_S):
-                    principal = await self._welcome(socket)
-                self._tell(Connected(principal, again=self._welcomed))
+                    welcome = await self._welcome(socket)
+                commands = tuple(command.name for command in welcome.commands)
+                self._tell(Connected(welcome.principal, again=self._welcomed, commands=commands))
                 self._welcomed = welcomed = True
                 await self._talk(socket)
             except ConnectionClosed as exc:
@@ -116,11 +118,11 @@ class ChatClient:
                     raise ChatFailed(_wrong_token(self._target.url)) from None
             return welcomed
 
-    async def _welcome(self, socket: ClientConnection) -> str:
+    async def _welcome(self, socket: ClientConnection) -> Welcome:
         while True:
             match read_frame(await socket.recv()):
-                case Welcome(principal=principal):
-                    return principal
+                case Welcome() as welcome:
+                    return welcome
                 case Failure(code="not_allowed"):
                     raise ChatFailed(_wrong_token(self._target.url))
                 case _:

@@ -47,10 +47,17 @@ class ReadHistory(msgspec.Struct, frozen=True, tag_field="type", tag="history"):
 ClientFrame = Hello | Message | Stop | Resume | ReadHistory
 
 
+class Offered(msgspec.Struct, frozen=True):
+    """A command that may be said with a slash before its name."""
+
+    name: str
+
+
 class Welcome(msgspec.Struct, frozen=True, tag_field="type", tag="welcome"):
     """The token is good."""
 
     principal: str
+    commands: tuple[Offered, ...] = ()
 
 
 class Accepted(msgspec.Struct, frozen=True, tag_field="type", tag="accepted"):

@@ -49,6 +49,21 @@ class Keyboard:
             for text in texts:
                 self._editor.add_history(clean_line(text))
 
+    def offer(self, words: Iterable[str]) -> None:
+        """Words that the Tab key completes at the beginning of a line."""
+        offered = sorted(words)
+        if self._editor is None:
+            return
+
+        def complete(start: str, at: int) -> str | None:
+            fitting = [word for word in offered if word.startswith(start)] if start else []
+            return fitting[at] if at < len(fitting) else None
+
+        self._editor.set_completer_delims("")  # the whole line is one word: `/he`, and not `he`
+        self._editor.set_completer(complete)
+        libedit = "libedit" in (self._editor.__doc__ or "")
+        self._editor.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
+
     def line(self) -> str | None:
         """The next line; None when the person leaves: end of input, or Ctrl-C with nothing typed."""
         while True:

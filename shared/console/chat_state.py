@@ -30,7 +30,7 @@ from shared.console.chat_frames import (
     Stop,
 )
 
-TRANSIENT: Final = frozenset({"rate_limited", "overloaded", "unavailable"})
+TRANSIENT: Final = frozenset({"rate_limited", "busy", "overloaded", "unavailable"})
 """Refusals that mean `not now`: what was refused is sent again after the time that came with them."""
 
 RETRY_S: Final = 2.0
@@ -132,7 +132,7 @@ class ChatState:
                 yield from self.opening()
             case Accepted(id=id, turn=turn):
                 self._unaccepted.pop(id, None)
-                if id in self._unanswered:
+                if turn and id in self._unanswered:  # 0 is a command's: there is no turn to be stopped
                     self._turns[turn] = id
                 yield frame
                 yield from self._stops()
@@ -177,8 +177,11 @@ class ChatState:
         ids = tuple(id for id in asked if self._unanswered.pop(id, None) is not None)
         for id in ids:
             self._unaccepted.pop(id, None)
+        # A command may answer in the middle of a turn, which goes on; `/new` answers for everything that waits.
+        self._turns = {turn: id for turn, id in self._turns.items() if id in self._unanswered}
         self._answered = max(self._answered, reply.turn)
-        self._stream = None
+        if self._stream is not None and self._stream.turn <= self._answered:
+            self._stream = None
         self._stopping = self._stopping and bool(self._unanswered)
         return Answer(reply, ids)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import queue
+import re
 import sys
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from shared.console.chat_client import ChatFailed, Connected, Lost, News, Target
 from shared.console.chat_frames import Accepted, Progress, Reply, Resumed, Said
@@ -16,6 +17,12 @@ from shared.console.chat_thread import ChatThread, Ended, Interrupted
 from shared.console.plain import counted
 from shared.errors import ShoalError
 
+LEAVE: Final = ("/quit", "/exit")
+"""What is not said to Shoal; every other line that begins with a slash is a matter of the gateway's."""
+
+SILENCE_S: Final = 20.0
+"""After so long without a word a person is told that they may stop."""
+
 _EXIT_CODES: Final = {"reply": 0, "stopped": 130}
 
 
@@ -25,6 +32,13 @@ class NotTaken(ShoalError):
 
 class Left(Exception):
     """The person does not wait any longer."""
+
+
+class Opened(NamedTuple):
+    """What the person said in this chat before, and the commands that they may say, with their slashes."""
+
+    said: tuple[str, ...]
+    commands: tuple[str, ...]
 
 
 class Talk:
@@ -39,19 +53,19 @@ class Talk:
         self._answered = 0
         self._noted = ""
 
-    def open(self, history: int) -> list[str]:
-        """Wait until the chat is there, and for an answer that runs; show its last lines. What the person said before.
-
-        Raises ChatFailed, Left.
-        """
+    def open(self, history: int) -> Opened:
+        """Wait until the chat is there, and for an answer that runs; show its last lines. Raises ChatFailed, Left."""
         said: list[str] = []
+        offered: tuple[str, ...] = ()
         running = 0
 
         def resumed(news: News) -> bool:
-            nonlocal running
+            nonlocal running, offered
             match news:
-                case Connected(principal=principal, again=False):
-                    self._screen.note(f"connected as {principal}; Ctrl-D leaves")
+                case Connected(principal=principal, again=False, commands=commands):
+                    offered = commands
+                    hint = "/help shows what you can ask with a slash, " if "help" in commands else ""
+                    self._screen.note(f"connected as {principal}; {hint}/quit or Ctrl-D leaves")
                 case Past(lines=lines):
                     said.extend(line.text for line in lines if isinstance(line, Said))
                     for line in lines[max(0, len(lines) - history) :]:
@@ -72,7 +86,7 @@ class Talk:
         if running > self._answered:
             self._screen.waiting()
             self._follow(quiet, stop=lambda: self._chat.stop(running))
-        return said
+        return Opened(tuple(said), tuple(f"/{word}" for word in offered))
 
     def ask(self, text: str) -> Reply:
         """Say something, and show what comes until it is answered. Raises NotTaken, ChatFailed, Left."""
@@ -96,6 +110,11 @@ class Talk:
         self._follow(answered, stop=self._chat.stop)
         return replies[0]
 
+    def commanded(self, reply: Reply) -> bool:
+        """Whether it answers a command that was said here; else it is that of somebody's `/new`, and what was asked
+        here got no answer."""
+        return bool(reply.in_reply_to) and reply.in_reply_to[0] in self._own
+
     def catch_up(self) -> None:
         """Show what came meanwhile. Raises ChatFailed."""
         try:
@@ -108,9 +127,15 @@ class Talk:
 
     def _follow(self, over: Callable[[News], bool], *, stop: Callable[[], None] | None) -> None:
         """Show what comes until `over` says so. The first Ctrl-C calls `stop`; the next, or without it any, leaves."""
+        hint_after_s = None if self._own_only or stop is None else SILENCE_S
         try:
             while True:
-                news = self._chat.news.get()
+                try:
+                    news = self._chat.news.get(timeout=hint_after_s)
+                except queue.Empty:
+                    hint_after_s = None
+                    self._screen.note("no word yet; Ctrl-C stops what was asked, and again leaves it to come later")
+                    continue
                 if not isinstance(news, Interrupted):
                     heard = self._sound(news)
                     self._show(heard)
@@ -169,9 +194,12 @@ def ask_once(target: Target, chat: str, text: str, *, as_json: bool, patience_s:
     screen = LastWordScreen(as_json=True) if as_json else _screen(last_word=True)
     with ChatThread(target, chat, patience_s=patience_s) as line, Keyboard(line.interrupt):
         try:
-            reply = Talk(line, screen, own_only=True).ask(text)
+            talk = Talk(line, screen, own_only=True)
+            reply = talk.ask(text)
         except Left:
             return _EXIT_CODES["stopped"]
+    if reply.kind == "command":
+        return 0 if talk.commanded(reply) else 1
     return _EXIT_CODES.get(reply.kind, 1)
 
 
@@ -181,16 +209,27 @@ def converse(target: Target, chat: str, *, history: int) -> None:
     with ChatThread(target, chat) as line, Keyboard(line.interrupt) as keyboard:
         talk = Talk(line, screen, own_only=False)
         try:
-            keyboard.remember(talk.open(history))
-            while (text := keyboard.line()) is not None:
+            opened = talk.open(history)
+            keyboard.remember(opened.said)
+            keyboard.offer((*opened.commands, *LEAVE))
+            while (text := keyboard.line()) is not None and text.strip() not in LEAVE:
                 talk.catch_up()
                 if text.strip():
+                    if word := unknown_command(text, opened.commands):
+                        screen.note(f"{word} is no command; it was said as a message")
                     try:
                         talk.ask(text)
                     except NotTaken as exc:
                         screen.note(f"not sent: {exc}")
         except Left:
             return
+
+
+def unknown_command(text: str, commands: Sequence[str]) -> str:
+    """The `/word` at the beginning of a text that looks like a command and is none; `""` for everything else."""
+    word = text.split(maxsplit=1)[0]
+    looks = bool(commands) and re.fullmatch(r"/\w+", word) is not None
+    return word if looks and word.lower() not in commands else ""
 
 
 def _screen(*, last_word: bool) -> Screen:

@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "config": _Place("shared.console.config", "Check or show the settings."),
     "dead": _Place("shared.console.dead", "Look after messages that were given up."),
     "doctor": _Place("shared.console.doctor", "Check one thing after the other, and say what to do."),
+    "session": _Place("shared.console.session", "Look after conversations and what is remembered."),
     "status": _Place("shared.console.status", "Show queues, workers, gateways and Redis."),
     "up": _Place("shared.console.up", "Run all of Shoal on this machine."),
 }

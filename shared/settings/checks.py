@@ -88,6 +88,13 @@ def _principals(value: dict[str, Secret]) -> str | None:
     return None
 
 
+def _presets(value: dict[str, object]) -> str | None:
+    for name in value:
+        if not _PRINCIPAL.fullmatch(name) or name.casefold() == "default":
+            return f"has the name {name!r}; use letters, digits, dots and dashes, and not 'default', the usual model"
+    return None
+
+
 def _timezone(value: str | None) -> str | None:
     if value is None:
         return None
@@ -106,4 +113,5 @@ _CHECKS: Final[dict[str, Callable[[Any], str | None]]] = {
     "web.allowed_origins": _origins,
     "web.tokens": _principals,
     "agent.timezone": _timezone,
+    "model.presets": _presets,
 }

@@ -48,6 +48,8 @@ def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[s
             continue
         if (inner := _struct_of_table(kinds[name])) is not None and isinstance(raw, dict):
             values[name] = _read_table(inner, raw, key, problems)
+            if trouble := problem_in(key, raw):
+                problems.append(f"{key} {trouble}")
             continue
         try:
             values[name] = _with_file(_converted(raw, kinds[name]), raw)

@@ -127,13 +127,16 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much one worker runs at once, how long a lease holds, and how long a drain may take."""
+    """How much one worker runs at once, how long a lease holds, and how long a drain may take.
+
+    A turn that stood in two crashes runs apart, in a process with `quarantine_mb` of memory."""
 
     turns: Count = 100
     jobs: Count = 20
     processes: Annotated[int, Meta(ge=1, le=256)] = 1
     lease_s: Annotated[float, Meta(ge=0.5, le=300)] = 15.0
     drain_s: Annotated[float, Meta(ge=0, le=3600)] = 55.0
+    quarantine_mb: Annotated[int, Meta(ge=128)] = 1024
 
 
 class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):

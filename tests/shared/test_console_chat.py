@@ -32,7 +32,7 @@ from shared.console.chat_frames import (
 )
 from shared.console.chat_screen import LastWordScreen, PlainScreen
 from shared.console.chat_state import Answer, ChatState, Delayed, Event, Past, Refused, Reset, Running
-from shared.console.chat_talk import Left, Talk
+from shared.console.chat_talk import SILENCE_S, Left, Talk, unknown_command
 from shared.console.chat_target import find_target
 from shared.console.chat_terminal import SafeMarkdown, TerminalScreen
 from shared.console.chat_thread import ChatThread, Ended, Interrupted
@@ -178,7 +178,7 @@ def test_a_wish_to_stop_names_its_turn_and_is_said_again_when_it_may_work() -> N
     assert take(state, Accepted("m2", "a", 0, 7))[1:] == [], "the next one is not meant"
 
 
-@pytest.mark.parametrize("code", ["rate_limited", "overloaded", "unavailable"])
+@pytest.mark.parametrize("code", ["rate_limited", "busy", "overloaded", "unavailable"])
 def test_not_now_means_again_later_with_the_same_id(code: str) -> None:
     """The message stays ours until it is durable."""
     state = opened()
@@ -198,6 +198,44 @@ def test_a_refused_message_is_the_persons_again(code: str) -> None:
     assert take(state, Failure(code, "no", "m1", "a", 10)) == [Refused("no", "m1")]
     assert state.opening() == [Resume("a", 0)]
     assert take(state, Failure(code, "no", "m1", "a")) == []
+
+
+def test_a_command_is_answered_in_the_middle_of_a_turn_that_goes_on() -> None:
+    """It has no turn: nothing of the running answer is lost, and Ctrl-C stops what runs and not the command."""
+    state = opened()
+    state.say("m1", "tell me")
+    take(state, Accepted("m1", "a", 0, 1), Delta("a", 1, 1, 0, "One ", full=True))
+    state.say("c1", "/status")
+    [answer] = take(state, reply(2, 0, "c1", kind="command"))
+    assert isinstance(answer, Answer)
+    assert answer.ids == ("c1",)
+    take(state, Accepted("c1", "a", 0, 0))
+    assert take(state, Delta("a", 1, 1, 1, "two")) == [Running(1, "One two")]
+    assert state.stop() == [Stop("a", 1)]
+
+
+def test_a_command_that_comes_before_its_receipt_leaves_nothing_to_stop() -> None:
+    """Turn 0 is no turn, whichever of the two is first."""
+    state = opened()
+    state.say("c1", "/help")
+    take(state, Accepted("c1", "a", 0, 0))
+    assert state.stop() == []
+    take(state, reply(2, 0, "c1", kind="command"))
+    assert state.unaccepted == 0
+
+
+def test_a_conversation_that_is_ended_takes_its_questions_along() -> None:
+    """The answer of `/new` names what it dropped: nobody waits for those, or shows more of the running turn."""
+    state = opened()
+    for turn, id in ((1, "m1"), (2, "m2")):
+        state.say(id, "tell me")
+        take(state, Accepted(id, "a", turn - 1, turn))
+    take(state, Delta("a", 1, 1, 0, "One ", full=True))
+    [answer] = take(state, reply(4, 2, "c9", "m1", "m2", kind="command"))
+    assert isinstance(answer, Answer)
+    assert answer.ids == ("m1", "m2")
+    assert take(state, Delta("a", 1, 1, 1, "two"), Progress("a", 1, "still at it")) == []
+    assert state.stop() == []
 
 
 def test_after_a_lost_tail_what_has_no_answer_is_sent_again() -> None:
@@ -371,7 +409,7 @@ class Script(ChatThread):
 def test_the_prompt_comes_as_soon_as_nothing_runs(news: tuple[News, ...]) -> None:
     """A turn that ended while the chat was resumed, or that the store forgot, is not waited for."""
     talk = Talk(Script(Past((Said("a", 1, "x", "earlier"),)), *news), PlainScreen(), own_only=False)
-    assert talk.open(6) == ["earlier"]
+    assert talk.open(6).said == ("earlier",)
 
 
 def test_one_ctrl_c_stops_and_two_leave() -> None:
@@ -385,6 +423,62 @@ def test_one_ctrl_c_stops_and_two_leave() -> None:
     assert other.stopped == [5], "the turn that ran is named"
     with pytest.raises(Left):
         Talk(Script(Interrupted()), PlainScreen(), own_only=False).open(6)
+
+
+def test_an_answer_to_a_command_is_told_from_the_end_of_a_conversation() -> None:
+    """Both are of one kind; for a script the one is success and the other is not."""
+    own, others = reply(2, 0, "m1", kind="command"), reply(2, 5, "c9", "m1", kind="command")
+    for line, good in ((own, True), (others, False)):
+        talk = Talk(Script(Accepted("m1", "a", 0, 5), Answer(line, ("m1",))), PlainScreen(), own_only=True)
+        assert talk.commanded(talk.ask("/status")) is good
+
+
+def test_what_the_gateway_offers_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first line says how to learn about commands, where there are any, and how to leave."""
+    hello = Connected("owner", again=False, commands=("help", "new"))
+    talk = Talk(Script(hello, Resumed("a", 0)), PlainScreen(), own_only=False)
+    assert talk.open(6).commands == ("/help", "/new")
+    told = "(connected as owner; /help shows what you can ask with a slash, /quit or Ctrl-D leaves)\n"
+    assert capsys.readouterr().err == told
+    Talk(Script(Connected("owner", again=False), Resumed("a", 0)), PlainScreen(), own_only=False).open(6)
+    assert capsys.readouterr().err == "(connected as owner; /quit or Ctrl-D leaves)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("/hepl me", "/hepl"), ("/help", ""), ("  /HELP", ""), ("/etc/hosts is broken", ""), ("/ what", ""),
+        ("help", ""), ("a /hepl", ""),
+    ],
+)  # fmt: skip
+def test_a_misspelt_command_is_told_from_a_path(text: str, word: str) -> None:
+    """It goes to the model as any message does, and the person knows it. A gateway that offers none is no judge."""
+    assert unknown_command(text, ("/help", "/new")) == word
+    assert unknown_command(text, ()) == ""
+
+
+class Quiet(Script):
+    """A chat in which nothing happens for a while, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[float | None] = []
+        self.news = self  # type: ignore[assignment]
+
+    def get(self, timeout: float | None) -> Ended:
+        self.waited.append(timeout)
+        if len(self.waited) < 2:
+            raise queue.Empty
+        return Ended("the script ended")
+
+
+def test_a_person_who_waits_in_silence_learns_what_they_can_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once; a script is told nothing."""
+    chat = Quiet()
+    with pytest.raises(ChatFailed):
+        Talk(chat, PlainScreen(), own_only=False).ask("hello")
+    assert chat.waited == [SILENCE_S, None]
+    assert capsys.readouterr().err.count("no word yet; Ctrl-C stops") == 1
 
 
 def test_who_asks_one_thing_sees_nothing_of_the_others(capsys: pytest.CaptureFixture[str]) -> None:

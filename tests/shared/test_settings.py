@@ -429,3 +429,9 @@ def test_what_is_wrong_in_a_table_of_tables_is_named_with_its_whole_key() -> Non
         "model.presets.fast.nam: there is no such setting; did you mean model.presets.fast.name?",
         "model.presets.fast.name is missing; it must be text, not empty",
     ]
+
+
+def test_a_preset_cannot_have_the_name_of_the_usual_model() -> None:
+    """`/model default` goes back to the usual model, so a preset of that name could never be chosen."""
+    [line] = problems('[model.presets.Default]\nname = "openai/x"\n')
+    assert line.startswith("model.presets has the name 'Default'")

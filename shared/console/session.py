@@ -1,0 +1,204 @@
+"""`shoal session`: conversations and what is remembered of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import click
+
+from shared.console.plain import clean, clean_line, counted, duration, size, table
+from shared.console.redis_call import with_redis
+from shared.console.session_files import export, import_
+from shared.errors import BadInput
+from shared.ids import log_id, split_session
+from shared.settings import Settings
+from shared.store import keys, session_erase
+from shared.store.client import RedisClient
+from shared.store.memory import MemoryStore
+from shared.store.session import Sessions
+from shared.store.session_backup import session_name
+from shared.store.session_list import Listed, SessionRow, list_sessions, row_of
+
+BAR_FROM_KEYS: Final = 50_000
+
+_LABELS: Final = {
+    "preset": "model",
+    "idle_s": "last activity",
+    "memory_bytes": "MEMORY.md",
+    "history_entries": "HISTORY.md entries",
+}
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+
+
+@click.group()
+def session() -> None:
+    """Look after conversations: list, show, export, import, forget.
+
+    NAME is channel:chat, as `list` shows it, e.g. web:owner/terminal. What people wrote is shown by `export` and
+    `show --memory` alone.
+    """
+
+
+session.add_command(export)
+session.add_command(import_)
+
+
+@session.command("list")
+@click.option("--match", default="", metavar="TEXT", help="Only names with this in it, or this hash of the logs.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@_as_json
+def list_(match: str, limit: int, as_json: bool) -> None:
+    """List conversations, the latest first."""
+
+    async def read(client: RedisClient, settings: Settings) -> Listed:
+        with _progress() as looked:
+            return await list_sessions(client, match=match, limit=limit, looked=looked)
+
+    found = with_redis(read)
+    if as_json:
+        _print_json({"sessions": [_facts(row) for row in found.rows], "total": found.total, "whole": found.whole})
+        return
+    if not found.rows:
+        click.echo(f"No session has {match!r} in its name." if match else "No sessions.")
+    else:
+        header = ["session", "in logs", "messages", "waiting", "running", "model", "entries", "last activity"]
+        click.echo(table(header, [_row(row) for row in found.rows]))
+    if found.total > len(found.rows):
+        click.echo(f"\n{found.total:,} in all; --match TEXT or a higher --limit shows others")
+    if not found.whole:
+        click.echo("The store is very big: not all of it was looked at.", err=True)
+
+
+@session.command()
+@click.argument("name")
+@click.option("--memory", "with_memory", is_flag=True, help="Show MEMORY.md, too.")
+@_as_json
+def show(name: str, with_memory: bool, as_json: bool) -> None:
+    """Show where a conversation stands, and how much is remembered."""
+
+    async def read(client: RedisClient, settings: Settings) -> dict[str, Any]:
+        session = await _found(client, name)
+        sessions = Sessions(client)
+        state = await sessions.state(session)
+        remembered = await sessions.remembered(state.scope)
+        archived, lines = await client.pipeline([("LLEN", keys.archive(session)), ("XLEN", keys.outbox(session))])
+        facts = _facts(await row_of(client, session)) | {
+            "turn": state.turn or None,
+            "attempt": state.attempt or None,
+            "generation": state.generation,
+            "archived_entries": archived,
+            "log_lines": lines,
+            "memory_scope": state.scope,
+            "memory_bytes": remembered.memory_bytes,
+            "history_entries": remembered.log_entries,
+        }
+        return facts | ({"memory": (await MemoryStore(client).read(state.scope)).text} if with_memory else {})
+
+    facts = with_redis(read)
+    if as_json:
+        _print_json(facts)
+        return
+    for key, value in facts.items():
+        if key != "memory" and value is not None:
+            click.echo(f"{_LABELS.get(key, key.replace('_', ' ')):<18} {clean_line(_shown(key, value))}")
+    if with_memory:
+        click.echo(f"\n{clean(facts['memory'])}")
+
+
+@session.command()
+@click.argument("name")
+@click.option("--everything", is_flag=True, help="Also the messages that people see, and every trace of the session.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_as_json
+def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
+    """Delete what is remembered, and end the conversation, as /forget does in the chat."""
+
+    async def look(client: RedisClient, settings: Settings) -> tuple[str, str]:
+        session = await _found(client, name)
+        return session, (await Sessions(client).state(session)).scope
+
+    async def run(client: RedisClient, settings: Settings) -> int:
+        if everything:
+            return await session_erase.erase(client, chosen)
+        await session_erase.forget(client, chosen)
+        return 0
+
+    chosen, scope = with_redis(look)
+    if not yes:
+        what = "everything there is of" if everything else "the memory and the conversation of"
+        others = "" if scope == f"chat:{chosen}" else f", and the memory {scope!r} that other chats have, too,"
+        click.confirm(f"Delete {what} {chosen!r}{others} for good?", abort=True, err=True)
+    gone = with_redis(run)
+    if as_json:
+        _print_json({"session": chosen, "everything": everything, "memory_scope": scope})
+    elif everything:
+        click.echo(f"Nothing is left of {chosen!r}: {counted(gone, 'record')} deleted.")
+    else:
+        click.echo(f"Forgotten: memory and conversation of {chosen!r}; the chat was told.")
+
+
+async def _found(client: RedisClient, name: str) -> str:
+    session = session_name(name)
+    if not await client.command("EXISTS", keys.session(session)):
+        raise BadInput("no_session", f"there is no session {session!r}; `shoal session list` shows all")
+    return session
+
+
+def _facts(row: SessionRow) -> dict[str, Any]:
+    return {
+        "session": row.session,
+        "in_logs": log_id(row.session),
+        "channel": row.channel,
+        "chat": split_session(row.session)[1],
+        "messages": row.messages,
+        "waiting": row.waiting,
+        "running": row.running,
+        "preset": row.preset or None,
+        "entries": row.entries,
+        "idle_s": None if row.idle_s is None else round(row.idle_s),
+    }
+
+
+def _shown(key: str, value: Any) -> str:
+    match key:
+        case "memory_bytes":
+            return size(value)
+        case "idle_s":
+            return f"{duration(value)} ago"
+        case "running":
+            return "yes" if value else "no"
+        case _:
+            return str(value)
+
+
+def _row(row: SessionRow) -> list[object]:
+    idle = "" if row.idle_s is None else f"{duration(row.idle_s)} ago"
+    running = "yes" if row.running else ""
+    return [
+        row.session, log_id(row.session), row.messages, row.waiting, running, row.preset, row.entries, idle,
+    ]  # fmt: skip
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, for a store that takes a while."""
+    with contextlib.ExitStack() as stack:
+        bar: Any = None
+
+        def looked(done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None and total >= BAR_FROM_KEYS and sys.stderr.isatty():
+                bar = stack.enter_context(click.progressbar(length=total, label="looking", file=sys.stderr))
+            if bar is not None:
+                bar.update(done - bar.pos)
+
+        yield looked
