@@ -7,16 +7,15 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final
 
 import msgspec
 
 from shared.clock import SYSTEM_CLOCK
-from shared.errors import ModelError, RedisAway, TurnStopped
+from shared.errors import RedisAway, TurnStopped
 from shared.health import HealthServer
 from shared.log import logger
-from shared.metrics import MODEL_REQUESTS
 from shared.readings import Readings
 from shared.service import measure_lag
 from shared.settings import Settings, redis_url
@@ -24,24 +23,21 @@ from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.fanout import Fanout
 from shared.store.inbox import InboxLimits
+from shared.store.jobs import Jobs
+from shared.store.memory import MemoryLimits, MemoryStore
+from shared.store.memory_jobs import MemoryJobs
 from shared.store.presence import PRESENCE_EVERY_S, Presence, announce, withdraw
-from shared.store.queue import LeaseQueue
+from shared.store.queue import Claim, LeaseQueue
 from shared.store.turns import Turns
 from shared.tasks import cancel_all
 from shared.version import VERSION
-from worker.agent.hook import CompositeHook
-from worker.agent.loop import run_agent
-from worker.agent.tool import Toolbox
-from worker.agent.turn import AgentResult, AgentRunSpec
+from worker.answer import Answerer
 from worker.guard_link import GuardLink
-from worker.hooks.logging import LoggingHook
-from worker.hooks.metrics import MetricsHook
-from worker.jobs.run_turn import Conversation, RunTurn, TurnJournal
+from worker.jobs.run_turn import RunTurn
+from worker.jobs.sweep import Sweep
 from worker.leases import LeaseLoop, Runner
-from worker.live_show import LiveShow
-from worker.llm.registry import build_model
-from worker.prompts.identity import system_text
-from worker.tools.registry import build_tools
+from worker.memory.consolidator import Consolidator
+from worker.quarantine import Quarantine
 
 QUEUES: Final = ("turns", "jobs")
 
@@ -52,7 +48,14 @@ class WorkerDeps:
     """What one worker process holds. `queues` are the queues it serves, `owner` the nonce on its leases."""
 
     def __init__(
-        self, settings: Settings, *, queues: Sequence[str], owner: str, link: GuardLink | None, slot: int = 0
+        self,
+        settings: Settings,
+        *,
+        queues: Sequence[str],
+        owner: str,
+        link: GuardLink | None,
+        slot: int = 0,
+        apart: bool = False,
     ) -> None:
         self.owner = owner
         self.link = link
@@ -63,18 +66,21 @@ class WorkerDeps:
         self._loops: list[LeaseLoop] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._control = Fanout(self.client, on_gap=self._renew_now)
-        limits = InboxLimits(log_days=settings.web.log_days)
+        self.memory = MemoryStore(self.client, MemoryLimits(log_bytes=settings.memory.log_bytes))
+        self._memory_jobs = MemoryJobs(Jobs(self.client))
+        self.sweep = Sweep(self.memory, self._memory_jobs, settings.memory)
+        self._answerer = Answerer(settings, self.client, self.memory)
         self._run_turn = RunTurn(
             self.client,
-            Turns(self.client, limits),
-            self._answer,
+            Turns(self.client, InboxLimits.of(settings)),
+            self._answerer,
             settings=settings.agent,
+            on_commit=self._committed,
+            quarantine=None if apart else Quarantine(),
         )
-        self._model = build_model(settings.model)
-        self._tools = Toolbox(build_tools(), report=_report)
-        self._hook = CompositeHook([LoggingHook(log.debug), MetricsHook()], report=_report)
-        self._system = system_text(settings.agent.dir)
-        self._timezone = settings.agent.timezone or _machine_timezone()
+        self.consolidator: Consolidator
+        """There once the worker has started."""
+
         port = settings.metrics.port_of("worker")
         self._health = HealthServer(
             settings.metrics.host,
@@ -111,51 +117,54 @@ class WorkerDeps:
     async def start(self) -> None:
         """Open what a worker listens on, and say that it is there. Raises SettingsError for a taken port."""
         await self._health.start()
-        await self._control.listen_raw(keys.CONTROL, self._heard)
-        self._tasks = [
-            asyncio.create_task(self._control.run(), name="control"),
-            asyncio.create_task(self._keep_announcing(), name="presence"),
-            asyncio.create_task(self._warm(), name="model"),
-            asyncio.create_task(measure_lag(), name="event loop lag"),
-        ]
+        limits = await self._answerer.models.limits_of()
+        self.consolidator = Consolidator(
+            self.memory,
+            self._answerer.models.get(),
+            self._settings.memory,
+            timezone=self._answerer.timezone,
+            max_tokens=limits.max_tokens,
+            context_tokens=limits.context_tokens,
+        )
+        await self.listen()
+        self._start("presence", self._keep_announcing())
+        self._start("model", self._answerer.warm())
+        self._start("event loop lag", measure_lag())
         if self.link is not None:
-            self._tasks.append(asyncio.create_task(self.link.run(self._orphaned), name="guard link"))
-        for task in self._tasks:
-            task.add_done_callback(self._chore_ended)
-        log.info("worker started", model=self._model.name, queues=self._queues, health_port=self._health.port)
+            self._start("guard link", self.link.run(self._orphaned))
+        log.info("worker started", model=self._answerer.models.name, queues=self._queues, health_port=self._health.port)
 
     async def close(self) -> None:
         """Close everything; harmless while Redis is away."""
         await cancel_all(self._tasks)
         await self._health.stop()
-        await self._model.close()
+        await self._answerer.close()
         try:
             await withdraw(self.client, self._presence)
         except RedisAway:
             log.warning("redis away", doing="leaving")
         await self.client.close()
 
-    async def _answer(self, conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
-        message, agent, model = conversation.message, self._settings.agent, self._settings.model
-        spec = AgentRunSpec(
-            session=conversation.session,
-            entry=conversation.entry,
-            channel=message.channel,
-            chat_id=message.chat_id,
-            system=self._system,
-            history=conversation.history,
-            resume=conversation.resume,
-            timezone=self._timezone,
-            max_rounds=agent.max_rounds,
-            memory_window=agent.memory_window,
-            max_tokens=model.max_tokens,
-            temperature=model.temperature,
-        )
+    async def run_apart(self, claim: Claim) -> None:
+        """Run one turn that another process has leased, in its name, to its end. SIGTERM gives it back."""
+        [loop] = self.make_loops(self._run_turn)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.drain)
         try:
-            return await run_agent(spec, self._model, self._tools, journal, hook=self._hook, show=show)
-        except ModelError as exc:
-            MODEL_REQUESTS.labels(self._model.name, exc.kind).inc()
-            raise
+            await self.listen()
+            await loop.run_claimed(claim)
+        finally:
+            await cancel_all(self._tasks)
+            await self._answerer.close()
+            await self.client.close()
+
+    async def listen(self) -> None:
+        """Hear when people say stop."""
+        await self._control.listen_raw(keys.CONTROL, self._heard)
+        self._start("control", self._control.run())
+
+    async def _committed(self, session: str, entries: int) -> None:
+        if entries >= self._settings.memory.consolidate_at:
+            await self._memory_jobs.consolidate(session)
 
     def _heard(self, data: bytes) -> None:
         """A person said stop, somewhere: `<member> <turn>`."""
@@ -180,9 +189,10 @@ class WorkerDeps:
         log.error("guardian lost", doing="draining")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    async def _warm(self) -> None:
-        await self._model.warm()
-        log.info("model ready", model=self._model.name)
+    def _start(self, name: str, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._chore_ended)
+        self._tasks.append(task)
 
     async def _keep_announcing(self) -> None:
         while True:
@@ -199,14 +209,3 @@ class WorkerDeps:
         if not self._loops or not all(loop.connected.is_set() for loop in self._loops):
             return "Redis has not answered yet, or is away"
         return None
-
-
-def _report(where: str, error: BaseException) -> None:
-    log.error("fault isolated", where=where, error=type(error).__name__, exc_info=error)
-
-
-def _machine_timezone() -> str:
-    """The machine's IANA time zone, as far as it says; else UTC."""
-    link = os.path.realpath("/etc/localtime")
-    name = link.partition("zoneinfo/")[2]
-    return name or "UTC"

@@ -37,13 +37,26 @@ class Lease:
     def __init__(self, claim: Claim, queue: LeaseQueue, *, taken_at: float, clock: Clock, stand_in: StandIn) -> None:
         self.claim = claim
         self.queue = queue
-        self.draining = False
+        self._drained = asyncio.Event()
         self._taken_at = self._renewed_at = taken_at
         self._clock = clock
         self._stand_in = stand_in
         self._renewed = asyncio.Event()
         self._reason: ShoalError | None = None
         self._cancel: Callable[[], object] | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Whether the work shall be given back at its next border."""
+        return self._drained.is_set()
+
+    def drain(self) -> None:
+        """Have the work given back at its next border."""
+        self._drained.set()
+
+    async def until_draining(self) -> None:
+        """Return when the work shall be given back."""
+        await self._drained.wait()
 
     @property
     def suspended(self) -> bool:

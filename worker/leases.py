@@ -84,6 +84,17 @@ class LeaseLoop:
             await cancel_all([renewing, working])
             await self.queue.close()
 
+    async def run_claimed(self, claim: Claim) -> None:
+        """Work on one claim that somebody else took, and keep its lease; returns when it has ended."""
+        self._start(claim, self._clock.monotonic())
+        renewing = asyncio.create_task(self._keep_renewing())
+        try:
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            await cancel_all([renewing])
+            await self.queue.close()
+
     async def take_once(self) -> bool:
         """Fill some of the free slots; whether there was work. An eighth of them, so that work spreads over workers."""
         free = self.slots - len(self._leases)
@@ -115,7 +126,7 @@ class LeaseLoop:
         """Take nothing more; what runs is given back at its next border (see `Lease.draining`). `run` then returns."""
         self._draining = True
         for lease in self._leases:
-            lease.draining = True
+            lease.drain()
         self._freed.set()
         if self._waiting is not None:
             self._waiting.cancel()
@@ -127,7 +138,8 @@ class LeaseLoop:
 
     def _start(self, claim: Claim, taken_at: float) -> None:
         lease = Lease(claim, self.queue, taken_at=taken_at, clock=self._clock, stand_in=self._stand_in)
-        lease.draining = self._draining
+        if self._draining:
+            lease.drain()
         self._leases.add(lease)
         self._busy.set()
         if claim.taken_over:

@@ -22,6 +22,7 @@ from worker.deps import QUEUES, WorkerDeps
 from worker.guard_link import GuardLink
 from worker.guardian import queue_name
 from worker.jobs.probe import probe
+from worker.jobs.table import CRON, FUNCTIONS
 from worker.lease_worker import LeaseWorker
 from worker.ward import Config
 
@@ -64,7 +65,8 @@ async def shutdown(ctx: dict[str, Any]) -> None:
 class WorkerSettings:
     """What arq needs to know."""
 
-    functions: ClassVar = [probe]
+    functions: ClassVar = [probe, *FUNCTIONS]
+    cron_jobs: ClassVar = list(CRON)
     queue_name = "shoal:queue:jobs"
     on_startup = startup
     on_shutdown = shutdown
@@ -83,7 +85,7 @@ def main() -> int:
     fd, owner = given.guard.split(",")
     # Ctrl-C in a terminal reaches the whole group; the guardian decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asyncio.set_event_loop(_event_loop())
+    asyncio.set_event_loop(event_loop())
     context = {"owner": owner, "guard_fd": int(fd), "slot": given.slot, "queues": given.queues}
     try:
         context["settings"] = _settings()
@@ -96,7 +98,11 @@ def main() -> int:
 
 
 def _settings() -> Settings:
-    settings = load()
+    return settings_of_process(load())
+
+
+def settings_of_process(settings: Settings) -> Settings:
+    """The same; the log of this process is set up by them, and their secrets are kept out of it."""
     shared_log.configure(settings.log, process="worker")
     for secret in secrets_of(settings):
         shared_log.redact(secret)
@@ -115,7 +121,8 @@ def _start_guardian(settings: Settings, owner: str) -> int:
     return mine.detach()
 
 
-def _event_loop() -> asyncio.AbstractEventLoop:
+def event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, where there is one."""
     try:
         import uvloop
     except ImportError:  # no wheel for this platform

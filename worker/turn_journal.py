@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from shared.crash_points import crash_point
 from shared.errors import TurnReleased
-from shared.messages.transcript import LedgerEntry
+from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry, ToolEntry
 from shared.store.turns import Turns
 from worker.lease import Lease
 
 STORE_PATIENCE_S: Final = 3600.0
 """While Redis is away nobody else can take the turn, so its writes wait; the fence in each decides afterwards."""
+
+_KINDS: Final = {AssistantEntry: "reply", IntentEntry: "intent", ToolEntry: "result"}
 
 
 class TurnJournal:
@@ -31,7 +34,10 @@ class TurnJournal:
     async def append(self, entry: LedgerEntry) -> None:
         """Write the next step."""
         await self._lease.allow()
+        kind = _KINDS[type(entry)]
+        crash_point(f"before_ledger_{kind}")
         await self._turns.append(self._lease.claim, len(self.entries) + 1, entry, retry_for_s=STORE_PATIENCE_S)
+        crash_point(f"after_ledger_{kind}")
         self.entries.append(entry)
 
     async def confirm(self) -> None:

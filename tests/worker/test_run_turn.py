@@ -27,9 +27,11 @@ from tests.helpers.build import message, say
 from tests.helpers.wait import eventually
 from worker.agent.model import Usage
 from worker.agent.turn import AgentResult
-from worker.jobs.run_turn import CRASH_LIMIT, Conversation, RunTurn, TurnJournal
+from worker.conversation import Conversation
+from worker.jobs.run_turn import CRASH_LIMIT, RunTurn
 from worker.leases import LeaseLoop
 from worker.live_show import LiveShow
+from worker.turn_journal import TurnJournal
 
 SESSION = "web:owner/a"
 

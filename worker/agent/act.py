@@ -11,10 +11,10 @@ import msgspec
 
 from shared.clock import Clock
 from shared.messages.transcript import IntentEntry, ToolEntry
-from worker.agent.hook import AgentHook
+from worker.agent.hook import AgentHook, ToolRun
 from worker.agent.journal import Journal
 from worker.agent.model import ToolCallRequest
-from worker.agent.tool import Toolbox, ToolContext, ToolOutcome, shorten
+from worker.agent.tool import Toolbox, ToolContext, ToolOutcome, shorten, valid_text
 from worker.agent.turn import AgentRunSpec
 
 HINT_CHARS: Final = 40
@@ -29,6 +29,8 @@ class Actor:
         self._journal = journal
         self._hook = hook
         self._clock = clock
+        self.runs: dict[str, ToolRun] = {}
+        """How each call went that this worker ran, by its id."""
 
     async def act(
         self,
@@ -68,7 +70,9 @@ class Actor:
     async def _call(
         self, call: ToolCallRequest, refused: Mapping[str, str], intents: Mapping[str, IntentEntry]
     ) -> ToolEntry:
+        began = self._clock.monotonic()
         outcome = await self._outcome(call, refused.get(call.id), intents.get(call.id))
+        self.runs[call.id] = ToolRun(outcome.outcome, self._clock.monotonic() - began)
         return ToolEntry(
             call_id=call.id,
             name=call.name,
@@ -83,7 +87,8 @@ class Actor:
         if intent is not None and safety not in ("read_only", "idempotent"):
             return ToolOutcome(_outcome_unknown(intent), "outcome_unknown")
         if refusal is not None:
-            return ToolOutcome(f"Error: {call.name!r} was refused: {refusal}. Do not try it again.", "refused")
+            reason = valid_text(refusal)
+            return ToolOutcome(f"Error: {call.name!r} was refused: {reason}. Do not try it again.", "refused")
         if safety == "unsafe":
             await self._journal.confirm()
         if safety in ("idempotent", "unsafe") and intent is None:
@@ -99,6 +104,7 @@ class Actor:
             chat_id=self._spec.chat_id,
             clock=self._clock,
             timezone=self._spec.timezone,
+            files=self._spec.files,
         )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from shared.messages.transcript import ToolEntry
 from worker.agent.model import ToolCallRequest, Usage
-from worker.agent.tool import Report, ignore_report
+from worker.agent.tool import Outcome, Report, ignore_report
 
 CALL_LIMIT_S: Final = 1.0
+MUTE_S: Final = 60.0
+"""How long a hook that was too slow for a delta hears none: a reply has hundreds, and each would wait."""
 
 
 class Iteration(msgspec.Struct):
@@ -24,8 +27,20 @@ class Iteration(msgspec.Struct):
     messages: list[dict[str, Any]]
 
 
+class ToolRun(msgspec.Struct, frozen=True):
+    """How a call went."""
+
+    outcome: Outcome
+    seconds: float
+
+
 class IterationDone(msgspec.Struct, frozen=True, kw_only=True):
-    """A round that has ended. `results` is empty when the model asked for no tool."""
+    """A round that has ended. `results` is empty when the model asked for no tool.
+
+    `usage` is that of all calls of the round, `seconds` the time until the reply was whole. `runs` tells, by the ids of
+    the calls, of the tools that this worker ran. With `resumed` the reply is one that an earlier worker had stored: no
+    model was asked, and of the calls some may have been run before.
+    """
 
     session: str
     turn: int
@@ -36,6 +51,8 @@ class IterationDone(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     calls: tuple[ToolCallRequest, ...] = ()
     results: tuple[ToolEntry, ...] = ()
+    runs: Mapping[str, ToolRun] = {}
+    resumed: bool = False
 
 
 class AgentHook:
@@ -69,7 +86,8 @@ class AgentHook:
 
 
 class CompositeHook(AgentHook):
-    """Several hooks as one, called in the order given. One that raises or is too slow is reported and passed over."""
+    """Several hooks as one, called in the order given. One that raises or is too slow is reported and passed over, and
+    nothing that it began stays: neither half-changed messages nor an answer of the wrong kind."""
 
     def __init__(
         self, hooks: Iterable[AgentHook] = (), *, report: Report = ignore_report, call_limit_s: float = CALL_LIMIT_S
@@ -79,14 +97,24 @@ class CompositeHook(AgentHook):
         self._call_limit_s = call_limit_s
         self.wants_streaming = any(hook.wants_streaming for hook in self._hooks)
         self._streaming = tuple(hook for hook in self._hooks if hook.wants_streaming)
+        self._muted_until = [0.0] * len(self._streaming)
 
     async def before_iteration(self, context: Iteration) -> None:
         for hook in self._hooks:
-            await self._guard(hook, "before_iteration", context)
+            kept = context.messages
+            context.messages = [dict(message) for message in kept]
+            if not await self._guard(hook, "before_iteration", context, check=partial(_sound, context, kept)):
+                context.messages = kept
 
     async def on_stream(self, delta: str) -> None:
-        for hook in self._streaming:
+        now = asyncio.get_running_loop().time
+        for at, hook in enumerate(self._streaming):
+            began = now()
+            if began < self._muted_until[at]:
+                continue
             await self._guard(hook, "on_stream", delta)
+            if now() - began >= self._call_limit_s:
+                self._muted_until[at] = now() + MUTE_S
 
     async def on_stream_end(self) -> None:
         for hook in self._streaming:
@@ -95,7 +123,7 @@ class CompositeHook(AgentHook):
     async def before_execute_tools(self, calls: Sequence[ToolCallRequest]) -> Mapping[str, str]:
         refused: dict[str, str] = {}
         for hook in self._hooks:
-            answer = await self._guard(hook, "before_execute_tools", calls, kind=Mapping)
+            answer = await self._guard(hook, "before_execute_tools", calls, check=_refusals)
             refused = {**(answer or {}), **refused}
         return refused
 
@@ -105,18 +133,16 @@ class CompositeHook(AgentHook):
 
     async def finalize_content(self, text: str) -> str:
         for hook in self._hooks:
-            answer = await self._guard(hook, "finalize_content", text, kind=str)
+            answer: str | None = await self._guard(hook, "finalize_content", text, check=_text)
             text = text if answer is None else answer
         return text
 
-    async def _guard(self, hook: AgentHook, event: str, *arguments: Any, kind: type = object) -> Any:
-        """What the hook answers, or None when it breaks, is too slow or answers something of another kind."""
+    async def _guard(self, hook: AgentHook, event: str, *arguments: Any, check: Callable[[Any], Any] = bool) -> Any:
+        """What `check` makes of the hook's answer; None when the hook breaks or is too slow, or the check fails."""
         try:
             async with asyncio.timeout(self._call_limit_s):
                 answer = await getattr(hook, event)(*arguments)
-            if answer is not None and not isinstance(answer, kind):
-                raise TypeError(f"{event} answered {type(answer).__name__}; it must be {kind.__name__}")
-            return answer
+            return check(answer)
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -127,4 +153,37 @@ class CompositeHook(AgentHook):
         return None
 
 
+def _sound(context: Iteration, kept: Sequence[Mapping[str, Any]], _answer: Any) -> bool:
+    """Whether what a hook made of the messages can be sent at all; raises for what cannot.
+
+    Whether a provider takes it is the hook's care.
+    """
+    if context.messages == kept:
+        return True
+    for message in context.messages:
+        content = message.get("content")
+        if not isinstance(message["role"], str):
+            raise TypeError("the role of a message is no text")
+        if isinstance(content, list) and not all(isinstance(part, dict) for part in content):
+            raise TypeError("a part of a message is no dict")
+        if not isinstance(content, str | list | None):
+            raise TypeError(f"the content of a message is of type {type(content).__name__}")
+    msgspec.json.encode(context.messages)
+    return True
+
+
+def _refusals(answer: Any) -> dict[str, str]:
+    refused = dict(answer or {})
+    if not all(isinstance(text, str) for pair in refused.items() for text in pair):
+        raise TypeError("before_execute_tools must answer {call id: reason}, both text")
+    return refused
+
+
+def _text(answer: Any) -> str | None:
+    if answer is not None and not isinstance(answer, str):
+        raise TypeError(f"finalize_content answered {type(answer).__name__}; it must be text")
+    return answer
+
+
 NO_HOOK: Final = AgentHook()
+"""The hook of a turn without hooks."""

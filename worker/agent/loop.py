@@ -7,17 +7,19 @@ from typing import Final
 import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import TurnStopped
-from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry, ToolEntry, TranscriptEntry
+from shared.errors import ModelError, TurnStopped
+from shared.messages.transcript import ToolEntry
 from worker.agent.act import Actor, tool_hint
-from worker.agent.ask import Asker, Reply, requested_call, stored_call, unique_ids
-from worker.agent.hook import NO_HOOK, AgentHook, Iteration, IterationDone
+from worker.agent.ask import Asker, Reply
+from worker.agent.compact import Compact
+from worker.agent.hook import NO_HOOK, AgentHook, IterationDone
 from worker.agent.journal import SILENT, Journal, Show
-from worker.agent.limits import Budget, Compact, estimate_tokens
-from worker.agent.model import Model, Usage
-from worker.agent.prompt import build_messages, clean, to_message
-from worker.agent.tool import Toolbox
-from worker.agent.turn import AgentResult, AgentRunSpec, StoredReply, TurnOutcome, paired, resume_point, saved_history
+from worker.agent.limits import UNLIMITED, Allowance, Meter
+from worker.agent.model import Model
+from worker.agent.steps import Steps
+from worker.agent.tool import Toolbox, valid_text
+from worker.agent.turn import AgentResult, AgentRunSpec, StoredReply, TurnOutcome
+from worker.agent.view import View
 
 NO_ANSWER: Final = "I have no answer to that, sorry. Please try again, perhaps in other words."
 NOT_FINISHED: Final = (
@@ -36,17 +38,23 @@ async def run_agent(
     show: Show = SILENT,
     clock: Clock = SYSTEM_CLOCK,
     compact: Compact | None = None,
+    allowance: Allowance = UNLIMITED,
 ) -> AgentResult:
     """Carry one turn to its end, from its beginning or from where the ledger in `spec.resume` shows it stood.
 
-    Knows no channel and no queue. Hooks that are not to be trusted come in a CompositeHook. Raises ModelError when the
-    model stays away, LeaseLost, and a TurnEnded when the turn ends before its reply; TurnStopped carries the text that
-    was shown. A cancelled turn leaves its ledger ready for a successor.
+    Knows no channel and no queue. Hooks that are not to be trusted come in a CompositeHook. Without `compact` a prompt
+    that is too big is sent as it is. Raises ModelError when the model stays away, LeaseLost, what the allowance raises,
+    and a TurnEnded when the turn ends before its reply; TurnStopped carries the text that was shown. A cancelled turn
+    leaves its ledger ready for a successor.
     """
-    turn = _Turn(spec, model, tools, journal, hook, show, clock, compact)
+    turn = _Turn(spec, model, tools, journal, hook, show, clock, compact, allowance)
     try:
         while True:
-            reply = turn.take_stored() or await turn.ask()
+            reply = turn.take_stored()
+            if reply is None:
+                if refusal := await allowance.refusal():
+                    return await turn.refuse(refusal)
+                reply = await turn.ask()
             if not reply.calls:
                 return await turn.finish(reply)
             if turn.rounds >= spec.max_rounds:
@@ -57,7 +65,7 @@ async def run_agent(
 
 
 class _Turn:
-    """The state of one run: the messages for the model, the steps for the ledger, and what both cost."""
+    """The state of one run: what the model sees, the steps that are kept, and what both cost."""
 
     def __init__(
         self,
@@ -69,129 +77,114 @@ class _Turn:
         show: Show,
         clock: Clock,
         compact: Compact | None,
+        allowance: Allowance,
     ) -> None:
         self._spec = spec
         self._model_name = model.name
-        self._specs = tools.specs()
         self._journal = journal
         self._hook = hook
         self._show = show
         self._clock = clock
-        self._compact = compact
-        self._budget = Budget(spec.context_tokens, spec.max_tokens)
+        self._meter = meter = Meter(allowance)
         self._asker = Asker(
             model,
-            self._specs,
+            tools.specs(),
             journal,
             hook=hook,
             show=show,
+            meter=meter,
             max_tokens=spec.max_tokens,
             temperature=spec.temperature,
+            continuations=spec.continuations,
         )
         self._actor = Actor(spec, tools, journal, hook, clock)
-        self._messages = build_messages(spec, clock.now_ms())
-        self._steps: list[TranscriptEntry] = []
-        self._call_ids: set[str] = set()
-        self._stored: StoredReply | None = None
-        self._asked_at = clock.monotonic()
-        self._usage = Usage()
-        self.rounds = 0
-        self._restore(spec.resume)
+        self._steps = Steps(spec)
+        self._view = View(spec, tools.specs(), journal, hook=hook, meter=meter, compact=compact, now_ms=clock.now_ms())
+        self._view.add(self._steps.entries)
+        self._resumed = False
+        self._seconds = 0.0
 
     @property
     def shown(self) -> str:
         return self._asker.shown
 
+    @property
+    def rounds(self) -> int:
+        return self._steps.rounds
+
     def take_stored(self) -> Reply | None:
         """The reply that an earlier worker stored and did not finish: it is not asked for again."""
-        if self._stored is None:
-            return None
-        said = self._stored.reply
-        return Reply(text=said.content or "", calls=tuple(map(requested_call, said.tool_calls)))
+        reply = self._steps.stored
+        self._resumed = reply is not None
+        return reply
 
     async def ask(self) -> Reply:
-        self.rounds += 1
-        context = Iteration(self._spec.session, self._spec.turn, self.rounds, self._messages)
-        await self._hook.before_iteration(context)
-        self._messages = [clean(message) for message in context.messages]
-        if self._compact is not None and self._budget.exceeded_by(estimate_tokens(self._messages, self._specs)):
-            self._messages = await self._compact(self._messages)
-        self._asked_at = self._clock.monotonic()
-        reply = await self._asker.ask(self._messages)
-        self._usage += reply.usage
-        return msgspec.structs.replace(reply, calls=unique_ids(reply.calls, self._call_ids, self.rounds))
+        self._steps.rounds += 1
+        await self._view.begin(self.rounds)
+        began = self._clock.monotonic()
+        try:
+            reply = await self._asker.ask(self._view.messages)
+        except ModelError as exc:
+            if exc.kind != "context_length" or not await self._view.halve():
+                raise
+            reply = await self._asker.ask(self._view.messages)
+        self._seconds = self._clock.monotonic() - began
+        return msgspec.structs.replace(reply, calls=self._steps.named(reply.calls))
 
     async def act(self, reply: Reply) -> None:
         """Store the reply, run its tools, and add both to what the model sees next."""
-        seconds = self._clock.monotonic() - self._asked_at
-        stored, self._stored = self._stored, None
+        stored = self._steps.take()
         if stored is None:
-            stored = StoredReply(self._entry(reply.text or None, reply), {}, {})
+            stored = StoredReply(self._steps.entry(reply.text or None, reply, self._clock.now_ms()), {}, {})
             await self._journal.append(stored.reply)
-        self._steps.append(stored.reply)
-        self._messages.append(to_message(stored.reply))
         hint = tool_hint(reply.calls)
         await self._show.progress(f"{reply.text}\n{hint}" if reply.text else hint)
         results = await self._actor.act(reply.calls, stored.intents, stored.results)
-        self._steps.extend(results)
-        self._messages.extend(map(to_message, results))
-        await self._hook.after_iteration(self._done(reply, seconds, results))
+        self._steps.add([stored.reply, *results])
+        self._view.add([stored.reply, *results])
+        await self._after(reply, results)
 
     async def finish(self, reply: Reply) -> AgentResult:
+        await self._after(reply)
         return await self._end(reply, reply.text or NO_ANSWER, "done" if reply.text else "empty")
 
     async def give_up(self, reply: Reply) -> AgentResult:
         """The best result so far, and that it is not finished. The tools asked for last do not run: the model would
         not see their results."""
-        said = [reply.text, *(step.content for step in reversed(self._steps) if isinstance(step, AssistantEntry))]
-        best = next((text for text in said if text), "")
+        await self._after(reply)
         note = NOT_FINISHED.format(rounds=self._spec.max_rounds)
-        return await self._end(reply, f"{best}\n\n{note}" if best else note, "round_cap")
+        return await self._end(reply, self._steps.best(reply.text, note), "round_cap")
+
+    async def refuse(self, refusal: str) -> AgentResult:
+        """The best result so far, and why the model is not asked again."""
+        return await self._end(Reply(text=""), self._steps.best("", refusal), "budget")
 
     async def _end(self, reply: Reply, content: str, outcome: TurnOutcome) -> AgentResult:
-        content = await self._hook.finalize_content(content) or content
-        await self._hook.after_iteration(self._done(reply, self._clock.monotonic() - self._asked_at, ()))
+        content = valid_text(await self._hook.finalize_content(content) or content)
+        if self._meter.warning and outcome != "budget":
+            content = f"{content}\n\n{self._meter.warning}"
+        final = self._steps.entry(content, reply, self._clock.now_ms(), with_calls=False)
         return AgentResult(
             content=content,
-            entries=saved_history(self._spec.entry, self._steps, self._entry(content, reply, with_calls=False)),
+            entries=self._steps.saved(final),
             rounds=self.rounds,
-            usage=self._usage,
+            usage=self._meter.used,
             outcome=outcome,
         )
 
-    def _restore(self, ledger: tuple[LedgerEntry, ...]) -> None:
-        """Stand where an earlier worker stood: behind its last complete round, with the stored reply at hand."""
-        replies = [at for at, step in enumerate(ledger) if isinstance(step, AssistantEntry)]
-        point = resume_point(ledger)
-        if point is None:
-            return
-        self.rounds = len(replies)
-        self._call_ids.update(
-            call.id for step in ledger if isinstance(step, AssistantEntry) for call in step.tool_calls
-        )
-        behind = len(ledger) if point.answered else replies[-1]
-        self._stored = None if point.answered else point
-        self._steps = [*paired(step for step in ledger[:behind] if not isinstance(step, IntentEntry))]
-        self._messages.extend(map(to_message, self._steps))
-
-    def _entry(self, content: str | None, reply: Reply, *, with_calls: bool = True) -> AssistantEntry:
-        return AssistantEntry(
-            content=content,
-            turn=self._spec.turn,
-            tool_calls=tuple(map(stored_call, reply.calls)) if with_calls else (),
-            reasoning=reply.reasoning,
-            at=self._clock.now_ms(),
-        )
-
-    def _done(self, reply: Reply, seconds: float, results: tuple[ToolEntry, ...]) -> IterationDone:
-        return IterationDone(
+    async def _after(self, reply: Reply, results: tuple[ToolEntry, ...] = ()) -> None:
+        runs = self._actor.runs
+        done = IterationDone(
             session=self._spec.session,
             turn=self._spec.turn,
             round=self.rounds,
             model=self._model_name,
             finish_reason=reply.finish_reason,
-            usage=reply.usage,
-            seconds=seconds,
+            usage=self._meter.take(),
+            seconds=self._seconds,
             calls=reply.calls,
             results=results,
+            runs={entry.call_id: runs[entry.call_id] for entry in results if entry.call_id in runs},
+            resumed=self._resumed,
         )
+        await self._hook.after_iteration(done)

@@ -20,13 +20,21 @@ class ToolCallRequest(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens of one call, or of several added up."""
+    """Tokens of one call, or of several added up. `cached_tokens` are those of the prompt that a provider's cache held;
+    `cost_usd` is 0 where no price is known."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(self.prompt_tokens + other.prompt_tokens, self.completion_tokens + other.completion_tokens)
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cost_usd + other.cost_usd,
+        )
 
 
 class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
+from worker.agent.image import image_part
+from worker.agent.tool import shorten
 from worker.agent.turn import AgentRunSpec, paired
 
 Message = dict[str, Any]
@@ -17,6 +19,7 @@ Message = dict[str, Any]
 EMPTY: Final = "(empty)"
 RUNTIME_MARK: Final = "[Runtime Context]"
 _SEPARATOR: Final = "\n\n---\n\n"
+_VALUE_CHARS: Final = 300  # a name that a person gave themselves has no limit of its own
 _OUTGOING: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
@@ -29,9 +32,23 @@ def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
     """The messages of a turn's first call; what the turn adds later is appended behind them."""
     entries = paired(window(spec.history, spec.memory_window))
     system = [{"role": "system", "content": spec.system}] if spec.system else []
-    context = runtime_context(now_ms, spec.timezone, channel=spec.channel, chat_id=spec.chat_id, sender=spec.sender)
-    current = {"role": "user", "content": f"{spec.entry.content or EMPTY}\n\n{context}"}
-    return [clean(message) for message in [*system, *map(to_message, entries), current]]
+    return [clean(message) for message in [*system, *map(to_message, entries), task_message(spec, now_ms)]]
+
+
+def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
+    """The message to answer: its images, then its text with the runtime context behind it."""
+    context = runtime_context(
+        now_ms,
+        spec.timezone,
+        channel=spec.channel,
+        chat_id=spec.chat_id,
+        sender_name=spec.sender_name,
+        sender_id=spec.sender_id,
+    )
+    text = f"{spec.entry.content or EMPTY}\n\n{context}"
+    if not spec.images:
+        return {"role": "user", "content": text}
+    return {"role": "user", "content": [*map(image_part, spec.images), {"type": "text", "text": text}]}
 
 
 def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[TranscriptEntry]:
@@ -51,13 +68,20 @@ def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[Transcrip
     return [asked, *tail[start:]]
 
 
-def runtime_context(now_ms: int, timezone: str, *, channel: str = "", chat_id: str = "", sender: str = "") -> str:
+def runtime_context(
+    now_ms: int,
+    timezone: str,
+    *,
+    channel: str = "",
+    chat_id: str = "",
+    sender_name: str = "",
+    sender_id: str = "",
+) -> str:
     """What changes from turn to turn; it stands at the end of the user's message. `now_ms` is wall-clock time."""
     now = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(timezone))
     lines = [RUNTIME_MARK, f"Current time: {now:%Y-%m-%d %H:%M (%A)} ({timezone})"]
-    for label, value in (("Channel", channel), ("Chat ID", chat_id), ("Sender", sender)):
-        if value:
-            lines.append(f"{label}: {' '.join(value.split())}")
+    values = {"Channel": channel, "Chat ID": chat_id, "Sender": sender_name, "Sender ID": sender_id}
+    lines += [f"{label}: {shorten(' '.join(value.split()), _VALUE_CHARS)}" for label, value in values.items() if value]
     return "\n".join(lines)
 
 
@@ -79,14 +103,23 @@ def to_message(entry: TranscriptEntry) -> Message:
 
 
 def clean(message: Mapping[str, Any]) -> Message:
-    """Only what providers know, and no empty text: null beside tool calls, else `(empty)`."""
+    """Only what providers know, and no empty text: null beside tool calls, else `(empty)`.
+
+    Blank text counts as empty: some providers refuse it as they refuse none at all.
+    """
     kept = {key: message[key] for key in _OUTGOING if message.get(key) is not None}
+    if not kept.get("tool_calls"):
+        kept.pop("tool_calls", None)
     content = message.get("content")
     if isinstance(content, list):
-        content = [part for part in content if not (part.get("type") == "text" and not part.get("text"))]
-    if not content:
-        content = None if kept.get("tool_calls") else EMPTY
+        content = [part for part in content if part.get("type") != "text" or not _blank(part.get("text"))]
+    if not content or _blank(content):
+        content = None if "tool_calls" in kept else EMPTY
     return {**kept, "content": content}
+
+
+def _blank(text: Any) -> bool:
+    return text is None or (isinstance(text, str) and not text.strip())
 
 
 def _json(arguments: str) -> str:

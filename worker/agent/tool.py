@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -22,6 +23,41 @@ Report = Callable[[str, BaseException], None]
 """Takes the place of a fault and the fault, for the log."""
 
 RESULT_LIMIT_BYTES: Final = 10 * 1024
+KEEP_LIMIT_S: Final = 10.0
+"""How long keeping the whole of a long result may take; after that only its beginning is there."""
+
+
+class Files(Protocol):
+    """The files of a turn as its tools see them. Paths are relative, with `/`; every method raises ToolFailed, with a
+    text for the model, for what is not there or not allowed, and LeaseLost when the turn must not write any more."""
+
+    async def read(self, path: str) -> str:
+        """The whole text of a file."""
+        ...
+
+    async def replace(self, path: str, text: str, *, was: str | None) -> None:
+        """Write a whole file. With `was`, only if its text is still that one."""
+        ...
+
+    async def names(self) -> Sequence[str]:
+        """The path of every file, sorted."""
+        ...
+
+
+class NoFiles:
+    """The files of an agent that has none."""
+
+    async def read(self, path: str) -> str:
+        raise ToolFailed(f"there is no file {path!r}: this agent has no files")
+
+    async def replace(self, path: str, text: str, *, was: str | None) -> None:
+        raise ToolFailed(f"{path!r} cannot be written: this agent has no files")
+
+    async def names(self) -> Sequence[str]:
+        return ()
+
+
+NO_FILES: Final = NoFiles()
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +70,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: str = ""
     clock: Clock = SYSTEM_CLOCK
     timezone: str = "UTC"
+    files: Files = NO_FILES
 
 
 class Tool(Protocol):
@@ -74,6 +111,7 @@ def ignore_report(_where: str, _exc: BaseException) -> None:
 class Toolbox:
     """The tools of one agent, in a fixed order.
 
+    A result over `result_limit_bytes` is cut for the model; the whole goes to the turn's files, if they take it.
     Raises ValueError when two have the same name, so that none can stand in for a built-in one.
     """
 
@@ -112,12 +150,12 @@ class Toolbox:
         tool = self._tools.get(request.name)
         if tool is None:
             known = ", ".join(self._tools) or "none"
-            return _error(
+            return self._error(
                 "unknown_tool",
                 f"there is no tool named {request.name!r}. Tools: {known}. Use one of them, or answer without a tool.",
             )
         if request.arguments is None:
-            return _error(
+            return self._error(
                 "bad_arguments",
                 f"the arguments of {tool.name!r} are not one complete JSON object: {shorten(request.raw, 80)!r}. "
                 "Write them again, whole.",
@@ -126,7 +164,7 @@ class Toolbox:
             arguments = msgspec.convert(request.arguments, tool.parameters, strict=False)
         except (msgspec.ValidationError, RecursionError) as exc:
             fields = ", ".join(field.encode_name for field in msgspec.structs.fields(tool.parameters)) or "none"
-            return _error(
+            return self._error(
                 "bad_arguments",
                 f"the arguments of {tool.name!r} do not fit: {exc}. Its parameters: {fields}. "
                 "Correct them and call it again.",
@@ -142,7 +180,7 @@ class Toolbox:
         except (LeaseLost, TurnEnded):
             raise
         except ToolFailed as exc:
-            return _error("failed", str(exc), self._result_limit_bytes)
+            return self._error("failed", str(exc))
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -150,19 +188,39 @@ class Toolbox:
             return self._broken(tool, exc)
         except Exception as exc:
             if isinstance(exc, TimeoutError) and limit.expired():
-                return _error(
+                return self._error(
                     "timeout",
                     f"{tool.name!r} was stopped after {tool.timeout_s:g} s. Ask for less, or go on without it.",
                 )
             return self._broken(tool, exc)
-        return ToolOutcome(cut(valid_text(text), self._result_limit_bytes))
+        return ToolOutcome(await self._fitted(valid_text(text), context))
+
+    async def _fitted(self, text: str, context: ToolContext) -> str:
+        """The text, or the beginning of a long one and where the whole is."""
+        if len(text.encode()) <= self._result_limit_bytes:
+            return text
+        path = f"results/{context.turn}-{re.sub(r'[^A-Za-z0-9_-]', '_', context.call_id)[:64]}.txt"
+        try:
+            async with asyncio.timeout(KEEP_LIMIT_S):
+                await context.files.replace(path, text, was=None)
+        except (LeaseLost, TurnEnded):
+            raise
+        except ToolFailed:
+            return cut(text, self._result_limit_bytes)
+        except Exception as exc:
+            self._report(f"keeping {path}", exc)
+            return cut(text, self._result_limit_bytes)
+        return cut(text, self._result_limit_bytes, rest=f"the whole is in the file {path!r}")
 
     def _broken(self, tool: Tool, exc: BaseException) -> ToolOutcome:
         self._report(f"tool {tool.name}", exc)
-        return _error(
+        return self._error(
             "error",
             f"{tool.name!r} broke with {type(exc).__name__}. Try other arguments, or go on without it.",
         )
+
+    def _error(self, outcome: Outcome, text: str) -> ToolOutcome:
+        return ToolOutcome(cut(f"Error: {valid_text(text)}", self._result_limit_bytes), outcome)
 
 
 def valid_text(text: str) -> str:
@@ -175,14 +233,10 @@ def shorten(text: str, chars: int) -> str:
     return text if len(text) <= chars else text[: chars - 1] + "…"
 
 
-def cut(text: str, limit_bytes: int) -> str:
-    """At most `limit_bytes` of UTF-8, followed by a note that says how much was left out."""
+def cut(text: str, limit_bytes: int, *, rest: str = "ask for a smaller part") -> str:
+    """At most `limit_bytes` of UTF-8, followed by a note that says how much was left out, and `rest`."""
     data = text.encode("utf-8")
     if len(data) <= limit_bytes:
         return text
     kept = data[:limit_bytes].decode("utf-8", "ignore")
-    return f"{kept}\n\n[cut: {len(data) - limit_bytes:,} of {len(data):,} bytes are left out; ask for a smaller part]"
-
-
-def _error(outcome: Outcome, text: str, limit_bytes: int = RESULT_LIMIT_BYTES) -> ToolOutcome:
-    return ToolOutcome(cut(f"Error: {valid_text(text)}", limit_bytes), outcome)
+    return f"{kept}\n\n[cut: {len(data) - limit_bytes:,} of {len(data):,} bytes are left out; {rest}]"

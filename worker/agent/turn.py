@@ -16,27 +16,33 @@ from shared.messages.transcript import (
     TranscriptEntry,
     UserEntry,
 )
+from worker.agent.image import Image
 from worker.agent.model import Usage
+from worker.agent.tool import NO_FILES, Files
 
 SAVED_RESULT_CHARS: Final = 500
 NO_RESULT: Final = "Error: there is no result; the turn ended before this call did. Verify before repeating."
 
-TurnOutcome = Literal["done", "round_cap", "empty"]
+TurnOutcome = Literal["done", "round_cap", "empty", "budget"]
 
 
 class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a turn depends on besides its tools and its model.
 
-    `entry` is the message to answer; its `turn` names the turn. `history` is the conversation before it, `resume` the
-    ledger that an earlier worker left. `timezone` is an IANA name. `sender` is set in groups. `context_tokens` is the
-    model's limit, 0 when unknown.
+    `entry` is the message to answer; its `turn` names the turn. `images` go out with it, its text only names them.
+    `history` is the conversation before it, `resume` the ledger that an earlier worker left. `timezone` is an IANA
+    name. The sender is set in groups. `context_tokens` is the model's limit, 0 when unknown; a prompt over `compact_at`
+    of it is compacted, and then the newest `compact_keep` messages stay. A reply cut by its length is continued up to
+    `continuations` times. History keeps `saved_result_chars` of a tool's result.
     """
 
     session: str
     entry: UserEntry
+    images: tuple[Image, ...] = ()
     channel: str = ""
     chat_id: str = ""
-    sender: str = ""
+    sender_name: str = ""
+    sender_id: str = ""
     system: str = ""
     history: tuple[TranscriptEntry, ...] = ()
     resume: tuple[LedgerEntry, ...] = ()
@@ -45,7 +51,12 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_window: int = 100
     max_tokens: int = 4096
     temperature: float = 0.7
+    continuations: int = 3
     context_tokens: int = 0
+    compact_at: float = 0.8
+    compact_keep: int = 20
+    saved_result_chars: int = SAVED_RESULT_CHARS
+    files: Files = NO_FILES
 
     @property
     def turn(self) -> int:
@@ -90,18 +101,22 @@ def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
 
 
 def saved_history(
-    entry: UserEntry, steps: Iterable[LedgerEntry | TranscriptEntry], final: AssistantEntry | None = None
+    entry: UserEntry,
+    steps: Iterable[LedgerEntry | TranscriptEntry],
+    final: AssistantEntry | None = None,
+    *,
+    result_chars: int = SAVED_RESULT_CHARS,
 ) -> tuple[TranscriptEntry, ...]:
     """What history gains from a turn: the message, its steps, the final text; also from a turn that was stopped.
 
-    `steps` is its ledger, or the part of it that is no intent. Tool results are cut to 500 characters, stand in the
+    `steps` is its ledger, or the part of it that is no intent. Tool results are cut to `result_chars`, stand in the
     order of their calls, and none is missing.
     """
     kept: list[TranscriptEntry] = [entry]
     kept.extend(paired(step for step in steps if not isinstance(step, IntentEntry)))
     if final is not None:
         kept.append(final)
-    return tuple(_short(item) if isinstance(item, ToolEntry) else item for item in kept)
+    return tuple(_short(item, result_chars) if isinstance(item, ToolEntry) else item for item in kept)
 
 
 def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
@@ -132,8 +147,8 @@ def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
     return fixed
 
 
-def _short(entry: ToolEntry) -> ToolEntry:
-    if len(entry.content) <= SAVED_RESULT_CHARS:
+def _short(entry: ToolEntry, chars: int) -> ToolEntry:
+    if len(entry.content) <= chars:
         return entry
     mark = "\n... (cut)"
-    return msgspec.structs.replace(entry, content=entry.content[: SAVED_RESULT_CHARS - len(mark)] + mark)
+    return msgspec.structs.replace(entry, content=entry.content[: max(0, chars - len(mark))] + mark)

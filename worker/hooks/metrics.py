@@ -1,18 +1,37 @@
-"""Counts model calls, tokens and tools."""
+"""Counts model calls, tokens, cost and tools."""
 
 from __future__ import annotations
 
-from shared.metrics import MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS, TOOL_CALLS
+from typing import Final
+
+from shared.metrics import (
+    MODEL_COST_USD,
+    MODEL_REQUESTS,
+    MODEL_SECONDS,
+    MODEL_TOKENS,
+    TOOL_CALLS,
+    TOOL_SECONDS,
+)
 from worker.agent.hook import AgentHook, IterationDone
+
+UNKNOWN_TOOL: Final = "unknown"
+"""The label of all tools that do not exist: their names are a model's inventions, and a label has few values."""
 
 
 class MetricsHook(AgentHook):
-    """Adds what a round used to the metrics of the process."""
+    """Adds what a round used to the metrics of the process: only what this process asked and ran."""
 
     async def after_iteration(self, result: IterationDone) -> None:
-        MODEL_REQUESTS.labels(result.model, "ok").inc()
-        MODEL_SECONDS.labels(result.model).observe(result.seconds)
+        if not result.resumed:
+            MODEL_REQUESTS.labels(result.model, "ok").inc()
+            MODEL_SECONDS.labels(result.model).observe(result.seconds)
         for entry in result.results:
-            TOOL_CALLS.labels(entry.name, "ok" if entry.ok else "error").inc()
+            run = result.runs.get(entry.call_id)
+            if run is not None:
+                tool = UNKNOWN_TOOL if run.outcome == "unknown_tool" else entry.name
+                TOOL_CALLS.labels(tool, run.outcome).inc()
+                TOOL_SECONDS.labels(tool).observe(run.seconds)
         MODEL_TOKENS.labels(result.model, "input").inc(result.usage.prompt_tokens)
         MODEL_TOKENS.labels(result.model, "output").inc(result.usage.completion_tokens)
+        if result.usage.cost_usd > 0:  # a model without a price has no series, rather than one that says it is free
+            MODEL_COST_USD.labels(result.model).inc(result.usage.cost_usd)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from shared.settings import AgentSettings
 from tests.helpers.scripted_model import call
-from worker.agent.hook import AgentHook, CompositeHook, Iteration, IterationDone
+from worker.agent.hook import CALL_LIMIT_S, AgentHook, CompositeHook, Iteration, IterationDone
 from worker.agent.model import ToolCallRequest, Usage
 
 CONTEXT = Iteration("s", 1, 1, [])
@@ -123,6 +124,127 @@ async def test_an_answer_of_the_wrong_kind_is_reported_and_ignored() -> None:
     hook = CompositeHook([Broken(5)], report=lambda where, exc: seen.append(exc))
     assert await every_event(hook) == ({}, "text")
     assert [type(exc) for exc in seen] == [TypeError, TypeError]
+
+
+@pytest.mark.parametrize("answer", [{"1": 5}, {5: "no"}, ["1"], "no", {"1": None}])
+async def test_a_refusal_that_is_no_text_refuses_nothing(answer: Any) -> None:
+    """What cannot be told to the model is a bug of the hook."""
+    seen: list[BaseException] = []
+    hook = CompositeHook([Broken(answer), Noting("b", [])], report=lambda where, exc: seen.append(exc))
+    assert await hook.before_execute_tools([call("look", id="1")]) == {"1": "b"}
+    assert len(seen) == 1
+
+
+MESSAGES: list[dict[str, Any]] = [{"role": "system", "content": "be"}, {"role": "user", "content": "hi"}]
+
+
+class Changing(AgentHook):
+    """Does something to the messages of a round."""
+
+    def __init__(self, change: Callable[[Iteration], None]) -> None:
+        self.change = change
+
+    async def before_iteration(self, context: Iteration) -> None:
+        self.change(context)
+
+
+def put(messages: Any) -> Callable[[Iteration], None]:
+    return lambda context: setattr(context, "messages", messages)
+
+
+def spoil(context: Iteration) -> None:
+    context.messages[1]["content"] = "spoilt"
+    context.messages.append({"role": "user", "content": "half"})
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        spoil,
+        put(None),
+        put("messages"),
+        put([5]),
+        put([{"content": "no role"}]),
+        put([{"role": 5}]),
+        put([{"role": "user", "content": 5}]),
+        put([{"role": "user", "content": [5]}]),
+        put([{"role": "user", "content": "half a character \ud800"}]),
+        put([{"role": "user", "content": "x", "tool_calls": [object()]}]),
+        lambda context: context.messages[0].pop("role"),
+    ],
+)
+async def test_what_a_broken_hook_did_to_the_messages_is_undone(change: Any) -> None:
+    """Those before it count, those behind it go on from there, and the turn has messages that can be sent."""
+    seen: list[str] = []
+    adds = Changing(lambda context: context.messages.append({"role": "user", "content": "added"}))
+    hook = CompositeHook([adds, Changing(change), adds], report=lambda where, exc: seen.append(where))
+    context = Iteration("s", 1, 1, [dict(message) for message in MESSAGES])
+    await hook.before_iteration(context)
+    assert context.messages == [*MESSAGES, *[{"role": "user", "content": "added"}] * 2]
+    assert seen == ["hook Changing.before_iteration"]
+
+
+async def test_a_hook_that_is_too_slow_for_the_messages_changes_none() -> None:
+    """Whatever it had done until then."""
+
+    class Slow(AgentHook):
+        async def before_iteration(self, context: Iteration) -> None:
+            context.messages.clear()
+            await asyncio.Event().wait()
+
+    context = Iteration("s", 1, 1, list(MESSAGES))
+    await CompositeHook([Slow()], call_limit_s=0.01).before_iteration(context)
+    assert context.messages == MESSAGES
+
+
+async def test_a_hook_that_is_too_slow_for_a_delta_hears_no_more_for_a_while() -> None:
+    """A reply has hundreds of deltas; the turn waits for one of them, and the other hooks hear all."""
+    waited = 0
+
+    class Slow(AgentHook):
+        wants_streaming = True
+
+        async def on_stream(self, delta: str) -> None:
+            nonlocal waited
+            waited += 1
+            await asyncio.Event().wait()
+
+    notes: list[str] = []
+    hook = CompositeHook([Slow(), Noting("b", notes, streaming=True)], call_limit_s=0.01)
+    for delta in "abc":
+        await hook.on_stream(delta)
+    assert waited == 1
+    assert notes == ["b a", "b b", "b c"]
+
+
+def test_the_limit_of_a_call_is_a_second() -> None:
+    """As it is documented."""
+    assert CALL_LIMIT_S == 1.0
+    assert AgentSettings().hook_s == CALL_LIMIT_S
+
+
+@pytest.mark.parametrize(
+    "event", ["before_iteration", "on_stream", "on_stream_end", "before_execute_tools", "after_iteration"]
+)
+async def test_every_call_has_its_limit(event: str) -> None:
+    """None of them can hold a turn."""
+
+    class Hanging(AgentHook):
+        wants_streaming = True
+
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    hanging = Hanging()
+    setattr(hanging, event, hang)
+    seen: list[str] = []
+    notes: list[str] = []
+    hooks = [hanging, Noting("b", notes, streaming=True)]
+    hook = CompositeHook(hooks, report=lambda where, exc: seen.append(f"{where} {exc!r}"), call_limit_s=0.01)
+    assert (await every_event(hook))[1] == "text b"
+    assert seen == [f"hook Hanging.{event} TimeoutError()"]
+    assert notes == ["b before", "b delta", "b end", "b after"]
 
 
 async def test_a_hook_that_hangs_is_passed_over() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from worker.agent.limits import Budget, estimate_tokens
-from worker.agent.model import ToolSpec
+from worker.agent.image import Image, image_part
+from worker.agent.limits import IMAGE_TOKENS, Budget, Meter, estimate_tokens
+from worker.agent.model import ToolSpec, Usage
 
 
 def test_an_estimate_counts_text_calls_and_tools() -> None:
@@ -28,10 +29,59 @@ def test_an_estimate_counts_text_calls_and_tools() -> None:
         (Budget(context_tokens=100_000), 80_001, True),
         (Budget(context_tokens=10_000, max_output_tokens=8_000, buffer_tokens=500), 1_500, False),
         (Budget(context_tokens=10_000, max_output_tokens=8_000, buffer_tokens=500), 1_501, True),
+        (Budget(context_tokens=100_000, compact_at=0.5), 50_000, False),
+        (Budget(context_tokens=100_000, compact_at=0.5), 50_001, True),
+        (Budget(context_tokens=4_096, max_output_tokens=4_096), 512, False),
+        (Budget(context_tokens=4_096, max_output_tokens=4_096), 513, True),
     ],
 )
 def test_a_prompt_is_too_big_at_80_percent_or_without_room_for_the_reply(
     budget: Budget, tokens: int, over: bool
 ) -> None:
-    """The nearer of the two limits counts; an unknown context is not checked."""
+    """The nearer of the two limits counts, though a reply never takes all; an unknown context is not checked."""
     assert budget.exceeded_by(tokens) is over
+
+
+def test_an_image_costs_the_same_whatever_its_bytes() -> None:
+    """Base64 is no text: a picture of a megabyte would look like 350,000 tokens."""
+    small, large = (
+        [{"role": "user", "content": [image_part(Image("image/png", b"x" * size)), {"type": "text", "text": "hi"}]}]
+        for size in (10, 1_000_000)
+    )
+    assert estimate_tokens(small) == estimate_tokens(large)
+    assert IMAGE_TOKENS < estimate_tokens(large) < IMAGE_TOKENS + 20
+
+
+def test_an_estimate_counts_bytes_where_a_character_has_several() -> None:
+    """In many scripts a token is about one character, not four."""
+    assert estimate_tokens([{"content": "字" * 400}]) > estimate_tokens([{"content": "x" * 400}]) + 150
+    assert estimate_tokens([{"content": "\ud800"}]) > 0
+
+
+class Purse:
+    """An allowance with a sentence for each call."""
+
+    def __init__(self, *sentences: str | None) -> None:
+        self.sentences = list(sentences)
+        self.told: list[Usage] = []
+
+    async def refusal(self) -> str | None:
+        return None
+
+    async def spent(self, usage: Usage) -> str | None:
+        self.told.append(usage)
+        return self.sentences.pop(0)
+
+
+async def test_a_meter_adds_up_and_keeps_the_last_warning() -> None:
+    """All that was used, what was used since the last look, and what the allowance said."""
+    purse = Purse(None, "80 %", None)
+    meter = Meter(purse)
+    first, second = Usage(10, 1, 5, 0.5), Usage(20, 2, 0, 0.25)
+    await meter.add(first)
+    assert (meter.take(), meter.warning) == (first, None)
+    await meter.add(second)
+    await meter.add(first)
+    assert (meter.take(), meter.take()) == (Usage(30, 3, 5, 0.75), Usage())
+    assert (meter.used, meter.warning) == (Usage(40, 4, 10, 1.25), "80 %")
+    assert purse.told == [first, second, first]

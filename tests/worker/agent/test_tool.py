@@ -17,7 +17,7 @@ from tests.helpers.scripted_model import call
 from tests.helpers.turn_borders import AnyArguments, RecordingTool
 from worker.agent.model import ToolCallRequest
 from worker.agent.schema import object_schema
-from worker.agent.tool import Toolbox, ToolContext, ToolOutcome, cut
+from worker.agent.tool import Files, NoFiles, Toolbox, ToolContext, ToolOutcome, cut, ignore_report
 
 CONTEXT = ToolContext(session="s", turn=1, call_id="1")
 
@@ -156,11 +156,89 @@ async def test_a_long_result_is_cut_and_says_so() -> None:
     assert got.ok
 
 
+class Shelf(NoFiles):
+    """Files that keep what is written, or fail."""
+
+    def __init__(self, fault: BaseException | None = None) -> None:
+        self.kept: dict[str, str] = {}
+        self.fault = fault
+
+    async def replace(self, path: str, text: str, *, was: str | None) -> None:
+        assert was is None
+        if self.fault is not None:
+            raise self.fault
+        self.kept[path] = text
+
+
+async def long_outcome(files: Files, text: str, *, id: str = "1", report: Any = ignore_report) -> ToolOutcome:
+    async def long(*_: Any) -> str:
+        return text
+
+    box = Toolbox([RecordingTool("probe", behaviour=long)], result_limit_bytes=1_000, report=report)
+    return await box.call(call("probe"), msgspec.structs.replace(CONTEXT, turn=7, call_id=id, files=files))
+
+
+async def test_the_whole_of_a_long_result_is_kept_where_the_note_says() -> None:
+    """The model can read the rest; ids that are no file names make one all the same."""
+    shelf, text = Shelf(), "é" * 900
+    got = await long_outcome(shelf, text, id="../call:1")
+    assert shelf.kept == {"results/7-___call_1.txt": text}
+    assert got.ok
+    assert got.content == (
+        "é" * 500 + "\n\n[cut: 800 of 1,800 bytes are left out; the whole is in the file 'results/7-___call_1.txt']"
+    )
+
+
+async def test_a_result_within_the_limit_is_not_kept() -> None:
+    """It is whole in the conversation."""
+    shelf = Shelf()
+    assert (await long_outcome(shelf, "x" * 1_000)).content == "x" * 1_000
+    assert shelf.kept == {}
+
+
+async def test_files_that_take_no_result_leave_its_beginning() -> None:
+    """The note promises nothing then; a bug there is reported, and is no bug of the tool."""
+    for fault, reported in ((ToolFailed("read-only"), 0), (OSError("disk"), 1)):
+        seen: list[str] = []
+        got = await long_outcome(Shelf(fault), "x" * 1_500, report=lambda where, exc, seen=seen: seen.append(where))
+        assert got.ok
+        assert got.content.endswith("[cut: 500 of 1,500 bytes are left out; ask for a smaller part]")
+        assert len(seen) == reported
+
+
+async def test_a_lease_lost_while_a_result_is_kept_goes_up() -> None:
+    """Nothing more is written for a turn that is not ours."""
+    with pytest.raises(LeaseLost):
+        await long_outcome(Shelf(LeaseLost("gone")), "x" * 1_500)
+
+
+async def test_an_error_text_is_cut_like_a_result() -> None:
+    """Whoever wrote it: the tool, or a model whose arguments came back."""
+
+    async def fail(*_: Any) -> str:
+        raise ToolFailed("x" * 15_000)
+
+    for got in (
+        await outcome_of(fail, limit_bytes=300),
+        await Toolbox([RecordingTool("n" * 500)], result_limit_bytes=300).call(call("lock"), CONTEXT),
+    ):
+        assert got.content.startswith("Error: ")
+        assert "[cut: " in got.content
+        assert len(got.content) < 400
+
+
 @given(st.text(), st.integers(0, 40))
 def test_a_cut_never_splits_a_character(text: str, limit: int) -> None:
     """The kept part is the beginning of the text, whole characters only."""
-    kept = cut(text, limit).partition("\n\n[cut: ")[0]
-    assert text.startswith(kept) or cut(text, limit) == text
+    got = cut(text, limit)
+    if len(text.encode()) <= limit:
+        assert got == text
+        return
+    kept, mark, note = got.rpartition("\n\n[cut: ")
+    assert mark
+    assert text.startswith(kept)
+    assert limit - 3 <= len(kept.encode()) <= limit
+    assert f"of {len(text.encode()):,} bytes" in note
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry, ToolCall, ToolEntry, UserEntry
 from worker.agent.turn import NO_RESULT, resume_point, saved_history
 
@@ -30,6 +32,15 @@ def test_saved_results_are_cut_and_intents_are_not_saved() -> None:
     assert (a.call_id, len(a.content), a.content[-5:]) == ("a", 500, "(cut)")
     assert b == result("b", "y" * 500)
     assert len(kept) == 5
+
+
+@pytest.mark.parametrize("chars", [10, 50, 501, 5_000])
+def test_how_much_of_a_result_history_keeps_can_be_set(chars: int) -> None:
+    """The number is a setting; a result within it stays whole."""
+    kept = saved_history(ASKED, [CALLED, result("a", "x" * 501), result("b")], result_chars=chars)
+    assert isinstance(kept[2], ToolEntry)
+    assert len(kept[2].content) == min(chars, 501)
+    assert kept[2].content.endswith("... (cut)") is (chars < 501)
 
 
 def test_a_turn_that_was_stopped_leaves_no_call_without_result() -> None:

@@ -1,0 +1,62 @@
+"""What is shown of a reply while it is being said."""
+
+from __future__ import annotations
+
+from worker.agent.hook import AgentHook
+from worker.agent.journal import Show
+from worker.agent.think import ThinkFilter
+from worker.agent.tool import valid_text
+
+
+class Stream:
+    """The reply that is being shown. Text can be taken back up to what is kept of earlier parts."""
+
+    def __init__(self, show: Show, hook: AgentHook) -> None:
+        self._show = show
+        self._hook = hook
+        self._think = ThinkFilter()
+        self._shown: list[str] = []
+        self._kept: list[str] = []
+        self.touched = False
+        """Whether a delta came since the last keep or rewind."""
+
+    @property
+    def shown(self) -> str:
+        return "".join(self._shown)
+
+    @property
+    def kept(self) -> str:
+        return "".join(self._kept)
+
+    async def delta(self, text: str) -> None:
+        self.touched = True
+        await self._out(self._think.feed(valid_text(text)))
+
+    def keep(self, part: str) -> None:
+        """A call ended well and this was its text."""
+        self._kept.append(part)
+        self.touched = False
+
+    async def rewind(self) -> None:
+        """A call broke off: its text is taken back, that of earlier calls is shown again."""
+        await self.clear()
+        await self._hook.on_stream_end()
+        self.touched = False
+        await self._out(self._think.feed(self.kept))
+
+    async def clear(self) -> None:
+        """Nothing is shown any more."""
+        self._think = ThinkFilter()
+        if self._shown:
+            self._shown.clear()
+            await self._show.reset()
+
+    async def end(self) -> None:
+        await self._out(self._think.flush())
+        await self._hook.on_stream_end()
+
+    async def _out(self, visible: str) -> None:
+        if visible:
+            self._shown.append(visible)
+            await self._show.text(visible)
+            await self._hook.on_stream(visible)

@@ -1,0 +1,78 @@
+"""What the model sees of a turn: built at its beginning, longer with every round, made smaller before it is too big."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from shared.messages.transcript import TranscriptEntry
+from worker.agent.compact import Compact
+from worker.agent.hook import AgentHook, Iteration
+from worker.agent.journal import Journal
+from worker.agent.limits import Budget, Meter, estimate_tokens
+from worker.agent.model import ToolSpec
+from worker.agent.prompt import build_messages, clean, to_message
+from worker.agent.turn import AgentRunSpec
+
+AIM: Final = 0.75
+"""What share of its limit a compacted prompt should have, so that the next rounds need not compact again."""
+
+
+class View:
+    """The messages of one turn."""
+
+    def __init__(
+        self,
+        spec: AgentRunSpec,
+        tools: Sequence[ToolSpec],
+        journal: Journal,
+        *,
+        hook: AgentHook,
+        meter: Meter,
+        compact: Compact | None,
+        now_ms: int,
+    ) -> None:
+        self.messages: list[dict[str, Any]] = build_messages(spec, now_ms)
+        self._task = self.messages[-1]
+        self._spec = spec
+        self._tools_tokens = estimate_tokens((), tools)
+        self._journal = journal
+        self._hook = hook
+        self._meter = meter
+        self._compact = compact
+        self._budget = Budget(spec.context_tokens, spec.max_tokens, compact_at=spec.compact_at)
+
+    def add(self, entries: Iterable[TranscriptEntry]) -> None:
+        """More was said and done."""
+        self.messages.extend(map(to_message, entries))
+
+    async def begin(self, round_: int) -> None:
+        """Make the messages ready for a round: hooks may change them, and a prompt over its budget is compacted."""
+        context = Iteration(self._spec.session, self._spec.turn, round_, self.messages)
+        await self._hook.before_iteration(context)
+        self.messages = [clean(message) for message in context.messages]
+        if self._budget.exceeded_by(self._tokens()):
+            await self._shrink(int(self._budget.prompt_tokens * AIM))
+
+    async def halve(self) -> bool:
+        """Make the prompt about half as big, because the model found it too big; answer whether it became smaller."""
+        before = self._tokens()
+        await self._shrink(before // 2)
+        return self._tokens() < before
+
+    def _tokens(self) -> int:
+        return estimate_tokens(self.messages) + self._tools_tokens
+
+    async def _shrink(self, aim_tokens: int) -> None:
+        if self._compact is None:
+            return
+        await self._journal.checkpoint()
+        smaller = await self._compact(
+            self.messages,
+            task=self._task,
+            keep=self._spec.compact_keep,
+            aim_tokens=max(0, aim_tokens - self._tools_tokens),
+        )
+        self.messages = [clean(message) for message in smaller.messages]
+        if smaller.usage is not None:
+            await self._meter.add(smaller.usage)

@@ -1,0 +1,38 @@
+"""Hands the text of replies on while they are being said."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+
+from worker.agent.hook import AgentHook, Iteration
+
+Deliver = Callable[[str, int, str | None], Awaitable[None]]
+"""Takes the session, the number of the turn, and more text; None ends a text.
+
+What comes after an end is another text: that of the next round, or the same one anew because its stream broke. The
+last text of a turn is its answer, before the hooks' finalize_content.
+"""
+
+_running: ContextVar[tuple[str, int]] = ContextVar("running_turn", default=("", 0))
+
+
+class StreamingHook(AgentHook):
+    """Calls `deliver` with every delta and every end of a stream, of all turns that run with this hook.
+
+    One that is too slow or raises is treated as every hook is by CompositeHook: reported and passed over.
+    """
+
+    wants_streaming = True
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+
+    async def before_iteration(self, context: Iteration) -> None:
+        _running.set((context.session, context.turn))
+
+    async def on_stream(self, delta: str) -> None:
+        await self._deliver(*_running.get(), delta)
+
+    async def on_stream_end(self) -> None:
+        await self._deliver(*_running.get(), None)
