@@ -36,7 +36,8 @@ from worker.hooks.metrics import MetricsHook
 from worker.images import entry_text
 from worker.llm.direct_client import DirectModel
 from worker.llm.litellm_client import LiteLLMModel
-from worker.prompts.identity import system_text
+from worker.prompts.system import SystemPrompt
+from worker.skills.catalogue import Catalogue
 from worker.tools.registry import build_tools
 
 pytestmark = [  # of LiteLLM's own types
@@ -46,7 +47,8 @@ pytestmark = [  # of LiteLLM's own types
 
 Body = dict[str, Any]
 
-SYSTEM = system_text(Path("no-such-folder"))
+NOWHERE = Path("no-such-folder")
+SYSTEM = SystemPrompt(NOWHERE, Catalogue(NOWHERE, environment={})).text("- The user is called Ada.")
 NOON_S = 1_795_262_400.0
 PICTURE = Image("image/png", b"\x89PNG\r\n\x1a\n and so on")
 CLIENTS: dict[str, type[DirectModel] | type[LiteLLMModel]] = {"direct": DirectModel, "litellm": LiteLLMModel}

@@ -11,11 +11,12 @@ import pytest
 
 from shared.errors import LeaseLost, ModelError, ToolFailed, TurnReleased, TurnStopped
 from shared.messages.transcript import AssistantEntry, ToolEntry, UserEntry
+from tests.helpers.clock import HandClock
 from tests.helpers.scripted_model import Broken, ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import BUSY, SPEC, Turn
 from worker.agent.ask import CONTINUE
-from worker.agent.hook import AgentHook, CompositeHook, Iteration, IterationDone
+from worker.agent.hook import AgentHook, CompositeHook, Iteration, IterationDone, ToolRun
 from worker.agent.journal import SILENT
 from worker.agent.loop import NO_ANSWER
 from worker.agent.model import LLMResponse, ToolCallRequest, Usage
@@ -138,6 +139,44 @@ async def test_at_the_cap_the_best_result_is_given_and_called_unfinished() -> No
     last = result.entries[-1]
     assert isinstance(last, AssistantEntry)
     assert (last.content, last.tool_calls) == (result.content, ())
+
+
+async def test_a_hook_hears_of_every_round_that_was_asked_and_how_long_the_model_took() -> None:
+    """Also of the one at the cap, whose tools do not run; not of how long the tools took."""
+    clock = HandClock()
+
+    def answer(_: Any) -> LLMResponse:
+        clock.at += 2.5
+        return calls(call("look"))
+
+    async def slow(*_: Any) -> str:
+        clock.at += 100
+        return "seen"
+
+    meddling = Meddling()
+    turn = Turn(answer, RecordingTool("look", behaviour=slow), spec=msgspec.structs.replace(SPEC, max_rounds=2))
+    await turn.run(hook=meddling, clock=clock)
+    assert [(done.round, done.seconds, len(done.results), done.resumed) for done in meddling.done] == [
+        (1, 2.5, 1, False),
+        (2, 2.5, 0, False),
+    ]
+    assert meddling.done[0].runs == {"id-look": ToolRun("ok", 100.0)}
+
+
+@pytest.mark.parametrize(("wanted", "asked"), [(0, 1), (1, 1), (4096, 4096)])
+async def test_a_model_is_asked_for_one_token_at_least(wanted: int, asked: int) -> None:
+    """Providers refuse none."""
+    seen: list[int] = []
+
+    class Watched(ScriptedModel):
+        async def chat(self, *args: Any, **named: Any) -> LLMResponse:
+            seen.append(named["max_tokens"])
+            return await super().chat(*args, **named)
+
+    turn = Turn([], spec=msgspec.structs.replace(SPEC, max_tokens=wanted))
+    turn.model = Watched(["x"])
+    await turn.run()
+    assert seen == [asked]
 
 
 async def test_thoughts_are_neither_shown_nor_kept() -> None:
@@ -381,6 +420,23 @@ async def test_a_hook_may_add_refuse_listen_and_finish(composed: bool) -> None:
         (1, 2, [False, True]),
         (2, 0, []),
     ]
+
+
+async def test_half_characters_from_a_hook_do_not_end_a_turn() -> None:
+    """What it says is stored like everything else."""
+
+    class Odd(AgentHook):
+        async def before_execute_tools(self, calls: Sequence[ToolCallRequest]) -> Mapping[str, str]:
+            return {request.id: "no \ud83d" for request in calls}
+
+        async def finalize_content(self, text: str) -> str:
+            return f"{text} \ude00"
+
+    turn = Turn([calls(call("look")), "done"], RecordingTool("look"))
+    result = await turn.run(hook=Odd())
+    assert result.content == "done ?"
+    assert "was refused: no ?." in str(turn.seen(1)[1][1])
+    msgspec.msgpack.encode(result.entries)
 
 
 async def test_without_an_audience_the_model_does_not_stream() -> None:
