@@ -68,6 +68,7 @@ class WorkerSettings:
     functions: ClassVar = [probe, *FUNCTIONS]
     cron_jobs: ClassVar = list(CRON)
     queue_name = "shoal:queue:jobs"
+    health_check_key = "arq:health-check"  # arq's own would look like a queue
     on_startup = startup
     on_shutdown = shutdown
     job_serializer = _encoder.encode
