@@ -109,7 +109,7 @@ async def test_fifty_messages_at_once_over_two_gateways_are_answered_in_the_orde
     """One at a time, in order, on any of two workers; the page's line numbers have no hole and no double."""
     places = await gateways(spawn)
     for _ in range(2):
-        spawn("worker")
+        spawn("worker", MEMORY__CONSOLIDATE_AT="1000")  # the calls that are counted are those of turns
     await workers(client, 2)
     async with resumed(places[0][1], "a", 0) as left, resumed(places[1][1], "a", 0) as right:
         sides = [left, right]

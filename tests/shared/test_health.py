@@ -22,7 +22,9 @@ messages_accepted_total{channel} messages_refused_total{channel,reason} messages
 turns_total{outcome} turn_seconds queue_wait_seconds{queue} queue_due{queue} queue_running{queue}
 queue_oldest_due_seconds{queue} turns_running turn_takeovers_total{cause} stale_writes_refused_total
 dead_letters_total{reason} model_requests_total{model,outcome} model_seconds{model}
-model_tokens_total{model,direction} tool_calls_total{tool,outcome} tool_seconds{tool} redis_reconnects_total
+model_tokens_total{model,direction} model_cost_usd_total{model} model_throttled_total{model,reason}
+budgets_reached_total{budget} consolidations_total{outcome} history_dropped_total commands_total{channel,command}
+tool_calls_total{tool,outcome} tool_seconds{tool} redis_reconnects_total
 lease_renew_late_total event_loop_lag_seconds build_info{version}
 """.split()
 
