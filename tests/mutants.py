@@ -27,6 +27,7 @@ COPIED: Final = ("shared", "worker", "gateway", "tests", "pyproject.toml")
 TESTS: Final = (
     ("tests/shared/store", "--deselect", "tests/shared/store/test_state_machine.py"),
     ("tests/shared/store/test_state_machine.py",),
+    ("tests/shared/test_console_session.py", "tests/gateway/test_ingress.py", "tests/worker/llm/test_throttle.py"),
     ("tests/worker/test_leases.py", "tests/worker/test_run_turn.py", "tests/worker/test_lease_worker.py"),
 )
 LIMIT_S: Final = 300.0

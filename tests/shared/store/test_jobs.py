@@ -1,0 +1,85 @@
+"""Plain jobs on the real scripts: queued once, ended by their owner alone, and somebody is woken."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.ids import nonce
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.jobs import JOB_PREFIX, RESULT_PREFIX, Jobs
+from shared.store.queue import Claim, LeaseQueue
+from shared.store.scripts import load
+
+RETRY, ABORTED = "arq:retry:", "arq:abort"
+
+
+async def taken(client: RedisClient) -> Claim:
+    """The one job that is due, leased, with nobody left to wake."""
+    [claim] = await LeaseQueue(client, "jobs", owner=nonce(), lease_s=30).acquire(1)
+    await client.command("DEL", keys.wake("jobs"))
+    return claim
+
+
+async def finish(
+    client: RedisClient, claim: Claim, *, done: bool = True, delay_ms: int = 0, result: bytes = b"", keep_ms: int = 0
+) -> int:
+    """End a job as LeaseWorker does."""
+    id = claim.member
+    answer: int = await client.run(
+        load("finish"),
+        [
+            keys.queue("jobs"), keys.leases("jobs"), keys.wake("jobs"),
+            RESULT_PREFIX + id, RETRY + id, JOB_PREFIX + id, ABORTED,
+        ],
+        [id, claim.lease, int(done), delay_ms, result, keep_ms],
+    )  # fmt: skip
+    return answer
+
+
+async def test_a_job_wakes_a_worker_and_the_same_id_is_queued_once(client: RedisClient) -> None:
+    """Nobody waits for the poll; a second request for work that waits is that work."""
+    jobs = Jobs(client)
+    for _ in range(2):
+        await jobs.enqueue("work", "x", id="one")
+    assert await client.command("ZCARD", keys.queue("jobs")) == 1
+    assert await client.command("LLEN", keys.wake("jobs")) == 1
+    await client.command("DEL", keys.wake("jobs"))
+    await jobs.enqueue("work", "x", id="one")
+    assert await client.command("LLEN", keys.wake("jobs")) == 0, "nothing new is due"
+
+
+async def test_only_the_owner_of_a_lease_ends_a_job(client: RedisClient) -> None:
+    """A late finisher changes nothing of its successor's."""
+    await Jobs(client).enqueue("work", id="one")
+    claim = await taken(client)
+    late = Claim(claim.member, claim.owner, "1", 0, False, None)
+    assert await finish(client, late, result=b"late") == -1
+    assert await client.command("HGET", keys.leases("jobs"), "one") == claim.lease.encode()
+    assert await client.command("EXISTS", JOB_PREFIX + "one") == 1
+    assert await client.command("EXISTS", RESULT_PREFIX + "one") == 0
+    assert await finish(client, claim) == 1
+    assert await client.command("KEYS", "*one*") == []
+    assert await client.command("EXISTS", keys.queue("jobs"), keys.leases("jobs")) == 0
+
+
+@pytest.mark.parametrize(("keep_ms", "ends"), [(0, False), (60_000, True)])
+async def test_a_result_is_kept_for_as_long_as_it_is_wanted(client: RedisClient, keep_ms: int, ends: bool) -> None:
+    """0 is for ever."""
+    await Jobs(client).enqueue("work", id="one")
+    await finish(client, await taken(client), result=b"done", keep_ms=keep_ms)
+    assert await client.command("GET", RESULT_PREFIX + "one") == b"done"
+    assert (await client.command("PTTL", RESULT_PREFIX + "one") > 0) is ends
+
+
+@pytest.mark.parametrize(("delay_ms", "woken"), [(0, 1), (60_000, 0)])
+async def test_a_job_that_is_put_back_is_due_when_its_delay_is_over(
+    client: RedisClient, delay_ms: int, woken: int
+) -> None:
+    """Without a delay somebody is woken at once; the record of the job stays."""
+    await Jobs(client).enqueue("work", id="one")
+    await finish(client, await taken(client), done=False, delay_ms=delay_ms)
+    assert await client.command("EXISTS", JOB_PREFIX + "one") == 1
+    assert await client.command("LLEN", keys.wake("jobs")) == woken
+    again = await LeaseQueue(client, "jobs", owner=nonce(), lease_s=30).acquire(1)
+    assert len(again) == woken
