@@ -559,3 +559,11 @@ async def test_a_wake_list_never_holds_two_tokens(client: RedisClient) -> None:
     for chat in ("owner/a", "owner/b"):
         await say(Inbox(client), chat=chat)
     assert await client.command("LLEN", keys.wake("turns")) == 1
+
+
+async def test_a_chat_has_the_title_of_its_first_message(client: RedisClient) -> None:
+    """Later ones change nothing."""
+    for text in ("How are otters?", "And seals?"):
+        await say(Inbox(client), text)
+    [chat] = await Outbox(client).chats("web", "owner", lambda chat: session_id("web", chat))
+    assert chat.title == "How are otters?"
