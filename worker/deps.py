@@ -40,6 +40,8 @@ from worker.memory.consolidator import Consolidator
 from worker.quarantine import Quarantine
 
 QUEUES: Final = ("turns", "jobs")
+LONG_TURN: Final = 500
+"""Entries of the conversation beyond the window: a long turn may fill the window without the message it answered."""
 
 log = logger("worker")
 
@@ -109,7 +111,7 @@ class WorkerDeps:
         }
         for name in self._queues:
             slots, runner = plans[name]
-            window = self._settings.agent.memory_window
+            window = self._settings.agent.memory_window + LONG_TURN
             queue = LeaseQueue(self.client, name, owner=self.owner, lease_s=worker.lease_s, history_window=window)
             self._loops.append(LeaseLoop(queue, slots=slots, run=runner, stand_in=self.link))
         return self._loops

@@ -252,6 +252,7 @@ async def test_a_full_ledger_ends_the_turn_with_its_reason(client: RedisClient) 
 async def test_eight_crashes_without_a_step_end_a_message(client: RedisClient) -> None:
     """A message that kills whatever touches it is set aside, and the chat goes on."""
     await say(Inbox(client), "poison")
+    assert CRASH_LIMIT == 8
     await client.command("HSET", keys.session(SESSION), "crashes", CRASH_LIMIT)
     await say(Inbox(client), "after")
     await run_until_idle(client, make_loop(client, echo))

@@ -12,7 +12,7 @@ _PARTS = re.compile(
     r"<memory>\n(?P<memory>.*?)\n</memory>(?:.*<conversation>\n(?P<said>.*)\n</conversation>)?", re.DOTALL
 )
 _LINE = re.compile(r"^\[(?P<at>[^\]]*)\] (?P<who>USER|ASSISTANT)[^:\n]*: (?P<text>.*(?:\n    .*)*)", re.MULTILINE)
-_NOTE = re.compile(r"^- The person's (?P<what>[\w ]+) is (?P<value>.+)\.$", re.MULTILINE)
+_NOTE = re.compile(r"^(?:> )?- The person's (?P<what>[\w ]+) is (?P<value>.+)\.$", re.MULTILINE)
 FACT = re.compile(r"\bmy (?P<what>[\w ]{1,40}?) (?:is|are) (?P<value>[^.,!?\n]{1,80})", re.IGNORECASE)
 _NAME = re.compile(r"\b(?:call me|i am called) (?P<value>[\w-]{1,40})", re.IGNORECASE)
 

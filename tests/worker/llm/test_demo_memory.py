@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.settings import MemorySettings
 from shared.store.client import RedisClient
@@ -15,6 +17,8 @@ from worker.agent.turn import AgentRunSpec
 from worker.llm.demo import DemoModel
 from worker.llm.demo_memory import facts, saved
 from worker.memory.consolidator import Consolidator
+from worker.prompts.system import SystemPrompt
+from worker.skills.catalogue import Catalogue
 
 
 def said(text: str, turn: int) -> list[UserEntry | AssistantEntry]:
@@ -48,9 +52,10 @@ async def test_what_a_person_told_it_comes_into_memory(client: RedisClient) -> N
     assert not await consolidator.rework(SCOPE), "it has nothing to add to what it knows"
 
 
-async def test_it_answers_from_its_memory() -> None:
+async def test_it_answers_from_its_memory(tmp_path: Path) -> None:
     """What left the conversation is in the system text; what was said since is newer."""
-    system = "# Memory\n\n- The person's name is Ada.\n- The person's favourite colour is green."
+    notes = "- The person's name is Ada.\n- The person's favourite colour is green."
+    system = SystemPrompt(tmp_path, Catalogue(tmp_path)).text(notes)
 
     async def ask(text: str, chat: Chat) -> str:
         spec = AgentRunSpec(session="s", entry=UserEntry(content=text, turn=9), system=system, history=chat.history)

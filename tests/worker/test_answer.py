@@ -1,0 +1,256 @@
+"""The agent of a process, joined: each setting of it reaches the turn. A real Valkey, a scripted model server."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from shared.errors import ModelError
+from shared.messages.codec import encode
+from shared.messages.inbound import InboundMessage
+from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
+from shared.metrics import MODEL_REQUESTS
+from shared.settings import (
+    AgentSettings,
+    BudgetSettings,
+    MemorySettings,
+    ModelSettings,
+    PresetSettings,
+    Secret,
+    Settings,
+    WorkspaceSettings,
+)
+from shared.store.client import RedisClient
+from shared.store.memory import MemoryStore
+from shared.store.queue import Claim, TurnWork
+from shared.store.spending import Spending
+from tests.helpers.build import message
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.plugins import Site
+from tests.helpers.turn_borders import MemoryJournal, RecordingShow
+from tests.worker.skills.shelves import write_skill
+from worker.agent.compact import PROMPT
+from worker.agent.turn import AgentResult
+from worker.answer import Answerer
+from worker.conversation import read_conversation
+from worker.turn_journal import TurnJournal
+
+SESSION, SCOPE = "web:owner/a", "chat:web:owner/a"
+LOOK = Answer(role="user", times=0, calls=[Call("read_file", '{"path": "MEMORY.md"}')])
+
+Ask = Callable[..., Awaitable[AgentResult]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ScriptedOpenAI]:
+    with ScriptedOpenAI() as server:
+        yield server
+
+
+@pytest.fixture
+async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> AsyncIterator[Ask]:
+    """Lets the agent of some settings answer a message."""
+    server.reset()
+    made: list[Answerer] = []
+
+    async def answer(
+        *answers: Answer,
+        said: InboundMessage | None = None,
+        history: tuple[TranscriptEntry, ...] = (),
+        preset: str = "",
+        model: dict[str, Any] | None = None,
+        agent: dict[str, Any] | None = None,
+        **sections: Any,
+    ) -> AgentResult:
+        server.script(*answers)
+        reached: dict[str, Any] = {"name": "openai/usual", "api_base": server.base_url, "api_key": Secret("sk-x")}
+        reached |= {"client": "direct", "retry_waits_s": ()}
+        usual: dict[str, Any] = {"dir": tmp_path, "timezone": "UTC"}
+        settings = Settings(
+            model=ModelSettings(**(reached | (model or {}))),
+            agent=AgentSettings(**(usual | (agent or {}))),
+            workspace=WorkspaceSettings(root=tmp_path / "workspaces"),
+            **sections,
+        )
+        store = MemoryStore(client)
+        made.append(Answerer(settings, client, store))
+        memory = await store.read(SCOPE)
+        work = TurnWork(
+            n=len(history) + 1,
+            record=encode(said or message("question")),
+            errors=0,
+            crashes=0,
+            stop=0,
+            attempt=1,
+            away_ms=0,
+            ledger=(),
+            history=tuple(map(encode, history)),
+            scope=SCOPE,
+            memory=memory.text,
+            memory_version=memory.version,
+            preset=preset,
+        )
+        claim = Claim(f"turn:{SESSION}", "worker", "1", 0, False, work)
+        journal = cast(TurnJournal, MemoryJournal())
+        return await made[-1](read_conversation(claim), journal, RecordingShow())
+
+    yield answer
+    for one in made:
+        await one.close()
+
+
+def talked(many: int, chars: int = 5) -> tuple[TranscriptEntry, ...]:
+    """A conversation of so many entries."""
+    one, two = "q" * chars, "a" * chars
+    return tuple(
+        entry
+        for n in range(1, many // 2 + 1)
+        for entry in (UserEntry(content=one, turn=n), AssistantEntry(content=two, turn=n))
+    )
+
+
+async def test_a_call_has_the_tokens_temperature_and_model_of_the_settings(ask: Ask, server: ScriptedOpenAI) -> None:
+    """Also those of the preset that was chosen for the chat; one that is no longer offered is the usual model."""
+    presets = {"fast": PresetSettings(name="openai/small", max_tokens=33, temperature=0.4)}
+    model = {"max_tokens": 77, "temperature": 0.2, "presets": presets}
+    for preset in ("", "fast", "gone"):
+        await ask(model=model, preset=preset)
+    asked = [(one.body["model"], one.body["max_tokens"], one.body["temperature"]) for one in server.requests()]
+    assert asked == [("usual", 77, 0.2), ("small", 33, 0.4), ("usual", 77, 0.2)]
+
+
+async def test_the_rounds_of_a_turn_are_those_of_the_settings(ask: Ask, server: ScriptedOpenAI) -> None:
+    """`agent.max_rounds`, and the number is in what the person reads."""
+    result = await ask(replace(LOOK, role=""), agent={"max_rounds": 3})
+    assert (result.outcome, len(server.requests())) == ("round_cap", 3)
+    assert "3 steps" in result.content
+
+
+async def test_a_reply_is_continued_as_often_as_the_settings_say(ask: Ask, server: ScriptedOpenAI) -> None:
+    """`agent.continuations`."""
+    cut = Answer(text="more", times=0, finish_reason="length")
+    assert (await ask(cut, agent={"continuations": 1})).content == "moremore"
+    assert len(server.requests()) == 2
+
+
+async def test_the_model_sees_as_much_of_the_conversation_as_the_settings_say(ask: Ask, server: ScriptedOpenAI) -> None:
+    """`agent.memory_window`; the message itself is beside it."""
+    await ask(history=talked(20), agent={"memory_window": 6})
+    [request] = server.requests()
+    assert [one["role"] for one in request.body["messages"]] == ["system", *["user", "assistant"] * 3, "user"]
+
+
+async def test_a_result_is_cut_for_the_model_and_more_for_history_as_the_settings_say(
+    ask: Ask, server: ScriptedOpenAI, client: RedisClient
+) -> None:
+    """`agent.result_bytes` and `agent.saved_result_chars`."""
+    await MemoryStore(client).write(SCOPE, "x" * 5_000, version="0")
+    result = await ask(LOOK, Answer(role="tool", text="done"), agent={"result_bytes": 400, "saved_result_chars": 60})
+    shown = server.requests()[-1].body["messages"][-1]["content"]
+    assert shown.startswith(
+        "x" * 400 + "\n\n[cut: 4,600 of 5,000 bytes are left out; the whole is in the file 'results/"
+    )
+    assert [len(entry.content) for entry in result.entries if isinstance(entry, ToolEntry)] == [60]
+
+
+@pytest.mark.parametrize(("compact_at", "compacts"), [(0.9, False), (0.4, True)])
+async def test_a_prompt_is_compacted_where_the_settings_say(
+    ask: Ask, server: ScriptedOpenAI, compact_at: float, compacts: bool
+) -> None:
+    """`agent.compact_at` of `model.context_tokens`, down to `agent.compact_keep` messages."""
+    agent = {"compact_at": compact_at, "compact_keep": 3}
+    await ask(history=talked(20, chars=4_000), model={"context_tokens": 40_000}, agent=agent)
+    *summing, last = [one.body["messages"] for one in server.requests()]
+    assert [one[0]["content"] for one in summing] == ([PROMPT] if compacts else [])
+    assert len(last) == (1 + 1 + 3 if compacts else 1 + 20 + 1), "system text, summary, the newest"
+
+
+async def test_a_hook_has_the_time_of_the_settings(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`agent.hook_s`: a hook of a package that takes longer is passed over, one that does not is heard."""
+    source = "import asyncio\nfrom worker.agent.hook import AgentHook\n" + "".join(
+        f"class {name}(AgentHook):\n    async def finalize_content(self, text):\n"
+        f"        await asyncio.sleep({seconds})\n        return text + ' {name}'\n"
+        for name, seconds in (("Slow", 0.5), ("Quick", 0))
+    )
+    Site(tmp_path / "site", monkeypatch).install("hooks-timed", source, hooks="a=Slow b=Quick")
+    assert (await ask(Answer(text="Hello."), agent={"hook_s": 0.05})).content == "Hello. Quick"
+
+
+async def test_the_turn_knows_time_chat_and_in_groups_who_speaks(ask: Ask, server: ScriptedOpenAI) -> None:
+    """`agent.timezone`; where one person talks alone the sender is left out."""
+    alone = replace(message("question"), metadata={"sender_name": "Ada"})
+    together = replace(alone, metadata={"sender_name": "Ada", "group": "1"})
+    for said in (alone, together):
+        await ask(said=said, agent={"timezone": "Asia/Tokyo"})
+    first, second = [one.body["messages"][-1]["content"] for one in server.requests()]
+    assert "(Asia/Tokyo)\nChannel: web\nChat ID: owner/a" in first
+    assert "Sender" not in first
+    assert second.endswith("\nSender: Ada\nSender ID: owner")
+
+
+async def test_the_system_text_has_what_the_operator_wrote_and_what_is_remembered(
+    ask: Ask, server: ScriptedOpenAI, client: RedisClient, tmp_path: Path
+) -> None:
+    """The files and skills of `agent.dir`, and the MEMORY.md of the turn."""
+    (tmp_path / "AGENTS.md").write_text("Speak like a sailor.")
+    write_skill(tmp_path / "skills", "knots", "How to tie knots.", text="Take a rope.")
+    await MemoryStore(client).write(SCOPE, "- likes tea", version="0")
+    read = Call("read_file", '{"path": "skills/knots/SKILL.md"}')
+    await ask(Answer(role="user", calls=[read]), Answer(role="tool", text="tied"))
+    request, after = server.requests()
+    assert after.body["messages"][-1]["content"].endswith("Take a rope.")
+    system = request.body["messages"][0]["content"]
+    parts = ["You are Shoal", "## AGENTS.md\n\nSpeak like a sailor.", "# Memory", "> - likes tea", "# Active Skills"]
+    assert [system.find(part) for part in parts] == sorted(system.find(part) for part in parts)
+    assert all(part in system for part in parts)
+    assert "<name>knots</name>" in system
+
+
+async def test_a_picture_goes_to_the_model_and_its_mark_into_history(ask: Ask, server: ScriptedOpenAI) -> None:
+    """The bytes are in the request of its turn alone."""
+    picture = b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
+    result = await ask(said=replace(message("what is it?"), media=(f"data:image/png;base64,{picture}",)))
+    [request] = server.requests()
+    image, text = request.body["messages"][-1]["content"]
+    assert image["image_url"]["url"] == f"data:image/png;base64,{picture}"
+    assert text["text"].startswith("what is it?")
+    assert isinstance(result.entries[0], UserEntry)
+    assert "[image" in result.entries[0].content
+
+
+async def test_memory_has_the_limit_of_the_settings(ask: Ask, server: ScriptedOpenAI, client: RedisClient) -> None:
+    """`memory.file_bytes`: the model reads both numbers, and nothing is written."""
+    write = Call("write_file", '{"path": "MEMORY.md", "content": "' + "x" * 2_000 + '"}')
+    answers = (Answer(role="user", calls=[write]), Answer(role="tool", text="too long"))
+    await ask(*answers, memory=MemorySettings(file_bytes=1024))
+    told = server.requests()[-1].body["messages"][-1]["content"]
+    assert told.startswith("Error: ")
+    assert "1,024" in told
+    assert (await MemoryStore(client).read(SCOPE)).text == ""
+
+
+async def test_a_chat_without_budget_left_costs_no_call(ask: Ask, server: ScriptedOpenAI, client: RedisClient) -> None:
+    """`budget.tokens_per_day`: each call is counted for its chat, and from then on none is made."""
+    budget = BudgetSettings(tokens_per_day=1)
+    assert (await ask(budget=budget)).outcome == "done"
+    assert (await Spending(client).read(SESSION)).tokens > 1
+    assert (await ask(budget=budget)).outcome == "budget"
+    assert len(server.requests()) == 1
+
+
+async def test_calls_are_counted_by_how_they_ended(ask: Ask) -> None:
+    """So that an operator sees whether a model answers, and why not."""
+
+    def counted(kind: str) -> float:
+        return float(MODEL_REQUESTS.labels("openai/usual", kind)._value.get())
+
+    before = counted("ok"), counted("auth")
+    await ask()
+    with pytest.raises(ModelError):
+        await ask(Answer(status=401, times=0))
+    assert (counted("ok"), counted("auth")) == (before[0] + 1, before[1] + 1)

@@ -1,0 +1,57 @@
+"""A worker process, joined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared.ids import nonce
+from shared.messages.live import TurnEvent
+from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
+from shared.settings import DataSettings, RedisSettings, RedisUrl, Settings, WorkspaceSettings
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from shared.store.turns import Turns
+from tests.helpers.build import say
+from worker.agent.prompt import window
+from worker.conversation import read_conversation
+from worker.deps import WorkerDeps
+from worker.leases import LeaseLoop
+
+
+def long_turn(rounds: int) -> list[TranscriptEntry]:
+    """A question, so many rounds of two calls each, and an answer."""
+    entries: list[TranscriptEntry] = [UserEntry(content="the question", turn=1)]
+    for number in range(rounds):
+        calls = tuple(ToolCall(f"{number}{which}", "calculate", "{}") for which in "ab")
+        entries.append(AssistantEntry(content=None, turn=1, tool_calls=calls))
+        entries += [ToolEntry(call_id=call.id, name=call.name, content="x", turn=1) for call in calls]
+    return [*entries, AssistantEntry(content="the answer", turn=1)]
+
+
+async def test_a_turn_longer_than_the_window_does_not_hide_the_conversation(
+    client: RedisClient, redis_url: str, tmp_path: Path
+) -> None:
+    """40 rounds with two tools each are 122 entries: the next turn still knows what all that was about."""
+    settings = Settings(
+        redis=RedisSettings(url=RedisUrl(redis_url)),
+        data=DataSettings(dir=tmp_path),
+        workspace=WorkspaceSettings(root=tmp_path),
+    )
+    deps = WorkerDeps(settings, queues=["turns"], owner=nonce(), link=None)
+
+    async def nothing(lease: object) -> None:
+        raise AssertionError("no job runs here")
+
+    [loop] = deps.make_loops(nothing)
+    assert isinstance(loop, LeaseLoop)
+    await say(Inbox(client), "the question")
+    [claim] = await loop.queue.acquire(1)
+    await Turns(client).commit(claim, history=long_turn(40), lines=[], event=TurnEvent(1, "done"))
+    await say(Inbox(client), "and now?")
+    [claim] = await loop.queue.acquire(1)
+    seen = window(read_conversation(claim).history, settings.agent.memory_window)
+    assert isinstance(seen[0], UserEntry)
+    assert seen[0].content == "the question"
+    assert len(seen) > settings.agent.memory_window - 5
+    await loop.queue.close()
+    await deps.client.close()
