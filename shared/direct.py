@@ -23,6 +23,9 @@ from shared.store.outbox import NumberedLine, Outbox
 from shared.tasks import cancel_all
 
 SENDER: Final = "user"
+OWN_CHANNEL: Final = "cli"
+"""Its chats are the caller's own; those of other channels are some person's."""
+
 TIMEOUT_S: Final = 900.0
 LOOK_EVERY_S: Final = 5.0
 """Pub/sub may lose what it was to tell; the log is asked after so much silence."""
@@ -77,14 +80,14 @@ async def process_direct(
     `session_key` is `channel:chat_id`, or a thread of it, `channel:chat_id#thread`. A `/command` is a message like any
     other here: commands are answered by gateways, and this goes past them, into the inbox. `on_delta` is told how the
     answer grows; an event that is `full` replaces what came before. Without a `client` one is made for this call, from
-    `settings`, and without those from what every process reads.
+    `settings`; those are by default what every process reads.
 
     Raises BadInput, Refused or RedisAway when the message was not taken, and after that NotAnswered or AnswerLate.
     """
     message = _message(content, session_key, channel, chat_id)
+    settings = settings or load()
     if client is not None:
         return await _Question(client, message, settings, on_delta).ask(timeout_s)
-    settings = settings or load()
     own = RedisClient(redis_url(settings), connections=2, name="shoal-direct")
     try:
         return await _Question(own, message, settings, on_delta).ask(timeout_s)
@@ -110,6 +113,7 @@ def _message(content: str, session_key: str, channel: str, chat_id: str) -> Inbo
         id=str(uuid.uuid4()),
         content=content,
         timestamp=SYSTEM_CLOCK.now_ms(),
+        metadata={} if channel == OWN_CHANNEL else {"outside": "1"},
         thread=thread,
     )
 
@@ -118,11 +122,11 @@ class _Question:
     """One message on its way to its answer."""
 
     def __init__(
-        self, client: RedisClient, message: InboundMessage, settings: Settings | None, on_delta: OnDelta | None
+        self, client: RedisClient, message: InboundMessage, settings: Settings, on_delta: OnDelta | None
     ) -> None:
         self._client = client
         self._message = message
-        self._inbox = Inbox(client, InboxLimits.of(settings) if settings else None)
+        self._inbox = Inbox(client, InboxLimits.of(settings))
         self._on_delta = on_delta
         self._news: asyncio.Queue[ChatNews | None] = asyncio.Queue()
         self._subscribed = asyncio.Event()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from shared.errors import BadRecord
+from shared.errors import BadRecord, ShoalError
 from shared.log import logger
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry, decode_ledger, decode_transcript
@@ -37,8 +37,12 @@ class Conversation(msgspec.Struct, frozen=True):
         return self.claim.turn
 
 
+class NewerLedger(ShoalError):
+    """The turn was begun by a newer release, which wrote a step that this one does not know: that one must go on."""
+
+
 def read_conversation(claim: Claim) -> Conversation:
-    """Raises BadRecord or BadInput for a message that cannot be answered by anybody."""
+    """Raises BadRecord or BadInput for a message that cannot be answered by anybody, NewerLedger."""
     work = claim.turn
     assert work is not None
     message = decode_inbound(work.record)
@@ -54,8 +58,15 @@ def read_conversation(claim: Claim) -> Conversation:
             sender_id=message.sender_id,
         ),
         tuple(_readable(work.history)),
-        tuple(decode_ledger(entry) for entry in work.ledger),
+        tuple(map(_step, work.ledger)),
     )
+
+
+def _step(record: bytes) -> LedgerEntry:
+    try:
+        return decode_ledger(record)
+    except BadRecord as exc:
+        raise NewerLedger(f"a step of the ledger cannot be read: {exc.code}") from None
 
 
 def _readable(history: Sequence[bytes]) -> Iterator[TranscriptEntry]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from shared.errors import BadInput, BadRecord, ShoalError, TooBig
+from shared.log import logger
 from shared.messages.codec import encode
 from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.metrics import HISTORY_DROPPED
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.scripts import load
+
+ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
+"""Of conversations that `/new` ended and that no model has summed up yet; beyond it the oldest entries go, counted."""
+
+log = logger("sessions")
 
 Change = Literal["", "new", "forget", "stop", "preset"]
 """What a command does: nothing, end the conversation, the same without keeping it, end the turn, choose a model."""
@@ -120,7 +127,7 @@ class Sessions:
         if size > TEXT_LIMIT_BYTES:
             raise TooBig(size, TEXT_LIMIT_BYTES)
         session, limits = message.session, self._limits
-        status, seq = await self._client.run(
+        status, seq, dropped = await self._client.run(
             self._command,
             [
                 keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.ledger(session),
@@ -134,12 +141,15 @@ class Sessions:
                 keys.seen(message.channel), limits.seen_days, limits.session_days * DAY_MS, limits.log_days * DAY_MS,
                 encode(show) if show is not None else b"", encode(answer), keys.turn(session), keys.CONTROL,
                 encode_live(TurnEvent(state.turn, "stopped")), message.chat_id, preset, state.scope,
-                state.turn,
+                state.turn, ARCHIVE_CAP_BYTES,
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip
         if status == -1:
             raise InboxMoved(f"the inbox of {keys.turn(session)!r} has changed; read its state again")
+        if dropped:
+            HISTORY_DROPPED.inc(dropped)
+            log.warning("archive dropped", entries=dropped)
         return Answered(seq, duplicate=status == 0)
 
 

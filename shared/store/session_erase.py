@@ -96,7 +96,7 @@ async def erase(client: RedisClient, session: str) -> int:
 
 
 async def _erase_jobs(client: RedisClient, session: str) -> int:
-    """Jobs are named `what:session`, or `what:scope`."""
+    """Jobs are named `what:session`, or `what:scope`. One that runs loses its lease."""
     gone, queue, cursor = 0, keys.queue(QUEUE), b"0"
     while True:
         cursor, flat = await client.command("ZSCAN", queue, cursor, "MATCH", f"*:{_glob(session)}", "COUNT", SCAN_COUNT)
@@ -104,6 +104,7 @@ async def _erase_jobs(client: RedisClient, session: str) -> int:
             id = member.decode()
             if id.partition(":")[2] in (session, f"chat:{session}"):
                 gone += await client.command("ZREM", queue, id)
+                await client.command("HDEL", keys.leases(QUEUE), id)  # whoever runs it is told so at its next renewal
                 gone += await client.command("DEL", f"{JOB_PREFIX}{id}", f"{RESULT_PREFIX}{id}", f"{RETRY_PREFIX}{id}")
         if cursor == b"0":
             return gone

@@ -63,7 +63,7 @@ async def list_sessions(
         cursor, found = await client.command("SCAN", cursor, "MATCH", f"{_PREFIX}*", "COUNT", SCAN_COUNT)
         names.update((name, None) for name in map(_name, found) if _fits(name, match))
         done += SCAN_COUNT
-        looked(min(done, total), total)
+        looked(total if cursor == b"0" else min(done, total), total)  # a page may hold more than was asked for
         if cursor == b"0" or done >= SCAN_KEYS:
             break
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS

@@ -340,6 +340,24 @@ async def test_an_open_socket_is_reset_too_when_the_log_went_back() -> None:
         assert screen.seqs()[-1] == 3
 
 
+async def test_an_open_socket_is_shown_the_log_that_began_anew() -> None:
+    """A session that was erased counts from 1 again: its lines are new, not those that were sent before."""
+    async with world() as w:
+        screen = Screen()
+        w.hub.follow(screen, S, "a", 0, announce=True)
+        for n in range(1, 4):
+            w.hear(w.log.append(said(n)))
+        await w.settle()
+        w.log.lines.clear()
+        w.log.last = 0
+        w.hear(w.log.append(said(1)))
+        await w.settle()
+        assert screen.frames[-1]["reset"] is True
+        w.hear(w.log.append(reply(1)))
+        await w.settle()
+        assert screen.seqs() == [1, 2, 3, 1, 2]
+
+
 async def test_a_line_heard_while_the_log_answers_is_no_reason_for_a_reset() -> None:
     """The answer is older than the line: the log did not go back."""
     async with world(by_hand=True) as w:

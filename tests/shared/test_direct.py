@@ -19,10 +19,12 @@ from shared.settings import load
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.fanout import publish
+from shared.store.inbox import Inbox, InboxLimits
 from shared.store.outbox import Outbox
 from shared.store.queue import Claim, LeaseQueue
 from shared.store.session import Sessions
 from shared.store.turns import Turns
+from tests.helpers.build import message
 from tests.helpers.wait import eventually
 
 SESSION: Final = "cli:direct"
@@ -273,3 +275,31 @@ async def test_without_redis_nothing_is_promised(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(direct, "STORE_PATIENCE_S", 0.1)
     with pytest.raises(RedisAway):
         await process_direct("hello", settings=load({"SHOAL_REDIS__URL": "redis://127.0.0.1:1/0"}))
+
+
+async def test_what_is_said_into_a_persons_chat_leaves_its_memory_as_it_is(client: RedisClient, hand: Hand) -> None:
+    """With a memory for each person, a caller who speaks into many chats is none of those persons: their memories do
+    not meet in one of the caller's."""
+    settings = load({"SHOAL_MEMORY__SCOPE": "user"})
+    await Inbox(client, InboxLimits.of(settings)).ingest(message("hello", chat="ann"))
+    await hand.answer()
+    for chat, scope in (("ann", "user:web:owner"), ("bob", "chat:web:bob")):
+        asked = asyncio.create_task(
+            process_direct("remember", f"web:{chat}", "web", chat, settings=settings, client=client)
+        )
+        claim, _ = await hand.take()
+        assert claim.turn is not None
+        assert claim.turn.scope == scope
+        asked.cancel()
+
+
+async def test_a_client_of_the_callers_own_changes_no_setting(
+    client: RedisClient, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without `settings` it is what every process reads that counts, also with a `client`."""
+    monkeypatch.setenv("SHOAL_MEMORY__SCOPE", "shared")
+    asked = asyncio.create_task(process_direct("hello", client=client))
+    claim, _ = await hand.take()
+    assert claim.turn is not None
+    assert claim.turn.scope == "shared"
+    asked.cancel()

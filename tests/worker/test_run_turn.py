@@ -342,3 +342,25 @@ async def test_history_is_handed_to_the_next_turn(client: RedisClient) -> None:
     await say(Inbox(client), "two")
     await run_until_idle(client, make_loop(client, watch))
     assert seen == [[], ["one", "you said one"]]
+
+
+async def test_a_turn_that_a_newer_release_began_is_left_to_it_and_given_up_only_after_long(
+    client: RedisClient,
+) -> None:
+    """In a rolling deploy an old worker gives back what it cannot read, counts nothing, and buries nobody's message."""
+    await say(Inbox(client))
+    await client.command(
+        "XADD", keys.ledger(SESSION), "1-0", "m", msgspec.msgpack.encode({"t": "of-tomorrow", "turn": 1})
+    )
+    loop = make_loop(client, echo)
+    await loop.take_once()
+    await eventually(lambda: loop.running == 0)
+    told = await client.command("HMGET", keys.session(SESSION), "errors", "crashes")
+    assert told == [None, None]
+    assert await lines(client) == []
+    assert await client.command("HEXISTS", keys.session(SESSION), "away") == 1
+    assert await client.command("ZSCORE", keys.queue("turns"), keys.turn(SESSION)) is not None
+    await client.command("HSET", keys.session(SESSION), "away", SystemClock().now_ms() - 901_000)
+    await client.command("ZADD", keys.queue("turns"), 1, keys.turn(SESSION))
+    await run_until_idle(client, loop)
+    assert [line.kind for line in await lines(client)] == ["apology"]

@@ -36,7 +36,7 @@ from shared.store.client import RedisClient
 from shared.store.queue import TurnWork
 from shared.store.turns import DeadLetter, Turns
 from worker.agent.turn import AgentResult, saved_history
-from worker.conversation import Conversation, read_conversation
+from worker.conversation import Conversation, NewerLedger, read_conversation
 from worker.jobs.apologies import APOLOGIES
 from worker.lease import Lease
 from worker.live_show import LiveShow
@@ -47,6 +47,7 @@ ERROR_WAITS_S: Final = (1.0, 5.0)
 """Ceilings of the waits between tries after an error; there is one try more than waits."""
 
 CRASH_LIMIT: Final = 8
+NEWER_WAIT_S: Final = 5.0
 AWAY_WAITS_S: Final = (2.0, 4.0, 8.0, 15.0, 30.0)
 AWAY_WAIT_CAP_S: Final = 60.0
 log = logger("turns")
@@ -106,6 +107,8 @@ class RunTurn:
         except (BadRecord, BadInput) as exc:
             log.error("record refused", code=exc.code)
             return await self._bury(lease, work, None, "bad_record")
+        except NewerLedger as exc:
+            return await self._leave(lease, work, exc)
         journal = TurnJournal(lease, self._turns, conversation.resume)
         if work.crashes >= CRASH_LIMIT:
             return await self._bury(lease, work, conversation, "crashes")
@@ -148,6 +151,14 @@ class RunTurn:
             return await self._after_quarantine(lease, work, conversation, verdict)
         await self._commit(lease, work, conversation.message, "reply", "done", result.content, result.entries)
         return "done"
+
+    async def _leave(self, lease: Lease, work: TurnWork, newer: NewerLedger) -> str:
+        """For a worker of the release that began it; when none comes for as long as a model may be away, nobody can."""
+        log.warning("turn left to others", why=str(newer))
+        if work.away_ms / 1000 > self._settings.give_up_s:
+            return await self._bury(lease, work, None, "bad_record")
+        await lease.queue.release(lease.claim, delay_s=NEWER_WAIT_S, count="away", retry_for_s=STORE_PATIENCE_S)
+        return "left"
 
     async def _after_quarantine(
         self, lease: Lease, work: TurnWork, conversation: Conversation, verdict: Verdict

@@ -155,8 +155,9 @@ class Hub:
         for view in views:
             if frame is not None and view.take_news(numbered.seq):
                 view.viewer.put(frame)
-            elif view.sent < numbered.seq:
-                view.stale = True  # it missed something, or the line takes long to render: a reader brings it
+            else:
+                # It missed something, or the line takes long to render, or the log began anew: a reader finds out.
+                view.stale = True
                 self._bring_up(room, view)
 
     async def tick(self) -> None:

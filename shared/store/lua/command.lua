@@ -10,19 +10,20 @@
 --        11 member  12 control channel  13 live event that says that the turn at the head is over
 --        14 chat id  15 preset ('' = the usual model)  16 memory scope
 --        as the answer has it: 17 the turn at the head, 0 = none ('stop')
--- returns {1 done | 0 known | -1 the inbox has changed, seq of the command's line}
+--        18 cap of the archive in bytes
+-- returns {1 done | 0 known | -1 the inbox has changed, seq of the command's line, archived entries dropped}
 local session, inbox, member, op = KEYS[1], KEYS[2], ARGV[11], ARGV[1]
-local now = now_ms()
+local now, dropped = now_ms(), 0
 
 local first = seen_before(ARGV[5], tonumber(ARGV[6]), ARGV[4], now)
 if first then
-  return {0, tonumber(string.match(first, ':(%d+)'))}
+  return {0, tonumber(string.match(first, ':(%d+)')), 0}
 end
 
 if op == 'new' or op == 'forget' then
   local waiting = redis.call('XLEN', inbox)
   if (redis.call('HGET', session, 'n') or '0') ~= ARGV[2] or waiting ~= tonumber(ARGV[3]) then
-    return {-1, 0}
+    return {-1, 0, 0}
   end
   if waiting > 0 then
     -- Without its lease the running turn can write nothing more; told on the control channel, it ends at once.
@@ -34,13 +35,27 @@ if op == 'new' or op == 'forget' then
   redis.call('ZREM', KEYS[3], member)
   redis.call('HDEL', KEYS[4], member)
   redis.call('DEL', KEYS[5])
+  local talk_bytes = tonumber(redis.call('HGET', session, 'history') or 0)
   redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'ledger', 'stop', 'history')
   redis.call('HINCRBY', session, 'gen', 1)
   local name, entries = string.sub(member, 6), redis.call('LLEN', KEYS[6])
   redis.call('ZREM', KEYS[13], name)
   if op == 'new' then
-    for _, entry in ipairs(redis.call('LRANGE', KEYS[6], 0, -1)) do
-      redis.call('RPUSH', KEYS[7], entry)
+    local size = redis.call('HINCRBY', session, 'archive', talk_bytes)
+    if entries > 0 and redis.call('EXISTS', KEYS[7]) == 0 then
+      redis.call('RENAME', KEYS[6], KEYS[7])
+    else
+      local talk = redis.call('LRANGE', KEYS[6], 0, -1)
+      for i = 1, #talk, 500 do  -- one by one, a long conversation would hold everybody up
+        redis.call('RPUSH', KEYS[7], unpack(talk, i, math.min(i + 499, #talk)))
+      end
+    end
+    while size > tonumber(ARGV[18]) and redis.call('LLEN', KEYS[7]) > 1 do
+      size = redis.call('HINCRBY', session, 'archive', -#redis.call('LPOP', KEYS[7]))
+      dropped = dropped + 1
+    end
+    if dropped > 0 then
+      redis.call('HINCRBY', session, 'archive_mark', dropped)
     end
     redis.call('PEXPIRE', KEYS[7], ARGV[7])
     if redis.call('EXISTS', KEYS[7]) == 1 then
@@ -50,6 +65,7 @@ if op == 'new' or op == 'forget' then
   else
     redis.call('HINCRBY', session, 'archive_mark', redis.call('LLEN', KEYS[7]))
     redis.call('DEL', KEYS[7], KEYS[12])
+    redis.call('HDEL', session, 'archive')
     if redis.call('EXISTS', KEYS[11]) == 1 then
       -- Kept for a day without a text: its version tells a writer that began earlier that things have changed.
       set_memory(KEYS[11], '')
@@ -64,7 +80,7 @@ elseif op == 'stop' then
   local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
   local n = head and string.match(head[1], '%d+') or '0'
   if n ~= ARGV[17] then
-    return {-1, 0}
+    return {-1, 0, 0}
   end
   if head then
     -- As stop.lua does it.
@@ -93,4 +109,4 @@ if KEYS[10] ~= '' then
 end
 redis.call('PEXPIRE', session, ARGV[7])
 note_seen(ARGV[5], tonumber(ARGV[6]), ARGV[4], now, '0:' .. seq)
-return {1, seq}
+return {1, seq, dropped}

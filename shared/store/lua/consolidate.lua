@@ -18,12 +18,18 @@ for _, entry in ipairs(gone) do
   size = size + #entry
 end
 redis.call('HINCRBY', session, ARGV[1], #gone)
-if ARGV[1] == 'mark' then
-  redis.call('HINCRBY', session, 'history', -size)
+-- What was archived by a release that did not count its bytes is not counted down either.
+local bytes = ARGV[1] == 'mark' and 'history' or 'archive'
+if redis.call('EXISTS', list) == 0 then
+  redis.call('HDEL', session, bytes)
+else
+  redis.call('HINCRBY', session, bytes, -size)
 end
 if ARGV[6] ~= '' then
   if redis.call('RPUSH', log, ARGV[6]) == 1 then
     redis.call('HSET', memory, 'log', 0)
+    -- Whoever makes a MEMORY.md of these entries must not find the version of a memory that never was, once it is erased.
+    redis.call('HSETNX', memory, 'v', integer(now_us()))
   end
   local kept = redis.call('HINCRBY', memory, 'log', #ARGV[6])
   while kept > tonumber(ARGV[7]) and redis.call('LLEN', log) > 1 do

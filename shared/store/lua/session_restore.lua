@@ -27,8 +27,10 @@ local at = 17
 local function fill(list, many)
   redis.call('DEL', list)
   local size = 0
+  for i = at + 1, at + many, 500 do
+    redis.call('RPUSH', list, unpack(ARGV, i, math.min(i + 499, at + many)))
+  end
   for i = at + 1, at + many do
-    redis.call('RPUSH', list, ARGV[i])
     size = size + #ARGV[i]
   end
   at = at + many
@@ -49,7 +51,7 @@ redis.call('HINCRBY', session, 'mark', redis.call('LLEN', history))
 redis.call('HINCRBY', session, 'archive_mark', redis.call('LLEN', archive))
 redis.call('HINCRBY', session, 'gen', 1)
 redis.call('HSET', session, 'history', fill(history, tonumber(ARGV[16])))
-fill(archive, tonumber(ARGV[17]))
+redis.call('HSET', session, 'archive', fill(archive, tonumber(ARGV[17])))
 for _, list in ipairs({session, history, archive}) do
   redis.call('PEXPIRE', list, ARGV[9])
 end

@@ -11,7 +11,7 @@ import pytest
 from shared.errors import LeaseLost
 from shared.ids import nonce
 from shared.messages.codec import encode
-from shared.messages.transcript import UserEntry
+from shared.messages.transcript import UserEntry, decode_transcript
 from shared.store import keys
 from shared.store.agenda import Agenda, Due
 from shared.store.client import RedisClient, Value
@@ -53,8 +53,20 @@ async def test_the_same_piece_is_never_consolidated_twice(client: RedisClient) -
     assert not await memory.consolidate(SESSION, read, take=2, entry="one")
     assert not await memory.consolidate(SESSION, read, take=4, entry="two", memory=MemoryText("x", "0"))
     assert await memory.log(SCOPE) == ["one"]
-    assert await memory.read(SCOPE) == MemoryText()
+    assert (await memory.read(SCOPE)).text == ""
     assert (await memory.waiting(SESSION)).history == 4
+
+
+async def test_long_conversations_are_archived_whole_and_in_order(client: RedisClient) -> None:
+    """The first one moves as it is, a second one goes behind it; marks and sizes fit."""
+    memory = MemoryStore(client)
+    for first in (1, 501):
+        await fill(client, 500, first=first)
+        await command(client, "new")
+    read = await memory.unconsolidated(SESSION, "archive")
+    assert [entry.turn for entry in map(decode_transcript, read.entries)] == [n for n in range(1, 1001) for _ in "qa"]
+    assert await memory.waiting(SESSION) == Waiting(0, 2000)
+    assert (await memory.unconsolidated(SESSION)).mark == 2000
 
 
 async def test_a_memory_that_was_changed_meanwhile_is_not_overwritten(client: RedisClient) -> None:

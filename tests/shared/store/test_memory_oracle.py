@@ -145,6 +145,7 @@ class World:
             self.oracle.log.append(entry)
             if with_memory:
                 self.oracle.memory = f"of {entry}"
+            if with_memory or not self.oracle.edition:  # the first entry begins a memory, too
                 self.oracle.edition += 1
 
     async def forgotten(self) -> None:

@@ -328,7 +328,7 @@ async def test_forget_deletes_what_is_remembered_and_keeps_what_is_shown(client:
     await memory.consolidate(
         SESSION, await memory.unconsolidated(SESSION, "archive"), take=1, entry="[2026-01-01 10:00] tea", rework_ms=1
     )
-    version = await memory.write(scope, "likes tea", version="0")
+    version = await memory.write(scope, "likes tea", version=(await memory.read(scope)).version)
     await say(inbox, "and coffee", id="m2")
     await commit(client, await one(client))
     sessions = Sessions(client)
@@ -466,3 +466,24 @@ async def test_a_release_before_reads_the_answer_as_a_line_it_cannot_show(client
     assert shown.kind == "notice"
     with pytest.raises(BadRecord):
         decode_line(line)
+
+
+async def test_an_archive_over_its_cap_drops_its_oldest_entries_and_counts_them(
+    client: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that is away for long does not let one chat fill the store; marks move, so nobody takes others for them."""
+    monkeypatch.setattr("shared.store.session.ARCHIVE_CAP_BYTES", 150)
+    for number in range(4):
+        await say(Inbox(client), id=f"m{number}")
+        await commit(client, await one(client))
+        await answer(client, "new")
+    session = keys.session(SESSION)
+    kept = await client.command("LRANGE", keys.archive(SESSION), 0, -1)
+    assert 0 < sum(map(len, kept)) <= 150
+    assert int(await client.command("HGET", session, "archive")) == sum(map(len, kept))
+    assert int(await client.command("HGET", session, "archive_mark")) == 8 - len(kept)
+    assert decode_transcript(kept[-1]).turn == 4, "the newest stay"
+    store = MemoryStore(client)
+    read = await store.unconsolidated(SESSION, "archive")
+    assert await store.consolidate(SESSION, read, take=len(kept), entry="all of it")
+    assert await client.command("HGET", session, "archive") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from shared.messages.codec import encode
 from shared.messages.transcript import UserEntry
 from shared.metrics import CONSOLIDATIONS
 from shared.settings import MemorySettings
-from shared.store import keys
+from shared.store import keys, session_erase
 from shared.store.client import RedisClient
-from shared.store.memory import MemoryChanged, MemoryStore, Waiting
+from shared.store.memory import MemoryChanged, MemoryStore, MemoryText, Waiting
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, command, fill, plain_turn, put, tool_turn
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
@@ -394,6 +395,17 @@ async def test_a_rework_writes_memory_anew_from_the_entries(client: RedisClient)
     assert "<history>\n[2026-06-21 12:05] Tea.\n</history>" in asked(model)
     assert "- by hand" in asked(model)
     assert model.asked[0][0]["content"] == prompt("rework")
+
+
+async def test_a_rework_does_not_bring_back_a_memory_that_was_erased_meanwhile(client: RedisClient) -> None:
+    """Also where there was no MEMORY.md yet, only entries of HISTORY.md."""
+    memory = MemoryStore(client)
+    await fill(client, 5)
+    await consolidator(client, ScriptedModel([save("Tea.")])).consolidate(SESSION, 0)
+    assert (await memory.read(SCOPE)).text == ""
+    model = Meddled([save("", "- green tea")], partial(session_erase.erase, client, SESSION))
+    assert not await consolidator(client, model).rework(SCOPE)
+    assert await memory.read(SCOPE) == MemoryText()
 
 
 async def test_without_a_rework_setting_none_is_ever_due(client: RedisClient) -> None:
