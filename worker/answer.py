@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Final
 
-from shared.errors import ModelError
+from shared.errors import ModelError, ToolFailed
 from shared.log import logger
 from shared.metrics import MODEL_REQUESTS
-from shared.settings import Settings, child_environment
+from shared.settings import Settings, ToolsSettings, child_environment
 from shared.store.client import RedisClient
 from shared.store.limits import ProviderLimits
 from shared.store.memory import MemoryStore, MemoryText
@@ -17,20 +18,25 @@ from worker.agent.compact import make_compact
 from worker.agent.hook import CompositeHook
 from worker.agent.journal import Show
 from worker.agent.loop import run_agent
-from worker.agent.tool import Toolbox
+from worker.agent.tool import Tool, Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.budget import ChatBudget
+from worker.budget import ChatBudget, LateCounts
 from worker.conversation import Conversation
 from worker.files import TurnFiles
+from worker.guards.folder import Quota
+from worker.guards.workspace import Workspace, Workspaces
 from worker.hooks.logging import LoggingHook
 from worker.hooks.metrics import MetricsHook
 from worker.images import read_images
 from worker.llm.registry import Models
 from worker.plugins import plugin_hooks, plugin_tools
 from worker.prompts.system import SystemPrompt
-from worker.skills.catalogue import Catalogue
+from worker.skills.catalogue import Catalogue, Skill
 from worker.tools.registry import build_tools
 from worker.turn_journal import TurnJournal
+
+OWN_SKILLS_S: Final = 2.0
+"""How long a turn waits for the list of the skills in its workspace."""
 
 log = logger("worker")
 
@@ -45,13 +51,18 @@ class Answerer:
         self._settings = settings
         self._memory = memory
         self._spending = Spending(client)
-        tools = [*build_tools(), *plugin_tools(settings.plugins)]
+        self._late_counts = LateCounts(self._spending)
+        own = [*build_tools(), *_web_tools(settings.tools)]
+        tools = [*own, *plugin_tools(settings.plugins, taken=[tool.name for tool in own])]
         self._tools = Toolbox(tools, result_limit_bytes=settings.agent.result_bytes, report=_report)
         self._hook = CompositeHook(
             [LoggingHook(log.debug), MetricsHook(), *plugin_hooks(settings.plugins)],
             report=_report,
             call_limit_s=settings.agent.hook_s,
         )
+        space = settings.workspace
+        quota = Quota(space.quota_mb * 1024 * 1024, space.files, space.results_days * 86_400)
+        self._workspaces = Workspaces(space.root, quota)
         self._skills = Catalogue(settings.agent.dir, environment=child_environment({}))
         self._prompt = SystemPrompt(settings.agent.dir, self._skills, tools=[tool.name for tool in tools])
 
@@ -60,7 +71,10 @@ class Answerer:
         message, work, settings = conversation.message, conversation.work, self._settings
         model = self.models.get(work.preset)
         limits = await self.models.limits_of(work.preset)
+        facts = await self.models.facts_of(work.preset)
         skills = self._skills.skills()
+        workspace = self._workspaces.of(conversation.session)
+        own = await self._own_skills(workspace)
         in_group = message.metadata.get("group") == "1"
         spec = AgentRunSpec(
             session=conversation.session,
@@ -70,7 +84,7 @@ class Answerer:
             chat_id=message.chat_id,
             sender_name=message.metadata.get("sender_name", "") if in_group else "",
             sender_id=message.sender_id if in_group else "",
-            system=self._prompt.text(work.memory),
+            system=self._prompt.text(work.memory, own),
             history=conversation.history,
             resume=conversation.resume,
             timezone=self.timezone,
@@ -90,6 +104,7 @@ class Answerer:
                 claim=conversation.claim,
                 limit_bytes=settings.memory.file_bytes,
                 skills=skills,
+                workspace=workspace,
             ),
         )
         try:
@@ -101,20 +116,55 @@ class Answerer:
                 hook=self._hook,
                 show=show,
                 compact=make_compact(model),
-                allowance=ChatBudget(self._spending, conversation.session, settings.budget),
+                allowance=ChatBudget(
+                    self._spending,
+                    conversation.session,
+                    settings.budget,
+                    late=self._late_counts,
+                    price=facts.cost_usd,
+                ),
             )
         except ModelError as exc:
             MODEL_REQUESTS.labels(model.name, exc.kind).inc()
             raise
 
     async def warm(self) -> None:
-        """Do what the first turn would have to wait for."""
+        """Do what the first turn would have to wait for, and say which models a budget in dollars does not see."""
+        for name in await self.models.unpriced() if self._settings.budget.usd_per_day else ():
+            log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
         await self.models.warm()
         log.info("model ready", model=self.models.name)
 
     async def close(self) -> None:
         """Let connections go."""
+        await self._late_counts.close()
         await self.models.close()
+        self._workspaces.close()
+
+    async def _own_skills(self, workspace: Workspace) -> tuple[Skill, ...]:
+        """What an agent wrote into its workspace; nothing while that is away, for a turn needs none of it."""
+        try:
+            async with asyncio.timeout(OWN_SKILLS_S):
+                return await workspace.call(self._skills.own)
+        except (ToolFailed, TimeoutError):
+            log.warning("workspace away", doing="going on without its skills")
+            return ()
+
+
+def _web_tools(settings: ToolsSettings) -> tuple[Tool, ...]:
+    """The tools for the web, if they are on; only then is their HTTP library imported."""
+    if not settings.web:
+        return ()
+    from worker.tools.web import build_web_tools
+
+    return build_web_tools(
+        engine=settings.search_engine,
+        url=settings.search_url,
+        key=settings.search_key.reveal() if settings.search_key else "",
+        fetch_bytes=settings.fetch_bytes,
+        fetch_s=settings.fetch_s,
+        allow=settings.web_allow,
+    )
 
 
 def machine_timezone() -> str:

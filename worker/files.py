@@ -1,35 +1,36 @@
-"""The files of one turn: MEMORY.md and HISTORY.md, which live in the store, the skills, and long tool results."""
+"""The files of one turn: MEMORY.md and HISTORY.md from the store, the skills, and the session's own workspace."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
-from shared.errors import RedisAway, ToolFailed
-from shared.store.memory import MemoryChanged, MemoryStore, MemoryText
+from shared.errors import ToolFailed
+from shared.store.memory import MemoryStore, MemoryText
 from shared.store.queue import Claim
-from worker.agent.tool import valid_text
+from worker.agent.tool import FileEntry, valid_text
+from worker.documents.kinds import text_of
+from worker.guards.beneath import NoSuchFile
+from worker.guards.paths import parts_of
+from worker.guards.workspace import Workspace
+from worker.memory_file import HISTORY, MEMORY, MemoryFile
 from worker.skills.catalogue import Skill
 
-MEMORY: Final = "MEMORY.md"
-HISTORY: Final = "HISTORY.md"
-RESULTS_LIMIT_BYTES: Final = 256 * 1024
-"""How much of a turn's long tool results is kept, in the worker's memory."""
+TEXT_LIMIT_BYTES: Final = 2 * 1024 * 1024
+"""What is read of one text file at most."""
 
-_RESULT: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.txt")
+_OF_THE_STORE: Final = {name.casefold(): name for name in (MEMORY, HISTORY)}
 _NAMED: Final = 20
-
-T = TypeVar("T")
 
 
 class TurnFiles:
     """Files of one turn, in memory scope `scope`.
 
     `memory` is MEMORY.md as the model saw it in its prompt; with `claim` it is written only while the turn holds its
-    lease. `limit_bytes` caps MEMORY.md. `skills` are all that the turn's prompt names; their files are read-only.
-    `results/<name>.txt` keeps the whole of a long tool result, until the turn ends or moves to another worker.
+    lease. `limit_bytes` caps MEMORY.md. `skills` are those of the operator and the built-in ones; their files are
+    read-only. All else lies in `workspace`, without which there is nothing else. What has a name of the store or of one
+    of those skills is never looked for on disk.
     """
 
     def __init__(
@@ -41,88 +42,85 @@ class TurnFiles:
         claim: Claim | None,
         limit_bytes: int,
         skills: Sequence[Skill] = (),
+        workspace: Workspace | None = None,
     ) -> None:
-        self._store = store
-        self._scope = scope
-        self._seen = memory
-        self._claim = claim
-        self._limit_bytes = limit_bytes
-        self._skills = {skill.name: skill for skill in skills}
-        self._results: dict[str, str] = {}
+        self._memory = MemoryFile(store, scope, memory, claim=claim, limit_bytes=limit_bytes)
+        self._skills = {skill.name.casefold(): skill for skill in skills}
+        self._workspace = workspace
+
+    async def content(self, path: str) -> str | bytes:
+        match parts_of(path):
+            case [name] if name == MEMORY:
+                return await self._memory.read()
+            case [name] if name == HISTORY:
+                return await self._memory.history()
+            case [name] if name.casefold() in _OF_THE_STORE:
+                raise ToolFailed(f"there is no file {path!r}; there is {_OF_THE_STORE[name.casefold()]!r}")
+            case ["skills", name, *inside] if (skill := self._skills.get(name.casefold())) is not None:
+                return await self._read_skill(path, skill, "/".join(inside))
+            case [_, *_] if self._workspace is not None:
+                return await self._read_own(path, self._workspace)
+        raise await self._missing(path)
 
     async def read(self, path: str) -> str:
-        match _parts(path):
-            case [name] if name == MEMORY:
-                self._seen = await _reached(self._store.read(self._scope))
-                return self._seen.text
-            case [name] if name == HISTORY:
-                entries = await _reached(self._store.log(self._scope))
-                return "\n\n".join(filter(None, map(_without_gaps, entries)))
-            case ["results", name] if name in self._results:
-                return self._results[name]
-            case ["skills", name, *inside] if inside and name in self._skills:
-                return await self._read_skill(path, self._skills[name], "/".join(inside))
-        raise await self._missing(path)
+        text = await self.content(path)
+        if isinstance(text, str):
+            return text
+        raise ToolFailed(f"{path!r} is no text file ({len(text):,} bytes); read_file says what it is")
 
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
         """MEMORY.md is written by compare-and-swap: never over a text that the model has not seen."""
         text = valid_text(text)
-        match _parts(path):
+        match parts_of(path):
             case [name] if name == MEMORY:
-                await self._remember(text, was)
-            case ["results", name] if _RESULT.fullmatch(name):
-                self._keep(name, text, was)
-            case parts if parts == [HISTORY] or parts[:1] == ["skills"]:
-                raise ToolFailed(f"{path!r} is read-only; the file that you can write is {MEMORY!r}")
-            case _:
+                await self._memory.replace(text, was)
+            case [name] if name == HISTORY:
+                raise ToolFailed(f"{path!r} is read-only; what shall be remembered goes into {MEMORY!r}")
+            case [name] if name.casefold() in _OF_THE_STORE:
+                raise ToolFailed(f"{path!r} cannot be written; did you mean {_OF_THE_STORE[name.casefold()]!r}?")
+            case ["skills", name, *_] if name.casefold() in self._skills:
+                raise ToolFailed(f"{path!r} is read-only: the skill {name!r} is not yours. Use another name")
+            case _ if self._workspace is None:
                 raise ToolFailed(f"{path!r} cannot be written; the file that you can write is {MEMORY!r}")
+            case _:
+                before = None if was is None else was.encode("utf-8")
+                await self._workspace.write(path, text.encode("utf-8"), was=before)
 
     async def names(self) -> Sequence[str]:
         """Skills whose files are gone meanwhile are left out."""
-        kept = [f"results/{name}" for name in self._results]
-        return sorted([MEMORY, HISTORY, *kept, *await asyncio.to_thread(self._skill_names)])
+        return [entry.path for entry in await self.entries() if not entry.path.endswith("/")]
 
-    def _keep(self, name: str, text: str, was: str | None) -> None:
-        if was is not None and self._results.get(name) != was:
-            raise ToolFailed(f"'results/{name}' is not as you read it any more; read it again")
-        others = sum(len(kept.encode()) for other, kept in self._results.items() if other != name)
-        if others + len(text.encode()) > RESULTS_LIMIT_BYTES:
-            raise ToolFailed(f"the results of this turn have more than {RESULTS_LIMIT_BYTES:,} bytes; ask for less")
-        self._results[name] = text
+    async def entries(self) -> Sequence[FileEntry]:
+        own = await self._workspace.entries() if self._workspace is not None else ()
+        skills = await asyncio.to_thread(self._skill_names)
+        memory = FileEntry(MEMORY, len(self._memory.seen.text.encode()))
+        shown = [memory, FileEntry(HISTORY), *map(FileEntry, skills), *filter(self._is_own, own)]
+        return sorted(shown, key=lambda entry: entry.path)
 
-    async def _remember(self, text: str, was: str | None) -> None:
-        size_bytes = len(text.encode())
-        if size_bytes > self._limit_bytes:
-            raise ToolFailed(
-                f"{MEMORY!r} would have {size_bytes:,} bytes; at most {self._limit_bytes:,} are allowed. "
-                "Shorten it: merge what belongs together and remove what no longer matters"
-            )
-        await self._write(text, self._seen.text if was is None else was)
-
-    async def _write(self, text: str, was: str) -> None:
-        if self._seen.text == was and await self._swap(self._seen, text):
-            return
-        now = await _reached(self._store.read(self._scope))
-        if now.text == text:
-            self._seen = now  # an earlier attempt of this turn did it
-            return
-        if now.text == was and await self._swap(now, text):
-            return
-        raise ToolFailed(
-            f"{MEMORY!r} was changed by somebody else since you read it, and is not written. "
-            "Read it again and make your change to the new text"
-        )
-
-    async def _swap(self, base: MemoryText, text: str) -> bool:
-        write = self._store.write(self._scope, text, version=base.version, claim=self._claim)
-        try:
-            version = await _reached(write)
-        except MemoryChanged:
+    def _is_own(self, entry: FileEntry) -> bool:
+        """Whether a file on disk can be reached: nothing there hides what the store or the operator has."""
+        first, *inside = entry.path.split("/")
+        if first == "skills" and inside and inside[0].casefold() in self._skills:
             return False
-        self._seen = MemoryText(text, version)
-        return True
+        return bool(inside) or first.casefold() not in _OF_THE_STORE
+
+    async def _read_own(self, path: str, workspace: Workspace) -> str | bytes:
+        try:
+            data = await workspace.read(path)
+        except NoSuchFile:
+            raise await self._missing(path) from None
+        text = await asyncio.to_thread(text_of, data)
+        if text is None:
+            return data
+        if len(data) > TEXT_LIMIT_BYTES:
+            raise ToolFailed(
+                f"{path!r} has {len(data):,} bytes; only text of up to {TEXT_LIMIT_BYTES:,} bytes can be read"
+            )
+        return text
 
     async def _read_skill(self, path: str, skill: Skill, inside: str) -> str:
+        if not inside:
+            raise ToolFailed(f"{path!r} is a folder; list_dir shows what is in it")
         try:
             return await asyncio.to_thread(skill.read, inside)
         except (FileNotFoundError, NotADirectoryError):
@@ -141,23 +139,3 @@ class TurnFiles:
 
     def _skill_names(self) -> list[str]:
         return [f"skills/{skill.name}/{name}" for skill in self._skills.values() for name in skill.names()]
-
-
-def _parts(path: str) -> list[str]:
-    """The parts of a relative path; none for what is none of ours: an absolute path, or one with `..`."""
-    parts = [part for part in path.strip().split("/") if part != "."]
-    return [] if "" in parts or ".." in parts else parts
-
-
-def _without_gaps(entry: str) -> str:
-    """An entry of HISTORY.md without blank lines, so that a blank line always stands between two entries."""
-    return "\n".join(line.rstrip() for line in entry.splitlines() if line.strip())
-
-
-async def _reached(asked: Awaitable[T]) -> T:
-    try:
-        return await asked
-    except RedisAway:
-        raise ToolFailed(
-            "the memory cannot be reached just now. If this was to write something, read it before you try again"
-        ) from None

@@ -12,6 +12,7 @@ from shared.settings.sections import EMBEDDED, Settings
 
 _REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 _PRINCIPAL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.IGNORECASE)
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 OWNER: Final = "owner"
 
 
@@ -88,6 +89,13 @@ def _principals(value: dict[str, Secret]) -> str | None:
     return None
 
 
+def _headers(value: dict[str, Secret]) -> str | None:
+    for name, text in value.items():
+        if not _HEADER.fullmatch(name) or not (text.reveal().isascii() and text.reveal().isprintable()):
+            return f"has {name!r}, which no HTTP request can carry; write a plain name and a value in ASCII"
+    return None
+
+
 def _presets(value: dict[str, object]) -> str | None:
     for name in value:
         if not _PRINCIPAL.fullmatch(name) or name.casefold() == "default":
@@ -114,4 +122,5 @@ _CHECKS: Final[dict[str, Callable[[Any], str | None]]] = {
     "web.tokens": _principals,
     "agent.timezone": _timezone,
     "model.presets": _presets,
+    "model.headers": _headers,
 }

@@ -43,7 +43,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no network.
 
     `fallbacks` are asked in order when it cannot answer; `fallback_keys` has the keys of those at other providers.
-    `context_tokens` None and what is not in `prices` (USD a million tokens, in and out) are looked up in a built-in
+    `headers` go with every request to `api_base`. `context_tokens` None and what is not in `prices` (USD a million tokens, in and out) are looked up in a built-in
     table. `requests_per_minute` holds for the whole fleet and one key; `breaker_after` faults in a row close the way to
     a provider for up to `breaker_s`.
     """
@@ -54,6 +54,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     client: Literal["auto", "litellm", "direct"] = "auto"
     fallbacks: tuple[str, ...] = ()
     fallback_keys: dict[str, Secret] = {}
+    headers: dict[str, Secret] = {}
     max_tokens: Count = 4096
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
     first_token_s: Seconds = 60.0
@@ -165,23 +166,43 @@ class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkspaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the sessions' files are; a shared volume in a cluster. By default `workspaces` under `data.dir`."""
+    """Where the sessions' files are; a shared volume in a cluster. By default `workspaces` under `data.dir`.
+
+    One session has at most `files` files of `quota_mb` in all; long results of tools are kept for `results_days`."""
 
     root: Path = Path(".shoal/workspaces")
+    quota_mb: Annotated[int, Meta(ge=1, le=1024 * 1024)] = 64
+    files: Annotated[int, Meta(ge=10, le=100_000)] = 2000
+    results_days: Annotated[float, Meta(gt=0, le=365)] = 7.0
 
 
 class ToolsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which tools the model may be offered. `exec` also needs a sandbox; without one it stays off."""
+    """Which tools the model may be offered. `exec` also needs a sandbox; without one it stays off.
+
+    `web` is the web, with `search_engine` at `search_url` (empty: its usual place). `web_allow` are private hosts,
+    addresses or networks that may be reached, with or without a port; all others are refused."""
 
     exec: bool = True
     web: bool = True
+    search_engine: Literal["duckduckgo", "searxng", "brave", "tavily", "off"] = "duckduckgo"
+    search_url: str = ""
+    search_key: Secret | None = None
+    fetch_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 2 * 1024 * 1024
+    fetch_s: Annotated[float, Meta(ge=1, le=300)] = 20.0
+    web_allow: tuple[str, ...] = ()
 
 
 class InboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many messages may wait in one session, and how many sessions may wait, before more are refused."""
+    """How many messages may wait in one session, and how many sessions may wait, before more are refused.
+
+    One sender may write `sender_per_minute` messages, all at once or spread; 0 = as many as they like. `bot_turns`
+    messages of bots within `bot_window_s` and no person between them pause a chat for bots; 0 = never."""
 
     cap: Annotated[int, Meta(ge=1, le=1000)] = 50
     sessions_cap: Count = 100_000
+    sender_per_minute: Annotated[int, Meta(ge=0, le=60_000)] = 60
+    bot_turns: Annotated[int, Meta(ge=0, le=1000)] = 20
+    bot_window_s: Seconds = 300.0
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):

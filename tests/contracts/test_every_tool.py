@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 
 from tests.helpers.text_files import TextFiles
 from worker.agent.model import ToolCallRequest
-from worker.agent.tool import NO_FILES, Files, Safety, Tool, Toolbox, ToolContext
+from worker.agent.tool import NO_FILES, FileEntry, Files, Safety, Tool, Toolbox, ToolContext
 from worker.tools.registry import TOOLS, build_tools
 
 GOOD: dict[str, dict[str, Any]] = {
@@ -22,6 +23,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "write_file": {"path": "MEMORY.md", "content": "- Ada likes coffee"},
     "edit_file": {"path": "MEMORY.md", "old_text": "tea", "new_text": "coffee"},
     "list_dir": {"path": "skills"},
+    "glob": {"pattern": "**/*.md"},
     "grep": {"words": "likes", "path": "MEMORY.md", "limit": 5},
 }
 """Arguments with which each tool works. A new tool gets a line here."""
@@ -116,3 +118,49 @@ async def test_a_second_call_changes_nothing_more(tool: Tool) -> None:
             assert (await Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), context(files))).ok
     assert twice.texts == once.texts
     assert tool.safety == "idempotent" or once.texts == FILES
+
+
+class NeverAnswering(TextFiles):
+    """Files on a volume that is away."""
+
+    async def content(self, path: str) -> str | bytes:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async def read(self, path: str) -> str:
+        return str(await self.content(path))
+
+    async def replace(self, path: str, text: str, *, was: str | None) -> None:
+        await self.content(path)
+
+    async def entries(self) -> Sequence[FileEntry]:
+        await self.content("")
+        return ()
+
+    async def names(self) -> Sequence[str]:
+        return [entry.path for entry in await self.entries()]
+
+
+async def test_a_cancelled_call_leaves_nothing_running(tool: Tool) -> None:
+    """Neither a task nor a thread that works on: the turn belongs to another worker by then."""
+    before = asyncio.all_tasks()
+    running = asyncio.create_task(
+        Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), context(NeverAnswering(FILES)))
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert asyncio.all_tasks() == before
+    await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), timeout=5)
+
+
+async def test_no_result_is_over_its_limit(tool: Tool) -> None:
+    """Also with huge files behind it: what is left out is said."""
+    limit_bytes = 10_000
+    huge = TextFiles(
+        dict.fromkeys(FILES, "- Ada likes tea and é\n" * 20_000) | {f"skills/{n:05}.md": "" for n in range(3000)}
+    )
+    outcome = await Toolbox([tool], result_limit_bytes=limit_bytes).call(
+        request_of(tool, GOOD[tool.name]), context(huge)
+    )
+    assert len(outcome.content.encode()) <= limit_bytes + 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shared.errors import ToolFailed
+from worker.agent.tool import FileEntry
 
 
 class TextFiles:
@@ -19,6 +20,9 @@ class TextFiles:
             raise ToolFailed(f"there is no file {path!r}")
         return self.texts[path]
 
+    async def content(self, path: str) -> str | bytes:
+        return await self.read(path)
+
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
         if was is not None and self.texts.get(path) != was:
             raise ToolFailed(f"{path!r} was changed")
@@ -26,3 +30,6 @@ class TextFiles:
 
     async def names(self) -> Sequence[str]:
         return sorted(self.texts)
+
+    async def entries(self) -> Sequence[FileEntry]:
+        return [FileEntry(path, len(text.encode())) for path, text in sorted(self.texts.items())]

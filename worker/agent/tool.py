@@ -27,12 +27,23 @@ KEEP_LIMIT_S: Final = 10.0
 """How long keeping the whole of a long result may take; after that only its beginning is there."""
 
 
+class FileEntry(msgspec.Struct, frozen=True):
+    """A file, or a folder with a `/` behind its path. `size_bytes` is None where it is not known."""
+
+    path: str
+    size_bytes: int | None = None
+
+
 class Files(Protocol):
     """The files of a turn as its tools see them. Paths are relative, with `/`; every method raises ToolFailed, with a
     text for the model, for what is not there or not allowed, and LeaseLost when the turn must not write any more."""
 
     async def read(self, path: str) -> str:
-        """The whole text of a file."""
+        """The whole text of a file; raises ToolFailed for one that is no text."""
+        ...
+
+    async def content(self, path: str) -> str | bytes:
+        """The text of a file, or the bytes of one that is no text."""
         ...
 
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
@@ -43,6 +54,10 @@ class Files(Protocol):
         """The path of every file, sorted."""
         ...
 
+    async def entries(self) -> Sequence[FileEntry]:
+        """Every file and folder, by path."""
+        ...
+
 
 class NoFiles:
     """The files of an agent that has none."""
@@ -50,10 +65,16 @@ class NoFiles:
     async def read(self, path: str) -> str:
         raise ToolFailed(f"there is no file {path!r}: this agent has no files")
 
+    async def content(self, path: str) -> str | bytes:
+        return await self.read(path)
+
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
         raise ToolFailed(f"{path!r} cannot be written: this agent has no files")
 
     async def names(self) -> Sequence[str]:
+        return ()
+
+    async def entries(self) -> Sequence[FileEntry]:
         return ()
 
 

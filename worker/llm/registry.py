@@ -14,7 +14,7 @@ from shared.errors import SettingsError
 from shared.settings import ModelSettings, PresetSettings
 from shared.store.limits import ProviderLimits
 from worker.agent.model import Model
-from worker.llm.catalogue import Catalogue
+from worker.llm.catalogue import Catalogue, ModelFacts
 from worker.llm.fallback import FallbackModel
 from worker.llm.pricing import PricedModel
 from worker.llm.providers import choose, detect
@@ -72,9 +72,25 @@ class Models:
     async def limits_of(self, preset: str = "") -> ModelLimits:
         """What a call to the model of a preset may have."""
         settings = self._presets.get(preset, self._settings)
-        facts = await self._catalogue.of(settings.name)
+        facts = await self.facts_of(preset)
         most = min(settings.max_tokens, facts.output_tokens or settings.max_tokens)
         return ModelLimits(facts.context_tokens, most, settings.temperature)
+
+    async def facts_of(self, preset: str = "") -> ModelFacts:
+        """Prices and sizes of the model of a preset, as far as they are known."""
+        return await self._catalogue.of(self._presets.get(preset, self._settings).name)
+
+    async def unpriced(self) -> list[str]:
+        """The models that cost nothing because nobody said what they cost, by name: no budget in dollars ends them."""
+        settings = self._settings
+        names = dict.fromkeys((settings.name, *settings.fallbacks, *(one.name for one in self._presets.values())))
+        unpriced = []
+        for name in names:
+            if name != DEMO and name not in settings.prices:
+                facts = await self._catalogue.of(name)
+                if not (facts.input_usd or facts.output_usd):
+                    unpriced.append(name)
+        return unpriced
 
     async def warm(self) -> None:
         """Do what the first call of the usual model would have to wait for."""
@@ -106,7 +122,8 @@ def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSet
     if preset.api_base is not None:
         same = preset.api_base == settings.api_base
         key, client = (settings.api_key, settings.client) if same else (None, _elsewhere(settings))
-        made = replace(made, api_base=preset.api_base, api_key=key, client=client)
+        headers = settings.headers if same else {}
+        made = replace(made, api_base=preset.api_base, api_key=key, client=client, headers=headers)
     return replace(
         made,
         api_key=preset.api_key or made.api_key,
@@ -130,7 +147,9 @@ def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
     at_gateway = spec is not None and spec.gateway and (other is None or (other.needs_key and not other.gateway))
     if key is None and (same or at_gateway):
         return replace(settings, name=name, fallbacks=())
-    return replace(settings, name=name, fallbacks=(), client=_elsewhere(settings), api_base=None, api_key=key)
+    return replace(
+        settings, name=name, fallbacks=(), client=_elsewhere(settings), api_base=None, api_key=key, headers={}
+    )
 
 
 def _fallbacks(settings: ModelSettings) -> list[ModelSettings]:
@@ -162,7 +181,8 @@ def _build(settings: ModelSettings, limits: ProviderLimits | None, catalogue: Ca
         demo: Model = _client(DEMO)()
         return demo
     route = choose(settings)
-    model: Model = PricedModel(_client(route.client)(settings, route=route), catalogue)
+    headers = {name: value.reveal() for name, value in settings.headers.items()}
+    model: Model = PricedModel(_client(route.client)(settings, route=route, headers=headers), catalogue)
     if limits is not None:
         model = ThrottledModel(model, limits, way=way_of(settings, route), rules=rules_of(settings))
     return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)

@@ -13,7 +13,7 @@ from worker.agent.tool import Safety, ToolContext, shorten
 class EditFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to change into what."""
 
-    path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md`.")]
+    path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md` or `notes/todo.md`.")]
     old_text: Annotated[
         str, msgspec.Meta(description="Text that stands in the file exactly once, copied character by character.")
     ]
@@ -35,6 +35,8 @@ class EditFile:
         if not old:
             raise ToolFailed("old_text is empty; name the text to replace, or write the whole file with write_file")
         text = await context.files.read(path)
+        if "\r\n" in text and "\r\n" not in old:  # a file of Windows: its line ends are not shown, and stay
+            old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
         if _applied(text, old, new):
             return f"Nothing to do: the new text is in {path} already, and the old one is not."
         if not (times := text.count(old)):

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Annotated, Final
 
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.agent.tool import Files, Safety, ToolContext
+from worker.agent.tool import Safety, ToolContext
 
 SHOWN_CHARS: Final = 1000
 """How much of one entry is shown, around what was found."""
+
+SEARCH_S: Final = 12.0
+"""How long files are searched; what is left then is named by its number."""
+
+COUNTED: Final = 1000
+"""After so many places no further file is searched."""
 
 _BEFORE_CHARS: Final = 300
 _LOG: Final = "HISTORY.md"
@@ -31,7 +38,8 @@ class GrepArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ]
     path: Annotated[
-        str | None, msgspec.Meta(description="The one file to look in, such as `HISTORY.md`; leave out for all.")
+        str | None,
+        msgspec.Meta(description="The file or folder to look in, such as `HISTORY.md` or `notes`; leave out for all."),
     ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many places to show at most.")] = 20
 
@@ -63,27 +71,47 @@ class Grep:
         terms = _terms(arguments.words)
         if not terms:
             raise ToolFailed("there are no words to look for; give at least one, such as 'dentist' or '2026-11'")
-        files = await _texts(context.files, arguments.path)
-        hits = await asyncio.to_thread(lambda: list(_search(files, terms)))
+        names, one = await _names(context, arguments.path)
+        hits, searched = await _found(context, names, terms, must=one)
+        left = len(names) - searched
+        unseen = f"{left} of {len(names)} files were not searched; name one, or a folder" if left else ""
         if not hits:
             where = arguments.path or "any file"
-            return f"Nothing in {where} has {arguments.words!r}. Try fewer or other words, or a part of a date."
+            note = f" [{unseen}]" if unseen else ""
+            return f"Nothing in {where} has {arguments.words!r}. Try fewer or other words, or a part of a date.{note}"
         more = len(hits) - arguments.limit
-        note = f"\n\n[{more} more; use more words to narrow it]" if more > 0 else ""
-        return "\n\n".join(map(str, hits[: arguments.limit])) + note
+        notes = [f"{more} more; use more words to narrow it"] if more > 0 else []
+        notes += [unseen] if unseen else []
+        return "\n\n".join(map(str, hits[: arguments.limit])) + (f"\n\n[{'; '.join(notes)}]" if notes else "")
 
 
-async def _texts(files: Files, path: str | None) -> list[tuple[str, str]]:
-    """Path and text of the file asked for, or of all that can be read."""
-    if path is not None:
-        return [(path, await files.read(path))]
-    texts: list[tuple[str, str]] = []
-    for name in await files.names():
+async def _names(context: ToolContext, path: str | None) -> tuple[Sequence[str], bool]:
+    """The files to look in, and whether it is one that was named."""
+    if path is None:
+        return await context.files.names(), False
+    folder = "".join(f"{part}/" for part in path.strip().split("/") if part not in ("", "."))
+    inside = [name for name in await context.files.names() if name.startswith(folder)]
+    return (inside, False) if inside else ([path], True)
+
+
+async def _found(
+    context: ToolContext, names: Sequence[str], terms: Sequence[str], *, must: bool
+) -> tuple[list[Hit], int]:
+    """Hits, and how many files were searched until there were enough of them or the time was over; one file after the
+    other, so that no more than one is held. With `must`, a file that cannot be read is an error."""
+    hits: list[Hit] = []
+    until = context.clock.monotonic() + SEARCH_S
+    for searched, name in enumerate(names):
+        if len(hits) >= COUNTED or context.clock.monotonic() > until:
+            return hits, searched
         try:
-            texts.append((name, await files.read(name)))
+            text = await context.files.read(name)
         except ToolFailed:
+            if must:
+                raise
             continue  # a picture, say: no text to look in
-    return texts
+        hits += await asyncio.to_thread(_search, name, text, terms)
+    return hits, len(names)
 
 
 def _terms(words: str) -> list[str]:
@@ -93,16 +121,19 @@ def _terms(words: str) -> list[str]:
     return [term.casefold() for term in [*plain, *(piece.strip() for piece in pieces[1::2])] if term]
 
 
-def _search(files: Iterable[tuple[str, str]], terms: Sequence[str]) -> Iterator[Hit]:
-    for path, text in files:
-        if path == _LOG:
-            for entry in reversed(re.split(r"\n\n+", text)):
-                if _has(entry, terms):
-                    yield Hit(path, 0, _around(entry, terms[0]))
-        else:
-            for number, line in enumerate(text.split("\n"), 1):
-                if _has(line, terms):
-                    yield Hit(path, number, _around(line.strip(), terms[0]))
+def _search(path: str, text: str, terms: Sequence[str]) -> list[Hit]:
+    return list(islice(_hits(path, text, terms), COUNTED))
+
+
+def _hits(path: str, text: str, terms: Sequence[str]) -> Iterator[Hit]:
+    if path == _LOG:
+        for entry in reversed(re.split(r"\n\n+", text)):
+            if _has(entry, terms):
+                yield Hit(path, 0, _around(entry, terms[0]))
+    else:
+        for number, line in enumerate(text.split("\n"), 1):
+            if _has(line, terms):
+                yield Hit(path, number, _around(line.strip(), terms[0]))
 
 
 def _has(text: str, terms: Sequence[str]) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from shared.errors import ToolFailed
 from worker.agent.tool import Safety, ToolContext
+
+SHOWN: Final = 300
+_FOLDERS: Final = 30
 
 
 class ListDirArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,21 +20,34 @@ class ListDirArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ListDir:
-    """Answers one name a line, folders with a `/` behind."""
+    """Answers one name a line, files with their size, folders with a `/` behind."""
 
     name = "list_dir"
-    description = "List the files and folders in a folder of your workspace."
+    description = "List the files, with their sizes, and the folders in a folder of your workspace."
     parameters = ListDirArguments
     safety: Safety = "read_only"
     timeout_s = 20.0
 
     async def run(self, arguments: ListDirArguments, context: ToolContext) -> str:
-        names = await context.files.names()
+        entries = await context.files.entries()
         folder = "".join(f"{part}/" for part in arguments.path.strip().split("/") if part not in ("", "."))
-        inside = [name.removeprefix(folder) for name in names if name.startswith(folder)]
+        inside = [entry for entry in entries if entry.path.startswith(folder)]
         if not inside:
-            folders = sorted({name.rpartition("/")[0] for name in names if "/" in name})
-            known = f"Folders: {', '.join(folders)}" if folders else "There are no folders"
-            raise ToolFailed(f"there is no folder {arguments.path!r}. {known}")
-        entries = {name.partition("/")[0] + ("/" if "/" in name else "") for name in inside}
-        return "\n".join(sorted(entries))
+            raise ToolFailed(_no_folder(arguments.path, [entry.path for entry in entries]))
+        lines: set[str] = set()
+        for entry in inside:
+            name, deeper, _ = entry.path.removeprefix(folder).partition("/")
+            size = "" if entry.size_bytes is None else f" ({entry.size_bytes:,} bytes)"
+            if name:
+                lines.add(f"{name}/" if deeper else f"{name}{size}")
+        if not lines:
+            return f"({arguments.path!r} is an empty folder)"
+        more = f"\n\n[{len(lines) - SHOWN} more; use glob to narrow it]" if len(lines) > SHOWN else ""
+        return "\n".join(sorted(lines)[:SHOWN]) + more
+
+
+def _no_folder(path: str, paths: list[str]) -> str:
+    folders = sorted({path.rpartition("/")[0] for path in paths if "/" in path})
+    more = f" and {len(folders) - _FOLDERS} more" if len(folders) > _FOLDERS else ""
+    known = f"Folders: {', '.join(folders[:_FOLDERS])}{more}" if folders else "There are no folders"
+    return f"there is no folder {path!r}. {known}"

@@ -1,13 +1,16 @@
-"""Reading a file, page by page."""
+"""Reading a file, page by page; documents as text."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Final
 
 import msgspec
 
 from shared.errors import ToolFailed
 from worker.agent.tool import Safety, ToolContext
+from worker.documents.kinds import description, document_of, picture_of
+from worker.documents.reader import DocumentReader
 
 PAGE_BYTES: Final = 8 * 1024
 """What is shown at once: less than what a tool's result may have, so that the note behind it is seen."""
@@ -22,30 +25,52 @@ class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class ReadFile:
-    """Answers with the text, and where to go on when there is more."""
+    """Answers with the text, and where to go on when there is more; of a picture, with what it is."""
 
     name = "read_file"
-    description = "Read a text file. A long one comes in pages: the note at the end says which `offset` comes next."
+    description = (
+        "Read a text file, or the text of a PDF, Word (.docx), Excel (.xlsx) or PowerPoint (.pptx) file. "
+        "A long one comes in pages: the note at the end says which `offset` comes next."
+    )
     parameters = ReadFileArguments
     safety: Safety = "read_only"
-    timeout_s = 20.0
+    timeout_s = 90.0
+
+    def __init__(self, documents: DocumentReader | None = None) -> None:
+        self._documents = documents or DocumentReader()
 
     async def run(self, arguments: ReadFileArguments, context: ToolContext) -> str:
-        text = await context.files.read(arguments.path)
-        if not text:
-            return f"({arguments.path!r} is empty)"
-        lines = text.removesuffix("\n").split("\n")
-        first = arguments.offset - 1
-        if first >= len(lines):
-            raise ToolFailed(f"{arguments.path!r} has {len(lines)} lines; there is no line {arguments.offset}")
-        page, cut = _page(lines[first : first + arguments.limit])
-        last = first + len(page)
-        notes = [f"line {last} is cut"] if cut else []
-        if first or last < len(lines):
-            notes.append(f"lines {arguments.offset}-{last} of {len(lines)}")
-        if last < len(lines):
-            notes.append(f"go on with offset={last + 1}")
-        return "\n".join(page) + (f"\n\n[{'; '.join(notes)}]" if notes else "")
+        path = arguments.path
+        content = await context.files.content(path)
+        if isinstance(content, bytes):
+            if (picture := picture_of(content)) is not None:
+                return (
+                    f"({path!r} is a picture: {picture}, {len(content):,} bytes. Pictures in files cannot be shown "
+                    "to you; ask the user to send it in the chat)"
+                )
+            if (kind := document_of(content)) is None:
+                raise ToolFailed(
+                    f"{path!r} is no text: it is {description(content)}, {len(content):,} bytes, and cannot be read"
+                )
+            content = await self._documents.text(path, kind, content)
+        if not content:
+            return f"({path!r} is empty)"
+        return await asyncio.to_thread(_shown, path, content, arguments.offset, arguments.limit)
+
+
+def _shown(path: str, text: str, offset: int, limit: int) -> str:
+    lines = text.removesuffix("\n").split("\n")
+    first = offset - 1
+    if first >= len(lines):
+        raise ToolFailed(f"{path!r} has {len(lines)} lines; there is no line {offset}")
+    page, cut = _page(lines[first : first + limit])
+    last = first + len(page)
+    notes = [f"line {last} is cut"] if cut else []
+    if first or last < len(lines):
+        notes.append(f"lines {offset}-{last} of {len(lines)}")
+    if last < len(lines):
+        notes.append(f"go on with offset={last + 1}")
+    return "\n".join(page) + (f"\n\n[{'; '.join(notes)}]" if notes else "")
 
 
 def _page(lines: list[str]) -> tuple[list[str], bool]:

@@ -16,6 +16,7 @@ TOOLS: Final = {
     "write_file": "worker.tools.write_file:WriteFile",
     "edit_file": "worker.tools.edit_file:EditFile",
     "list_dir": "worker.tools.list_dir:ListDir",
+    "glob": "worker.tools.glob:Glob",
     "grep": "worker.tools.grep:Grep",
 }
 

@@ -12,7 +12,7 @@ from worker.agent.tool import Safety, ToolContext
 class WriteFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to write where."""
 
-    path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md`.")]
+    path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md` or `notes/todo.md`.")]
     content: Annotated[str, msgspec.Meta(description="The whole new text of the file.")]
 
 

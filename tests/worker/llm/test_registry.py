@@ -11,6 +11,7 @@ from shared.errors import SettingsError
 from shared.settings import ModelSettings, PresetSettings, Secret
 from shared.store.client import RedisClient
 from shared.store.limits import ProviderLimits
+from tests.helpers.openai_server import ScriptedOpenAI
 from worker.llm.demo import DemoModel
 from worker.llm.fallback import FallbackModel
 from worker.llm.registry import ModelLimits, Models, build_model, fallback_settings, preset_settings
@@ -220,3 +221,23 @@ async def test_the_demo_is_never_held_back(client: RedisClient) -> None:
     limits = ProviderLimits(client)
     assert isinstance(build_model(ModelSettings(), limits), DemoModel)
     assert isinstance(Models(ModelSettings(), limits).get(), DemoModel)
+
+
+async def test_headers_of_the_settings_go_to_the_endpoint_they_are_for_and_nowhere_else() -> None:
+    """A fallback elsewhere, or a preset with an address of its own, never sees them."""
+    with ScriptedOpenAI() as server, ScriptedOpenAI() as other:
+        settings = ModelSettings(
+            name="openai/a",
+            api_base=server.base_url,
+            api_key=Secret("k"),
+            client="direct",
+            headers={"X-Team": Secret("the-chat-team")},
+            presets={"own": PresetSettings(name="openai/b", api_base=other.base_url, api_key=Secret("o"))},
+        )
+        models = Models(settings)
+        for preset in ("", "own"):
+            await models.get(preset).chat([{"role": "user", "content": "hi"}])
+        await models.close()
+        assert [request.headers.get("x-team") for request in server.requests()] == ["the-chat-team"]
+        assert [request.headers.get("x-team") for request in other.requests()] == [None]
+    assert fallback_settings(settings, "anthropic/c").headers == {}

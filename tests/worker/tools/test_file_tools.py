@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
 from worker.agent.tool import Toolbox, ToolContext
+from worker.tools.list_dir import SHOWN
 from worker.tools.read_file import PAGE_BYTES
 from worker.tools.registry import build_tools
 
@@ -135,8 +136,45 @@ async def test_a_file_that_changed_in_between_is_not_overwritten() -> None:
 async def test_a_folder_is_listed_one_level_deep() -> None:
     """Folders end in a slash; an unknown one is answered with those there are."""
     files = TextFiles({"MEMORY.md": "", "skills/b/SKILL.md": "", "skills/a/SKILL.md": "", "skills/a/x/y.txt": ""})
-    assert await did(files, "list_dir") == "MEMORY.md\nskills/"
+    assert await did(files, "list_dir") == "MEMORY.md (0 bytes)\nskills/"
     assert await did(files, "list_dir", path="./skills/") == "a/\nb/"
-    assert await did(files, "list_dir", path="skills/a") == "SKILL.md\nx/"
+    assert await did(files, "list_dir", path="skills/a") == "SKILL.md (0 bytes)\nx/"
     got = await did(files, "list_dir", path="../etc")
     assert "there is no folder '../etc'. Folders: skills/a, skills/a/x, skills/b" in got
+
+
+async def test_a_big_folder_is_listed_up_to_a_number() -> None:
+    """The rest is counted."""
+    files = TextFiles({f"{n:04}": "é" for n in range(SHOWN + 5)})
+    got = await did(files, "list_dir")
+    assert got.startswith("0000 (2 bytes)\n0001 (2 bytes)\n")
+    assert got.endswith(f"{SHOWN - 1:04} (2 bytes)\n\n[5 more; use glob to narrow it]")
+
+
+async def test_the_line_ends_of_windows_stay_as_they_are() -> None:
+    """They are not seen, so the model cannot copy them."""
+    files = TextFiles({"a": "one\r\ntwo\r\nthree\r\n"})
+    assert await did(files, "edit_file", path="a", old_text="one\ntwo", new_text="1\n2") == "a is changed."
+    assert files.texts["a"] == "1\r\n2\r\nthree\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0", "is a picture: image/png, 9 bytes. Pictures in files cannot be shown"),
+        (b"RIFF\0\0\0\0WEBP", "is a picture: image/webp"),
+        (bytes.fromhex("d0cf11e0a1b11ae1") + b"x", "old Office format; save it as .docx"),
+        (b"PK\x03\x04\0", "is no text: it is a zip archive, 5 bytes"),
+        (b"a\0", "is no text: it is a binary file, 2 bytes"),
+    ],
+)
+async def test_what_is_no_text_is_said_to_be_what_it_is(data: bytes, says: str) -> None:
+    """By its content, whatever its name."""
+
+    class Binary(TextFiles):
+        async def content(self, path: str) -> str | bytes:
+            return data
+
+    got = await did(Binary({}), "read_file", path="letter.txt")
+    assert "'letter.txt'" in got
+    assert says in got

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.clock import HandClock
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
 from worker.agent.tool import Toolbox, ToolContext
-from worker.tools.grep import SHOWN_CHARS, Grep
+from worker.tools.grep import COUNTED, SEARCH_S, SHOWN_CHARS, Grep
 
 ENTRIES = [
     "[2026-10-02 09:00] They planned the move to Berlin.\nThe van is booked for the 30th.",
@@ -89,3 +90,36 @@ async def test_words_are_no_pattern_and_cannot_run_for_long(words: str) -> None:
     assert (await found(words, big)).startswith("Nothing in")
     assert time.perf_counter() - started < 2
     assert "HISTORY.md" in await found(words, TextFiles({"HISTORY.md": f"see {words} here"}))
+
+
+async def test_a_folder_is_searched_with_all_that_is_in_it() -> None:
+    """As list_dir names it, with or without a slash."""
+    files = TextFiles({"notes/a.md": "car", "notes/deep/b.md": "car", "notes.md": "car"})
+    for folder in ("notes", "./notes/"):
+        assert await found("car", files, path=folder) == "notes/a.md:1: car\n\nnotes/deep/b.md:1: car"
+    assert await found("car", files, path="notes.md") == "notes.md:1: car"
+
+
+async def test_a_search_ends_in_its_time_and_says_what_it_left_out() -> None:
+    """Files behind a slow volume do not hold a turn; what was found so far is shown."""
+    clock = HandClock()
+
+    class Slow(TextFiles):
+        async def read(self, path: str) -> str:
+            clock.at += SEARCH_S * 0.6
+            return await super().read(path)
+
+    context = ToolContext(session="s", turn=1, call_id="c", clock=clock, files=Slow({f"{n}": "car" for n in range(9)}))
+    for words, says in (("car", "0:1: car\n\n1:1: car\n\n["), ("zebra", "Nothing in any file has 'zebra'.")):
+        outcome = await Toolbox([Grep()]).call(call("grep", {"words": words}), context)
+        assert outcome.content.startswith(says)
+        assert outcome.content.endswith("7 of 9 files were not searched; name one, or a folder]")
+
+
+async def test_a_word_that_is_everywhere_does_not_fill_the_memory() -> None:
+    """After a thousand places no further file is read."""
+    files = TextFiles({f"{n}": "car\n" * (COUNTED + 50) for n in range(3)})
+    got = await found("car", files, limit=1)
+    assert got.endswith(
+        f"[{COUNTED - 1} more; use more words to narrow it; 2 of 3 files were not searched; name one, or a folder]"
+    )

@@ -1,0 +1,233 @@
+"""Which places on the network a tool may reach: the public web, and what the operator allows beyond it.
+
+Pure: nothing is looked up here. Who connects asks `place_of` about the URL and `check_address` about every address
+that its host has, and connects to those addresses only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final
+from urllib.parse import SplitResult, quote, urlsplit
+
+import msgspec
+
+from shared.errors import SettingsError, ToolFailed
+from worker.guards.networks import METADATA, Address, Network, carried, kind_of
+
+WEB_PORTS: Final = frozenset({80, 443})
+URL_LIMIT_CHARS: Final = 4096
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_HOST: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
+_NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+")
+_LOCAL_NAMES: Final = ("localhost", "local", "internal", "intranet", "lan", "home", "corp", "home.arpa", "onion")
+_DEVIATIONS: Final = frozenset("ßς\u200c\u200d")  # the codec below turns these into another host's name
+
+_LIFTED_BY_NAME: Final = frozenset({"private", "loopback", "carrier-grade NAT"})
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a URL leads. `url` is rebuilt from the parts that were checked, in ASCII and without a fragment.
+    `address` is set when the host is written as one."""
+
+    url: str
+    host: str
+    port: int
+    address: Address | None = None
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """One thing that an operator allows: a host by name, or a network; on one port, or on the usual ones."""
+
+    host: str = ""
+    network: Network | None = None
+    port: int | None = None
+
+
+class WebPolicy(msgspec.Struct, frozen=True):
+    """What may be reached: public addresses on `ports`, and what `allowed` adds. Metadata services never."""
+
+    ports: frozenset[int] = WEB_PORTS
+    allowed: tuple[Allowed, ...] = ()
+
+    @classmethod
+    def of(cls, allow: Iterable[str], ports: Iterable[int] = WEB_PORTS) -> WebPolicy:
+        """From settings such as `10.1.2.0/24`, `127.0.0.1:8080`, `[::1]:8080`, `wiki.example` or `wiki.example:8443`.
+
+        A name lifts the block of private, loopback and carrier-grade NAT addresses for that host alone, a network
+        lifts every block for its addresses. A port in an entry is allowed there alone. Raises SettingsError.
+        """
+        return cls(frozenset(ports), tuple(map(_allowed, allow)))
+
+    @classmethod
+    def origin(cls, url: str) -> WebPolicy:
+        """For a server that the operator names, such as a search engine: it may be private, on its own port.
+        Raises SettingsError."""
+        try:
+            parts = urlsplit(url)
+            host, port = _host(parts), _port(parts)
+            if parts.scheme not in _DEFAULT_PORTS:
+                raise ValueError("it must begin with http:// or https://")
+        except (ValueError, ToolFailed) as exc:
+            raise SettingsError(f"tools.search_url: {exc}; write it as 'https://host/path'") from None
+        return cls(frozenset({port}), (Allowed(host=host, port=port),))
+
+
+def place_of(url: str, policy: WebPolicy) -> Place:
+    """The place that a URL means, if it may be asked for at all. Raises ToolFailed, with a text for the model.
+
+    Says nothing about the addresses of a name: `check_address` does, for each of them.
+    """
+    url = url.strip()
+    if len(url) > URL_LIMIT_CHARS:
+        raise ToolFailed(f"the URL has {len(url)} characters; at most {URL_LIMIT_CHARS} are allowed")
+    if any(char <= " " or char in "\\\x7f" for char in url):
+        raise ToolFailed(f"{url[:80]!r} has blanks, control characters or backslashes in it; percent-encode them")
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in _DEFAULT_PORTS:
+            raise ToolFailed(f"{url[:80]!r} is no web address; write one that begins with https:// or http://")
+        host, port = _host(parts), _port(parts)
+    except ValueError:
+        raise ToolFailed(f"{url[:80]!r} is not a valid URL; correct it") from None
+    address = _literal(host)
+    if address is None and _is_local(host) and not any(rule.host == host for rule in policy.allowed):
+        raise ToolFailed(f"blocked address {host!r}: a name of a local network. Only the public web can be reached")
+    if port not in policy.ports and not any(
+        rule.port == port and _names(rule, host, address) for rule in policy.allowed
+    ):
+        usual = ", ".join(map(str, sorted(policy.ports)))
+        raise ToolFailed(f"blocked port {port} of {host!r}: only {usual} can be reached")
+    if address is not None:
+        check_address(address, host, port, policy)
+    shown = f"[{address}]" if isinstance(address, IPv6Address) else host
+    where = shown if port == _DEFAULT_PORTS[parts.scheme] else f"{shown}:{port}"
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._", errors="replace")
+    query = "?" + quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]|", errors="replace") if parts.query else ""
+    return Place(f"{parts.scheme}://{where}{path}{query}", host, port, address)
+
+
+def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> None:
+    """Raise ToolFailed when this address of `host` must not be connected to.
+
+    The text names the address only if it was asked for as one: what a name leads to inside is nobody's business.
+    """
+    kind = kind_of(address)
+    if kind is None and (port in policy.ports or _is_allowed(address, host, port, policy)):
+        return
+    if kind is not None and _is_allowed(address, host, port, policy):
+        return
+    reason = kind or f"port {port} is not allowed there"
+    if _literal(host) is not None:
+        raise ToolFailed(f"blocked address {address} ({reason}). Only the public web can be reached")
+    raise ToolFailed(f"blocked address: {host!r} does not lead to the public web, which alone can be reached")
+
+
+def _is_allowed(address: Address, host: str, port: int, policy: WebPolicy) -> bool:
+    inner = carried(address)
+    if address in METADATA:
+        return False
+    for rule in policy.allowed:
+        if port not in (policy.ports if rule.port is None else {rule.port}):
+            continue
+        if rule.network is not None and address in rule.network:
+            return inner is None or kind_of(inner) is None
+        if rule.host and rule.host == host and kind_of(address) in {None, *_LIFTED_BY_NAME}:
+            return True
+    return False
+
+
+def _names(rule: Allowed, host: str, address: Address | None) -> bool:
+    """Whether a rule is about this host. A name may also lead into an allowed network: its addresses tell later."""
+    if rule.network is None:
+        return rule.host == host
+    return address is None or address in rule.network
+
+
+def _host(parts: SplitResult) -> str:
+    """The host in its one spelling: lower case, ASCII, no brackets, no dot at its end."""
+    if "@" in parts.netloc:
+        raise ToolFailed("a URL with a user name or password in it is not fetched; leave that part out")
+    host = parts.hostname or ""
+    if parts.netloc.startswith("["):
+        if "%" in host:
+            raise ToolFailed(f"blocked address {host[:80]!r}: an address with a zone is local")
+        return str(IPv6Address(host))
+    if not host.isascii():
+        if _DEVIATIONS & set(host) or len(host) > 253:
+            raise ToolFailed(f"write the host {host[:80]!r} in its ASCII form, which begins with 'xn--'")
+        host = host.encode("idna").decode("ascii").lower()
+    host = host.removesuffix(".")
+    if not _HOST.fullmatch(host):
+        raise ToolFailed(f"{host[:80]!r} is no name of a host; correct the URL")
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        return _canonical(host)
+    return host
+
+
+def _canonical(host: str) -> str:
+    """An IPv4 address in its usual spelling. What computers read in several ways (octal, hex, short forms) is refused,
+    by the name of the address it would lead to."""
+    address = _spelled(host)
+    if address is None:
+        raise ToolFailed(f"{host!r} is no IPv4 address; correct the URL")
+    if str(address) == host:
+        return host
+    if kind := kind_of(address):
+        raise ToolFailed(f"blocked address {address} ({kind}), written as {host!r}. Only the public web can be reached")
+    raise ToolFailed(f"blocked address: {host!r} is an unusual way to write {address}; write it so")
+
+
+def _spelled(host: str) -> IPv4Address | None:
+    """What inet_aton reads: 1 to 4 numbers, decimal, octal with a 0 or hex with 0x before, the last one filling up."""
+    parts = host.split(".")
+    if len(parts) > 4 or not all(_NUMBER.fullmatch(part) and len(part) <= 40 for part in parts):
+        return None
+    try:
+        *high, last = (
+            int(part[2:] or "0", 16) if part.startswith("0x") else int(part, 8 if part[0] == "0" else 10)
+            for part in parts
+        )
+    except ValueError:
+        return None
+    if any(number > 255 for number in high) or last >= 256 ** (4 - len(high)):
+        return None
+    return IPv4Address(sum(number << (24 - 8 * index) for index, number in enumerate(high)) + last)
+
+
+def _port(parts: SplitResult) -> int:
+    return _DEFAULT_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_local(host: str) -> bool:
+    """A name that means something in a local network only. It is not even looked up: what exists inside stays there."""
+    return "." not in host or any(host == name or host.endswith(f".{name}") for name in _LOCAL_NAMES)
+
+
+def _allowed(entry: str) -> Allowed:
+    try:
+        if "/" in entry:
+            return Allowed(network=ip_network(entry.strip()))
+        parts = urlsplit(f"//{entry.strip()}")
+        host = _host(parts)
+        address = _literal(host)
+        port = parts.port
+        if parts.path or parts.query or parts.fragment:
+            raise ValueError("a path has no meaning here")
+    except (ValueError, ToolFailed) as exc:
+        raise SettingsError(
+            f"tools.web_allow: {entry!r} is no host, address or network ({exc}); "
+            "write one such as 'wiki.example:8443', '127.0.0.1:8080' or '10.1.2.0/24'"
+        ) from None
+    network = None if address is None else ip_network(address)
+    return Allowed(host="" if network else host, network=network, port=port)

@@ -1,0 +1,241 @@
+"""The folder of one session: read, written and measured within its quota. Everything here blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shared.errors import ToolFailed
+from worker.agent.tool import FileEntry
+from worker.guards.beneath import FILE_MODE, FOLDER_MODE, folder_beneath, plain, read_beneath
+from worker.guards.paths import DEPTH_LIMIT, wrong_name
+from worker.guards.threads import Stop
+
+RESULTS: Final = "results"
+_TEMPORARY: Final = (".shoal-", ".part")
+_ABANDONED_S: Final = 3600.0
+_LOCK_WAIT_S: Final = 0.01
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """What one session may keep: bytes in all, files and folders in all, and how long results of tools stay."""
+
+    size_bytes: int = 64 * 1024 * 1024
+    files: int = 2000
+    results_s: float = 7 * 86400.0
+
+
+class _Found(msgspec.Struct, frozen=True):
+    parts: tuple[str, ...]
+    size_bytes: int
+    changed: float
+    is_folder: bool
+    is_plain: bool
+
+
+class SessionFolder:
+    """The folder `root/name`, made when something is first written. Every `stop` ends the work between two steps.
+
+    Its lock, a file beside it, is held by one writer at a time, also of several processes: that keeps the quota.
+    """
+
+    def __init__(self, root: Path, name: str, quota: Quota) -> None:
+        self.path: Final = root / name
+        self._root = root
+        self._name = name
+        self._quota = quota
+
+    def make(self, stop: Stop) -> Path:
+        """The folder's path, for those who hand it to a sandbox, after making it. Raises OSError."""
+        stop.check()
+        with self._opened(make=True):
+            return self.path
+
+    def read(self, stop: Stop, parts: Sequence[str], limit_bytes: int) -> bytes:
+        """Raises OSError and ToolFailed as `read_beneath` does."""
+        stop.check()
+        if not parts:
+            raise IsADirectoryError(errno.EISDIR, "a folder")
+        with self._opened() as top:
+            return read_beneath(top, parts, limit_bytes)[0]
+
+    def write(self, stop: Stop, parts: Sequence[str], data: bytes, was: bytes | None) -> None:
+        """Write a whole file at once: it is the old one or the new one, never a part. With `was`, only if it still
+        holds that (or holds `data` already). Raises OSError, and ToolFailed for what changed or is over the quota."""
+        with self._opened(make=True) as top, self._locked(stop):
+            old, new_files = _old(top, parts)
+            if was is not None:
+                limit_bytes = max(len(was), len(data), old.st_size if old else 0)
+                now = None if old is None else read_beneath(top, parts, limit_bytes)[0]
+                if now == data:
+                    return
+                if now != was:
+                    raise ToolFailed(f"{'/'.join(parts)!r} is not as you read it any more; read it again")
+            self._make_room(stop, top, parts, len(data) - (old.st_size if old else 0), new_files)
+            with folder_beneath(top, parts[:-1], make=True) as at:
+                _put(stop, at, parts[-1], data, FILE_MODE | (stat.S_IMODE(old.st_mode) & FOLDER_MODE if old else 0))
+
+    def entries(self, stop: Stop) -> list[FileEntry]:
+        """Files that can be read, and folders (with a `/` behind), without hidden ones. None without a folder."""
+        try:
+            with self._opened() as top:
+                return [
+                    _entry(found) for found in self._walk(stop, top, hidden=False) if found.is_folder or found.is_plain
+                ]
+        except FileNotFoundError:
+            return []
+
+    @contextlib.contextmanager
+    def _opened(self, *, make: bool = False) -> Iterator[int]:
+        """The handle of the folder. The way to the root is the operator's; from there on nothing is followed."""
+        if make:
+            self._root.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with folder_beneath(root, [self._name], make=make) as top:
+                yield top
+        finally:
+            os.close(root)
+
+    @contextlib.contextmanager
+    def _locked(self, stop: Stop) -> Iterator[None]:
+        lock = os.open(self._root / f"{self._name}.lock", _LOCK, FILE_MODE)
+        try:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    stop.wait(_LOCK_WAIT_S)
+            yield
+        finally:
+            os.close(lock)
+
+    def _make_room(self, stop: Stop, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
+        """Forget results that are too old, and as many more as it takes. Raises ToolFailed when it is not enough."""
+        kept: list[_Found] = []
+        used_bytes, files = more_bytes, more_files
+        now = time.time()
+        for found in self._walk(stop, top, hidden=True):
+            is_result = found.parts[0] == RESULTS and found.is_plain and found.parts != tuple(parts)
+            limit_s = self._quota.results_s if is_result else _ABANDONED_S if _is_temporary(found) else None
+            if limit_s is not None and found.changed < now - limit_s and _remove(top, found.parts):
+                continue
+            used_bytes, files = used_bytes + found.size_bytes, files + 1
+            if is_result:
+                kept.append(found)
+        for found in sorted(kept, key=lambda found: found.changed):
+            if used_bytes <= self._quota.size_bytes and files <= self._quota.files:
+                return
+            if _remove(top, found.parts):
+                used_bytes, files = used_bytes - found.size_bytes, files - 1
+        path = "/".join(parts)
+        if used_bytes > self._quota.size_bytes:
+            raise ToolFailed(
+                f"{path!r} is not written: the workspace would have {used_bytes:,} bytes; at most "
+                f"{self._quota.size_bytes:,} are allowed. Make other files smaller, or write less"
+            )
+        if files > self._quota.files:
+            raise ToolFailed(
+                f"{path!r} is not written: the workspace would have {files:,} files and folders; at most "
+                f"{self._quota.files:,} are allowed. Write into a file that is there"
+            )
+
+    def _walk(self, stop: Stop, top: int, *, hidden: bool) -> Iterator[_Found]:
+        """Everything in the folder, as far as a little over the quota; what a name or the depth puts out of reach is
+        counted, too, when `hidden` is asked for."""
+        left = self._quota.files * 2 + 1000
+        waiting: list[tuple[str, ...]] = [()]
+        while waiting and left > 0:
+            inside = waiting.pop()
+            stop.check()
+            try:
+                with folder_beneath(top, inside) as at, os.scandir(at) as listed:
+                    for entry in listed:
+                        if (left := left - 1) < 0:
+                            break
+                        if (found := _found(inside, entry, hidden)) is None:
+                            continue
+                        yield found
+                        if found.is_folder and len(found.parts) < DEPTH_LIMIT * 2:
+                            waiting.append(found.parts)
+            except OSError:
+                if not inside:
+                    raise  # the workspace itself is away
+                continue  # gone meanwhile, or swapped for something else
+
+
+def _entry(found: _Found) -> FileEntry:
+    path = "/".join(found.parts)
+    return FileEntry(f"{path}/") if found.is_folder else FileEntry(path, found.size_bytes)
+
+
+def _found(inside: tuple[str, ...], entry: os.DirEntry[str], hidden: bool) -> _Found | None:
+    if not hidden and (entry.name.startswith(".") or wrong_name(entry.name) or len(inside) >= DEPTH_LIMIT):
+        return None
+    try:
+        info = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    is_folder = stat.S_ISDIR(info.st_mode)
+    is_plain = stat.S_ISREG(info.st_mode) and info.st_nlink == 1
+    return _Found((*inside, entry.name), 0 if is_folder else info.st_size, info.st_mtime, is_folder, is_plain)
+
+
+def _old(top: int, parts: Sequence[str]) -> tuple[os.stat_result | None, int]:
+    """What is known of the file that will be replaced, if there is one, and how many files and folders will be new.
+    Raises OSError for odd ones."""
+    for depth in range(len(parts) - 1, 0, -1):
+        with contextlib.suppress(FileNotFoundError), folder_beneath(top, parts[:depth]) as at:
+            return (None, len(parts) - depth) if depth < len(parts) - 1 else _looked_at(at, parts[-1])
+    return (None, len(parts)) if len(parts) > 1 else _looked_at(top, parts[0])
+
+
+def _looked_at(at: int, name: str) -> tuple[os.stat_result | None, int]:
+    try:
+        info = os.stat(name, dir_fd=at, follow_symlinks=False)
+    except FileNotFoundError:
+        return None, 1
+    plain(info)
+    return info, 0
+
+
+def _put(stop: Stop, at: int, name: str, data: bytes, mode: int) -> None:
+    """A file of a name that nobody knows, then its real name: a link that stands there by then is replaced, too, and
+    never followed."""
+    temporary = f"{_TEMPORARY[0]}{secrets.token_hex(8)}{_TEMPORARY[1]}"
+    try:
+        with open(os.open(temporary, _CREATE, mode, dir_fd=at), "wb") as file:
+            file.write(data)
+        stop.check()
+        os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=at)
+        raise
+
+
+def _is_temporary(found: _Found) -> bool:
+    name = found.parts[-1]
+    return found.is_plain and name.startswith(_TEMPORARY[0]) and name.endswith(_TEMPORARY[1])
+
+
+def _remove(top: int, parts: Sequence[str]) -> bool:
+    try:
+        with folder_beneath(top, parts[:-1]) as at:
+            os.unlink(parts[-1], dir_fd=at)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,85 @@
+"""The networks that are not the public internet, by their sort."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+# `is_global` alone is not enough: it says yes to NAT64, multicast and Azure's metadata address, and its answers for
+# 6to4 and others changed between patch releases of Python.
+_NETWORKS: Final[tuple[tuple[str, str], ...]] = (
+    ("0.0.0.0/8", "unspecified"),
+    ("10.0.0.0/8", "private"),
+    ("100.64.0.0/10", "carrier-grade NAT"),
+    ("127.0.0.0/8", "loopback"),
+    ("169.254.0.0/16", "link-local"),
+    ("172.16.0.0/12", "private"),
+    ("192.0.0.0/24", "reserved"),
+    ("192.0.2.0/24", "documentation"),
+    ("192.88.99.0/24", "6to4 relay"),
+    ("192.168.0.0/16", "private"),
+    ("198.18.0.0/15", "benchmark"),
+    ("198.51.100.0/24", "documentation"),
+    ("203.0.113.0/24", "documentation"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved"),
+    ("::/128", "unspecified"),
+    ("::1/128", "loopback"),
+    ("::ffff:0:0/96", "IPv4-mapped"),
+    ("::/96", "IPv4-compatible"),
+    ("64:ff9b::/96", "NAT64"),
+    ("64:ff9b:1::/48", "NAT64"),
+    ("2001::/32", "Teredo"),
+    ("2001::/23", "reserved"),
+    ("2001:db8::/32", "documentation"),
+    ("2002::/16", "6to4"),
+    ("3ffe::/16", "reserved"),
+    ("3fff::/20", "documentation"),
+    ("fc00::/7", "private"),
+    ("fe80::/10", "link-local"),
+    ("fec0::/10", "site-local"),
+    ("ff00::/8", "multicast"),
+)
+_BLOCKED: Final = tuple((ip_network(network), kind) for network, kind in _NETWORKS)
+_PUBLIC_IPV6: Final = IPv6Network("2000::/3")
+METADATA: Final = frozenset(
+    ip_address(address)
+    for address in (
+        "169.254.169.254",
+        "169.254.170.2",
+        "169.254.170.23",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+    )
+)
+"""Where clouds hand out the credentials of a machine. Some of these are public addresses."""
+
+_TUNNELS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
+
+
+def kind_of(address: Address) -> str | None:
+    """Which sort of non-public address this is, such as `loopback`; None for a public one."""
+    if address in METADATA:
+        return "cloud metadata"
+    for network, kind in _BLOCKED:
+        if address in network:
+            return kind
+    if isinstance(address, IPv6Address):
+        return None if address in _PUBLIC_IPV6 else "reserved"
+    return None if address.is_global else "reserved"
+
+
+def carried(address: Address) -> IPv4Address | None:
+    """The IPv4 address that a mapped or tunnelled one carries; None for any other."""
+    if isinstance(address, IPv4Address) or int(address) < 2:  # :: and ::1 carry nothing
+        return None
+    if any(address in network for network in _TUNNELS):
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

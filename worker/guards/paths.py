@@ -1,0 +1,65 @@
+"""Paths that a model writes, taken apart before anything is opened."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from typing import Final
+
+from shared.errors import ToolFailed
+
+PATH_LIMIT_BYTES: Final = 1024
+NAME_LIMIT_BYTES: Final = 255
+DEPTH_LIMIT: Final = 16
+
+_DRIVE: Final = re.compile(r"[A-Za-z]:.*", re.DOTALL)
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The names on the way from the workspace to a file or folder; none for the workspace itself (`.`).
+
+    `.`, and a `/` at the end, are left out. Raises ToolFailed for every path that leads out of the workspace, or that
+    another file system, or a person, could read as one that does.
+    """
+    if len(path) > PATH_LIMIT_BYTES or len(path.encode("utf-8", "replace")) > PATH_LIMIT_BYTES:
+        raise ToolFailed(f"the path {path[:40]!r}… is too long; at most {PATH_LIMIT_BYTES:,} bytes are allowed")
+    asked = path.strip()
+    if asked.startswith("/"):
+        raise _outside(path, "it begins with '/'")
+    parts = tuple(part for part in asked.split("/") if part not in ("", "."))
+    if parts and (parts[0].startswith("~") or _DRIVE.fullmatch(parts[0])):
+        raise _outside(path, f"it begins with {parts[0][:2]!r}")
+    for part in parts:
+        if (wrong := wrong_name(part)) is not None:
+            raise _outside(path, wrong)
+        if len(part.encode()) > NAME_LIMIT_BYTES:
+            raise ToolFailed(f"the name {part[:40]!r}… is too long; at most {NAME_LIMIT_BYTES} bytes are allowed")
+    if len(parts) > DEPTH_LIMIT:
+        raise ToolFailed(f"{path!r} is {len(parts)} folders deep; at most {DEPTH_LIMIT} are allowed")
+    return parts
+
+
+def wrong_name(name: str) -> str | None:
+    """Why a name cannot stand in a path, or None: `..`, a separator of any system, what looks like either (full-width
+    forms, say), and characters that show nothing, such as NUL or a mark that turns the direction of text."""
+    if name == "..":
+        return "it has '..' in it"
+    if not name.isprintable():
+        return "it has a character in it that cannot be shown"
+    plain = unicodedata.normalize("NFKC", name)
+    if plain in ("", ".", "..") or "/" in plain or "\\" in plain:
+        return "it has a sign in it that can stand for '/' or '..'"
+    return None
+
+
+def folder_name(session: str) -> str:
+    """The name of a session's folder: 40 hexadecimal digits, so that no two sessions share one, also where case does
+    not count, and a chat id, which may be a phone number, is not shown."""
+    return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
+
+
+def _outside(path: str, why: str) -> ToolFailed:
+    return ToolFailed(
+        f"{path!r} is outside the workspace: {why}. Use a path relative to the workspace, such as 'notes/todo.md'"
+    )

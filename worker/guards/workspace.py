@@ -1,0 +1,92 @@
+"""Workspaces: the files that a session keeps, on a volume that every worker sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from shared.errors import ToolFailed
+from worker.agent.tool import FileEntry
+from worker.guards.beneath import explained
+from worker.guards.folder import Quota, SessionFolder
+from worker.guards.paths import folder_name, parts_of
+from worker.guards.threads import FileThreads, Stop
+
+FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
+"""What is read of one file at most."""
+
+WRITE_LIMIT_BYTES: Final = 2 * 1024 * 1024
+"""What is written into one file at most."""
+
+_AT_ONCE: Final = 2
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workspaces:
+    """All workspaces of a process, below `root`. Making it touches nothing."""
+
+    def __init__(self, root: Path, quota: Quota | None = None, *, threads: FileThreads | None = None) -> None:
+        self._root = root.absolute()
+        self._quota = quota or Quota()
+        self._threads = threads or FileThreads()
+
+    def of(self, session: str) -> Workspace:
+        """The workspace of a session; it is made on the volume when something is first written."""
+        return Workspace(SessionFolder(self._root, folder_name(session), self._quota), self._threads)
+
+    def close(self) -> None:
+        self._threads.close()
+
+
+class Workspace:
+    """The files of one session. Every method works in a thread, has a time limit, and raises ToolFailed, with a text
+    that names no path of the machine, for what is not there, not allowed, or not answered in time.
+
+    A session has a few threads at a time, so that many calls of one do not keep the others waiting.
+    """
+
+    def __init__(self, folder: SessionFolder, threads: FileThreads) -> None:
+        self.path: Final = folder.path
+        """Where it is, or will be, on this machine; never shown to a model."""
+
+        self._folder = folder
+        self._threads = threads
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def make(self) -> Path:
+        """Its path, after making it."""
+        return await self._run(".", self._folder.make)
+
+    async def read(self, path: str, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
+        return await self._run(path, self._folder.read, parts_of(path), limit_bytes)
+
+    async def write(self, path: str, data: bytes, *, was: bytes | None = None) -> None:
+        """Write a whole file; folders on the way are made. With `was`, only if it still holds that, or holds `data`
+        already, as after an attempt whose worker was lost."""
+        parts = parts_of(path)
+        if not parts or path.strip().endswith(("/", "/.")):
+            raise ToolFailed(f"{path!r} names a folder; name the file to write, such as 'notes/todo.md'")
+        if len(data) > WRITE_LIMIT_BYTES:
+            raise ToolFailed(
+                f"{path!r} would have {len(data):,} bytes; at most {WRITE_LIMIT_BYTES:,} can be written. Use two files"
+            )
+        await self._run(path, self._folder.write, parts, data, was)
+
+    async def entries(self) -> Sequence[FileEntry]:
+        """Its files, and its folders with a `/` behind, in no order; without hidden ones, links and other odd ones."""
+        return await self._run(".", self._folder.entries)
+
+    async def call(self, work: Callable[[Path], T]) -> T:
+        """`work` with the path of the folder, which may not be there, in one of the threads."""
+        return await self._run(".", lambda _: work(self._folder.path))
+
+    async def _run(self, path: str, work: Callable[Concatenate[Stop, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        async with self._turn:
+            try:
+                return await self._threads.run(work, *args, **kwargs)
+            except OSError as exc:
+                raise explained(path, exc) from None
