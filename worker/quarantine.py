@@ -32,6 +32,7 @@ SILENCE_S: Final = 20.0
 
 FRAME_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _PR_SET_PDEATHSIG: Final = 1
+_ALIVE, _ENDED = b".", b"E"
 
 Verdict = Literal["ended", "guilty", "unproven"]
 """The turn was ended by the child; it killed the child; the child died before the turn began."""
@@ -69,7 +70,7 @@ class Quarantine:
 
     async def _watch(self, lease: Lease, child: asyncio.subprocess.Process, link: socket.socket) -> Verdict:
         draining = asyncio.create_task(_pass_drain_on(lease, child))
-        began = False
+        heard = b""
         try:
             loop = asyncio.get_running_loop()
             with contextlib.suppress(TimeoutError, OSError):
@@ -77,10 +78,12 @@ class Quarantine:
                 await loop.sock_sendall(link, len(record).to_bytes(4) + record)
                 while True:
                     async with asyncio.timeout(self._silence_s):
-                        heard = await loop.sock_recv(link, 4096)
-                    if not heard:
+                        more = await loop.sock_recv(link, 4096)
+                    if not more:
                         break
-                    began = True
+                    heard = more
+                    if heard.endswith(_ENDED):
+                        break
             if child.returncode is None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
@@ -90,10 +93,10 @@ class Quarantine:
             code = await child.wait()
         finally:
             draining.cancel()
-        log.warning("quarantine over", child=child.pid, code=code, began=began)
-        if code == 0:
-            return "ended"
-        return "guilty" if began else "unproven"
+        log.warning("quarantine over", child=child.pid, code=code)
+        if code == 0 or heard.endswith(_ENDED):
+            return "ended"  # however long its interpreter takes to leave
+        return "guilty" if heard else "unproven"
 
 
 async def _pass_drain_on(lease: Lease, child: asyncio.subprocess.Process) -> None:
@@ -117,6 +120,8 @@ def main() -> int:
     link.setblocking(False)
     with asyncio.Runner(loop_factory=event_loop) as runner:
         runner.run(_run(settings, claim, link))
+        with contextlib.suppress(OSError):
+            link.send(_ENDED)
     return 0
 
 
@@ -134,7 +139,7 @@ async def _run(settings: Settings, claim: Claim, link: socket.socket) -> None:
 async def _tick(link: socket.socket) -> None:
     while True:
         with contextlib.suppress(OSError):
-            link.send(b".")
+            link.send(_ALIVE)
         await asyncio.sleep(TICK_S)
 
 

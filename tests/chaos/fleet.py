@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from shared.embedded import EmbeddedValkey
+from shared.errors import RedisAway
+from shared.store.client import RedisClient
+from shared.store.presence import present
 from tests.chaos.proxy import Proxy
+from tests.chaos.recovery import Blow, Until
 from tests.gateway.harness import TOKENS, answers, free_port
 from tests.helpers.processes import Process
 
@@ -42,23 +47,60 @@ class Member:
 
 
 class Fleet:
-    """`gateways` and `workers` on one Valkey that fsyncs always, behind a proxy."""
+    """`gateways` and `workers` on one Valkey that fsyncs always, behind a proxy if there is one.
+
+    `blows` is what was done to it, for `tests.chaos.recovery`.
+    """
 
     def __init__(
-        self, server: EmbeddedValkey, proxy: Proxy, folder: Path, *, gateways: int, workers: int, lease_s: float
+        self,
+        server: EmbeddedValkey,
+        proxy: Proxy | None,
+        folder: Path,
+        *,
+        gateways: int,
+        workers: int,
+        lease_s: float,
+        drain_s: float = 8.0,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.server = server
-        self.proxy = proxy
+        self._proxy = proxy
         self._folder = folder
-        env = {
-            "SHOAL_REDIS__URL": proxy.url,
+        self._client = RedisClient(server.url)
+        self.blows: list[Blow] = []
+        shared = {
+            "SHOAL_REDIS__URL": proxy.url if proxy else server.url,
             "SHOAL_DATA__DIR": str(folder),
             "SHOAL_WORKER__LEASE_S": str(lease_s),
-            "SHOAL_WORKER__DRAIN_S": "8",
+            "SHOAL_WORKER__DRAIN_S": str(drain_s),
             "SHOAL_WEB__TOKENS__OWNER": TOKENS["owner"],
+            "SHOAL_INBOX__SENDER_PER_MINUTE": "0",  # everybody here is one sender
+            **(env or {}),
         }
-        self.gateways = [Member("gateway", i, env, folder) for i in range(gateways)]
-        self.workers = [Member("worker", i, env, folder) for i in range(workers)]
+        self.gateways = [Member("gateway", i, shared, folder) for i in range(gateways)]
+        self.workers = [Member("worker", i, shared, folder) for i in range(workers)]
+
+    @property
+    def proxy(self) -> Proxy:
+        """The proxy before the server."""
+        assert self._proxy is not None
+        return self._proxy
+
+    async def owners(self, pids: Collection[int]) -> list[str]:
+        """The names by which these processes hold leases; nothing when the server cannot be asked."""
+        try:
+            return [found.name for found in await present(self._client) if found.pid in pids]
+        except RedisAway:
+            return []
+
+    def note(self, kind: str, owners: Sequence[str], until: Until, *, in_s: float = 0.0) -> None:
+        """Something is done now, or in a while, to what these owners hold; `""` is everybody."""
+        self.blows.extend(Blow(kind, time.time() + in_s, owner, until) for owner in owners)
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        await self._client.close()
 
     def addresses(self) -> list[str]:
         """Where gateways listen, whether they live or not."""

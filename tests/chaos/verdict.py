@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import quantiles
 
 import msgspec
 
-from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntry
 from shared.store import keys
 from shared.store.client import RedisClient
 from tests.chaos.people import Person
+from tests.chaos.witness import Witness
 from tests.helpers.fleet import history
 
 ALLOWED_KINDS = {
     "session", "history", "outbox", "seen", "chats", "presence", "wake", "idle", "memory", "memlog", "spent", "limit",
+    "brake",
 }  # fmt: skip
 
 
@@ -31,8 +35,11 @@ class Verdict(msgspec.Struct):
     torn_histories: int = 0
     dead_letters: int = 0
     left_behind: int = 0
+    stale_writes: int = 0
+    overlapping_turns: int = 0
     accepted: int = 0
     refused: int = 0
+    stale_writes_refused: int = 0
     wait_p50_s: float = 0.0
     wait_p99_s: float = 0.0
     wait_max_s: float = 0.0
@@ -44,8 +51,8 @@ class Verdict(msgspec.Struct):
         return {name: getattr(self, name) for name in names}
 
 
-async def judge(people: Sequence[Person], client: RedisClient) -> Verdict:
-    """Look at everything after the fleet has become quiet."""
+async def judge(people: Sequence[Person], client: RedisClient, witness: Witness, left: Sequence[str]) -> Verdict:
+    """Look at everything after the fleet has become quiet; `left` is the debris."""
     verdict = Verdict()
     for person in people:
         _judge_person(person, verdict)
@@ -55,7 +62,9 @@ async def judge(people: Sequence[Person], client: RedisClient) -> Verdict:
         cuts = quantiles(waits, n=100)
         verdict.wait_p50_s, verdict.wait_p99_s, verdict.wait_max_s = cuts[49], cuts[98], waits[-1]
     verdict.dead_letters = await client.command("XLEN", keys.DEAD)
-    verdict.left_behind = await _debris(client)
+    verdict.left_behind = len(left)
+    verdict.stale_writes, verdict.overlapping_turns = witness.stale_accepted, witness.overlaps
+    verdict.stale_writes_refused = witness.stale_refused
     return verdict
 
 
@@ -77,19 +86,36 @@ def _judge_person(person: Person, verdict: Verdict) -> None:
 
 
 async def _judge_history(person: Person, client: RedisClient, verdict: Verdict) -> None:
-    """Turns stand one behind the other, none torn by another: question, steps, answer."""
-    entries = await history(client, f"web:owner/{person.name}")
+    verdict.torn_histories += torn(await history(client, f"web:owner/{person.name}"))
+
+
+def torn(entries: Sequence[TranscriptEntry]) -> int:
+    """How much is wrong with a history: turns stand one behind the other, each a question, steps, and one answer."""
     turns = [entry.turn for entry in entries]
-    if turns != sorted(turns):
-        verdict.torn_histories += 1
+    wrong = int(turns != sorted(turns))
     for turn in set(turns):
         own = [entry for entry in entries if entry.turn == turn]
         asked = sum(isinstance(entry, UserEntry) for entry in own)
         final = sum(isinstance(entry, AssistantEntry) and not entry.tool_calls for entry in own)
-        if (asked, final) != (1, 1):
-            verdict.torn_histories += 1
+        wrong += (asked, final) != (1, 1)
+    return wrong
 
 
-async def _debris(client: RedisClient) -> int:
-    names = [name.decode() for name in await client.command("KEYS", "*")]
-    return sum(name.split(":")[1] not in ALLOWED_KINDS for name in names)
+async def debris(client: RedisClient, *, besides: Sequence[str] = (), within_s: float = 30.0) -> list[str]:
+    """The keys that should be gone after quiet, `besides` some; what is still being put away (a memory job, say) gets
+    `within_s`."""
+    give_up_at = time.monotonic() + within_s
+    while True:
+        names = [name.decode() for name in await client.command("KEYS", "*")]
+        left = sorted([name for name in names if name not in besides and not await _may_stay(client, name)])
+        if not left or time.monotonic() >= give_up_at:
+            return left
+        await asyncio.sleep(0.2)
+
+
+async def _may_stay(client: RedisClient, name: str) -> bool:
+    """What is listed, and what arq itself notes for a while: that it lives, and what became of a job."""
+    room, kind = name.split(":")[:2]
+    if room == "arq":
+        return kind in ("health-check", "result") and int(await client.command("PTTL", name)) > 0
+    return kind in ALLOWED_KINDS

@@ -179,7 +179,8 @@ class RunTurn:
         content: str,
         history: Sequence[TranscriptEntry],
         dead: DeadLetter | None = None,
-    ) -> None:
+    ) -> bool:
+        """End the turn; whether this did it, and not an earlier call."""
         line = OutboundMessage(
             content=content,
             turn=work.n,
@@ -205,6 +206,7 @@ class RunTurn:
                 await self._on_commit(lease.claim.session, committed.entries)
             except ShoalError as exc:
                 log.warning("nothing followed the commit", error=type(exc).__name__)
+        return committed.first
 
     async def _stopped(
         self, lease: Lease, work: TurnWork, conversation: Conversation, journal: TurnJournal, partial: str
@@ -246,15 +248,15 @@ class RunTurn:
         """Dead letter and apology, so that the next message of the chat can go on."""
         reference = secrets.token_hex(4)
         text = f"{apology or APOLOGIES.get(reason, APOLOGIES['error'])} (reference {reference})"
-        log.error("dead letter", reason=reason, reference=reference)
-        DEAD_LETTERS.labels(reason).inc()
         dead = DeadLetter(f"{reason} {reference}", work.record)
         message: InboundMessage | None = None
         history: tuple[TranscriptEntry, ...] = ()
         if conversation is not None:
             message = conversation.message
             history = (conversation.entry, self._said(work, f"[no answer was given: {reason}]"))
-        await self._commit(lease, work, message, "apology", "failed", text, history, dead)
+        if await self._commit(lease, work, message, "apology", "failed", text, history, dead):
+            log.error("dead letter", reason=reason, reference=reference)
+            DEAD_LETTERS.labels(reason).inc()
         return "dead"
 
     def _said(self, work: TurnWork, content: str) -> AssistantEntry:
