@@ -6,7 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from tests.model import delivery_bugs
 from tests.model.bugs import CLOCK, SEEDED, STALE, LedgerWithGaps
+from tests.model.delivery import Delivery
+from tests.model.delivery_scripts import Sizes as Way
+from tests.model.delivery_state import BAD, BAD_MARKUP, GOOD
 from tests.model.explore import Explored, Model, explore
 from tests.model.protocol import Queue, Sizes
 from tests.model.wakes import Wakes
@@ -14,6 +18,10 @@ from tests.model.wakes import Wakes
 NO_TAIL: Final = Sizes()
 TAIL: Final = Sizes(claims=2, errors=1, crashes=0, stops=False, tail=True)
 TWO_STEPS: Final = TAIL._replace(messages=1, ledger=2)
+
+KEY: Final = Way("key")
+LOOK_UP: Final = Way("look-up")
+NOTHING: Final = Way("nothing", troubles=2)
 
 
 class Variant(NamedTuple):
@@ -45,12 +53,51 @@ SOUND: Final = {
     "lost tail and clock, three workers": Variant(lambda: Queue(CLOCK._replace(workers=3, claims=3)), 8_365),
     "lost tail, two steps": Variant(lambda: Queue(TWO_STEPS), 11_652),
     "wake-ups of three sessions": Variant(Wakes, 2_155),
+    "delivery: key, three entries": Variant(lambda: Delivery(KEY._replace(entries=3)), 26_487),
+    # A call that leaves late repeats what is known already, also when it has another text under the same key.
+    "delivery: key, late calls": Variant(lambda: Delivery(KEY._replace(late=True, texts=(BAD_MARKUP,))), 11_143),
+    "delivery: key, lost tail": Variant(lambda: Delivery(KEY._replace(tail=True, troubles=1)), 56_093),
+    "delivery: key, lost tail, deaths": Variant(
+        lambda: Delivery(KEY._replace(tail=True, troubles=3, entries=1, claims=1)), 26_331
+    ),
+    "delivery: key, blocked": Variant(lambda: Delivery(KEY._replace(blocks=True, entries=1)), 8_691),
+    "delivery: look-up, two tasks each": Variant(lambda: Delivery(LOOK_UP._replace(entries=3, claims_each=2)), 16_296),
+    "delivery: look-up, three gateways": Variant(lambda: Delivery(LOOK_UP._replace(gateways=3, claims=3)), 11_706),
+    "delivery: look-up, all texts": Variant(lambda: Delivery(LOOK_UP._replace(texts=(GOOD, BAD_MARKUP, BAD))), 14_219),
+    "delivery: look-up, blocked": Variant(lambda: Delivery(LOOK_UP._replace(blocks=True)), 21_060),
+    "delivery: nothing": Variant(lambda: Delivery(NOTHING._replace(troubles=3)), 28_999),
+    "delivery: nothing, late calls": Variant(
+        lambda: Delivery(NOTHING._replace(late=True, entries=1, troubles=3)), 5_231
+    ),
+    "delivery: nothing, blocked": Variant(lambda: Delivery(NOTHING._replace(blocks=True, troubles=1)), 16_045),
 }
 """What must hold."""
 
 KNOWN: Final = {
     # Two faults at once, and the same process takes the session again: only a nonce for each lease would help.
     "lost tail and clock, same worker": Variant(lambda: Queue(CLOCK._replace(claims_each=2)), problem=STALE, steps=6),
+    # A pause between the look at the clock and the first byte, longer than what is left of the lease. No lease can
+    # call back what is on the wire; a platform without keys has no fence of its own.
+    "delivery: look-up, late call": Variant(
+        lambda: Delivery(LOOK_UP._replace(late=True)), problem=delivery_bugs.TWICE, steps=9
+    ),
+    "delivery: nothing, late call": Variant(
+        lambda: Delivery(NOTHING._replace(late=True)), problem=delivery_bugs.OUT_OF_ORDER, steps=12
+    ),
+    "delivery: key, late call, blocked": Variant(
+        lambda: Delivery(KEY._replace(late=True, blocks=True)), problem=delivery_bugs.OUT_OF_ORDER, steps=14
+    ),
+    # The mark went with the tail, so nobody knows that there is something to look up or to count.
+    "delivery: look-up, lost tail": Variant(
+        lambda: Delivery(LOOK_UP._replace(tail=True)), problem=delivery_bugs.TWICE, steps=9
+    ),
+    "delivery: nothing, lost tail": Variant(
+        lambda: Delivery(NOTHING._replace(tail=True)), problem=delivery_bugs.UNCOUNTED, steps=9
+    ),
+    # A key is good for as long as the platform keeps it (minutes at some).
+    "delivery: key, forgotten": Variant(
+        lambda: Delivery(KEY._replace(forgets=True)), problem=delivery_bugs.TWICE, steps=9
+    ),
 }
 """What is known not to hold."""
 
@@ -65,6 +112,10 @@ MISTAKES: Final = {
             partial(Wakes, silent=script), problem="due work waits and nobody was woken", steps=5
         )
         for script in ("ingest", "acquire", "commit", "release", "stop")
+    },
+    **{
+        f"delivery: {name}": Variant(partial(bug.delivery, bug.sizes), problem=bug.problem, steps=bug.steps)
+        for name, bug in delivery_bugs.SEEDED.items()
     },
 }
 """Seeded bugs, each of which must be found."""
