@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -12,20 +14,56 @@ from shared.settings import BudgetSettings
 from shared.store.spending import Spending, Spent
 from worker.agent.model import Usage
 
+LATE_S: Final = 5.0
+"""How long a count may take that nobody waits for."""
+
 _DAY_MS: Final = 86_400_000
+
+
+class LateCounts:
+    """What the calls used that were broken off: counted beside their turns, which have ended or are about to."""
+
+    def __init__(self, spending: Spending) -> None:
+        self._spending = spending
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, session: str, tokens: int, usd: float) -> None:
+        """Begin to count, and return. What Redis does not take within LATE_S is not counted."""
+        task = asyncio.create_task(self._count(session, tokens, usd))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Return when all of it is counted or given up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _count(self, session: str, tokens: int, usd: float) -> None:
+        with contextlib.suppress(RedisAway, Refused, TimeoutError):
+            async with asyncio.timeout(LATE_S):
+                await self._spending.add(session, tokens, usd)
 
 
 class ChatBudget:
     """The Allowance of one turn: counts what its chat uses, and ends the turn when the day's budget is gone.
 
-    Without a budget it only counts. While Redis is away nothing is counted and nothing refused: the lease loop says
-    that it is away, and a turn must not end because of its bookkeeping.
+    Without a budget it only counts. `price` says what an estimate costs in USD. While Redis is away nothing is counted
+    and nothing refused: the lease loop says that it is away, and a turn must not end because of its bookkeeping.
     """
 
     def __init__(
-        self, spending: Spending, session: str, settings: BudgetSettings, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        spending: Spending,
+        session: str,
+        settings: BudgetSettings,
+        *,
+        late: LateCounts,
+        price: Callable[[Usage], float],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._spending = spending
+        self._late = late
+        self._price = price
         self._session = session
         self._settings = settings
         self._clock = clock
@@ -60,6 +98,10 @@ class ChatBudget:
                 budget, share = self._nearest(self._known)
                 return f"This chat has used {share:.0%} of its {self._words(budget)} of today. {_ANEW}"
         return None
+
+    def spent_soon(self, usage: Usage) -> None:
+        """Count a call that was broken off, beside the turn. The call after it hears whether to warn."""
+        self._late.add(self._session, usage.prompt_tokens + usage.completion_tokens, self._price(usage))
 
     def _shares(self, spent: Spent) -> dict[str, float]:
         """How much of each budget is used; only of those that are set."""

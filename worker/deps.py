@@ -28,6 +28,7 @@ from shared.store.memory import MemoryLimits, MemoryStore
 from shared.store.memory_jobs import MemoryJobs
 from shared.store.presence import PRESENCE_EVERY_S, Presence, announce, withdraw
 from shared.store.queue import Claim, LeaseQueue
+from shared.store.spending import Spending
 from shared.store.turns import Turns
 from shared.tasks import cancel_all
 from shared.version import VERSION
@@ -127,6 +128,7 @@ class WorkerDeps:
             timezone=self._answerer.timezone,
             max_tokens=limits.max_tokens,
             context_tokens=limits.context_tokens,
+            spending=Spending(self.client),
         )
         await self.listen()
         self._start("presence", self._keep_announcing())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
 from typing import Final
 
@@ -47,6 +48,16 @@ class TurnFiles:
         self._memory = MemoryFile(store, scope, memory, claim=claim, limit_bytes=limit_bytes)
         self._skills = {skill.name.casefold(): skill for skill in skills}
         self._workspace = workspace
+        self._as_of: str | None = None
+
+    def stamp(self) -> str:
+        """The version of MEMORY.md."""
+        return self._memory.seen.version
+
+    def as_of(self, stamp: str) -> TurnFiles:
+        files = copy.copy(self)
+        files._as_of = stamp
+        return files
 
     async def content(self, path: str) -> str | bytes:
         match parts_of(path):
@@ -73,7 +84,7 @@ class TurnFiles:
         text = valid_text(text)
         match parts_of(path):
             case [name] if name == MEMORY:
-                await self._memory.replace(text, was)
+                await self._memory.replace(text, was, as_of=self._as_of)
             case [name] if name == HISTORY:
                 raise ToolFailed(f"{path!r} is read-only; what shall be remembered goes into {MEMORY!r}")
             case [name] if name.casefold() in _OF_THE_STORE:

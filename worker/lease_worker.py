@@ -52,7 +52,9 @@ class WakingRedis(ArqRedis):
 class LeaseWorker(arq_worker.Worker):
     """Runs `ctx["lease_loops"](run_job)` until it is told to stop. Takes every argument of arq's Worker.
 
-    `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`, `drain_s`.
+    `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`, `drain_s`. A job finds
+    its own Lease there in `leases`, by its id.
+
     A SIGTERM drains: nothing new is taken, turns are handed over at their next border, what is still running 5 s
     before `drain_s` is over is cut. A second signal cuts at once.
     """
@@ -75,6 +77,7 @@ class LeaseWorker(arq_worker.Worker):
         if self._pool is None:
             self._pool = self._connect(self.ctx["client"], self.ctx["redis_url"])
         self.ctx["redis"] = self._pool
+        self.ctx["leases"] = self._claims
         self._loops = cast(LoopFactory, self.ctx["lease_loops"])(self._run_leased)
         running = [asyncio.create_task(loop.run()) for loop in self._loops]
         ending = asyncio.Event()

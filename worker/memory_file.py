@@ -12,6 +12,11 @@ from shared.store.queue import Claim
 MEMORY: Final = "MEMORY.md"
 HISTORY: Final = "HISTORY.md"
 
+_CHANGED: Final = (
+    f"{MEMORY!r} was changed by somebody else since you read it, and is not written. "
+    "Read it again and make your change to the new text"
+)
+
 T = TypeVar("T")
 
 
@@ -37,14 +42,23 @@ class MemoryFile:
         entries = await _reached(self._store.log(self._scope))
         return "\n\n".join(filter(None, map(_without_gaps, entries)))
 
-    async def replace(self, text: str, was: str | None) -> None:
-        """By compare-and-swap: never over a text that the model has not seen."""
+    async def replace(self, text: str, was: str | None, *, as_of: str | None = None) -> None:
+        """By compare-and-swap: never over a text that the model has not seen.
+
+        `as_of` is the version that it had seen when it asked for a whole new text on another worker: `seen` is newer.
+        """
         size_bytes = len(text.encode())
         if size_bytes > self._limit_bytes:
             raise ToolFailed(
                 f"{MEMORY!r} would have {size_bytes:,} bytes; at most {self._limit_bytes:,} are allowed. "
                 "Shorten it: merge what belongs together and remove what no longer matters"
             )
+        if was is None and as_of not in (None, self.seen.version):
+            now = await _reached(self._store.read(self._scope))
+            if now.text != text:
+                raise ToolFailed(_CHANGED)
+            self.seen = now  # that worker wrote it, and died before it could say so
+            return
         await self._write(text, self.seen.text if was is None else was)
 
     async def _write(self, text: str, was: str) -> None:
@@ -56,10 +70,7 @@ class MemoryFile:
             return
         if now.text == was and await self._swap(now, text):
             return
-        raise ToolFailed(
-            f"{MEMORY!r} was changed by somebody else since you read it, and is not written. "
-            "Read it again and make your change to the new text"
-        )
+        raise ToolFailed(_CHANGED)
 
     async def _swap(self, base: MemoryText, text: str) -> bool:
         write = self._store.write(self._scope, text, version=base.version, claim=self._claim)

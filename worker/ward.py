@@ -80,14 +80,14 @@ class Leases:
         return count
 
     def give_back(self, *, crashed: bool) -> int:
-        """Release all of them, after a crash counting one for each turn; how many there were. Raises OSError."""
+        """Release all of them, after a crash counting one for each; how many there were. Raises OSError."""
         count = 0
         for queue in QUEUES:
             for member, token in self._owned(queue):
                 is_turn = member.startswith(keys.TURN_PREFIX)
                 session = keys.session(member.removeprefix(keys.TURN_PREFIX)) if is_turn else ""
                 names = [keys.queue(queue), keys.leases(queue), keys.wake(queue), session]
-                args = [member, f"{self._owner}:{token}", "0", "crashes" if is_turn and crashed else ""]
+                args = [member, f"{self._owner}:{token}", "0", "crashes" if crashed else ""]
                 count += self._run(load("release"), names, args) == 1
         return count
 

@@ -26,12 +26,14 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
-    """What the model said: text, tool calls, or both. `reasoning` is kept for the record and never sent back."""
+    """What the model said: text, tool calls, or both. `reasoning` is kept for the record and never sent back.
+    `seen` is which state of shared files the model had seen when it said it, in the words of the turn's files."""
 
     content: str | None
     turn: int
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str | None = None
+    seen: str = ""
     at: int = 0
     v: int = 1
 

@@ -43,9 +43,9 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no network.
 
     `fallbacks` are asked in order when it cannot answer; `fallback_keys` has the keys of those at other providers.
-    `headers` go with every request to `api_base`. `context_tokens` None and what is not in `prices` (USD a million tokens, in and out) are looked up in a built-in
-    table. `requests_per_minute` holds for the whole fleet and one key; `breaker_after` faults in a row close the way to
-    a provider for up to `breaker_s`.
+    `headers` go with every request to `api_base`. `context_tokens` None and what is not in `prices` (USD a million
+    tokens, in and out) are looked up in a built-in table. `requests_per_minute` holds for the whole fleet and one key;
+    `breaker_after` faults in a row close the way to a provider for up to `breaker_s`.
     """
 
     name: Text = "demo"

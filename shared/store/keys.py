@@ -86,6 +86,16 @@ def limit(name: str) -> str:
     return f"shoal:limit:{name}"
 
 
+def brake(what: str) -> str:
+    """STRING with a short end of life: how fast somebody writes, or that they were told to slow down."""
+    return f"shoal:brake:{what}"
+
+
+def crashed(job: str) -> str:
+    """STRING with an end of life: how often a worker died with this job in its hands."""
+    return f"shoal:crashed:{job}"
+
+
 def seen(channel: str) -> str:
     """Prefix of the HASHes `<prefix><day>`: dedupe id -> first answer."""
     return f"{SEEN_PREFIX}{channel}:"

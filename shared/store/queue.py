@@ -51,6 +51,8 @@ class Claim(msgspec.Struct, frozen=True):
     waited_ms: int
     taken_over: bool
     turn: TurnWork | None
+    job_crashes: int = 0
+    """Of a plain job: how often its worker died with it, in about a day."""
 
     @property
     def lease(self) -> str:
@@ -104,8 +106,10 @@ class LeaseQueue:
 
     def _claim(self, row: list[Any]) -> Claim:
         member, token, waited_ms, lost, *rest = row
-        turn = None
-        if rest:
+        turn, job_crashes = None, 0
+        if len(rest) == 1:
+            job_crashes = int(rest[0])
+        elif rest:
             n, record, errors, crashes, stop, attempt, away_ms, ledger, history, *memory = rest
             turn = TurnWork(
                 n=int(n),
@@ -122,7 +126,7 @@ class LeaseQueue:
                 memory_version=memory[2].decode(),
                 preset=memory[3].decode(),
             )
-        return Claim(member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn)
+        return Claim(member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn, job_crashes)
 
     async def renew(self, claims: Sequence[Claim], *, retry_for_s: float = 0.0) -> list[int | None]:
         """Keep the leases. Each answer: None = lost, else the number of the turn that was told to stop (0 = none)."""
@@ -133,7 +137,8 @@ class LeaseQueue:
 
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
         """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`, `crashes`, or
-        `away` (the model is away: noted once, with the time).
+        `away` (the model is away: noted once, with the time); of a plain job only crashes count, and one of memory
+        rests for a minute after one.
 
         Raises LeaseLost when it is not ours any more.
         """
@@ -141,7 +146,7 @@ class LeaseQueue:
         done = await self._client.run(
             self._release,
             [*self._keys, session_key],
-            [claim.member, claim.lease, int(delay_s * 1000), count if session_key else ""],
+            [claim.member, claim.lease, int(delay_s * 1000), count],
             retry_for_s=retry_for_s,
         )
         if done != 1:

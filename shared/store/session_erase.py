@@ -106,6 +106,7 @@ async def _erase_jobs(client: RedisClient, session: str) -> int:
                 gone += await client.command("ZREM", queue, id)
                 await client.command("HDEL", keys.leases(QUEUE), id)  # whoever runs it is told so at its next renewal
                 gone += await client.command("DEL", f"{JOB_PREFIX}{id}", f"{RESULT_PREFIX}{id}", f"{RETRY_PREFIX}{id}")
+                await client.command("DEL", keys.crashed(id))
         if cursor == b"0":
             return gone
 

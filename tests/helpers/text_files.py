@@ -28,6 +28,12 @@ class TextFiles:
             raise ToolFailed(f"{path!r} was changed")
         self.texts[path] = text
 
+    def stamp(self) -> str:
+        return ""
+
+    def as_of(self, stamp: str) -> TextFiles:
+        return self
+
     async def names(self) -> Sequence[str]:
         return sorted(self.texts)
 

@@ -320,10 +320,11 @@ async def test_nothing_is_left_of_a_session_that_was_erased(client: RedisClient)
     jobs = Jobs(client)
     for what, of in (("archive", SESSION), ("consolidate", SESSION), ("rework", SCOPE), ("archive", "web:owner/ab")):
         await jobs.enqueue(what, of, id=f"{what}:{of}")
+    await client.command("SET", keys.crashed(f"archive:{SESSION}"), 1)
     nouns = {key.split(":")[1] for key in await everything(client)}
     assert nouns >= {
         "session", "inbox", "ledger", "history", "archive", "outbox", "memory", "memlog", "spent", "chats", "seen",
-        "queue", "leases", "idle", "rework", "dead", "job",
+        "queue", "leases", "idle", "rework", "dead", "job", "crashed",
     }  # fmt: skip
 
     assert await session_erase.erase(client, SESSION) > 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from shared.errors import ModelError
 from shared.messages.codec import encode
@@ -33,6 +35,7 @@ from tests.helpers.build import message
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.plugins import Site
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
+from tests.helpers.wait import eventually
 from tests.worker.skills.shelves import write_skill
 from worker.agent.compact import PROMPT
 from worker.agent.turn import AgentResult
@@ -254,3 +257,58 @@ async def test_calls_are_counted_by_how_they_ended(ask: Ask) -> None:
     with pytest.raises(ModelError):
         await ask(Answer(status=401, times=0))
     assert (counted("ok"), counted("auth")) == (before[0] + 1, before[1] + 1)
+
+
+async def test_a_turn_that_is_stopped_has_used_its_budget(
+    server: ScriptedOpenAI, ask: Ask, client: RedisClient
+) -> None:
+    """Tokens, and what they cost by the price of its model: stopping before each end makes no call free."""
+    prices = {"openai/usual": (1_000.0, 2_000.0)}
+    running = asyncio.ensure_future(ask(Answer(fault="hang"), model={"prices": prices}))
+    await eventually(lambda: len(server.requests()) == 1, within_s=5)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    tokens = 0
+
+    async def counted() -> bool:
+        nonlocal tokens
+        tokens = (await Spending(client).read(SESSION)).tokens
+        return tokens > 0
+
+    await eventually(counted, within_s=5)
+    assert (await Spending(client).read(SESSION)).usd == pytest.approx(tokens / 1_000)
+    assert (await ask(budget=BudgetSettings(usd_per_day=0.001))).outcome == "budget"
+
+
+@pytest.mark.parametrize(("usd", "expected"), [(5.0, ["openai/no-such", "openai/none-such"]), (0.0, [])])
+async def test_a_model_without_a_price_is_told_where_dollars_are_counted(
+    client: RedisClient, tmp_path: Path, usd: float, expected: list[str]
+) -> None:
+    """Each one once: the usual, the fallbacks and the presets. Nobody has to say a price for the demo model."""
+    presets = {
+        "same": PresetSettings(name="openai/no-such"),
+        "own": PresetSettings(name="openai/priced"),
+        "offline": PresetSettings(name="demo"),
+    }
+    model = ModelSettings(
+        name="openai/no-such",
+        client="direct",
+        api_key=Secret("sk-x"),
+        fallbacks=("openai/gpt-4o", "openai/none-such"),
+        prices={"openai/priced": (1.0, 2.0)},
+        presets=presets,
+    )
+    settings = Settings(
+        model=model,
+        agent=AgentSettings(dir=tmp_path),
+        budget=BudgetSettings(usd_per_day=usd),
+        workspace=WorkspaceSettings(root=tmp_path / "workspaces"),
+    )
+    answerer = Answerer(settings, client, MemoryStore(client))
+    with capture_logs() as logs:
+        await answerer.warm()
+    await answerer.close()
+    told = [one for one in logs if one["log_level"] == "warning"]
+    assert [one["model"] for one in told] == expected
+    assert all("model.prices" in one.values() for one in told)

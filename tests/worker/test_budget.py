@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from shared.clock import SYSTEM_CLOCK
 from shared.metrics import REGISTRY
 from shared.settings import BudgetSettings
 from shared.store import keys
@@ -12,16 +15,23 @@ from shared.store.spending import Spending
 from tests.helpers.clock import HandClock
 from worker.agent.limits import Allowance
 from worker.agent.model import Usage
-from worker.budget import ChatBudget
+from worker.budget import LATE_S, ChatBudget, LateCounts
 
 CHAT = "web:owner/a"
 NOWHERE = "redis://127.0.0.1:1"
 
 
-def budget(client: RedisClient, *, clock: HandClock | None = None, **settings: float) -> ChatBudget:
+def dollar_a_token(usage: Usage) -> float:
+    return float(usage.prompt_tokens + usage.completion_tokens)
+
+
+def budget(
+    client: RedisClient, *, late: LateCounts | None = None, clock: HandClock | None = None, **settings: float
+) -> ChatBudget:
     made = BudgetSettings(**settings)  # type: ignore[arg-type]
     spending = Spending(client)
-    return ChatBudget(spending, CHAT, made) if clock is None else ChatBudget(spending, CHAT, made, clock=clock)
+    late = late or LateCounts(spending)
+    return ChatBudget(spending, CHAT, made, late=late, price=dollar_a_token, clock=clock or SYSTEM_CLOCK)
 
 
 def reached(kind: str) -> float:
@@ -98,4 +108,47 @@ async def test_while_redis_is_away_nothing_is_refused_and_nothing_raised() -> No
     assert await allowance.refusal() is None
     assert await allowance.spent(Usage(10, 10)) is None
     assert await allowance.refusal() is None
+    await nobody.close()
+
+
+async def test_a_call_that_was_broken_off_counts_after_its_turn_has_ended(client: RedisClient) -> None:
+    """In tokens and in money; the one who counts does not wait, and a cancelled turn does not stop it."""
+    late, begun = LateCounts(Spending(client)), asyncio.Event()
+
+    async def turn() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            budget(client, late=late).spent_soon(Usage(60, 40))
+
+    running = asyncio.create_task(turn())
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await late.close()
+    spent = await Spending(client).read(CHAT)
+    assert (spent.tokens, spent.usd) == (100, 100.0)
+    assert await budget(client, tokens_per_day=100).refusal() is not None
+
+
+async def test_a_late_count_leaves_the_warning_to_the_next_call(client: RedisClient) -> None:
+    """It is given once a day, and nobody would see it in a turn that has ended."""
+    late = LateCounts(Spending(client))
+    allowance = budget(client, late=late, tokens_per_day=100)
+    allowance.spent_soon(Usage(90, 0))
+    await late.close()
+    said = await allowance.spent(Usage(1, 0))
+    assert said is not None
+    assert "91% of its 100 tokens" in said
+
+
+async def test_while_redis_is_away_a_late_count_is_given_up() -> None:
+    """A worker that leaves waits for it a few seconds at most."""
+    nobody = RedisClient(NOWHERE)
+    late = LateCounts(Spending(nobody))
+    budget(nobody, late=late).spent_soon(Usage(1, 0))
+    async with asyncio.timeout(LATE_S + 1):
+        await late.close()
     await nobody.close()

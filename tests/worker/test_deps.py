@@ -7,11 +7,13 @@ from pathlib import Path
 from shared.ids import nonce
 from shared.messages.live import TurnEvent
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
-from shared.settings import DataSettings, RedisSettings, RedisUrl, Settings, WorkspaceSettings
+from shared.settings import DataSettings, MetricsSettings, RedisSettings, RedisUrl, Settings, WorkspaceSettings
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox
+from shared.store.spending import Spending
 from shared.store.turns import Turns
 from tests.helpers.build import say
+from tests.helpers.remembering import SESSION, fill
 from worker.agent.prompt import window
 from worker.conversation import read_conversation
 from worker.deps import WorkerDeps
@@ -55,3 +57,19 @@ async def test_a_turn_longer_than_the_window_does_not_hide_the_conversation(
     assert len(seen) > settings.agent.memory_window - 5
     await loop.queue.close()
     await deps.client.close()
+
+
+async def test_the_jobs_of_a_worker_count_what_they_use(client: RedisClient, redis_url: str, tmp_path: Path) -> None:
+    """For the chat that they are about, so that /status and its budget see it."""
+    settings = Settings(
+        redis=RedisSettings(url=RedisUrl(redis_url)),
+        data=DataSettings(dir=tmp_path),
+        workspace=WorkspaceSettings(root=tmp_path),
+        metrics=MetricsSettings(port=0),
+    )
+    deps = WorkerDeps(settings, queues=["jobs"], owner=nonce(), link=None)
+    await deps.start()
+    await fill(client, 5)
+    await deps.consolidator.consolidate(SESSION, 0)
+    assert (await Spending(client).read(SESSION)).tokens > 0
+    await deps.close()

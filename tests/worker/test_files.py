@@ -374,3 +374,41 @@ async def test_canaries_of_50_sessions_in_parallel_turns_never_cross(client: Red
         )
     for worker in workers:
         worker.close()
+
+
+async def test_a_successor_does_not_write_over_what_the_model_never_saw(client: RedisClient) -> None:
+    """The model saw `a`; a consolidation made it `a`, `c` before another worker carried the write out."""
+    await stored(client, "a")
+    stamp = (await files_of(client)).stamp()
+    await stored(client, "a\nc")
+    successor = await files_of(client)
+    with pytest.raises(ToolFailed, match="Read it again"):
+        await successor.as_of(stamp).replace("MEMORY.md", "a\nb", was=None)
+    assert await stored(client) == "a\nc"
+    assert await successor.as_of(stamp).content("MEMORY.md") == "a\nc"
+    with pytest.raises(ToolFailed, match="Read it again"):  # read by another call, and not by the model yet
+        await successor.as_of(stamp).replace("MEMORY.md", "a\nb", was=None)
+    await successor.as_of(successor.stamp()).replace("MEMORY.md", "a\nb\nc", was=None)
+    assert await stored(client) == "a\nb\nc"
+
+
+async def test_a_successor_finds_what_was_written_already(client: RedisClient) -> None:
+    """The first worker wrote and died: the same text again is no error. Without a change in between it is written."""
+    await stored(client, "a")
+    stamp = (await files_of(client)).stamp()
+    await (await files_of(client)).as_of(stamp).replace("MEMORY.md", "a\nb", was=None)
+    again = await files_of(client)
+    await again.as_of(stamp).replace("MEMORY.md", "a\nb", was=None)
+    assert await stored(client) == "a\nb"
+
+
+async def test_a_refused_write_does_not_count_as_seen(client: RedisClient) -> None:
+    """After the refusal the model still has not seen the newest text, and its next write is no better."""
+    await stored(client, "a")
+    stamp = (await files_of(client)).stamp()
+    await stored(client, "a\nc")
+    successor = await files_of(client)
+    await stored(client, "a\nc\nd")
+    for files in (successor.as_of(stamp), successor):
+        with pytest.raises(ToolFailed, match="Read it again"):
+            await files.replace("MEMORY.md", "a\nb", was=None)

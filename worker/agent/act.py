@@ -14,7 +14,7 @@ from shared.messages.transcript import IntentEntry, ToolEntry
 from worker.agent.hook import AgentHook, ToolRun
 from worker.agent.journal import Journal
 from worker.agent.model import ToolCallRequest
-from worker.agent.tool import Toolbox, ToolContext, ToolOutcome, shorten, valid_text
+from worker.agent.tool import Files, Toolbox, ToolContext, ToolOutcome, shorten, valid_text
 from worker.agent.turn import AgentRunSpec
 
 HINT_CHARS: Final = 40
@@ -29,6 +29,7 @@ class Actor:
         self._journal = journal
         self._hook = hook
         self._clock = clock
+        self._files: Files = spec.files
         self.runs: dict[str, ToolRun] = {}
         """How each call went that this worker ran, by its id."""
 
@@ -37,13 +38,17 @@ class Actor:
         calls: Sequence[ToolCallRequest],
         intents: Mapping[str, IntentEntry],
         results: Mapping[str, ToolEntry],
+        *,
+        seen: str | None = None,
     ) -> tuple[ToolEntry, ...]:
         """Run the calls that have no result yet; answer all results in the order of the calls.
 
         Calls run together when all are read-only, else one after the other. A call that an earlier worker began
-        (it has an intent) runs again only if that does no harm.
+        (it has an intent) runs again only if that does no harm. `seen` is set for calls that the model asked an earlier
+        worker for: what it had seen of the files by then.
         """
         done = dict(results)
+        self._files = self._spec.files if seen is None else self._spec.files.as_of(seen)
         waiting = [call for call in calls if call.id not in done]
         refused = await self._hook.before_execute_tools(tuple(waiting)) if waiting else {}
         if all(self._tools.safety(call.name) == "read_only" for call in waiting):
@@ -104,7 +109,7 @@ class Actor:
             chat_id=self._spec.chat_id,
             clock=self._clock,
             timezone=self._spec.timezone,
-            files=self._spec.files,
+            files=self._files,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -111,8 +112,16 @@ class Asker:
                     temperature=self._temperature,
                     on_delta=stream.delta if self._streams else None,
                 )
-            except ModelError as exc:
-                if not (exc.retryable and stream.touched and restarts_left):
+            except BaseException as exc:
+                if stream.touched or _had_begun(exc):
+                    self._meter.broke_off(messages, self._tools, said=stream.heard)
+                if not (isinstance(exc, ModelError) and exc.retryable and stream.touched and restarts_left):
                     raise
                 await stream.rewind()
         raise AssertionError("the last try returns or raises")
+
+
+def _had_begun(exc: BaseException) -> bool:
+    """Whether the model was at work, as far as anybody knows, when a call without a word of it ended: it may think for
+    long before the first. A refusal costs nothing."""
+    return isinstance(exc, asyncio.CancelledError) or (isinstance(exc, ModelError) and exc.kind == "timeout")

@@ -28,6 +28,11 @@ class Allowance(Protocol):
         """A call used so much. A sentence for the person when most of the allowance is gone now, else None."""
         ...
 
+    def spent_soon(self, usage: Usage) -> None:
+        """A call that was broken off used about so much. Returns at once and raises nothing: the turn may be ending
+        because of a cancellation, and what is left to do is done beside it."""
+        ...
+
 
 class Unlimited:
     """The allowance of a turn that may use whatever it needs."""
@@ -37,6 +42,9 @@ class Unlimited:
 
     async def spent(self, usage: Usage) -> str | None:
         return None
+
+    def spent_soon(self, usage: Usage) -> None:
+        pass
 
 
 UNLIMITED: Final = Unlimited()
@@ -57,6 +65,16 @@ class Meter:
         self.used += usage
         self._taken += usage
         self.warning = await self._allowance.spent(usage) or self.warning
+
+    def broke_off(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, said: str = ""
+    ) -> None:
+        """A call ended without a reply after the model had begun on it, and had said so much.
+
+        Its provider takes money for it and does not say how much: the allowance is told an estimate. `used` has only
+        what providers said.
+        """
+        self._allowance.spent_soon(Usage(estimate_tokens(messages, tools), _size(said) // CHARS_PER_TOKEN))
 
     def take(self) -> Usage:
         """What was added since the last take."""

@@ -134,12 +134,13 @@ class _Turn:
     async def act(self, reply: Reply) -> None:
         """Store the reply, run its tools, and add both to what the model sees next."""
         stored = self._steps.take()
+        seen = None if stored is None else stored.reply.seen
         if stored is None:
             stored = StoredReply(self._steps.entry(reply.text or None, reply, self._clock.now_ms()), {}, {})
             await self._journal.append(stored.reply)
         hint = tool_hint(reply.calls)
         await self._show.progress(f"{reply.text}\n{hint}" if reply.text else hint)
-        results = await self._actor.act(reply.calls, stored.intents, stored.results)
+        results = await self._actor.act(reply.calls, stored.intents, stored.results, seen=seen)
         self._steps.add([stored.reply, *results])
         self._view.add([stored.reply, *results])
         await self._after(reply, results)

@@ -59,6 +59,7 @@ class Steps:
             tool_calls=tuple(map(stored_call, reply.calls)) if with_calls else (),
             reasoning=reply.reasoning,
             at=at_ms,
+            seen=self._spec.files.stamp() if with_calls else "",
         )
 
     def best(self, text: str, note: str) -> str:

@@ -17,8 +17,17 @@ class Stream:
         self._think = ThinkFilter()
         self._shown: list[str] = []
         self._kept: list[str] = []
-        self.touched = False
+        self._heard: list[str] = []
+
+    @property
+    def touched(self) -> bool:
         """Whether a delta came since the last keep or rewind."""
+        return bool(self._heard)
+
+    @property
+    def heard(self) -> str:
+        """The deltas since the last keep or rewind, thoughts too."""
+        return "".join(self._heard)
 
     @property
     def shown(self) -> str:
@@ -29,19 +38,19 @@ class Stream:
         return "".join(self._kept)
 
     async def delta(self, text: str) -> None:
-        self.touched = True
+        self._heard.append(text)
         await self._out(self._think.feed(valid_text(text)))
 
     def keep(self, part: str) -> None:
         """A call ended well and this was its text."""
         self._kept.append(part)
-        self.touched = False
+        self._heard.clear()
 
     async def rewind(self) -> None:
         """A call broke off: its text is taken back, that of earlier calls is shown again."""
         await self.clear()
         await self._hook.on_stream_end()
-        self.touched = False
+        self._heard.clear()
         await self._out(self._think.feed(self.kept))
 
     async def clear(self) -> None:

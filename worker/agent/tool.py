@@ -50,6 +50,15 @@ class Files(Protocol):
         """Write a whole file. With `was`, only if its text is still that one."""
         ...
 
+    def stamp(self) -> str:
+        """Which state of files that others write, too, the model has seen by now; `""` when there are none."""
+        ...
+
+    def as_of(self, stamp: str) -> Files:
+        """The same files for calls that a model asked for when it had seen `stamp`, perhaps on another worker: no whole
+        file is written over what has changed since."""
+        ...
+
     async def names(self) -> Sequence[str]:
         """The path of every file, sorted."""
         ...
@@ -70,6 +79,12 @@ class NoFiles:
 
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
         raise ToolFailed(f"{path!r} cannot be written: this agent has no files")
+
+    def stamp(self) -> str:
+        return ""
+
+    def as_of(self, stamp: str) -> Files:
+        return self
 
     async def names(self) -> Sequence[str]:
         return ()

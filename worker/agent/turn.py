@@ -116,7 +116,7 @@ def saved_history(
     kept.extend(paired(step for step in steps if not isinstance(step, IntentEntry)))
     if final is not None:
         kept.append(final)
-    return tuple(_short(item, result_chars) if isinstance(item, ToolEntry) else item for item in kept)
+    return tuple(_kept(item, result_chars) for item in kept)
 
 
 def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
@@ -145,6 +145,16 @@ def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
             open_calls = entry.tool_calls
     close()
     return fixed
+
+
+def _kept(entry: TranscriptEntry, result_chars: int) -> TranscriptEntry:
+    match entry:
+        case ToolEntry():
+            return _short(entry, result_chars)
+        case AssistantEntry(seen=seen) if seen:
+            return msgspec.structs.replace(entry, seen="")  # of use to a successor in the same turn only
+        case _:
+            return entry
 
 
 def _short(entry: ToolEntry, chars: int) -> ToolEntry:

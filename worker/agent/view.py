@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -67,12 +68,16 @@ class View:
         if self._compact is None:
             return
         await self._journal.checkpoint()
-        smaller = await self._compact(
-            self.messages,
-            task=self._task,
-            keep=self._spec.compact_keep,
-            aim_tokens=max(0, aim_tokens - self._tools_tokens),
-        )
+        try:
+            smaller = await self._compact(
+                self.messages,
+                task=self._task,
+                keep=self._spec.compact_keep,
+                aim_tokens=max(0, aim_tokens - self._tools_tokens),
+            )
+        except asyncio.CancelledError:
+            self._meter.broke_off(self.messages)
+            raise
         self.messages = [clean(message) for message in smaller.messages]
         if smaller.usage is not None:
             await self._meter.add(smaller.usage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.store.memory import MemoryStore
-from worker.jobs.later import patiently
+from worker.jobs.later import deadly, patiently
 from worker.memory.consolidator import Consolidator
 
 Context = dict[str, Any]
@@ -14,13 +14,15 @@ Context = dict[str, Any]
 async def consolidate(context: Context, session: str) -> None:
     """Bring a conversation that has become long down to its newest entries. Raises TryLater."""
     made: Consolidator = context["deps"].consolidator
-    await patiently(context, session, lambda patient: made.consolidate(session, made.settings.keep, patient=patient))
+    keep, unread = made.settings.keep, deadly(context)
+    await patiently(context, session, lambda patient: made.consolidate(session, keep, patient=patient, unread=unread))
 
 
 async def archive(context: Context, session: str) -> None:
     """Bring what `/new` ended into memory. Raises TryLater."""
     made: Consolidator = context["deps"].consolidator
-    await patiently(context, session, lambda patient: made.archive(session, patient=patient))
+    unread = deadly(context)
+    await patiently(context, session, lambda patient: made.archive(session, patient=patient, unread=unread))
 
 
 async def idle(context: Context, session: str) -> None:
@@ -30,7 +32,7 @@ async def idle(context: Context, session: str) -> None:
 
     async def work(patient: bool) -> None:
         due = await memory.idle.find(session)
-        await made.consolidate(session, made.settings.idle_keep, patient=patient)
+        await made.consolidate(session, made.settings.idle_keep, patient=patient, unread=deadly(context))
         if due is not None and not (await memory.waiting(session)).archive:
             await memory.idle.settle(due)
 

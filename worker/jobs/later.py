@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from shared.errors import ModelError, RedisAway, Refused, TryLater
 from shared.log import bind_work, logger
 from shared.store.memory import MemoryChanged
+from shared.tasks import cancel_all
+from worker.lease import Lease
 
 JOB_S: Final = 3600.0
 SOON_S: Final = 30.0
@@ -18,28 +21,66 @@ WAIT_CAP_S: Final = 3600.0
 PATIENT_TRIES: Final = 30
 """The first few waits double, the others are of an hour: with so many tries a job has waited for about a day."""
 
+DEADLY_CRASHES: Final = 3
+"""So many workers died with a job in their hands, and it does not do again what it did then."""
+
 log = logger("jobs")
 
 
 async def patiently(context: dict[str, Any], name: str, work: Callable[[bool], Awaitable[object]]) -> None:
     """Do `work(patient)` for the session or scope `name`. From the 31st try on `patient` is False: wait no more.
 
-    Raises TryLater where another time may be better. A bug is logged and ends the job: what is due is found again.
+    Raises TryLater where another time may be better, and at once when the worker drains: `work` is then cancelled, and
+    must be such that this loses nothing. A bug is logged and ends the job: what is due is found again.
     """
     tries: int = context["job_try"]
+    lease = _lease(context)
     with bind_work(session=name):
         try:
-            async with asyncio.timeout(JOB_S):
+            async with asyncio.timeout(JOB_S) as limit, _ended_by_drain(limit, lease):
                 await work(tries <= PATIENT_TRIES)
         except ModelError as exc:
             wait_s = max(wait_after(tries), exc.retry_after_s or 0.0)
             log.warning("job put off", reason=exc.kind, tries=tries, wait_s=round(wait_s))
             raise TryLater(exc.kind, wait_s) from exc
-        except (MemoryChanged, RedisAway, Refused, TimeoutError) as exc:
+        except TimeoutError as exc:
+            drained = lease is not None and lease.draining
+            log.warning("job put off", reason="drain" if drained else "TimeoutError", tries=tries)
+            raise TryLater("drain" if drained else "TimeoutError", 0.0 if drained else SOON_S) from exc
+        except (MemoryChanged, RedisAway, Refused) as exc:
             log.warning("job put off", reason=type(exc).__name__, tries=tries, wait_s=SOON_S)
             raise TryLater(type(exc).__name__, SOON_S) from exc
         except Exception:
             log.exception("job failed", tries=tries)
+
+
+def deadly(context: dict[str, Any]) -> bool:
+    """Whether workers keep dying with this job."""
+    lease = _lease(context)
+    return lease is not None and lease.claim.job_crashes >= DEADLY_CRASHES
+
+
+def _lease(context: dict[str, Any]) -> Lease | None:
+    """The lease of this job; none when it is called by hand."""
+    leases: dict[str, Lease] = context.get("leases", {})
+    return leases.get(context.get("job_id", ""))
+
+
+@contextlib.asynccontextmanager
+async def _ended_by_drain(limit: asyncio.Timeout, lease: Lease | None) -> AsyncIterator[None]:
+    """A block that a drain ends as its time limit would."""
+
+    async def watch() -> None:
+        if lease is not None:
+            await lease.until_draining()
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        await cancel_all([watching])
 
 
 def wait_after(tries: int) -> float:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared.log import logger
 from shared.store.memory import MemoryStore
-from worker.jobs.later import patiently
+from worker.jobs.later import deadly, patiently
 from worker.memory.consolidator import Consolidator
+
+log = logger("jobs")
 
 
 async def rework(context: dict[str, Any], scope: str) -> None:
-    """Write the MEMORY.md of a scope anew from its HISTORY.md; it is due again after the next consolidation.
+    """Write the MEMORY.md of a scope anew from its HISTORY.md; it is due again after the next consolidation. One that
+    workers keep dying of stays as it is until then.
 
     Raises TryLater.
     """
@@ -19,7 +23,10 @@ async def rework(context: dict[str, Any], scope: str) -> None:
 
     async def work(patient: bool) -> None:
         due = await memory.rework.find(scope)
-        await made.rework(scope, patient=patient)
+        if deadly(context):
+            log.error("rework given up", reason="crashes")
+        else:
+            await made.rework(scope, patient=patient)
         if due is not None:
             await memory.rework.settle(due)
 

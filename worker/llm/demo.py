@@ -61,7 +61,7 @@ class DemoModel:
         temperature: float = 0.7,
         on_delta: OnDelta | None = None,
     ) -> LLMResponse:
-        text, calls = _reply(messages, {tool.name for tool in tools})
+        text, calls = _reply(messages, {tool.name: tool for tool in tools})
         pieces = re.findall(r"\s*\S+", text)
         cut = len(pieces) > max_tokens
         text = "".join(pieces[:max_tokens])
@@ -77,10 +77,12 @@ class DemoModel:
         )
 
 
-def _reply(messages: Messages, offered: set[str]) -> tuple[str, tuple[ToolCallRequest, ...]]:
+def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, tuple[ToolCallRequest, ...]]:
     said = [_said(message) for message in messages if message["role"] == "user"]
-    if offered == {demo_memory.TOOL}:
-        return "", (_call("demo_0", demo_memory.TOOL, demo_memory.saved(said[-1] if said else "")),)
+    if set(offered) == {demo_memory.TOOL}:
+        entry_wanted = "history_entry" in offered[demo_memory.TOOL].parameters.get("properties", {})
+        answer = demo_memory.saved if entry_wanted else demo_memory.reworked
+        return "", (_call("demo_0", demo_memory.TOOL, answer(said[-1] if said else "")),)
     results = _results(messages)
     if results:
         return demo_text.told(results), ()

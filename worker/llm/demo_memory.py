@@ -11,6 +11,8 @@ TOOL: Final = "save_memory"
 _PARTS = re.compile(
     r"<memory>\n(?P<memory>.*?)\n</memory>(?:.*<conversation>\n(?P<said>.*)\n</conversation>)?", re.DOTALL
 )
+_REWORK_PARTS = re.compile(r"<memory>\n(?P<memory>.*?)\n</memory>\n\n<history>\n(?P<told>.*)\n</history>", re.DOTALL)
+_QUOTED = re.compile(r"“([^“”]*)”")
 _LINE = re.compile(r"^\[(?P<at>[^\]]*)\] (?P<who>USER|ASSISTANT)[^:\n]*: (?P<text>.*(?:\n    .*)*)", re.MULTILINE)
 _NOTE = re.compile(r"^(?:> )?- The person's (?P<what>[\w ]+) is (?P<value>.+)\.$", re.MULTILINE)
 FACT = re.compile(r"\bmy (?P<what>[\w ]{1,40}?) (?:is|are) (?P<value>[^.,!?\n]{1,80})", re.IGNORECASE)
@@ -40,6 +42,25 @@ def saved(prompt: str) -> dict[str, Any]:
     memory = _with(old, (fact for text in asked for fact in facts(text)))
     at = lines[-1]["at"] if lines else ""
     return {"history_entry": _account(at, asked), "memory_update": memory}
+
+
+def reworked(prompt: str) -> dict[str, Any]:
+    """The arguments of `save_memory` where MEMORY.md is to be written anew from the accounts in HISTORY.md.
+
+    Facts that the notes lack are added. A note wins over an account, which tells only the beginning and the end of a
+    conversation; of several accounts the latest is right.
+    """
+    parts = _REWORK_PARTS.search(prompt)
+    old, told = (parts["memory"], parts["told"]) if parts else ("", "")
+    heard = {what: value for said in _QUOTED.findall(told) for what, value in facts(said) if not value.endswith("…")}
+    memory = _with(_once(old), [*heard.items(), *noted(old)])
+    return {"memory_update": memory or "Unchanged."}
+
+
+def _once(notes: str) -> str:
+    """The notes without those that stand there twice."""
+    lines = notes.splitlines()
+    return "\n".join(line for at, line in enumerate(lines) if not line.strip() or line not in lines[:at])
 
 
 def _with(old: str, news: Iterable[tuple[str, str]]) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cache
+import contextlib
+from functools import cache, partial
 from importlib.resources import files
 from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import ModelError
+from shared.errors import ModelError, RedisAway, Refused
 from shared.log import logger
 from shared.metrics import CONSOLIDATIONS
 from shared.settings import MemorySettings
-from shared.store.memory import MemoryChanged, MemoryStore, MemoryText, Unconsolidated
+from shared.store.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
+from shared.store.spending import Spending
 from worker.agent.limits import CHARS_PER_TOKEN
-from worker.agent.model import Model
-from worker.memory.pieces import Piece, cut, middle_out, next_piece, read_entries, stamp
+from worker.agent.model import Model, Usage
+from worker.memory.pieces import Piece, cut, middle_out, next_piece, read_entries, stamp, unread_piece
 from worker.memory.scribe import CONSOLIDATE, REWORK, NoGoodReply, Scribe
 
 PIECE_CHARS: Final = 48_000
@@ -33,10 +35,12 @@ log = logger("memory")
 class Consolidator:
     """Consolidates sessions, and works over what came of it.
 
-    `context_tokens` is the model's limit (0: unknown); `timezone` an IANA name. Every method raises RedisAway,
+    `context_tokens` is the model's limit (0: unknown); `timezone` an IANA name. With `spending` each call counts for
+    the chat that it is about, on the day it is made; none is refused for it. Every method raises RedisAway,
     MemoryChanged when MEMORY.md changes faster than it can be written, and ModelError when another time may be better;
     called again, it goes on where it was. With `patient=False` it does not wait for a better time: what the model
-    cannot sum up now is kept raw.
+    cannot sum up now is kept raw. With `unread=True` (workers died of this conversation) its first piece is kept raw
+    without a look inside, and only then it goes on.
     """
 
     def __init__(
@@ -49,17 +53,21 @@ class Consolidator:
         timezone: str = "UTC",
         max_tokens: int = 4096,
         context_tokens: int = 0,
+        spending: Spending | None = None,
     ) -> None:
         self.settings = settings
         self._memory = memory
         self._clock = clock
         self._timezone = timezone
+        self._spending = spending
         self._chars = _room(context_tokens, max_tokens, settings.file_bytes)
         self._rework_ms = int(settings.rework_h * HOUR_MS)
         self._scribe = Scribe(model, limit_bytes=settings.file_bytes, max_tokens=max_tokens, temperature=TEMPERATURE)
 
-    async def consolidate(self, session: str, keep: int, *, patient: bool = True) -> None:
+    async def consolidate(self, session: str, keep: int, *, patient: bool = True, unread: bool = False) -> None:
         """Bring all but about the newest `keep` entries of a conversation into memory."""
+        if unread:
+            await self._keep_unread(session, "history", keep)
         read = await self._memory.unconsolidated(session)
         while take := cut(read_entries(read.entries), read.total, keep):
             whole = read.total == len(read.entries)
@@ -67,8 +75,10 @@ class Consolidator:
             if whole:
                 break
 
-    async def archive(self, session: str, *, patient: bool = True) -> None:
+    async def archive(self, session: str, *, patient: bool = True, unread: bool = False) -> None:
         """Bring into memory what `/new` ended, until nothing of it is left."""
+        if unread:
+            await self._keep_unread(session, "archive", 0)
         read = await self._memory.unconsolidated(session, "archive")
         while take := cut(read_entries(read.entries), read.total, 0):
             read = await self._advance(session, read, read.mark + take, patient)
@@ -76,8 +86,10 @@ class Consolidator:
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
         """Write the MEMORY.md of a scope anew from itself and its HISTORY.md; whether it was changed.
 
-        A model that cannot do it leaves it as it is.
+        A model that cannot do it leaves it as it is. What it uses counts for a chat whose own memory it is.
         """
+        of, _, session = scope.partition(":")
+        count = partial(self._count, session) if of == "chat" else None
         for _ in range(SWAPS):
             old = await self._memory.read(scope)
             told = "\n\n".join(await self._memory.log(scope))
@@ -85,7 +97,7 @@ class Consolidator:
                 return False
             text = f"{_notes(old.text)}\n\n<history>\n{told[-self._chars :]}\n</history>"
             try:
-                saved = await self._scribe.ask(prompt("rework"), text, REWORK, old=old.text)
+                saved = await self._scribe.ask(prompt("rework"), text, REWORK, old=old.text, count=count)
             except (NoGoodReply, ModelError) as exc:
                 if patient and _may_pass(exc):
                     raise
@@ -135,7 +147,12 @@ class Consolidator:
             old = await self._memory.read(read.scope)
             text = f"{_notes(old.text)}\n\n<conversation>\n{piece.text}\n</conversation>"
             saved = await self._scribe.ask(
-                prompt("consolidate"), text, CONSOLIDATE, old=old.text, stamp=self._stamp(piece)
+                prompt("consolidate"),
+                text,
+                CONSOLIDATE,
+                old=old.text,
+                stamp=self._stamp(piece),
+                count=partial(self._count, session),
             )
             new = None if saved.memory is None else MemoryText(saved.memory, old.version)
             try:
@@ -148,6 +165,21 @@ class Consolidator:
                 return "gone"
             return "refused" if saved.refused else "entry" if new is None else "memory"
         raise MemoryChanged(f"MEMORY.md was changed {SWAPS} times during a consolidation; try again later")
+
+    async def _count(self, session: str, usage: Usage) -> None:
+        """Bookkeeping ends no job: while Redis is away nothing is counted."""
+        if self._spending is not None:
+            with contextlib.suppress(RedisAway, Refused):
+                await self._spending.add(session, usage.prompt_tokens + usage.completion_tokens, usage.cost_usd)
+
+    async def _keep_unread(self, session: str, source: Source, keep: int) -> None:
+        read = await self._memory.unconsolidated(session, source)
+        piece = unread_piece(read.entries, read.total, keep, RAW_CHARS)
+        if piece is None:
+            return
+        outcome = await self._keep_raw(session, read, piece)
+        CONSOLIDATIONS.labels(outcome).inc()
+        log.error("conversation kept raw", error="crashes", entries=piece.take)
 
     async def _keep_raw(self, session: str, read: Unconsolidated, piece: Piece) -> str:
         entry = f"[{self._stamp(piece)}] [RAW] {middle_out(piece.text, RAW_CHARS)}"

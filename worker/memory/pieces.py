@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -17,6 +18,9 @@ Entry = TranscriptEntry | None
 """None stands for a record that this release cannot read."""
 
 LINE_LEAST_CHARS: Final = 200
+_USER: Final = b"\xa1t\xa4user"
+"""How a record of a person's message goes on behind its first byte: the tag stands first, see `codec`."""
+
 LATEST_MS: Final = 253_402_000_000_000
 """Later times have no year of four digits."""
 
@@ -72,6 +76,30 @@ def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Piece:
         size += len(text) + 1
     last_ms = max((entry.at for entry in entries[:take] if entry is not None), default=0)
     return Piece(take, "\n".join(taken), last_ms)
+
+
+def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) -> Piece | None:
+    """The oldest messages, each with its whole turn, of about `chars` characters, without decoding any of them: for
+    records that nobody survives reading. None when nothing can go."""
+    if not records or total <= keep:
+        return None
+    borders = [at for at, record in enumerate(records) if at > 0 and record[1:].startswith(_USER)]
+    if keep == 0 if len(records) == total else not borders:
+        borders.append(len(records))
+    if not borders:
+        return None
+    sizes = list(accumulate(map(len, records)))
+    fitting = [at for at in borders if at <= total - keep and sizes[at - 1] <= chars]
+    take = fitting[-1] if fitting else borders[0]
+    each = max(LINE_LEAST_CHARS, chars // take)
+    return Piece(take, middle_out("\n".join(_glance(record, each) for record in records[:take]), chars), 0)
+
+
+def _glance(record: bytes, chars: int) -> str:
+    """The printable part of a record, the middle of a long one left out, on one line."""
+    if len(record) > chars:
+        record = record[: chars // 2] + b" ... " + record[-(chars // 2) :]
+    return "".join(c if c.isprintable() else " " for c in record.decode("utf-8", "replace"))
 
 
 def stamp(at_ms: int, timezone: str) -> str:

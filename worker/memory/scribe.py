@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec import Meta
 
 from shared.errors import ModelError, ShoalError
 from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
-from worker.agent.model import LLMResponse, Model, ToolCallRequest, ToolSpec
+from worker.agent.model import LLMResponse, Model, ToolCallRequest, ToolSpec, Usage
 from worker.agent.prompt import clean
 from worker.agent.schema import object_schema
 from worker.agent.tool import shorten
@@ -23,6 +24,9 @@ ENTRY_CHARS: Final = 4000
 SHRUNK_FROM_CHARS: Final = 1000
 SHRUNK_TO: Final = 0.25
 TOOL_NAME: Final = "save_memory"
+
+Count = Callable[[Usage], Awaitable[None]]
+"""Told after each call what it used. Raises nothing."""
 
 _STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d\]")
 _UNCHANGED = re.compile(
@@ -79,21 +83,23 @@ class Scribe:
         self._max_tokens = max_tokens
         self._temperature = temperature
 
-    async def ask(self, system: str, text: str, tool: ToolSpec, *, old: str, stamp: str = "") -> Saved:
+    async def ask(
+        self, system: str, text: str, tool: ToolSpec, *, old: str, stamp: str = "", count: Count | None = None
+    ) -> Saved:
         """What the model saves of `text`, given that MEMORY.md is `old`.
 
         With the tool CONSOLIDATE an entry is wanted; one without a time gets `stamp`. A MEMORY.md that is too big or
         has lost most of the old one is sent back once, and is refused after that. Raises NoGoodReply, ModelError.
         """
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": text}]
-        call = await self._good(messages, tool, REPLIES)
+        call = await self._good(messages, tool, REPLIES, count)
         entry, memory = _entry(call, stamp), _memory(call, old)
         objection = self._objection(memory, old)
         if not objection:
             return Saved(entry, memory)
         messages += _sent_back(call, f"{objection} Call `{TOOL_NAME}` again, whole.")
         try:
-            call = await self._good(messages, tool, 1)
+            call = await self._good(messages, tool, 1, count)
         except NoGoodReply:
             return Saved(entry, refused=True)
         except ModelError as exc:
@@ -105,10 +111,14 @@ class Scribe:
             return Saved(entry, refused=True)
         return Saved(_entry(call, stamp), memory)
 
-    async def _good(self, messages: list[dict[str, Any]], tool: ToolSpec, replies: int) -> ToolCallRequest:
+    async def _good(
+        self, messages: list[dict[str, Any]], tool: ToolSpec, replies: int, count: Count | None
+    ) -> ToolCallRequest:
         """A call that can be used. `messages` grows by what came before it."""
         for _ in range(replies):
             response = await self._call(messages, tool)
+            if count is not None:
+                await count(response.usage)
             call = next((call for call in response.tool_calls if call.name == TOOL_NAME), None)
             fault = _fault(response, call, tool)
             if call is not None and not fault:

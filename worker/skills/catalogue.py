@@ -21,8 +21,12 @@ BUILT_IN: Final = Path(__file__).parent
 OWN_LIMIT: Final = 50
 """How many skills of a workspace are listed."""
 
+PROGRAM_KEPT_S: Final = 30.0
+"""How long it counts whether a program is there: to look is a walk through every folder of PATH."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TOLD_LIMIT: Final = 256
+_PROGRAMS_LIMIT: Final = 1000
 
 Origin = Literal["built-in", "operator", "agent"]
 Find = Callable[[str], str | None]
@@ -75,7 +79,7 @@ class Catalogue:
         built_in: Path = BUILT_IN,
     ) -> None:
         self._environment = frozenset(environment)
-        self._find = find
+        self._programs = _Programs(find, clock)
         self._seldom = Seldom(clock)
         self._shelves = (_Shelf(built_in, "built-in"), _Shelf(agent_dir / "skills", "operator"))
         self._skills: tuple[Skill, ...] = ()
@@ -132,13 +136,32 @@ class Catalogue:
         )
 
     def _missing(self, head: Head) -> tuple[str, ...]:
-        programs = tuple(f"CLI: {name}" for name in head.bins if self._find(name) is None)
+        programs = tuple(f"CLI: {name}" for name in head.bins if not self._programs.has(name))
         return programs + tuple(f"ENV: {name}" for name in head.env if name not in self._environment)
 
     def _tell_once(self, name: str, why: str) -> None:
         if (name, why) not in self._told and len(self._told) < _TOLD_LIMIT:
             self._told.add((name, why))
             log.warning("skill skipped", path=f"skills/{name}/{SKILL}", origin="agent", why=why)
+
+
+class _Programs:
+    """Which programs there are, as of up to 30 s ago. Asked from the event loop and from threads."""
+
+    def __init__(self, find: Find, clock: Clock) -> None:
+        self._find = find
+        self._clock = clock
+        self._known: dict[str, tuple[bool, float]] = {}
+
+    def has(self, name: str) -> bool:
+        now = self._clock.monotonic()
+        there, until = self._known.get(name, (False, now))
+        if until <= now:
+            if len(self._known) >= _PROGRAMS_LIMIT:  # an agent names what it likes in skills of its own
+                self._known.clear()
+            there = self._find(name) is not None
+            self._known[name] = (there, now + PROGRAM_KEPT_S)
+        return there
 
 
 class _Shelf:

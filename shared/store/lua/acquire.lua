@@ -3,7 +3,7 @@
 -- KEYS   1 queue  2 leases  3 wake
 -- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave entries that still have an owner (grace)
 --        5 newest schema version known  6 history entries to hand over
--- returns a list of {member, token, waited ms, '1' if its owner was lost}, for turns with
+-- returns a list of {member, token, waited ms, '1' if its owner was lost}, for jobs with {.., crashes}, for turns with
 --         {.., n, record, errors, crashes, stop, attempt, ms since the model went away, {ledger}, {history},
 --         memory scope, MEMORY.md, its version, preset} behind it,
 --         and of {member, '', error} for entries whose keys are broken
@@ -57,9 +57,15 @@ local function take_turn(member, due, lost)
 end
 
 local function take_job(member, due, lost)
+  local rest = lost and job_crashed(member) or 0
+  if rest > 0 then
+    redis.call('HDEL', leases, member)
+    redis.call('ZADD', queue, now + rest, member)
+    return
+  end
   local token = integer(us)
   lease(member, token)
-  taken[#taken + 1] = {member, token, now - due, lost and '1' or '0'}
+  taken[#taken + 1] = {member, token, now - due, lost and '1' or '0', redis.call('GET', key('crashed', member)) or '0'}
 end
 
 local scan = grace and 1000 or math.max(32, many)

@@ -8,7 +8,7 @@ if not holds(KEYS[2], member, ARGV[2]) then return -1 end
 redis.call('HDEL', KEYS[2], member)
 if ARGV[3] == '1' then
   redis.call('ZREM', KEYS[1], member)
-  redis.call('DEL', KEYS[5], KEYS[6])
+  redis.call('DEL', KEYS[5], KEYS[6], key('crashed', member))
   redis.call('ZREM', KEYS[7], member)
   if ARGV[5] ~= '' then
     redis.call('SET', KEYS[4], ARGV[5])

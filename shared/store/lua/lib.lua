@@ -47,6 +47,15 @@ local function set_memory(memory, text)
   return version
 end
 
+-- Counts that a job took its worker down, or was beside one that did; how many ms it rests now. A job of memory can wait.
+local RESTING = {consolidate = true, idle = true, archive = true, rework = true}
+local function job_crashed(job)
+  local crashes = key('crashed', job)
+  redis.call('INCR', crashes)
+  redis.call('PEXPIRE', crashes, 86400000)
+  return RESTING[string.match(job, '^(%a+):')] and 60000 or 0
+end
+
 -- What was answered to a message id, on this day or the days before.
 local function seen_before(prefix, days, id, now)
   local today = math.floor(now / 86400000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shared.ids import nonce
@@ -10,6 +12,7 @@ from shared.store.client import RedisClient
 from shared.store.jobs import JOB_PREFIX, RESULT_PREFIX, Jobs
 from shared.store.queue import Claim, LeaseQueue
 from shared.store.scripts import load
+from worker.ward import Leases
 
 RETRY, ABORTED = "arq:retry:", "arq:abort"
 
@@ -83,3 +86,73 @@ async def test_a_job_that_is_put_back_is_due_when_its_delay_is_over(
     assert await client.command("LLEN", keys.wake("jobs")) == woken
     again = await LeaseQueue(client, "jobs", owner=nonce(), lease_s=30).acquire(1)
     assert len(again) == woken
+
+
+async def due_in_s(client: RedisClient, id: str) -> float:
+    """How long until a job may be taken."""
+    seconds, micros = await client.command("TIME")
+    return float(await client.command("ZSCORE", keys.queue("jobs"), id)) / 1000 - int(seconds) - int(micros) / 1e6
+
+
+async def buried(url: str, owner: str, *, crashed: bool) -> None:
+    """What the guardian does for a dead worker."""
+    leases = Leases(url, 30, owner)
+    await asyncio.to_thread(leases.give_back, crashed=crashed)
+    leases.close()
+
+
+@pytest.mark.parametrize("id", ["consolidate:web:a/b", "archive:web:a/b", "rework:chat:web:a/b"])
+async def test_a_memory_job_rests_after_a_crash(client: RedisClient, redis_url: str, id: str) -> None:
+    """One that kills its worker would kill the next at once, and count against every turn beside it."""
+    await Jobs(client).enqueue("work", id=id)
+    claim = await taken(client)
+    await buried(redis_url, claim.owner, crashed=True)
+    assert 55 < await due_in_s(client, id) <= 60
+    assert await client.command("HLEN", keys.leases("jobs")) == 0
+    assert await client.command("LLEN", keys.wake("jobs")) == 0, "nobody is due"
+    await client.command("ZADD", keys.queue("jobs"), 1, id)
+    assert (await taken(client)).job_crashes == 1
+    assert 0 < await client.command("PTTL", keys.crashed(id)) <= 86_400_000
+
+
+async def test_other_jobs_are_due_at_once_after_a_crash(client: RedisClient, redis_url: str) -> None:
+    """Somebody waits for them; their crashes are counted all the same."""
+    await Jobs(client).enqueue("work", id="sub:1")
+    claim = await taken(client)
+    assert claim.job_crashes == 0
+    await buried(redis_url, claim.owner, crashed=True)
+    assert await client.command("LLEN", keys.wake("jobs")) == 1
+    assert (await taken(client)).job_crashes == 1
+
+
+async def test_a_clean_end_counts_no_crash_of_a_job(client: RedisClient, redis_url: str) -> None:
+    """What a drained worker leaves behind is due at once."""
+    await Jobs(client).enqueue("work", id="consolidate:web:a/b")
+    await buried(redis_url, (await taken(client)).owner, crashed=False)
+    assert (await taken(client)).job_crashes == 0
+
+
+async def test_a_job_whose_worker_and_guardian_are_lost_counts_a_crash(client: RedisClient) -> None:
+    """A machine that runs out of memory takes both; the lapsed lease is what is left."""
+    id = "consolidate:web:a/b"
+    await Jobs(client).enqueue("work", id=id)
+    await taken(client)
+    await client.command("ZADD", keys.queue("jobs"), 1, id)
+    assert await LeaseQueue(client, "jobs", owner=nonce(), lease_s=30).acquire(1) == []
+    assert 55 < await due_in_s(client, id) <= 60
+    await client.command("ZADD", keys.queue("jobs"), 1, id)
+    again = await taken(client)
+    assert (again.job_crashes, again.taken_over) == (1, False)
+
+
+async def test_crashes_of_a_job_are_forgotten_when_it_is_done(client: RedisClient, redis_url: str) -> None:
+    """Not when it is put off: it has not shown yet that it can end."""
+    id = "consolidate:web:a/b"
+    await Jobs(client).enqueue("work", id=id)
+    await buried(redis_url, (await taken(client)).owner, crashed=True)
+    await client.command("ZADD", keys.queue("jobs"), 1, id)
+    await finish(client, await taken(client), done=False)
+    claim = await taken(client)
+    assert claim.job_crashes == 1
+    await finish(client, claim)
+    assert await client.command("EXISTS", keys.crashed(id)) == 0

@@ -471,7 +471,7 @@ async def test_a_release_before_reads_the_answer_as_a_line_it_cannot_show(client
 async def test_an_archive_over_its_cap_drops_its_oldest_entries_and_counts_them(
     client: RedisClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that is away for long does not let one chat fill the store; marks move, so nobody takes others for them."""
+    """A model that is away for long does not let one chat fill the store; the mark moves with what goes."""
     monkeypatch.setattr("shared.store.session.ARCHIVE_CAP_BYTES", 150)
     for number in range(4):
         await say(Inbox(client), id=f"m{number}")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from shared.errors import ModelError, RedisAway
+from shared.errors import ModelError, RedisAway, TurnStopped
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry
-from tests.helpers.scripted_model import call, calls
+from tests.helpers.scripted_model import Broken, ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
-from tests.worker.agent.turns import SPEC, Turn
+from tests.worker.agent.turns import BUSY, SPEC, Turn
+from worker.agent.compact import Compacted
 from worker.agent.hook import AgentHook
-from worker.agent.limits import UNLIMITED
+from worker.agent.limits import UNLIMITED, estimate_tokens
 from worker.agent.loop import NO_ANSWER
-from worker.agent.model import LLMResponse, Usage
+from worker.agent.model import LLMResponse, OnDelta, ToolSpec, Usage
 
 USED_UP = "This chat has used what it may use today."
 NEARLY = "This chat has used 80 % of what it may use today."
@@ -26,6 +31,7 @@ class Purse:
         self.rounds = rounds
         self.warnings = list(warnings)
         self.log: list[str | Usage] = []
+        self.estimates: list[Usage] = []
 
     async def refusal(self) -> str | None:
         self.log.append("asked")
@@ -35,6 +41,9 @@ class Purse:
     async def spent(self, usage: Usage) -> str | None:
         self.log.append(usage)
         return self.warnings.pop(0) if self.warnings else None
+
+    def spent_soon(self, usage: Usage) -> None:
+        self.estimates.append(usage)
 
 
 async def test_without_allowance_no_model_is_asked() -> None:
@@ -145,3 +154,103 @@ async def test_unlimited_never_refuses_and_never_warns() -> None:
     """The allowance of those who set none."""
     assert await UNLIMITED.refusal() is None
     assert await UNLIMITED.spent(Usage(10**9, 10**9, 0, 10**6)) is None
+    UNLIMITED.spent_soon(Usage(10**9))
+
+
+async def test_a_reply_that_breaks_off_after_text_is_told_as_an_estimate() -> None:
+    """Its provider takes money for prompt and text and says no number; a number that it says is told as it is."""
+    broken = Broken(BUSY, ("x" * 300, "é" * 50))
+    turn, purse = Turn([broken, LLMResponse(content="ok", usage=Usage(9, 1))]), Purse()
+    result = await turn.run(allowance=purse)
+    assert purse.estimates == [Usage(estimate_tokens(turn.model.asked[0], turn.tools.specs()), 100)]
+    assert purse.log == ["asked", Usage(9, 1)]
+    assert result.usage == Usage(9, 1), "what providers said"
+
+
+async def test_each_restart_counts_only_its_own_text() -> None:
+    """And a continuation not the part before it, which has its own numbers."""
+    cut = LLMResponse(content="x" * 400, finish_reason="length", usage=Usage(1, 100))
+    broken = Broken(BUSY, ("y" * 40,))
+    turn, purse = Turn([cut, broken, broken, "ok"]), Purse()
+    await turn.run(allowance=purse)
+    assert [usage.completion_tokens for usage in purse.estimates] == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("fault", "counts"),
+    [
+        (ModelError("timeout", "silent", retryable=True), True),
+        (ModelError("rate_limit", "busy", retryable=True), False),
+        (ModelError("auth", "no", retryable=False), False),
+    ],
+    ids=lambda value: getattr(value, "kind", None),
+)
+async def test_a_call_without_a_word_counts_when_the_model_was_at_work(fault: ModelError, counts: bool) -> None:
+    """One that took too long may have thought all the time; one that was refused did not begin."""
+    turn, purse = Turn([fault]), Purse()
+    with pytest.raises(ModelError):
+        await turn.run(allowance=purse)
+    expected = [Usage(estimate_tokens(turn.model.asked[0]), 0)] if counts else []
+    assert purse.estimates == expected
+
+
+async def test_a_show_that_ends_the_turn_in_the_middle_of_a_reply_counts() -> None:
+    """The text until then was made."""
+    turn, purse = Turn(["word " * 80]), Purse()
+    turn.show.fault_at = ("word", TurnStopped())
+    with pytest.raises(TurnStopped):
+        await turn.run(allowance=purse)
+    assert len(purse.estimates) == 1
+
+
+@pytest.mark.parametrize("said", ["", "x" * 40])
+async def test_a_call_that_is_cancelled_counts_and_stays_cancelled(said: str) -> None:
+    """A person who says stop has used what was used; also before the first word."""
+    purse, thinking = Purse(), asyncio.Event()
+
+    class Endless(ScriptedModel):
+        async def chat(
+            self,
+            messages: Sequence[Mapping[str, Any]],
+            tools: Sequence[ToolSpec] = (),
+            *,
+            max_tokens: int = 4096,
+            temperature: float = 0.7,
+            on_delta: OnDelta | None = None,
+        ) -> LLMResponse:
+            if said and on_delta is not None:
+                await on_delta(said)
+            thinking.set()
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets it")
+
+    turn = Turn([])
+    turn.model = Endless([])
+    running = asyncio.create_task(turn.run(allowance=purse))
+    await thinking.wait()
+    assert purse.estimates == []
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    [usage] = purse.estimates
+    assert usage.prompt_tokens > 0
+    assert usage.completion_tokens == len(said) // 4
+
+
+async def test_a_compaction_that_is_cancelled_counts() -> None:
+    """It is a call, too, and its prompt is a large one."""
+    purse, summing = Purse(), asyncio.Event()
+
+    async def compact(messages: Sequence[dict[str, Any]], **options: object) -> Compacted:
+        summing.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    turn = Turn([], spec=replace(SPEC, context_tokens=100, system="x" * 4000))
+    running = asyncio.create_task(turn.run(allowance=purse, compact=compact))
+    await summing.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    [usage] = purse.estimates
+    assert usage.prompt_tokens > 1000

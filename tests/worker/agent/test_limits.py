@@ -72,6 +72,9 @@ class Purse:
         self.told.append(usage)
         return self.sentences.pop(0)
 
+    def spent_soon(self, usage: Usage) -> None:
+        self.told.append(usage)
+
 
 async def test_a_meter_adds_up_and_keeps_the_last_warning() -> None:
     """All that was used, what was used since the last look, and what the allowance said."""

@@ -10,7 +10,7 @@ from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry,
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import AnyArguments, MemoryJournal, RecordingTool
 from worker.agent.loop import run_agent
-from worker.agent.tool import Safety, Toolbox
+from worker.agent.tool import Files, NoFiles, Safety, Toolbox, ToolContext
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 LOST_AT = 1_795_262_400_000  # 2026-11-21 12:00 UTC
@@ -182,3 +182,35 @@ async def test_wherever_a_worker_is_lost_no_unsafe_call_runs_twice_and_the_turn_
     begun = any(isinstance(entry, IntentEntry) and entry.call_id == "a" for entry in left)
     told = any(isinstance(entry, ToolEntry) and entry.call_id == "a" for entry in left)
     assert sent.content.startswith("outcome unknown" if begun and not told else "send says")
+
+
+class Versions(NoFiles):
+    """Files at one version, or as of another."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+    def stamp(self) -> str:
+        return self.version
+
+    def as_of(self, stamp: str) -> Files:
+        return Versions(stamp)
+
+
+async def test_calls_see_the_files_as_of_the_reply_that_asked_for_them() -> None:
+    """A resumed call works on what its model had seen, a later one on what is there now; history keeps none of it."""
+    seen: list[str] = []
+
+    async def look(arguments: AnyArguments, context: ToolContext) -> str:
+        seen.append(context.files.stamp())
+        return "seen"
+
+    old = msgspec.structs.replace(stored("1"), seen="v1")
+    second = Successor("idempotent", [calls(call("act", id="2")), "answer"], old, intent("1"))
+    second.tool._behaviour = look
+    second.spec = msgspec.structs.replace(second.spec, files=Versions("v2"))
+    done = await second.run()
+    assert seen == ["v1", "v2"]
+    [reply] = [entry for entry in second.journal.entries if isinstance(entry, AssistantEntry)]
+    assert reply.seen == "v2"
+    assert {entry.seen for entry in done.entries if isinstance(entry, AssistantEntry)} == {""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -22,15 +23,18 @@ from shared.store.client import RedisClient
 from shared.store.jobs import Jobs
 from shared.store.memory import MemoryChanged, MemoryStore, Waiting
 from shared.store.memory_jobs import MemoryJobs
+from shared.store.queue import Claim, LeaseQueue
+from tests.helpers.clock import HandClock
 from tests.helpers.remembering import SCOPE, SESSION, command, fill, plain_turn, talk
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.wait import eventually
 from tests.worker.test_lease_worker import working
 from worker.jobs.consolidate import archive, consolidate, idle
-from worker.jobs.later import PATIENT_TRIES, SOON_S, patiently, wait_after
+from worker.jobs.later import DEADLY_CRASHES, PATIENT_TRIES, SOON_S, patiently, wait_after
 from worker.jobs.rework import rework
 from worker.jobs.sweep import AGAIN_MS, Sweep, sweep
 from worker.jobs.table import CRON, FUNCTIONS
+from worker.lease import Lease, NoStandIn
 from worker.lease_worker import LeaseWorker
 from worker.memory.consolidator import Consolidator
 
@@ -343,3 +347,74 @@ async def test_a_job_asks_arq_for_another_try() -> None:
 
 async def _away(*_: Any, **__: Any) -> None:
     raise AWAY
+
+
+async def test_a_job_that_workers_die_of_keeps_its_piece_raw(client: RedisClient, redis_url: str) -> None:
+    """After three crashes nothing is done again that was done then: the model is not asked about that piece."""
+    deps = dependencies(client, [])
+    await fill(client, 4)
+    id = f"consolidate:{SESSION}"
+    await client.command("SET", keys.crashed(id), DEADLY_CRASHES)
+    async with serving(redis_url, deps) as worker:
+        await MemoryJobs(Jobs(client)).consolidate(SESSION)
+        await eventually(lambda: worker.jobs_complete == 1)
+    assert await deps.memory.waiting(SESSION) == Waiting(4, 0)
+    [entry] = await deps.memory.log(SCOPE)
+    assert "[RAW]" in entry
+    assert "question 1" in entry
+    assert await client.command("EXISTS", keys.crashed(id)) == 0
+
+
+async def test_a_rework_that_workers_die_of_leaves_the_memory_as_it_is(client: RedisClient, redis_url: str) -> None:
+    """It is settled, and due again after the next consolidation."""
+    deps = dependencies(client, lambda _: saved(), MemorySettings(rework_h=1, keep=4))
+    await fill(client, 5)
+    await consolidate(context(deps), SESSION)
+    before = await deps.memory.read(SCOPE)
+    await client.command("SET", keys.crashed(f"rework:{SCOPE}"), DEADLY_CRASHES)
+    deps.consolidator = Consolidator(deps.memory, ScriptedModel([]), MemorySettings())
+    async with serving(redis_url, deps) as worker:
+        await MemoryJobs(Jobs(client)).rework(SCOPE)
+        await eventually(lambda: worker.jobs_complete == 1)
+    assert await deps.memory.read(SCOPE) == before
+    assert await deps.memory.rework.find(SCOPE) is None
+
+
+async def test_a_drain_does_not_wait_for_a_memory_job(client: RedisClient, redis_url: str) -> None:
+    """Its model call is given up, nothing of the conversation is lost, and the next worker takes it at once."""
+    began = asyncio.Event()
+
+    async def hang(*_: Any, **__: Any) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    deps = dependencies(client, [])
+    deps.consolidator.consolidate = hang
+    async with serving(redis_url, deps) as worker:
+        worker.ctx["drain_s"] = 600
+        await MemoryJobs(Jobs(client)).consolidate(SESSION)
+        await began.wait()
+        worker.handle_sig(signal.SIGTERM)
+        await eventually(lambda: worker.jobs_retried == 1)
+        await eventually(lambda: _leases(client, 0))
+    [member] = await queued(client)
+    at_ms = float(await client.command("ZSCORE", keys.queue("jobs"), member))
+    seconds, _ = await client.command("TIME")
+    assert at_ms / 1000 < int(seconds) + 1
+    assert await client.command("LLEN", keys.wake("jobs")) == 1
+
+
+async def test_a_memory_job_that_meets_a_drain_does_not_begin(client: RedisClient) -> None:
+    """Taken with the worker's last breath, it goes back before anything is asked."""
+    queue = LeaseQueue(client, "jobs", owner="w", lease_s=30)
+    claim = Claim("consolidate:x", "w", "1", 0, False, None)
+    lease = Lease(claim, queue, taken_at=0, clock=HandClock(), stand_in=NoStandIn())
+    lease.drain()
+
+    async def work(patient: bool) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(TryLater) as later:
+        await patiently({"job_try": 1, "job_id": "consolidate:x", "leases": {"consolidate:x": lease}}, SESSION, work)
+    assert (later.value.reason, later.value.wait_s) == ("drain", 0.0)
+    await queue.close()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.settings import MemorySettings
+from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.memory import MemoryStore
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, fill, put
@@ -15,7 +18,7 @@ from worker.agent.loop import run_agent
 from worker.agent.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.demo import DemoModel
-from worker.llm.demo_memory import facts, saved
+from worker.llm.demo_memory import facts, reworked, saved
 from worker.memory.consolidator import Consolidator
 from worker.prompts.system import SystemPrompt
 from worker.skills.catalogue import Catalogue
@@ -77,3 +80,35 @@ def test_a_conversation_without_facts_changes_no_notes() -> None:
     }
     assert saved("")["history_entry"]
     assert list(facts("nothing here")) == []
+
+
+async def test_a_rework_is_answered(client: RedisClient) -> None:
+    """Also of a memory that has no note: what the accounts tell becomes one, or it stays as it is, without a fault."""
+    memory = MemoryStore(client)
+    consolidator = Consolidator(memory, DemoModel(), MemorySettings())
+    await client.command("RPUSH", keys.memlog(SCOPE), "[2026-06-21 12:00] The person wrote one message: “hi”.")
+    with capture_logs() as logged:
+        assert not await consolidator.rework(SCOPE)
+    assert logged == []
+    await client.command("RPUSH", keys.memlog(SCOPE), "[2026-06-21 12:05] They wrote: “My name is Ada”.")
+    assert await consolidator.rework(SCOPE)
+    assert (await memory.read(SCOPE)).text == "- The person's name is Ada."
+    assert not await consolidator.rework(SCOPE), "another time it comes to the same"
+
+
+def test_a_rework_adds_what_the_notes_lack_and_joins_what_stands_twice() -> None:
+    """A note wins over an account; of two accounts the later one is right; a fact that was cut is none."""
+    notes = "# Notes\n\n- likes tea\n- likes tea\n\n- The person's name is Ada."
+    told = [
+        "[2026-06-21 12:00] It began with “my name is Bob” and ended with “my dog is Rex”.",
+        "[2026-06-22 12:00] It began with “my dog is Bello” and ended with “my plans are to go to …”.",
+    ]
+    prompt = f"<memory>\n{notes}\n</memory>\n\n<history>\n{chr(10).join(told)}\n</history>"
+    assert reworked(prompt)["memory_update"].splitlines() == [
+        "# Notes",
+        "",
+        "- likes tea",
+        "",
+        "- The person's name is Ada.",
+        "- The person's dog is Bello.",
+    ]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shared.errors import ModelError
 from shared.messages.codec import encode
@@ -17,11 +18,13 @@ from shared.settings import MemorySettings
 from shared.store import keys, session_erase
 from shared.store.client import RedisClient
 from shared.store.memory import MemoryChanged, MemoryStore, MemoryText, Waiting
+from shared.store.spending import Spending
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, command, fill, plain_turn, put, tool_turn
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
-from worker.agent.model import LLMResponse, OnDelta, ToolSpec
+from worker.agent.model import LLMResponse, OnDelta, ToolSpec, Usage
 from worker.memory.consolidator import RAW_CHARS, SWAPS, Consolidator, prompt
+from worker.memory.pieces import read_entries
 
 AWAY = ModelError("overloaded", "busy", retryable=True)
 REFUSED = ModelError("bad_request", "no", retryable=False)
@@ -440,3 +443,79 @@ async def test_forget_in_the_middle_of_a_rework_brings_nothing_back(client: Redi
 
     assert not await consolidator(client, Meddled([save("", "- late")], forget)).rework(SCOPE)
     assert (await memory.read(SCOPE)).text == ""
+
+
+async def test_what_the_jobs_use_counts_for_the_chat(client: RedisClient) -> None:
+    """Consolidation, archive and rework, each call of them, also one whose reply would not do."""
+    await fill(client, 5)
+    spending = Spending(client)
+    used = Usage(200, 30, cost_usd=0.5)
+    replies = [replace(one, usage=used) for one in (calls(text="no"), save("One."), save("Two."), save("", "- tea"))]
+    made = consolidator(client, ScriptedModel(replies), spending=spending)
+    await made.consolidate(SESSION, 0)
+    assert (await spending.read(SESSION)).tokens == 2 * 230
+    await fill(client, 1, first=6)
+    await command(client, "new")
+    await made.archive(SESSION)
+    assert await made.rework(SCOPE)
+    spent = await spending.read(SESSION)
+    assert (spent.tokens, spent.usd) == (4 * 230, 2.0)
+
+
+async def test_a_rework_of_a_memory_of_several_chats_counts_for_none(client: RedisClient) -> None:
+    """Nobody's conversation is the cause of it."""
+    scope = "user:web:owner"
+    await client.command("RPUSH", keys.memlog(scope), "[2026-06-21 12:05] Tea.")
+    reply = replace(save("", "- tea"), usage=Usage(200, 30))
+    assert await consolidator(client, ScriptedModel([reply]), spending=Spending(client)).rework(scope)
+    assert await client.command("KEYS", "shoal:spent:*") == []
+
+
+async def test_nothing_is_refused_for_a_budget_that_cannot_be_counted(client: RedisClient) -> None:
+    """Redis is away for the books alone: the job goes on, nothing is lost."""
+    await fill(client, 5)
+    nobody = RedisClient("redis://127.0.0.1:1")
+    await consolidator(client, ScriptedModel([save("Tea.")]), spending=Spending(nobody)).consolidate(SESSION, 0)
+    assert len(await MemoryStore(client).log(SCOPE)) == 1
+    await nobody.close()
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_what_kills_its_readers_is_kept_unread(
+    client: RedisClient, monkeypatch: pytest.MonkeyPatch, archived: bool
+) -> None:
+    """Neither the model nor a decoder sees the first piece; behind it everything goes its usual way."""
+    big = "x" * 2 * RAW_CHARS
+    killers = plain_turn(1, f"kill {big}")
+    await put(client, [*killers, *tool_turn(2), *plain_turn(3), *plain_turn(4)])
+    if archived:
+        await command(client, "new")
+    read: list[int] = []
+
+    def reading(records: Sequence[bytes]) -> list[Any]:
+        assert encode(killers[0]) not in records
+        read.append(len(records))
+        return read_entries(records)
+
+    monkeypatch.setattr("worker.memory.consolidator.read_entries", reading)
+    made = consolidator(client, model := ScriptedModel(lambda _: save("The rest.")))
+    if archived:
+        await made.archive(SESSION, unread=True)
+    else:
+        await made.consolidate(SESSION, 2, unread=True)
+    raw, rest = await MemoryStore(client).log(SCOPE)
+    assert raw.startswith("[2026-06-21 12:00] [RAW] ")
+    assert "kill xxx" in raw
+    assert "answer 1" in raw
+    assert len(raw) < RAW_CHARS + 200
+    assert rest.endswith("The rest.")
+    assert "question 2" in asked(model, 0)
+    assert read[0] == 8
+
+
+async def test_nothing_is_kept_unread_that_would_stay(client: RedisClient) -> None:
+    """A conversation that is short enough is left alone, whatever died beside it."""
+    await fill(client, 2)
+    await consolidator(client, ScriptedModel([])).consolidate(SESSION, 4, unread=True)
+    assert await MemoryStore(client).waiting(SESSION) == Waiting(4, 0)
+    assert await MemoryStore(client).log(SCOPE) == []

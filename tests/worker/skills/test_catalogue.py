@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.helpers.clock import HandClock
 from tests.worker.skills.shelves import write_skill
-from worker.skills.catalogue import BUILT_IN, OWN_LIMIT, Catalogue, Skill
+from worker.skills.catalogue import BUILT_IN, OWN_LIMIT, PROGRAM_KEPT_S, Catalogue, Skill
 
 ALWAYS = "{nanobot: {always: true}}"
 
@@ -164,6 +164,7 @@ def test_what_a_skill_needs_is_looked_for(place: Place) -> None:
     assert skill.missing == ("CLI: ffmpeg", "ENV: OPENAI_API_KEY")
     assert not skill.active
     place.programs.add("ffmpeg")
+    place.clock.at += PROGRAM_KEPT_S
     (skill,) = place.look()
     assert skill.missing == ("ENV: OPENAI_API_KEY",)
 
@@ -224,3 +225,25 @@ def test_every_built_in_skill_is_sound(tmp_path: Path) -> None:
     assert [skill.name for skill in skills if skill.active] == ["memory"]
     assert {"dates", "memory", "recap"} <= {skill.name for skill in skills}
     assert logs == []
+
+
+def test_a_program_is_looked_for_at_most_twice_a_minute(tmp_path: Path) -> None:
+    """To look is a walk through PATH, on the event loop; what is installed meanwhile is found half a minute later."""
+    asked: list[str] = []
+    programs: set[str] = set()
+    clock = HandClock()
+
+    def find(name: str) -> str | None:
+        asked.append(name)
+        return name if name in programs else None
+
+    catalogue = Catalogue(tmp_path, find=find, clock=clock, built_in=tmp_path / "built-in")
+    write_skill(tmp_path / "built-in", "film", metadata="{nanobot: {requires: {bins: [ffmpeg]}}}")
+    for _ in range(30):
+        [skill] = catalogue.skills()
+        assert skill.missing == ("CLI: ffmpeg",)
+        programs.add("ffmpeg")
+        clock.at += 1
+    assert asked == ["ffmpeg"]
+    [skill] = catalogue.skills()
+    assert (skill.missing, asked) == ((), ["ffmpeg"] * 2)
