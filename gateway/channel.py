@@ -35,11 +35,13 @@ class Sink(Protocol):
         *,
         show: SaidLine | None = None,
         principal: str | None = None,
+        notice: bool = False,
         retry_for_s: float = 0.0,
     ) -> Accepted:
         """Make a message durable, once; turn 0 in the answer means that it was a command, and is answered already.
 
-        Raises BadInput, Refused, RedisAway.
+        With `notice` a refusal is told in the chat's log too, once a minute: for channels that cannot show one beside
+        the message. Who caught the refusal counts it (`MESSAGES_REFUSED`). Raises BadInput, Refused, RedisAway.
         """
         ...
 

@@ -17,7 +17,7 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.metrics import COMMANDS
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
-from shared.store.inbox import Accepted, Inbox, InboxLimits, scope_of
+from shared.store.inbox import BOT_LOOP, Accepted, Inbox, InboxLimits, scope_of
 from shared.store.jobs import Jobs
 from shared.store.memory_jobs import MemoryJobs
 from shared.store.session import Answered, InboxMoved, Sessions
@@ -63,16 +63,38 @@ class Ingress:
         *,
         show: SaidLine | None = None,
         principal: str | None = None,
+        notice: bool = False,
         retry_for_s: float = 0.0,
     ) -> Accepted:
         """Take a message, once. A command has its answer in the chat's log when this returns, and turn 0.
 
-        A word that is no command's is a message like any other: people talk about paths. Raises BadInput, TooBig,
+        A word that is no command's is a message like any other: people talk about paths. With `notice` a refusal is
+        told in the chat's log too, once a minute; that a chat is paused for bots always is. Raises BadInput, TooBig,
         Refused, RedisAway.
         """
+        try:
+            return await self._take(message, show, principal, retry_for_s)
+        except Refused as refused:
+            if notice or refused.code == BOT_LOOP:
+                await self._tell(message, refused)
+            raise
+
+    async def _tell(self, message: InboundMessage, refused: Refused) -> None:
+        try:
+            told = await self._inbox.slow_down(message, refused)
+        except (RedisAway, Refused):
+            return  # the refusal itself goes up, and the next one is told
+        if told:
+            log.warning("messages refused", reason=refused.code, session=log_id(message.session))
+
+    async def _take(
+        self, message: InboundMessage, show: SaidLine | None, principal: str | None, retry_for_s: float
+    ) -> Accepted:
         found = self._command_in(message.content)
         if found is None:
             return await self._inbox.ingest(message, show=show, principal=principal, retry_for_s=retry_for_s)
+        if self._limits.sender_per_minute or self._limits.bot_turns:
+            await self._inbox.admit(message, retry_for_s=retry_for_s)
         command, argument = found
         answered = await self._patiently(message, command, argument, show, principal, retry_for_s)
         if not answered.duplicate:

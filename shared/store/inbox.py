@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final, Literal
 
 import msgspec
@@ -11,7 +12,7 @@ from shared.errors import BadInput, Refused, TooBig
 from shared.ids import session_id
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
-from shared.messages.outbound import SaidLine
+from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.settings import Settings
 from shared.store import keys
 from shared.store.client import RedisClient
@@ -21,6 +22,9 @@ DAY_MS: Final = 86_400_000
 TITLE_LIMIT: Final = 60
 TURNS: Final = "turns"
 SHARED_SCOPE: Final = "shared"
+ECHO_CHARS: Final = 20
+"""A shorter text may well be said by two."""
+BOT_LOOP: Final = "bot_loop"
 
 MemoryScope = Literal["chat", "user", "shared"]
 
@@ -35,10 +39,13 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Caps of the way in, and how long things are remembered."""
+    """Caps of the way in, and how long things are remembered. See `InboxSettings`; 0 is no limit."""
 
     cap: int = 50
     sessions_cap: int = 100_000
+    sender_per_minute: int = 0
+    bot_turns: int = 0
+    bot_window_ms: int = 300_000
     seen_days: int = 2
     session_days: int = 365
     log_days: int = 30
@@ -51,6 +58,9 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             cap=settings.inbox.cap,
             sessions_cap=settings.inbox.sessions_cap,
+            sender_per_minute=settings.inbox.sender_per_minute,
+            bot_turns=settings.inbox.bot_turns,
+            bot_window_ms=int(settings.inbox.bot_window_s * 1000),
             log_days=settings.web.log_days,
             memory_scope=settings.memory.scope,
             idle_ms=int(settings.memory.idle_s * 1000),
@@ -60,10 +70,14 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
 def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
     """Whose memory a message's chat has; `""` for the chat's own.
 
-    Where several people talk (metadata `group`), a person's memory is not brought: the others would read it.
+    Where several people talk (metadata `group`), a person's memory is not brought: the others would read it. Who speaks
+    into chats of others (metadata `outside`) brings none either, and takes none from there: `"="`, the chat keeps its
+    scope.
     """
     if policy == "shared":
         return SHARED_SCOPE
+    if policy == "user" and message.metadata.get("outside") == "1":
+        return "="
     if policy == "user" and message.metadata.get("group") != "1":
         return f"user:{session_id(message.channel, message.sender_id)}"
     return ""
@@ -77,6 +91,7 @@ class Inbox:
         self._limits = limits or InboxLimits()
         self._ingest = load("ingest")
         self._stop = load("stop")
+        self._slow_down = load("slow_down")
 
     async def ingest(
         self,
@@ -84,13 +99,48 @@ class Inbox:
         *,
         show: SaidLine | None = None,
         principal: str | None = None,
+        internal: bool = False,
         retry_for_s: float = 0.0,
     ) -> Accepted:
         """Store a message and make its session due. The same `message.id` again gets the first answer again.
 
-        `show` becomes a line of the chat's log; with `principal` the chat is listed among that person's chats.
-        Raises BadInput (reserved channel), TooBig, Refused (`inbox_full`, `overloaded`), RedisAway.
+        `show` becomes a line of the chat's log; with `principal` the chat is listed among that person's chats. An
+        `internal` message is Shoal's own or an operator's: no limit of senders and no guard against loops counts it. Of
+        others metadata `bot` = `"1"` says that no person wrote it. Raises BadInput (reserved channel), TooBig, Refused
+        (`sender_limit`, `bot_loop`, `inbox_full`, `overloaded`), RedisAway.
         """
+        return await self._ask(message, show, principal, internal=internal, retry_for_s=retry_for_s)
+
+    async def admit(self, message: InboundMessage, *, retry_for_s: float = 0.0) -> None:
+        """Count a message that is answered without a turn. Raises as `ingest`, but for what an inbox and a queue hold;
+        one that is known already is let through."""
+        await self._ask(message, None, None, only_count=True, retry_for_s=retry_for_s)
+
+    async def slow_down(self, message: InboundMessage, refused: Refused) -> bool:
+        """Tell the chat in its log that this was refused, at most once a minute to one sender and in one chat; that
+        bots are paused once a pause. Whether it was said now. Raises RedisAway, Refused (the store is full)."""
+        session, limits = message.session, self._limits
+        line = OutboundMessage(content=_notice(refused), turn=0, kind="notice", at=message.timestamp)
+        said: int = await self._client.run(
+            self._slow_down,
+            [
+                keys.session(session), keys.outbox(session), keys.live(session),
+                keys.brake(f"told:{_sender(message)}"), keys.brake(f"told:chat:{session}"),
+            ],
+            [encode(line), limits.session_days * DAY_MS, limits.log_days * DAY_MS, int(refused.code == BOT_LOOP)],
+        )  # fmt: skip
+        return bool(said)
+
+    async def _ask(
+        self,
+        message: InboundMessage,
+        show: SaidLine | None,
+        principal: str | None,
+        *,
+        internal: bool = False,
+        only_count: bool = False,
+        retry_for_s: float,
+    ) -> Accepted:
         if message.channel in RESERVED_CHANNELS:
             raise BadInput("reserved_channel", f"channel {message.channel!r} is Shoal's own; use a channel of yours")
         size = len(message.content.encode())
@@ -104,23 +154,38 @@ class Inbox:
                 keys.inbox(session), keys.session(session), keys.queue(TURNS), keys.wake(TURNS),
                 keys.outbox(session), keys.live(session),
                 keys.chats(message.channel, principal) if principal is not None else "",
+                keys.brake(_sender(message)),
             ],
             [
                 encode(message), SCHEMA_VERSION, f"{message.chat_id}/{message.id}", keys.seen(message.channel),
                 limits.seen_days, keys.turn(session), limits.cap, limits.sessions_cap, limits.session_days * DAY_MS,
                 limits.log_days * DAY_MS, encode(show) if show is not None else b"", message.chat_id,
-                _title(message.content), scope_of(limits.memory_scope, message),
+                _title(message.content), scope_of(limits.memory_scope, message), int(only_count),
+                limits.sender_per_minute, limits.bot_turns, limits.bot_window_ms,
+                "" if internal else _writer(message), _echo(message.content),
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip
         crash_point("after_ingest")
-        if status == -1:
-            raise Refused(
-                "inbox_full", f"{limits.cap} messages already wait in this chat; please wait for answers first", 10
-            )
-        if status == -2:
-            raise Refused("overloaded", "too many chats are waiting just now; please try again in a minute", 60)
+        if status < 0:
+            raise self._refusal(status, wait_ms=turn)
         return Accepted(turn, ahead, seq, duplicate=status == 0)
+
+    def _refusal(self, status: int, *, wait_ms: int) -> Refused:
+        limits = self._limits
+        match status:
+            case -1:
+                waiting = f"{limits.cap} messages already wait in this chat; please wait for answers first"
+                return Refused("inbox_full", waiting, 10)
+            case -2:
+                return Refused("overloaded", "too many chats are waiting just now; please try again in a minute", 60)
+            case -3:
+                often = f"more than {limits.sender_per_minute} messages in a minute; please slow down"
+                return Refused("sender_limit", often, max(1.0, wait_ms / 1000))
+            case _:
+                within = f"{limits.bot_turns} messages of bots within {limits.bot_window_ms / 60_000:g} minutes"
+                paused = f"{within} and no person between them; bots are not answered here until a person writes"
+                return Refused(BOT_LOOP, paused, limits.bot_window_ms / 1000)
 
     async def stop(self, session: str, turn: int | None = None) -> int | None:
         """Ask for the end of `turn`, or of whatever is at the head of `session`; its number.
@@ -135,6 +200,25 @@ class Inbox:
             [keys.turn(session), keys.CONTROL, "" if turn is None else turn],
         )  # fmt: skip
         return stopped or None
+
+
+def _sender(message: InboundMessage) -> str:
+    """One person in one channel. Hashed: an id may be long, and a phone number."""
+    return hashlib.sha256(f"{message.channel}\0{message.sender_id}".encode()).hexdigest()[:32]
+
+
+def _writer(message: InboundMessage) -> str:
+    return "bot" if message.metadata.get("bot") == "1" else "person"
+
+
+def _echo(content: str) -> str:
+    """What tells our own text when it comes back."""
+    return hashlib.sha1(content.encode(), usedforsecurity=False).hexdigest() if len(content) >= ECHO_CHARS else ""
+
+
+def _notice(refused: Refused) -> str:
+    text = refused.message[:1].upper() + refused.message[1:]
+    return f"{text}. What came too much was not read." if refused.code != BOT_LOOP else f"{text}."
 
 
 def _title(content: str) -> str:

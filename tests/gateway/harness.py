@@ -33,7 +33,7 @@ from shared.messages.outbound import OutboundMessage
 from shared.settings import Settings, WebSettings
 from shared.store.client import RedisClient
 from shared.store.fanout import publish
-from shared.store.inbox import TURNS, Inbox
+from shared.store.inbox import TURNS, Inbox, InboxLimits
 from shared.store.queue import LeaseQueue
 from shared.store.turns import Turns
 from tests.helpers.wait import eventually
@@ -52,11 +52,13 @@ def session_of(chat: str, principal: str = "owner") -> str:
 class Gateway:
     """A web channel that runs in this process."""
 
-    def __init__(self, channel: WebChannel, client: RedisClient, stop: asyncio.Event) -> None:
+    def __init__(
+        self, channel: WebChannel, client: RedisClient, stop: asyncio.Event, inbox_limits: InboxLimits | None = None
+    ) -> None:
         self.channel = channel
         self.client = client
         self.inbox = Inbox(client)
-        self.sink = Ingress(client, build_commands(Settings(), client))
+        self.sink = Ingress(client, build_commands(Settings(), client), inbox_limits)
         self.stop = stop
 
     @property
@@ -80,6 +82,7 @@ async def gateway(
     allowed_origins: tuple[str, ...] = (),
     socket_limits: SocketLimits | None = None,
     answer_limits: AnswerLimits | None = None,
+    inbox_limits: InboxLimits | None = None,
     progress: bool = True,
 ) -> AsyncIterator[Gateway]:
     """A web gateway on a free port; closed at the end. Rates are wide unless given."""
@@ -91,7 +94,7 @@ async def gateway(
         socket_limits=socket_limits or SocketLimits(messages_burst=1000, frames_burst=2000),
         answer_limits=answer_limits,
     )
-    running = Gateway(channel, client, asyncio.Event())
+    running = Gateway(channel, client, asyncio.Event(), inbox_limits)
     listening = asyncio.create_task(channel.listen(running.sink, running.stop))
     try:
         await eventually(lambda: listening.done() or answers(running.address), what="the gateway")

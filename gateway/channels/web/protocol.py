@@ -208,7 +208,7 @@ ServerFrame = (
 
 ErrorCode = Literal[
     "bad_frame", "bad_chat", "bad_id", "empty", "too_big", "not_allowed", "not_available",
-    "rate_limited", "busy", "inbox_full", "overloaded", "unavailable",
+    "rate_limited", "busy", "sender_limit", "bot_loop", "inbox_full", "overloaded", "unavailable",
 ]  # fmt: skip
 """Every code a client may meet."""
 

@@ -1,11 +1,17 @@
 #!lua
 -- Take a message into its session's inbox, once, and make the session due.
 -- KEYS   1 inbox  2 session  3 queue  4 wake  5 log  6 live  7 chats ('' = the channel keeps no list)
+--        8 the sender's brake
 -- ARGV   1 record  2 schema version  3 dedupe id  4 prefix of the seen hashes  5 days an id is remembered
 --        6 member  7 inbox cap  8 cap of waiting sessions  9 keep the session ms  10 keep the log ms
 --        11 line for the chat's log ('' = none)  12 chat id  13 title
---        14 memory scope ('' = the chat's own)
+--        14 memory scope ('' = the chat's own, '=' = as it is)
+--        15 '1' = only count it: it is a command, which is answered elsewhere
+--        16 messages of this sender a minute (0 = no limit)
+--        17 messages of bots without a person between them that pause the chat for bots (0 = no limit)  18 within ms
+--        19 who wrote it: 'bot', 'person', or '' = Shoal itself  20 SHA-1 of the text ('' = too short to be an echo)
 -- returns {1 taken | 0 known | -1 inbox full | -2 too many sessions, n, ahead, seq}
+--         and {-3 too many of this sender | -4 too many of bots, ms to wait, 0, 0}
 local inbox, session, queue = KEYS[1], KEYS[2], KEYS[3]
 local id, prefix, days, member = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 
@@ -20,6 +26,62 @@ if first then
   local n, seq = string.match(first, '(%d+):(%d+)')
   return {0, tonumber(n), ahead_of(n), tonumber(seq)}
 end
+
+-- What we said ourselves a moment ago came from no person.
+local function is_echo()
+  if ARGV[20] == '' then return false end
+  for _, entry in ipairs(redis.call('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 2)) do
+    local ok, line = pcall(cmsgpack.unpack, entry[2][2])
+    if ok and type(line) == 'table' and line.t == 'out' and type(line.content) == 'string'
+        and redis.sha1hex(line.content) == ARGV[20] then
+      return true
+    end
+  end
+  return false
+end
+
+local bots = tonumber(ARGV[17])
+local by_bot = bots > 0 and ARGV[19] ~= '' and (ARGV[19] == 'bot' or is_echo())
+local stamps = {}
+if by_bot then
+  local state = redis.call('HGET', session, 'bots') or ''
+  for stamp in string.gmatch(state, '%d+') do
+    stamps[#stamps + 1] = stamp
+  end
+  if string.match(state, '^paused') then return {-4, 0, 0, 0} end
+  if #stamps >= bots and now - tonumber(stamps[#stamps - bots + 1]) < tonumber(ARGV[18]) then
+    redis.call('HSET', session, 'bots', 'paused')
+    return {-4, 0, 0, 0}
+  end
+end
+
+-- A minute's messages may come at once; the brake holds the time until which what came is paid for.
+local per_minute, paid_until = tonumber(ARGV[16]), 0
+if per_minute > 0 and ARGV[19] ~= '' then
+  paid_until = math.max(now, tonumber(redis.call('GET', KEYS[8])) or 0) + 60000 / per_minute
+  if paid_until - now > 60000 then
+    return {-3, math.ceil(paid_until - now - 60000), 0, 0}
+  end
+end
+
+local function count_it()
+  if paid_until > 0 then
+    redis.call('SET', KEYS[8], integer(paid_until), 'PX', integer(math.max(1, paid_until - now)))
+  end
+  if by_bot then
+    stamps[#stamps + 1] = integer(now)
+    redis.call('HSET', session, 'bots', table.concat(stamps, ' ', math.max(1, #stamps - bots + 1)))
+    redis.call('PEXPIRE', session, ARGV[9])
+  elseif ARGV[19] ~= '' then
+    redis.call('HDEL', session, 'bots')
+  end
+end
+
+if ARGV[15] == '1' then
+  count_it()
+  return {1, 0, 0, 0}
+end
+
 local waiting = redis.call('XLEN', inbox)
 if waiting >= tonumber(ARGV[7]) then
   return {-1, 0, waiting, 0}
@@ -28,6 +90,7 @@ if waiting == 0 and redis.call('ZCARD', queue) >= tonumber(ARGV[8]) then
   return {-2, 0, 0, 0}
 end
 
+count_it()
 local n = redis.call('HINCRBY', session, 'n', 1)
 redis.call('XADD', inbox, n .. '-0', 'v', ARGV[2], 'm', ARGV[1])
 local seq = 0
@@ -37,10 +100,10 @@ end
 if KEYS[7] ~= '' then
   list_chat(session, KEYS[7], ARGV[12], ARGV[13], ARGV[9], now)
 end
-if ARGV[14] ~= '' then
-  redis.call('HSET', session, 'scope', ARGV[14])
-else
+if ARGV[14] == '' then
   redis.call('HDEL', session, 'scope')
+elseif ARGV[14] ~= '=' then
+  redis.call('HSET', session, 'scope', ARGV[14])
 end
 redis.call('PEXPIRE', session, ARGV[9])
 note_seen(prefix, days, id, now, n .. ':' .. seq)

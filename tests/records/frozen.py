@@ -1,0 +1,75 @@
+"""Frozen records: bytes as a release wrote them, kept as text. Bytes are latin-1 in JSON, so that one can read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from shared.store.client import RedisClient
+
+HERE: Final = Path(__file__).parent
+RELEASES: Final = ("release_1", "now")
+
+Keys = dict[str, tuple[str, Any]]
+"""Key -> its Redis type, and its content."""
+
+
+def read(release: str, name: str) -> Any:
+    """A frozen file of a release."""
+    return json.loads((HERE / release / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def write(folder: Path, name: str, content: Any) -> None:
+    """Freeze it."""
+    text = json.dumps(content, indent=1, sort_keys=True)
+    (folder / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def records(release: str) -> dict[str, tuple[str, bytes]]:
+    """What a release writes, by its meaning: the kind of record, and the bytes."""
+    return {meaning: (kind, text.encode("latin-1")) for meaning, (kind, text) in read(release, "records").items()}
+
+
+async def take(client: RedisClient) -> Keys:
+    """Everything in Redis."""
+    found: Keys = {}
+    for key in sorted(await client.command("KEYS", "*")):
+        kind = (await client.command("TYPE", key)).decode()
+        ask = {
+            "hash": ("HGETALL", key),
+            "list": ("LRANGE", key, 0, -1),
+            "stream": ("XRANGE", key, "-", "+"),
+            "string": ("GET", key),
+            "zset": ("ZRANGE", key, 0, -1, "WITHSCORES"),
+        }[kind]
+        found[key.decode()] = (kind, _text(await client.command(*ask)))
+    return found
+
+
+async def put(client: RedisClient, keys: Keys) -> None:
+    """Make Redis hold this."""
+    for key, (kind, content) in keys.items():
+        match kind:
+            case "hash":
+                await client.command("HSET", key, *map(_bytes, content))
+            case "list":
+                await client.command("RPUSH", key, *map(_bytes, content))
+            case "stream":
+                for id, fields in content:
+                    await client.command("XADD", key, id, *map(_bytes, fields))
+            case "zset":
+                for member, score in zip(content[::2], content[1::2], strict=True):
+                    await client.command("ZADD", key, score, _bytes(member))
+            case _:
+                await client.command("SET", key, _bytes(content))
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_text(one) for one in value]
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1")

@@ -1,0 +1,21 @@
+#!lua flags=allow-oom
+-- Keep many leases at once.
+-- KEYS   1 queue  2 leases
+-- ARGV   1 owner  2 lease ms, then pairs: member, token
+-- returns for each pair -1 (lost), else the number of the turn that was told to stop (0 = none)
+local until_ms = now_ms() + tonumber(ARGV[2])
+local answers = {}
+for i = 3, #ARGV, 2 do
+  local member = ARGV[i]
+  if holds(KEYS[2], member, ARGV[1] .. ':' .. ARGV[i + 1]) then
+    redis.call('ZADD', KEYS[1], 'XX', until_ms, member)
+    local stop = 0
+    if string.sub(member, 1, 5) == 'turn:' then
+      stop = tonumber(redis.call('HGET', key('session', string.sub(member, 6)), 'stop') or 0)
+    end
+    answers[#answers + 1] = stop
+  else
+    answers[#answers + 1] = -1
+  end
+end
+return answers

@@ -1,0 +1,136 @@
+"""What a release writes: one record of every kind and shape, and a store in the middle of its work.
+
+It runs with the code of an older release as well, so what only newer ones have is added in `newer`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from shared.messages.codec import encode
+from shared.messages.inbound import InboundMessage
+from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent, encode_live
+from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.transcript import (
+    AssistantEntry,
+    IntentEntry,
+    LedgerEntry,
+    ToolCall,
+    ToolEntry,
+    TranscriptEntry,
+    UserEntry,
+)
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from shared.store.jobs import Jobs
+from shared.store.presence import Presence, announce
+from shared.store.queue import LeaseQueue
+from shared.store.turns import DeadLetter, Turns
+
+AT: Final = 1_700_000_000_000
+OWNER: Final = "0123456789abcdef0123456789abcdef"
+RUNNING, QUIET = "web:owner/running", "web:owner/quiet"
+CALLS: Final = (ToolCall("c1", "calculate", '{"expression": "6*7"}'), ToolCall("c2", "exec", "{"))
+ASKED: Final = AssistantEntry(content=None, turn=1, tool_calls=CALLS, reasoning="six times seven", at=AT)
+INTENT: Final = IntentEntry(call_id="c1", turn=1, at=AT)
+RESULT: Final = ToolEntry(call_id="c1", name="calculate", content="42", turn=1, ok=False, at=AT)
+PRESENCE: Final = Presence(
+    kind="worker", name="w1", host="here", pid=7, started_at=AT, version="0.1.0", running=1, slots=100, draining=True,
+    details={"model": "demo"},
+)  # fmt: skip
+
+
+def message(chat: str, id: str, content: str) -> InboundMessage:
+    return InboundMessage(
+        channel="web", chat_id=f"owner/{chat}", sender_id="owner", id=id, content=content, timestamp=AT
+    )
+
+
+def records() -> dict[str, tuple[str, bytes]]:
+    """Kind and bytes, by meaning."""
+    small = message("a", "m1", "Grüße 👋")
+    full = msgspec.structs.replace(
+        small, media=("file:1",), metadata={"group": "1"}, thread="t1", traceparent=f"00-{'1' * 32}-{'2' * 16}-01"
+    )
+    line = OutboundMessage(content="42", turn=1)
+    whole = OutboundMessage(
+        content="42", turn=1, in_reply_to=("m1", "m2"), kind="apology", media=("file:2",), reply_to="m1",
+        buttons=("yes", "no"), at=AT,
+    )  # fmt: skip
+    return {
+        "a message with what every message has": ("inbound", encode(small)),
+        "a message with all there can be": ("inbound", encode(full)),
+        "a reply with what every reply has": ("line", encode(line)),
+        "an apology with all there can be": ("line", encode(whole)),
+        "the reply of a stopped turn": ("line", encode(OutboundMessage(content="4", turn=1, kind="stopped"))),
+        "a notice": ("line", encode(OutboundMessage(content="slowly", turn=0, kind="notice"))),
+        "what a person said, as a line": ("line", encode(SaidLine(id="m1", text="Grüße", at=AT))),
+        "what a person said, for the model": (
+            "transcript",
+            encode(UserEntry(content="hi", turn=1, at=AT, sender_id="o")),
+        ),
+        "what the model said": ("transcript", encode(AssistantEntry(content="42", turn=1))),
+        "a model's wish to use tools": ("ledger", encode(ASKED)),
+        "a tool is about to run": ("ledger", encode(INTENT)),
+        "what a tool answered": ("ledger", encode(RESULT)),
+        "a turn began": ("live", encode_live(TurnEvent(1, "started", 2))),
+        "a turn failed": ("live", encode_live(TurnEvent(1, "failed"))),
+        "more text": ("live", encode_live(DeltaEvent(1, 1, 0, "4", full=True))),
+        "what the agent is doing": ("live", encode_live(ProgressEvent(1, "calculate"))),
+        "a live worker": ("presence", msgspec.json.encode(PRESENCE)),
+    }
+
+
+def newer() -> dict[str, tuple[str, bytes]]:
+    """What release 1 did not have."""
+    from shared.store.session_backup import Numbered, SessionFile
+
+    said = UserEntry(content="6*7", turn=1, at=AT)
+    command = OutboundMessage(content="Done.", turn=3, in_reply_to=("m1",), kind="command", at=AT)
+    file = SessionFile(
+        kind="shoal session", version=1, session=QUIET, exported_at=AT, scope="user:web:owner", memory_md="# Owner",
+        history_md=("2023-11-14: sums",), conversation=(said, ASKED, RESULT), archive=(said,),
+        log=(Numbered(1, SaidLine(id="m1", text="6*7", at=AT)), Numbered(2, command)), unreadable=1,
+    )  # fmt: skip
+    return {
+        "the answer of a command": ("line", encode(command)),
+        "an exported session": ("session", msgspec.json.encode(file)),
+    }
+
+
+async def work(client: RedisClient) -> None:
+    """Leave the store as a fleet does that is switched off: one chat within a turn, one answered, a dead letter, a job,
+    a live worker."""
+    inbox, turns = Inbox(client), Turns(client)
+    queue = LeaseQueue(client, "turns", owner=OWNER, lease_s=0.001)
+
+    async def say(chat: str, id: str, content: str) -> None:
+        await inbox.ingest(message(chat, id, content), show=SaidLine(id=id, text=content, at=AT), principal="owner")
+
+    await say("quiet", "q1", "hello")
+    [claim] = await queue.acquire(1)
+    history: list[TranscriptEntry] = [UserEntry(content="hello", turn=1, at=AT), AssistantEntry(content="hi", turn=1)]
+    lines = [OutboundMessage(content="hi", turn=1, in_reply_to=("q1",))]
+    await turns.commit(claim, history=history, lines=lines, event=TurnEvent(1, "done"))
+    await say("quiet", "q2", "poison")
+    [claim] = await queue.acquire(1)
+    assert claim.turn is not None
+    dead = DeadLetter("crashes", claim.turn.record)
+    sorry = OutboundMessage(content="Sorry.", turn=2, kind="apology")
+    await turns.commit(claim, history=[], lines=[sorry], event=TurnEvent(2, "failed"), dead=dead)
+
+    await say("running", "r1", "6*7")
+    [claim] = await queue.acquire(1)
+    await queue.release(claim, count="errors")
+    [claim] = await queue.acquire(1)
+    steps: tuple[LedgerEntry, ...] = (ASKED, INTENT, RESULT)
+    for step, entry in enumerate(steps, 1):
+        await turns.append(claim, step, entry)
+    for n in (2, 3):
+        await say("running", f"r{n}", f"{n}*7")
+    await Jobs(client).enqueue("probe")
+    await announce(client, PRESENCE)
+    await client.command("DEL", keys.wake("turns"), keys.wake("jobs"))
