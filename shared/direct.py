@@ -156,6 +156,7 @@ class _Question:
         return await self._inbox.ingest(
             said,
             show=SaidLine(id=said.id, text=said.content, at=said.timestamp),
+            internal=True,
             retry_for_s=STORE_PATIENCE_S,
         )
 

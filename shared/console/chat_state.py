@@ -30,7 +30,7 @@ from shared.console.chat_frames import (
     Stop,
 )
 
-TRANSIENT: Final = frozenset({"rate_limited", "busy", "overloaded", "unavailable"})
+TRANSIENT: Final = frozenset({"rate_limited", "sender_limit", "busy", "overloaded", "unavailable"})
 """Refusals that mean `not now`: what was refused is sent again after the time that came with them."""
 
 RETRY_S: Final = 2.0

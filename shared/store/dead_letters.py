@@ -122,6 +122,7 @@ class DeadLetters:
             again,
             show=SaidLine(id=again.id, text=again.content, at=again.timestamp) if logged else None,
             principal=again.sender_id if logged else None,
+            internal=True,
         )
         await self.drop(letter)
         return accepted

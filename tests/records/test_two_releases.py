@@ -42,7 +42,7 @@ LEASE_S: Final = 1000.0
 BIG: Final = "x" * 1_200_000
 """Two of these are more than a conversation may hold."""
 LIMITS: Final = InboxLimits(sender_per_minute=60_000, bot_turns=1000, idle_ms=1)
-EVERYDAY: Final = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True, database=None)
+EVERYDAY: Final = settings(max_examples=25, stateful_step_count=30, deadline=None, derandomize=True, database=None)
 
 by_release_1 = st.booleans()
 back = st.sampled_from([0, 0, 0, 1, 2])
@@ -356,3 +356,24 @@ async def test_release_1_passes_over_what_is_counted_since(client: RedisClient) 
     assert told == [b"paused", b"fast", b"shared"]
     await inbox.ingest(message())
     assert await client.command("HGET", keys.session(SESSION), "bots") is None
+
+
+async def test_entries_that_release_1_dropped_are_not_taken_for_those_that_were_read(client: RedisClient) -> None:
+    """It leaves the mark alone: by the first of them a consolidation knows that they are gone, and takes no others."""
+    inbox, memory, owner = Inbox(client), MemoryStore(client), nonce()
+
+    async def answered(n: int) -> None:
+        await inbox.ingest(message())
+        [row] = await release_1.acquire(client, owner, 1000)
+        entry, lease = UserEntry(content=BIG, turn=n), f"{owner}:{row[1].decode()}"
+        assert await release_1.commit(client, SESSION, lease, n, HISTORY_CAP_BYTES, [entry], reply("yes", n)) == 1
+
+    await answered(1)
+    read = await memory.unconsolidated(SESSION)
+    await answered(2)
+    left = await client.command("LRANGE", keys.history(SESSION), 0, -1)
+    assert len(left) == 1, "the first entry was dropped"
+    assert await client.command("HGET", keys.session(SESSION), "mark") is None
+    assert not await memory.consolidate(SESSION, read, take=1, entry="what was dropped")
+    assert await client.command("LRANGE", keys.history(SESSION), 0, -1) == left
+    assert await memory.log(read.scope) == []
