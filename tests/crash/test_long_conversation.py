@@ -100,7 +100,8 @@ async def test_two_hundred_messages_and_what_was_said_first_is_still_known(
         await say(inbox, text)
         await answered(client, n)
         most = max(most, await client.command("LLEN", keys.history(SESSION)))
-    assert CONSOLIDATE_AT <= most <= CONSOLIDATE_AT + OVERSHOOT
+    one_turn = 4  # the job may be done before anybody looks after the commit that asked for it
+    assert CONSOLIDATE_AT - one_turn <= most <= CONSOLIDATE_AT + OVERSHOOT
     memory = MemoryStore(client)
 
     async def settled() -> bool:
