@@ -64,7 +64,7 @@ class Quarantine:
             finally:
                 if child.returncode is None:
                     child.kill()
-                    await child.wait()
+                log.warning("quarantine over", child=child.pid, code=await child.wait())
         finally:
             mine.close()
 
@@ -93,7 +93,6 @@ class Quarantine:
             code = await child.wait()
         finally:
             draining.cancel()
-        log.warning("quarantine over", child=child.pid, code=code)
         if code == 0 or heard.endswith(_ENDED):
             return "ended"  # however long its interpreter takes to leave
         return "guilty" if heard else "unproven"

@@ -116,11 +116,12 @@ class RunTurn:
             self._client, conversation.session, work.n, work.attempt, held=lambda: lease.suspended, clock=self._clock
         )
         verdict: Verdict | None = None
+        apart = self._quarantine is not None and work.crashes >= AFTER_CRASHES
         try:
             with lease.interruptible():
                 if work.stop == work.n:
                     raise TurnStopped
-                if self._quarantine is not None and work.crashes >= AFTER_CRASHES:
+                if self._quarantine is not None and apart:
                     verdict = await self._quarantine.run(lease)
                 else:
                     async with asyncio.timeout(self._settings.turn_timeout_s), show:
@@ -142,7 +143,11 @@ class RunTurn:
             return await self._bury(lease, work, conversation, "timeout")
         except ModelError as exc:
             return await self._model_failed(lease, work, conversation, exc)
-        except (LeaseLost, RedisAway):
+        except LeaseLost:
+            if apart:
+                return "quarantine_ended"  # the child ended the turn, and a renewal found the lease gone
+            raise
+        except RedisAway:
             raise  # nothing of this turn can be written any more
         except Exception:
             log.exception("turn failed", errors=work.errors + 1)
