@@ -27,7 +27,6 @@ from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
 from worker.hooks.logging import LoggingHook
 from worker.hooks.metrics import MetricsHook
-from worker.images import read_images
 from worker.llm.registry import Models
 from worker.plugins import plugin_hooks, plugin_tools
 from worker.prompts.system import SystemPrompt
@@ -79,7 +78,7 @@ class Answerer:
         spec = AgentRunSpec(
             session=conversation.session,
             entry=conversation.entry,
-            images=read_images(message.media)[0],
+            images=conversation.images,
             channel=message.channel,
             chat_id=message.chat_id,
             sender_name=message.metadata.get("sender_name", "") if in_group else "",

@@ -11,6 +11,7 @@ from shared.log import logger
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry, decode_ledger, decode_transcript
 from shared.store.queue import Claim, TurnWork
+from worker.agent.image import Image
 from worker.images import entry_text, read_images
 
 log = logger("turns")
@@ -25,6 +26,7 @@ class Conversation(msgspec.Struct, frozen=True):
     entry: UserEntry
     history: tuple[TranscriptEntry, ...]
     resume: tuple[LedgerEntry, ...]
+    images: tuple[Image, ...] = ()
 
     @property
     def session(self) -> str:
@@ -48,17 +50,19 @@ def read_conversation(claim: Claim) -> Conversation:
     message = decode_inbound(work.record)
     if message.session != claim.session:
         raise BadRecord("record_misplaced", f"a message of another session lies in {claim.member!r}")
+    images, notes = read_images(message.media)
     return Conversation(
         claim,
         message,
         UserEntry(
-            content=entry_text(message.content, *read_images(message.media)),
+            content=entry_text(message.content, images, notes),
             turn=work.n,
             at=message.timestamp,
             sender_id=message.sender_id,
         ),
         tuple(_readable(work.history)),
         tuple(map(_step, work.ledger)),
+        images,
     )
 
 
