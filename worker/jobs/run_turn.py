@@ -116,13 +116,13 @@ class RunTurn:
             self._client, conversation.session, work.n, work.attempt, held=lambda: lease.suspended, clock=self._clock
         )
         verdict: Verdict | None = None
-        apart = self._quarantine is not None and work.crashes >= AFTER_CRASHES
+        quarantine = self._quarantine if work.crashes >= AFTER_CRASHES else None
         try:
             with lease.interruptible():
                 if work.stop == work.n:
                     raise TurnStopped
-                if self._quarantine is not None and apart:
-                    verdict = await self._quarantine.run(lease)
+                if quarantine is not None:
+                    verdict = await quarantine.run(lease)
                 else:
                     async with asyncio.timeout(self._settings.turn_timeout_s), show:
                         result = await self._agent(conversation, journal, show)
@@ -144,7 +144,7 @@ class RunTurn:
         except ModelError as exc:
             return await self._model_failed(lease, work, conversation, exc)
         except LeaseLost:
-            if apart:
+            if quarantine is not None:
                 return "quarantine_ended"  # the child ended the turn, and a renewal found the lease gone
             raise
         except RedisAway:
