@@ -83,6 +83,15 @@ def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
     return ""
 
 
+def check_message(message: InboundMessage) -> None:
+    """Raises BadInput for a channel that only Shoal itself writes, TooBig for a text over the limit."""
+    if message.channel in RESERVED_CHANNELS:
+        raise BadInput("reserved_channel", f"channel {message.channel!r} is Shoal's own; use a channel of yours")
+    size = len(message.content.encode())
+    if size > TEXT_LIMIT_BYTES:
+        raise TooBig(size, TEXT_LIMIT_BYTES)
+
+
 class Inbox:
     """Takes messages for sessions."""
 
@@ -141,11 +150,7 @@ class Inbox:
         only_count: bool = False,
         retry_for_s: float,
     ) -> Accepted:
-        if message.channel in RESERVED_CHANNELS:
-            raise BadInput("reserved_channel", f"channel {message.channel!r} is Shoal's own; use a channel of yours")
-        size = len(message.content.encode())
-        if size > TEXT_LIMIT_BYTES:
-            raise TooBig(size, TEXT_LIMIT_BYTES)
+        check_message(message)
         session, limits = message.session, self._limits
         crash_point("before_ingest")
         status, turn, ahead, seq = await self._client.run(

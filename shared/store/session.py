@@ -6,16 +6,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from shared.errors import BadInput, BadRecord, ShoalError, TooBig
+from shared.errors import BadRecord, ShoalError
 from shared.log import logger
 from shared.messages.codec import encode
-from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage, decode_inbound
+from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.metrics import HISTORY_DROPPED
 from shared.store import keys
 from shared.store.client import RedisClient
-from shared.store.inbox import DAY_MS, TURNS, InboxLimits
+from shared.store.inbox import DAY_MS, TURNS, InboxLimits, check_message
 from shared.store.scripts import load
 
 ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
@@ -121,11 +121,7 @@ class Sessions:
         `new` and `forget` end the running turn and drop what waits, `stop` ends the turn at the head: their answer must
         fit `state`. The same `message.id` again changes nothing. Raises BadInput, TooBig, InboxMoved, RedisAway.
         """
-        if message.channel in RESERVED_CHANNELS:
-            raise BadInput("reserved_channel", f"channel {message.channel!r} is Shoal's own; use a channel of yours")
-        size = len(message.content.encode())
-        if size > TEXT_LIMIT_BYTES:
-            raise TooBig(size, TEXT_LIMIT_BYTES)
+        check_message(message)
         session, limits = message.session, self._limits
         status, seq, dropped = await self._client.run(
             self._command,
