@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -96,7 +97,8 @@ async def holder(client: RedisClient, session: str) -> psutil.Process:
         owner = lease.decode().partition(":")[0]
         for presence in await present(client):
             if presence.kind == "worker" and owner.startswith(presence.name):
-                return psutil.Process(presence.pid)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    return psutil.Process(presence.pid)
         return None
 
     return await eventually(held, within_s=15)

@@ -133,7 +133,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def gone(*pids: int) -> bool:
     """Whether none of these processes runs; a zombie that nobody collects does not run."""
-    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+
+    def runs(pid: int) -> bool:
+        try:
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    return not any(runs(pid) for pid in pids)
 
 
 def test_one_line_gives_the_address_of_the_page_with_the_token(start: Start) -> None:

@@ -1,6 +1,6 @@
 """The guardian as a process of its own, with stand-ins for workers, on a real Valkey."""
 
-from __future__ import annotations
+from __future__ import contextlib
 
 import asyncio
 import os
@@ -49,7 +49,8 @@ def start(redis_url: str) -> Iterator[Start]:
     for guardian in started:
         if guardian.poll() is None:
             for child in psutil.Process(guardian.pid).children():
-                child.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
             guardian.kill()
         guardian.wait()
 
