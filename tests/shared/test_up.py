@@ -136,7 +136,7 @@ def gone(*pids: int) -> bool:
 
     def runs(pid: int) -> bool:
         try:
-            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+            return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return False
 

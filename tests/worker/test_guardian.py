@@ -1,8 +1,9 @@
 """The guardian as a process of its own, with stand-ins for workers, on a real Valkey."""
 
-from __future__ import contextlib
+from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
