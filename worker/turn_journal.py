@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from shared.crash_points import crash_point
 from shared.errors import TurnReleased
-from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry, ToolEntry
+from shared.messages.effects import Effect
+from shared.messages.transcript import AssistantEntry, EffectEntry, IntentEntry, LedgerEntry, ToolEntry
 from shared.store.turns import Turns
 from worker.lease import Lease
 
 STORE_PATIENCE_S: Final = 3600.0
 """While Redis is away nobody else can take the turn, so its writes wait; the fence in each decides afterwards."""
 
-_KINDS: Final = {AssistantEntry: "reply", IntentEntry: "intent", ToolEntry: "result"}
+_KINDS: Final = {AssistantEntry: "reply", IntentEntry: "intent", ToolEntry: "result", EffectEntry: "effect"}
 
 
 class TurnJournal:
@@ -24,6 +26,7 @@ class TurnJournal:
         self.entries = list(entries)
         self._lease = lease
         self._turns = turns
+        self._writing = asyncio.Lock()
 
     async def checkpoint(self) -> None:
         """Wait while the lease is in doubt; raise what ends the turn here (a drain ends it at this border)."""
@@ -31,14 +34,16 @@ class TurnJournal:
         if self._lease.draining:
             raise TurnReleased("drain")
 
-    async def append(self, entry: LedgerEntry) -> None:
-        """Write the next step."""
+    async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
+        """Write the next step, and carry out its effect with it."""
         await self._lease.allow()
         kind = _KINDS[type(entry)]
-        crash_point(f"before_ledger_{kind}")
-        await self._turns.append(self._lease.claim, len(self.entries) + 1, entry, retry_for_s=STORE_PATIENCE_S)
-        crash_point(f"after_ledger_{kind}")
-        self.entries.append(entry)
+        async with self._writing:
+            crash_point(f"before_ledger_{kind}")
+            step = len(self.entries) + 1
+            await self._turns.append(self._lease.claim, step, entry, effect, retry_for_s=STORE_PATIENCE_S)
+            crash_point(f"after_ledger_{kind}")
+            self.entries.append(entry)
 
     async def confirm(self) -> None:
         """Renew the lease before something that cannot be taken back."""

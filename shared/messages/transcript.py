@@ -59,8 +59,20 @@ class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     v: int = 1
 
 
+class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="effect"):
+    """Written in one step with something that a call did inside Shoal, so that it is done once. `kind` says what, such
+    as `say`, and `to` is the session or the job that it went to."""
+
+    call_id: str
+    turn: int
+    kind: str
+    to: str = ""
+    at: int = 0
+    v: int = 1
+
+
 TranscriptEntry = UserEntry | AssistantEntry | ToolEntry
-LedgerEntry = AssistantEntry | IntentEntry | ToolEntry
+LedgerEntry = AssistantEntry | IntentEntry | ToolEntry | EffectEntry
 
 decode_transcript: Decoder[TranscriptEntry] = Decoder(TranscriptEntry)
 decode_ledger: Decoder[LedgerEntry] = Decoder(LedgerEntry)

@@ -9,11 +9,12 @@ import msgspec
 
 from shared.errors import LeaseLost, TurnLimited
 from shared.messages.codec import encode
+from shared.messages.effects import Effect, Say
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import LogLine
 from shared.messages.transcript import LedgerEntry, TranscriptEntry
 from shared.store import keys
-from shared.store.client import RedisClient
+from shared.store.client import RedisClient, Value
 from shared.store.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.queue import Claim
 from shared.store.scripts import load
@@ -46,24 +47,36 @@ class Turns:
         self._limits = limits or InboxLimits()
         self._ledger, self._commit = load("ledger"), load("commit")
 
-    async def append(self, claim: Claim, step: int, entry: LedgerEntry, *, retry_for_s: float = 0.0) -> None:
-        """Store step number `step` (from 1). The same step again changes nothing.
+    async def append(
+        self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
+    ) -> None:
+        """Store step number `step` (from 1), and carry `effect` out with it. The same step again changes nothing.
 
         Raises LeaseLost, RedisAway, and TurnLimited when the ledger has 2 MB.
         """
+        effect_keys, effect_args = self._effect(effect)
         done = await self._client.run(
             self._ledger,
             [
                 keys.leases(TURNS), keys.session(claim.session), keys.ledger(claim.session), keys.queue(TURNS),
-                keys.wake(TURNS),
+                keys.wake(TURNS), *effect_keys,
             ],
-            [claim.member, claim.lease, step, encode(entry), LEDGER_CAP_BYTES],
+            [claim.member, claim.lease, step, encode(entry), LEDGER_CAP_BYTES, *effect_args],
             retry_for_s=retry_for_s,
         )  # fmt: skip
         if done == -1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
         if done == -2:
             raise TurnLimited("ledger", f"this turn wrote more than {LEDGER_CAP_BYTES // 1024 // 1024} MB of results")
+
+    def _effect(self, effect: Effect | None) -> tuple[list[str], list[Value]]:
+        """What ledger.lua takes for it."""
+        match effect:
+            case None:
+                return [], [""]
+            case Say(session=session, line=line):
+                chat = [keys.session(session), keys.outbox(session), keys.live(session)]
+                return chat, ["say", encode(line), self._limits.log_days * DAY_MS]
 
     async def commit(
         self,

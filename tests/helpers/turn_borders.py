@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from shared.messages.transcript import IntentEntry, LedgerEntry, ToolEntry
+from shared.messages.effects import Effect
+from shared.messages.transcript import EffectEntry, IntentEntry, LedgerEntry, ToolEntry
 from worker.agent.tool import Safety, ToolContext
 
 
@@ -21,6 +22,7 @@ class MemoryJournal:
 
     def __init__(self, events: list[str] | None = None) -> None:
         self.entries: list[LedgerEntry] = []
+        self.effects: list[Effect] = []
         self.events = events if events is not None else []
         self._faults: dict[str, list[tuple[BaseException | None, bool]]] = {}
 
@@ -33,17 +35,19 @@ class MemoryJournal:
     async def confirm(self) -> None:
         await self._happens("confirm", None)
 
-    async def append(self, entry: LedgerEntry) -> None:
+    async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
         match entry:
             case IntentEntry():
                 event = f"intent:{entry.call_id}"
             case ToolEntry():
                 event = f"result:{entry.call_id}"
+            case EffectEntry():
+                event = f"effect:{entry.call_id}"
             case _:
                 event = "assistant"
-        await self._happens(event, entry)
+        await self._happens(event, entry, effect)
 
-    async def _happens(self, event: str, entry: LedgerEntry | None) -> None:
+    async def _happens(self, event: str, entry: LedgerEntry | None, effect: Effect | None = None) -> None:
         await asyncio.sleep(0)
         planned = self._faults.get(event) or [(None, True)]
         fault, before = planned.pop(0)
@@ -53,6 +57,8 @@ class MemoryJournal:
         if entry is not None:
             msgspec.msgpack.encode(entry)  # what cannot be written must fail here, as it would in a store
             self.entries.append(entry)
+        if effect is not None:
+            self.effects.append(effect)
         if fault is not None:
             raise fault
 

@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from shared.clock import Clock
-from shared.messages.transcript import IntentEntry, ToolEntry
+from shared.messages.effects import Effect
+from shared.messages.transcript import EffectEntry, IntentEntry, ToolEntry
 from worker.agent.hook import AgentHook, ToolRun
 from worker.agent.journal import Journal
 from worker.agent.model import ToolCallRequest
@@ -30,6 +31,7 @@ class Actor:
         self._hook = hook
         self._clock = clock
         self._files: Files = spec.files
+        self._effects: Mapping[str, Sequence[EffectEntry]] = {}
         self.runs: dict[str, ToolRun] = {}
         """How each call went that this worker ran, by its id."""
 
@@ -38,6 +40,7 @@ class Actor:
         calls: Sequence[ToolCallRequest],
         intents: Mapping[str, IntentEntry],
         results: Mapping[str, ToolEntry],
+        effects: Mapping[str, Sequence[EffectEntry]] = {},
         *,
         seen: str | None = None,
     ) -> tuple[ToolEntry, ...]:
@@ -48,6 +51,7 @@ class Actor:
         worker for: what it had seen of the files by then.
         """
         done = dict(results)
+        self._effects = effects
         self._files = self._spec.files if seen is None else self._spec.files.as_of(seen)
         waiting = [call for call in calls if call.id not in done]
         refused = await self._hook.before_execute_tools(tuple(waiting)) if waiting else {}
@@ -110,7 +114,35 @@ class Actor:
             clock=self._clock,
             timezone=self._spec.timezone,
             files=self._files,
+            effects=CallEffects(
+                self._journal, call.id, self._spec.turn, self._effects.get(call.id, ()), clock=self._clock
+            ),
         )
+
+
+class CallEffects:
+    """What one call does inside Shoal. `done` are the effects that an earlier attempt at the same call carried out."""
+
+    def __init__(self, journal: Journal, call_id: str, turn: int, done: Sequence[EffectEntry], *, clock: Clock) -> None:
+        self._journal = journal
+        self._call_id = call_id
+        self._turn = turn
+        self._done = list(done)
+        self._clock = clock
+
+    async def carry_out(self, effect: Effect) -> bool:
+        if self._done:
+            self._done.pop(0)
+            return False
+        entry = EffectEntry(
+            call_id=self._call_id,
+            turn=self._turn,
+            kind=effect.kind,
+            to=effect.to,
+            at=self._clock.now_ms(),
+        )
+        await self._journal.append(entry, effect)
+        return True
 
 
 def tool_hint(calls: Sequence[ToolCallRequest]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from shared.messages.effects import Effect
 from shared.messages.transcript import LedgerEntry
 
 
@@ -17,8 +18,9 @@ class Journal(Protocol):
         """
         ...
 
-    async def append(self, entry: LedgerEntry) -> None:
-        """Write one step; it is durable when this returns. Raises LeaseLost."""
+    async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
+        """Write one step, and carry out `effect` with it, both or neither; durable when this returns. Raises LeaseLost.
+        Safe to call from several tasks."""
         ...
 
     async def confirm(self) -> None:

@@ -140,7 +140,7 @@ class _Turn:
             await self._journal.append(stored.reply)
         hint = tool_hint(reply.calls)
         await self._show.progress(f"{reply.text}\n{hint}" if reply.text else hint)
-        results = await self._actor.act(reply.calls, stored.intents, stored.results, seen=seen)
+        results = await self._actor.act(reply.calls, stored.intents, stored.results, stored.effects, seen=seen)
         self._steps.add([stored.reply, *results])
         self._view.add([stored.reply, *results])
         await self._after(reply, results)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shared.messages.transcript import AssistantEntry, IntentEntry, TranscriptEntry
+from shared.messages.transcript import AssistantEntry, TranscriptEntry
 from worker.agent.ask import Reply
 from worker.agent.calls import requested_call, stored_call, unique_ids
 from worker.agent.model import ToolCallRequest
-from worker.agent.turn import AgentRunSpec, StoredReply, paired, resume_point, saved_history
+from worker.agent.turn import BESIDE, AgentRunSpec, StoredReply, paired, resume_point, saved_history
 
 
 class Steps:
@@ -26,7 +26,7 @@ class Steps:
         self._stored = None if whole else point
         complete = spec.resume if whole else spec.resume[: replies[-1]]
         self.entries: list[TranscriptEntry] = (
-            paired(step for step in complete if not isinstance(step, IntentEntry)) if point else []
+            paired(step for step in complete if not isinstance(step, BESIDE)) if point else []
         )
         self.rounds = len(replies)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import LeaseLost, ToolFailed, TurnEnded
+from shared.messages.effects import Effect
 from worker.agent.model import ToolCallRequest, ToolSpec
 from worker.agent.schema import object_schema
 
@@ -96,6 +97,28 @@ class NoFiles:
 NO_FILES: Final = NoFiles()
 
 
+class Effects(Protocol):
+    """How a call does something inside Shoal exactly once, whatever becomes of its worker."""
+
+    async def carry_out(self, effect: Effect) -> bool:
+        """Do it, in one step with its record. Whether it was done now: False when an earlier attempt at this call did.
+
+        A call with several effects carries them out in the same order at each attempt. Its tool is `idempotent`. Raises
+        LeaseLost, and ToolFailed when this agent must not.
+        """
+        ...
+
+
+class NoEffects:
+    """Those of an agent that acts on nothing but its own answer."""
+
+    async def carry_out(self, effect: Effect) -> bool:
+        raise ToolFailed("this agent can only answer; say what should be done instead")
+
+
+NO_EFFECTS: Final = NoEffects()
+
+
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call comes from. `timezone` is an IANA name."""
 
@@ -107,6 +130,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = SYSTEM_CLOCK
     timezone: str = "UTC"
     files: Files = NO_FILES
+    effects: Effects = NO_EFFECTS
 
 
 class Tool(Protocol):

@@ -9,6 +9,7 @@ import msgspec
 
 from shared.messages.transcript import (
     AssistantEntry,
+    EffectEntry,
     IntentEntry,
     LedgerEntry,
     ToolCall,
@@ -22,6 +23,9 @@ from worker.agent.tool import NO_FILES, Files
 
 SAVED_RESULT_CHARS: Final = 500
 NO_RESULT: Final = "Error: there is no result; the turn ended before this call did. Verify before repeating."
+
+BESIDE: Final = (IntentEntry, EffectEntry)
+"""Entries of a ledger that tell of what is done, not of what is said."""
 
 TurnOutcome = Literal["done", "round_cap", "empty", "budget"]
 
@@ -74,11 +78,13 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredReply(msgspec.Struct, frozen=True):
-    """Where a ledger ends: the last stored reply, the calls begun (intents) and the calls answered (results)."""
+    """Where a ledger ends: the last stored reply, the calls begun (intents), what each has done inside Shoal (effects),
+    and the calls answered (results)."""
 
     reply: AssistantEntry
     intents: dict[str, IntentEntry]
     results: dict[str, ToolEntry]
+    effects: dict[str, list[EffectEntry]] = {}
 
     @property
     def answered(self) -> bool:
@@ -92,9 +98,11 @@ def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
     for entry in ledger:
         match entry:
             case AssistantEntry():
-                point = StoredReply(entry, {}, {})
+                point = StoredReply(entry, {}, {}, {})
             case IntentEntry() if point is not None:
                 point.intents[entry.call_id] = entry
+            case EffectEntry() if point is not None:
+                point.effects.setdefault(entry.call_id, []).append(entry)
             case ToolEntry() if point is not None:
                 point.results[entry.call_id] = entry
     return point
@@ -109,11 +117,11 @@ def saved_history(
 ) -> tuple[TranscriptEntry, ...]:
     """What history gains from a turn: the message, its steps, the final text; also from a turn that was stopped.
 
-    `steps` is its ledger, or the part of it that is no intent. Tool results are cut to `result_chars`, stand in the
+    `steps` is its ledger, or the part of it that is said. Tool results are cut to `result_chars`, stand in the
     order of their calls, and none is missing.
     """
     kept: list[TranscriptEntry] = [entry]
-    kept.extend(paired(step for step in steps if not isinstance(step, IntentEntry)))
+    kept.extend(paired(step for step in steps if not isinstance(step, BESIDE)))
     if final is not None:
         kept.append(final)
     return tuple(_kept(item, result_chars) for item in kept)
