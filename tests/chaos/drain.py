@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from tests.chaos.verdict import debris
 from tests.chaos.witness import Event
 from tests.helpers.fleet import workers as present_workers
 from tests.helpers.openai_answer import last_user_text
-from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.openai_server import Answer, Call, Request, ScriptedOpenAI
 from tests.helpers.wait import eventually
 
 WORKERS = 3
@@ -90,10 +91,7 @@ async def drains(folder: Path, *, rounds: int, seed: int) -> Sequence[Row]:
                 await asyncio.sleep(rng.uniform(1, 2))
                 codes[await _drain(on, rng)] += 1
             never = await crowd.finish()
-            asked = [
-                _asked(request.at, last_user_text(request.body["messages"]), request.body)
-                for request in model.requests()
-            ]
+            asked = [_asked(request.at, text, request.body) for request, text in _of_turns(model)]
             handed = handed_over(on.fleet.blows, on.witness.events, asked)
             return [
                 *_judged(handed, asked, rounds),
@@ -116,6 +114,14 @@ async def _drain(on: Stage, rng: random.Random) -> int:
     member.keep()
     await present_workers(on.client, WORKERS, within_s=60)
     return code
+
+
+def _of_turns(model: ScriptedOpenAI) -> Iterator[tuple[Request, str]]:
+    """The calls of turns; memory asks the model, too."""
+    for request in model.requests():
+        text = last_user_text(request.body["messages"])
+        if re.fullmatch(r"(work|long) c\d+-\d+", text):
+            yield request, text
 
 
 def _asked(at: float, message: str, body: Mapping[str, object]) -> Asked:
