@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -10,6 +12,23 @@ from shared.console.children import Reaper
 from shared.embedded import EmbeddedValkey
 from shared.store.client import RedisClient
 from tests.helpers import valkey as valkey_helper
+
+TESTS: Final = Path(__file__).parent
+OF_PROCESSES: Final = (
+    "chaos/",
+    "crash/",
+    "e2e/",
+    "gateway/test_start.py",
+    "shared/test_up.py",
+    "worker/mcp/",
+    "worker/sandbox/",
+    "worker/test_guardian.py",
+    "worker/test_lease_worker.py",
+    "worker/test_process.py",
+)
+"""Where real processes are started and killed, against the clock of the machine."""
+
+REPEATS: Final = 3
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +56,23 @@ async def client(redis_url: str) -> AsyncIterator[RedisClient]:
     made = RedisClient(redis_url)
     yield made
     await made.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test of real processes that fails is run once more: other load on the machine can hold a process for seconds.
+    All others are run once."""
+    for item in items:
+        if item.path.relative_to(TESTS).as_posix().startswith(OF_PROCESSES):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Many repeats are no accident of the machine."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or exitstatus != pytest.ExitCode.OK:
+        return
+    repeated = len(reporter.stats.get("rerun", ()))
+    if repeated > REPEATS:
+        reporter.write_line(f"{repeated} tests passed only when they were repeated; at most {REPEATS} may", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
