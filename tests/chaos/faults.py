@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import psutil
 
@@ -69,16 +70,21 @@ async def pause_group(fleet: Fleet, rng: random.Random, lease_s: float) -> bool:
     return True
 
 
+async def _tell(fleet: Fleet, *words: str) -> None:
+    """A command to the server, which may be paused for more than a lease; all else goes on meanwhile."""
+    await asyncio.to_thread(partial(command, fleet.server.url, *words, within_s=120))
+
+
 async def cut_clients(fleet: Fleet, rng: random.Random, lease_s: float) -> bool:
     """All connections of one kind are cut by the server."""
-    command(fleet.server.url, "CLIENT", "KILL", "TYPE", rng.choice(["normal", "pubsub"]))
+    await _tell(fleet, "CLIENT", "KILL", "TYPE", rng.choice(["normal", "pubsub"]))
     return True
 
 
 async def pause_redis(fleet: Fleet, rng: random.Random, lease_s: float) -> bool:
     """The server answers nobody, or no writer, for up to a third of a lease more than one."""
     ms = int(1000 * lease_s * rng.choice([0.2, 0.6, 1.3]))
-    command(fleet.server.url, "CLIENT", "PAUSE", str(ms), rng.choice(["WRITE", "ALL"]))
+    await _tell(fleet, "CLIENT", "PAUSE", str(ms), rng.choice(["WRITE", "ALL"]))
     fleet.note("pause redis", [""], "progress", in_s=ms / 1000)
     return True
 
@@ -94,11 +100,11 @@ async def restart_redis(fleet: Fleet, rng: random.Random, lease_s: float) -> boo
 
 async def fill_memory(fleet: Fleet, rng: random.Random, lease_s: float) -> bool:
     """The server is over maxmemory for a while: new messages are refused, what runs is still committed."""
-    command(fleet.server.url, "CONFIG", "SET", "maxmemory", "1mb")
+    await _tell(fleet, "CONFIG", "SET", "maxmemory", "1mb")
     try:
         await asyncio.sleep(rng.uniform(0.5, 3))
     finally:
-        command(fleet.server.url, "CONFIG", "SET", "maxmemory", "0")
+        await _tell(fleet, "CONFIG", "SET", "maxmemory", "0")
     return True
 
 

@@ -18,15 +18,15 @@ def fresh(server: EmbeddedValkey) -> str:
     return server.url
 
 
-def command(url: str, *words: str) -> str:
+def command(url: str, *words: str, within_s: float = 10) -> str:
     """Send one command over a plain socket and return its answer as text, an array line by line.
 
-    Raises AssertionError with the server's text when it answers with an error.
+    Raises AssertionError with the server's text when it answers with an error, TimeoutError when it does not.
     """
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as conn, conn.makefile("rb") as lines:
+    with socket.create_connection((parts.hostname, parts.port), timeout=within_s) as conn, conn.makefile("rb") as lines:
         if parts.password:
             _ask(conn, "AUTH", parts.password)
             _answer(lines)
