@@ -13,6 +13,7 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import SaidLine
 from shared.store.inbox import Accepted
 from shared.store.outbox import NumberedLine
+from shared.store.withdrawals import Withdrawal
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,10 @@ class Sink(Protocol):
 
     async def stop(self, session: str, turn: int | None = None) -> int | None:
         """End the turn at the head of `session`; its number, None when there is none. Raises RedisAway."""
+        ...
+
+    async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> Withdrawal:
+        """Take a message back, if no turn has begun with it. Raises RedisAway."""
         ...
 
 

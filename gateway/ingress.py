@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from gateway.commands.command import Command, CommandAnswer, CommandContext, CommandRow
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -15,12 +17,14 @@ from shared.ids import log_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
-from shared.metrics import COMMANDS
+from shared.metrics import COMMANDS, MESSAGES_REFUSED, MESSAGES_WITHDRAWN
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
 from shared.store.inbox import BOT_LOOP, Accepted, Inbox, InboxLimits, scope_of
 from shared.store.jobs import Jobs
+from shared.store.media_jobs import forget_media
 from shared.store.memory_jobs import MemoryJobs
 from shared.store.session import Answered, InboxMoved, Sessions
+from shared.store.withdrawals import Withdrawal, Withdrawals
 
 TRIES: Final = 10
 ANSWER_WITHIN_S: Final = 10.0
@@ -49,6 +53,7 @@ class Ingress:
         self._limits = limits or InboxLimits()
         self._inbox = Inbox(client, self._limits)
         self._sessions = Sessions(client, self._limits)
+        self._withdrawals = Withdrawals(client, self._limits)
         self._jobs = MemoryJobs(Jobs(client))
         self._clock = clock
 
@@ -92,7 +97,11 @@ class Ingress:
     ) -> Accepted:
         found = self._command_in(message.content)
         if found is None:
-            return await self._inbox.ingest(message, show=show, principal=principal, retry_for_s=retry_for_s)
+            accepted = await self._inbox.ingest(message, show=show, principal=principal, retry_for_s=retry_for_s)
+            if accepted.rejected:
+                MESSAGES_REFUSED.labels(message.channel, "busy").inc()
+                log.info("message not read", reason="busy", ahead=accepted.ahead, session=log_id(message.session))
+            return accepted
         if self._limits.sender_per_minute or self._limits.bot_turns:
             await self._inbox.admit(message, retry_for_s=retry_for_s)
         command, argument = found
@@ -105,6 +114,13 @@ class Ingress:
     async def stop(self, session: str, turn: int | None = None) -> int | None:
         """See `Inbox.stop`."""
         return await self._inbox.stop(session, turn)
+
+    async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> Withdrawal:
+        """See `Withdrawals.withdraw`."""
+        done = await self._withdrawals.withdraw(channel, chat_id, id, thread=thread, at_ms=self._clock.now_ms())
+        if done == "withdrawn":
+            MESSAGES_WITHDRAWN.labels(channel).inc()
+        return done
 
     def _command_in(self, text: str) -> tuple[Command, str] | None:
         text = text.lstrip()
@@ -153,12 +169,23 @@ class Ingress:
             )
             try:
                 answered = await self._sessions.answer(
-                    message, line, state, change=said.change, preset=said.preset, show=show, principal=principal
+                    message,
+                    line,
+                    state,
+                    change=said.change,
+                    preset=said.preset,
+                    schedule=said.schedule,
+                    busy=said.busy,
+                    child=said.child,
+                    show=show,
+                    principal=principal,
                 )
             except InboxMoved:
                 continue
             if said.change == "new":
                 await self._archive(session)
+            elif said.change == "forget":
+                await self._forget_media(session)
             return answered
         raise Refused("busy", "this chat changes faster than I can follow; please try again in a moment", 1)
 
@@ -174,7 +201,14 @@ class Ingress:
             return CommandAnswer(f"Sorry, `/{command.name}` did not work. Whoever runs this service can see why.")
         if len(said.text) <= ANSWER_CHARS:
             return said
-        return CommandAnswer(said.text[:ANSWER_CHARS] + " …", said.change, said.preset)
+        return msgspec.structs.replace(said, text=said.text[:ANSWER_CHARS] + " …")
+
+    async def _forget_media(self, session: str) -> None:
+        """Ask for the end of the files that were sent here. If that fails, they go when they are old."""
+        try:
+            await forget_media(self._client, session)
+        except (RedisAway, Refused) as exc:
+            log.warning("files not forgotten", error=type(exc).__name__)
 
     async def _archive(self, session: str) -> None:
         """Ask for the ended conversation to be put into memory. If that fails, the sweep finds it."""

@@ -188,18 +188,21 @@ class _Question:
             return None
         rows = await Outbox(self._client).read(session, after=accepted.seq, limit=LOG_LINES)
         lines = [row.line for row in rows if isinstance(row.line, OutboundMessage)]
-        return [line for line in lines if line.turn == accepted.turn and line.kind in _ENDS]
+        return [line for line in lines if line.turn == accepted.turn and (line.said or line.kind in _ENDS)]
 
     def _text(self, lines: Sequence[OutboundMessage]) -> str:
-        """The line that answers the message. An agent that spoke by its message tool adds nothing, and an apology for
-        a record that cannot be read knows only its turn: then it is the last line of the turn."""
-        answers = [line for line in lines if self._message.id in line.in_reply_to] or lines
+        """The line that answers the message. One without a word ends a turn in which the agent spoke by its message
+        tool: then it is what was said. An apology for a record that cannot be read knows only its turn: then it is the last
+        line of the turn."""
+        said = [line.content for line in lines if line.said]
+        ends = [line for line in lines if not line.said]
+        answers = [line for line in ends if self._message.id in line.in_reply_to] or ends
         if not answers:
             raise NotAnswered("dropped", "", self._message.id)
         answer = answers[-1]
         if answer.kind in ("apology", "stopped"):
             raise NotAnswered(answer.kind, answer.content, self._message.id)
-        return answer.content
+        return answer.content or "\n\n".join(filter(None, said))
 
 
 def _may_be_the_end(news: ChatNews | None, turn: int) -> bool:

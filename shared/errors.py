@@ -12,6 +12,7 @@ ShoalError
 ├── TryLater               a job cannot go on now and asks for another try; has wait_s
 └── TurnEnded              whatever ends a turn before its reply, each with its outcome
     ├── TurnReleased       drain or back-off: another worker goes on with it, nothing counted
+    ├── TurnParked         it waits for a person's yes; its lease is given up already
     ├── TurnStopped        a person said stop
     └── TurnLimited        a cap of the turn was reached; has the limit
 ModelError                 a model call failed; has kind, retry_after_s and whether trying again can help
@@ -100,6 +101,10 @@ class TurnReleased(TurnEnded):
         super().__init__(reason)
         self.reason = reason
         self.delay_s = delay_s
+
+
+class TurnParked(TurnEnded):
+    """The turn waits for a person's yes. Its lease is given up: whoever raises this writes nothing more."""
 
 
 class TurnStopped(TurnEnded):

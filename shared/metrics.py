@@ -49,8 +49,15 @@ MESSAGES_ACCEPTED: Final = _counter("messages_accepted", "Messages from outside 
 MESSAGES_REFUSED: Final = _counter("messages_refused", "Messages refused, by reason.", "channel", "reason")
 MESSAGES_DUPLICATE: Final = _counter("messages_duplicate", "Messages seen before and answered alike.", "channel")
 
+MESSAGES_JOINED: Final = _counter("messages_joined", "Messages that joined a turn that another one began.")
+MESSAGES_WITHDRAWN: Final = _counter("messages_withdrawn", "Messages taken back while they waited.", "channel")
+
 TURNS: Final = _counter("turns", "Turns ended, by outcome.", "outcome")
-TURN_SECONDS: Final = _histogram("turn_seconds", "From the claim of a turn to its commit.", _LONG)
+TURN_SECONDS: Final = _histogram("turn_seconds", "From the claim of a turn until this worker was done with it.", _LONG)
+FIRST_TOKEN_SECONDS: Final = _histogram("first_token_seconds", "From the claim of a turn to its first text.", _LONG)
+ANSWER_SECONDS: Final = _histogram(
+    "answer_seconds", "From a message's acceptance to the end of its turn, by what the end was.", _LONG, "outcome"
+)
 TURNS_RUNNING: Final = _gauge("turns_running", "Turns that run in this process now.")
 TURN_TAKEOVERS: Final = _counter("turn_takeovers", "Turns taken over from another worker, by cause.", "cause")
 STALE_WRITES_REFUSED: Final = _counter("stale_writes_refused", "Writes of a worker that had lost its lease.")
@@ -70,10 +77,21 @@ MODEL_THROTTLED: Final = _counter("model_throttled", "Calls held back for the fl
 CONSOLIDATIONS: Final = _counter("consolidations", "Pieces of conversations consolidated, by outcome.", "outcome")
 HISTORY_DROPPED: Final = _counter("history_dropped", "Entries of conversations dropped because they were too long.")
 COMMANDS: Final = _counter("commands", "Chat commands answered, by name.", "channel", "command")
+SCHEDULES_FIRED: Final = _counter("schedules_fired", "Ticks of schedules, by what came of them.", "outcome")
 BUDGETS_REACHED: Final = _counter("budgets_reached", "Turns ended because a chat's daily budget was used.", "budget")
 TOOL_CALLS: Final = _counter("tool_calls", "Tool calls ended, by outcome.", "tool", "outcome")
 TOOL_SECONDS: Final = _histogram("tool_seconds", "How long tools ran.", _LONG, "tool")
+SUBAGENTS: Final = _counter("subagents", "Subagents ended, by outcome.", "outcome")
+SUBAGENT_RESULTS_DROPPED: Final = _counter("subagent_results_dropped", "Results whose conversation was over.")
 
+PROCESSES: Final = _gauge("processes", "Gateways and workers that say in Redis that they live.", "kind")
+REDIS_UP: Final = _gauge("redis_up", "1 when Redis answered the last reading, else 0.")
+REDIS_MEMORY_BYTES: Final = _gauge("redis_memory_bytes", "Memory that Redis uses; NaN when it does not tell.")
+REDIS_MEMORY_LIMIT_BYTES: Final = _gauge("redis_memory_limit_bytes", "Redis' maxmemory; 0 is none, NaN not told.")
+REDIS_WRITES_OK: Final = _gauge("redis_writes_ok", "0 when the last write of Redis' log failed; NaN is not told.")
+REDIS_COMMAND_SECONDS: Final = _histogram(
+    "redis_command_seconds", "How long Redis took, waiting calls apart.", _QUICK
+)
 REDIS_RECONNECTS: Final = _counter("redis_reconnects", "Times Redis was away and came back.")
 EVENT_LOOP_LAG_SECONDS: Final = _histogram("event_loop_lag_seconds", "How late the event loop ran a timer.", _QUICK)
 BUILD_INFO: Final = _gauge("build_info", "Always 1; the release is in the label.", "version")

@@ -1,4 +1,4 @@
-"""`python -m worker [turns|jobs]`: a guardian and, under it, `worker.processes` workers.
+"""`python -m worker [turns|jobs]`: a guardian and, under it, `worker.processes` workers. Or `python -m worker runner`.
 
 The settings are read here, once, so that a mistake in them is one line and an end; then this process becomes the
 guardian, without anything the reading has imported.
@@ -17,9 +17,13 @@ from worker.ward import Config
 
 
 def main() -> int:
-    """Check the settings, then turn into the guardian."""
+    """Check the settings, then turn into the guardian; or be a runner."""
+    if sys.argv[1:2] == ["runner"]:
+        from worker.sandbox import runner_main  # a worker has no use for it, and a runner for nothing below
+
+        return runner_main.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run agent turns and jobs from the queues.")
-    parser.add_argument("queues", nargs="*", type=queue_name, metavar="turns|jobs", help="(default: both)")
+    parser.add_argument("queues", nargs="*", type=queue_name, metavar="turns|jobs|runner", help="(default: turns jobs)")
     given = parser.parse_args()
     try:
         settings = load()

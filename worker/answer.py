@@ -4,35 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable
 from typing import Final
 
+from shared.clock import SYSTEM_CLOCK
 from shared.errors import ModelError, ToolFailed
 from shared.log import logger
+from shared.media.store import MediaStore
 from shared.metrics import MODEL_REQUESTS
 from shared.settings import Settings, ToolsSettings, child_environment
+from shared.store.children import Children
 from shared.store.client import RedisClient
+from shared.store.inbox import InboxLimits
 from shared.store.limits import ProviderLimits
 from shared.store.memory import MemoryStore, MemoryText
+from shared.store.schedules import Schedules
 from shared.store.spending import Spending
 from worker.agent.compact import make_compact
 from worker.agent.hook import CompositeHook
 from worker.agent.journal import Show
 from worker.agent.loop import run_agent
-from worker.agent.tool import Tool, Toolbox
+from worker.agent.tool import Tool, Toolbox, cut
 from worker.agent.turn import AgentResult, AgentRunSpec
+from worker.attachments import Attachments, TurnAttachments
 from worker.budget import ChatBudget, LateCounts
 from worker.conversation import Conversation
 from worker.files import TurnFiles
+from worker.guards.beneath import Access, NoSuchFile
+from worker.guards.chats import ChatPolicy
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
 from worker.hooks.logging import LoggingHook
 from worker.hooks.metrics import MetricsHook
 from worker.llm.registry import Models
+from worker.mcp.servers import McpServers, Toolboxes
+from worker.outside import LeasedOutside
 from worker.plugins import plugin_hooks, plugin_tools
 from worker.prompts.system import SystemPrompt
+from worker.sandbox.command import Limits, Sandbox
+from worker.schedules import HEARTBEAT_FILE, TurnSchedules, unless_quiet
 from worker.skills.catalogue import Catalogue, Skill
+from worker.subagent import SubagentAgent, allowed
+from worker.tools.cron import CronTool
+from worker.tools.exec import Exec
+from worker.tools.message import Message
 from worker.tools.registry import build_tools
+from worker.tools.spawn import WAIT_S, SpawnTool
 from worker.turn_journal import TurnJournal
+
+HEARTBEAT_BYTES: Final = 16 * 1024
+"""As much of a HEARTBEAT.md is told."""
 
 OWN_SKILLS_S: Final = 2.0
 """How long a turn waits for the list of the skills in its workspace."""
@@ -51,9 +72,24 @@ class Answerer:
         self._memory = memory
         self._spending = Spending(client)
         self._late_counts = LateCounts(self._spending)
-        own = [*build_tools(), *_web_tools(settings.tools)]
-        tools = [*own, *plugin_tools(settings.plugins, taken=[tool.name for tool in own])]
-        self._tools = Toolbox(tools, result_limit_bytes=settings.agent.result_bytes, report=_report)
+        self.schedules: Final = Schedules(client, settings.cron, InboxLimits.of(settings))
+        self.media: Final = MediaStore(settings.media)
+        self._attachments = Attachments(self.media)
+        message = Message(ChatPolicy(settings.tools.message_to), self.media, files=settings.media.per_message)
+        own = [*build_tools(), message, *_web_tools(settings.tools)]
+        if settings.cron.on:
+            own.append(CronTool(settings.heartbeat.every_min))
+        self.children: Final = Children(client, InboxLimits.of(settings))
+        agent = settings.agent
+        wait_s = min(WAIT_S, agent.subagent_timeout_s, agent.turn_timeout_s / 2)
+        own.append(SpawnTool(self.children, wait_s=wait_s))
+        tools = [*own, *plugin_tools(settings.plugins, taken=[Exec.name, *(tool.name for tool in own)])]
+        self.mcp: Final = McpServers(settings.mcp, taken=[Exec.name, *(tool.name for tool in tools)])
+
+        def box(every: Iterable[Tool]) -> Toolbox:
+            return Toolbox(every, result_limit_bytes=agent.result_bytes, report=_report)
+
+        self._toolboxes = Toolboxes(tools, self.mcp, box)
         self._hook = CompositeHook(
             [LoggingHook(log.debug), MetricsHook(), *plugin_hooks(settings.plugins)],
             report=_report,
@@ -61,9 +97,23 @@ class Answerer:
         )
         space = settings.workspace
         quota = Quota(space.quota_mb * 1024 * 1024, space.files, space.results_days * 86_400)
-        self._workspaces = Workspaces(space.root, quota)
+        self._workspaces = Workspaces(space.root, quota, access=Access(space.group))
         self._skills = Catalogue(settings.agent.dir, environment=child_environment({}))
         self._prompt = SystemPrompt(settings.agent.dir, self._skills, tools=[tool.name for tool in tools])
+        self.subagent: Final = SubagentAgent(
+            settings,
+            self.children,
+            memory,
+            models=self.models,
+            tools=Toolboxes(allowed(tools), self.mcp, box),
+            hook=self._hook,
+            report=_report,
+            spending=self._spending,
+            late_counts=self._late_counts,
+            workspaces=self._workspaces,
+            skills=self._skills,
+            timezone=self.timezone,
+        )
 
     async def __call__(self, conversation: Conversation, journal: TurnJournal, show: Show) -> AgentResult:
         """Raises what `run_agent` raises."""
@@ -71,14 +121,28 @@ class Answerer:
         model = self.models.get(work.preset)
         limits = await self.models.limits_of(work.preset)
         facts = await self.models.facts_of(work.preset)
+        tools = await self._toolboxes.now()
         skills = self._skills.skills()
         workspace = self._workspaces.of(conversation.session)
         own = await self._own_skills(workspace)
+        attached = TurnAttachments(self._attachments, workspace, journal, conversation.joined)
+        said = await attached.message(message, conversation.entry, conversation.images)
+        await attached.resume()
+        schedules = TurnSchedules(self.schedules, settings.cron, conversation.claim, message)
         in_group = message.metadata.get("group") == "1"
+        files = TurnFiles(
+            self._memory,
+            work.scope,
+            MemoryText(work.memory, work.memory_version),
+            claim=conversation.claim,
+            limit_bytes=settings.memory.file_bytes,
+            skills=skills,
+            workspace=workspace,
+        )
         spec = AgentRunSpec(
             session=conversation.session,
-            entry=conversation.entry,
-            images=conversation.images,
+            entry=said.entry,
+            images=said.images,
             channel=message.channel,
             chat_id=message.chat_id,
             sender_name=message.metadata.get("sender_name", "") if in_group else "",
@@ -86,6 +150,7 @@ class Answerer:
             system=self._prompt.text(work.memory, own),
             history=conversation.history,
             resume=conversation.resume,
+            joined={number: one.said for number, one in conversation.joined.items()},
             timezone=self.timezone,
             max_rounds=settings.agent.max_rounds,
             memory_window=settings.agent.memory_window,
@@ -96,25 +161,21 @@ class Answerer:
             compact_at=settings.agent.compact_at,
             compact_keep=settings.agent.compact_keep,
             saved_result_chars=settings.agent.saved_result_chars,
-            files=TurnFiles(
-                self._memory,
-                work.scope,
-                MemoryText(work.memory, work.memory_version),
-                claim=conversation.claim,
-                limit_bytes=settings.memory.file_bytes,
-                skills=skills,
-                workspace=workspace,
-            ),
+            files=files,
+            pictures=files,
+            outside=LeasedOutside(journal, files),
+            schedules=schedules,
         )
         try:
-            return await run_agent(
+            result = await run_agent(
                 spec,
                 model,
-                self._tools,
+                tools,
                 journal,
                 hook=self._hook,
                 show=show,
                 compact=make_compact(model),
+                followups=attached,
                 allowance=ChatBudget(
                     self._spending,
                     conversation.session,
@@ -126,6 +187,35 @@ class Answerer:
         except ModelError as exc:
             MODEL_REQUESTS.labels(model.name, exc.kind).inc()
             raise
+        await schedules.keep_heartbeat(
+            result.entries, every_s=settings.heartbeat.every_min * 60, now_ms=SYSTEM_CLOCK.now_ms()
+        )
+        return unless_quiet(message, result)
+
+    async def heartbeat(self, session: str) -> str:
+        """What the HEARTBEAT.md of a session says; `""` when there is none. Raises ToolFailed when its workspace is
+        away."""
+        try:
+            data = await self._workspaces.of(session).read(HEARTBEAT_FILE)
+        except NoSuchFile:
+            return ""
+        return cut(data.decode(errors="replace"), HEARTBEAT_BYTES, rest=f"read {HEARTBEAT_FILE!r} for all of it")
+
+    def offer_exec(self, sandbox: Sandbox) -> None:
+        """Offer exec from the next turn on."""
+        tools, mine = self._settings.tools, child_environment({})
+        limits = Limits(
+            cpu_s=tools.exec_cpu_s,
+            memory_bytes=tools.exec_memory_mb * 2**20,
+            processes=tools.exec_processes,
+            file_bytes=tools.exec_file_mb * 2**20,
+            wall_s=tools.exec_timeout_s,
+            output_bytes=tools.exec_output_kb * 1024,
+        )
+        shown = {name: mine[name] for name in tools.exec_env if name in mine}
+        self._toolboxes.add(
+            Exec(sandbox, self._workspaces, limits=limits, network=tools.exec_network, environment=shown)
+        )
 
     async def warm(self) -> None:
         """Do what the first turn would have to wait for, and say which models a budget in dollars does not see."""
@@ -136,9 +226,11 @@ class Answerer:
 
     async def close(self) -> None:
         """Let connections go."""
+        await self.mcp.close()
         await self._late_counts.close()
         await self.models.close()
         self._workspaces.close()
+        self._attachments.close()
 
     async def _own_skills(self, workspace: Workspace) -> tuple[Skill, ...]:
         """What an agent wrote into its workspace; nothing while that is away, for a turn needs none of it."""

@@ -27,18 +27,22 @@ from shared.store.jobs import Jobs
 from shared.store.memory import MemoryLimits, MemoryStore
 from shared.store.memory_jobs import MemoryJobs
 from shared.store.presence import PRESENCE_EVERY_S, Presence, announce, withdraw
-from shared.store.queue import Claim, LeaseQueue
+from shared.store.queue import Claim, LeaseQueue, SubagentCaps
 from shared.store.spending import Spending
 from shared.store.turns import Turns
 from shared.tasks import cancel_all
 from shared.version import VERSION
 from worker.answer import Answerer
 from worker.guard_link import GuardLink
+from worker.jobs.run_subagent import RunSubagent
 from worker.jobs.run_turn import RunTurn
 from worker.jobs.sweep import Sweep
+from worker.jobs.ticks import Ticker
+from worker.lease import Lease
 from worker.leases import LeaseLoop, Runner
 from worker.memory.consolidator import Consolidator
 from worker.quarantine import Quarantine
+from worker.sandbox.keeper import SandboxKeeper
 
 QUEUES: Final = ("turns", "jobs")
 LONG_TURN: Final = 500
@@ -71,14 +75,28 @@ class WorkerDeps:
         self._control = Fanout(self.client, on_gap=self._renew_now)
         self.memory = MemoryStore(self.client, MemoryLimits(log_bytes=settings.memory.log_bytes))
         self._memory_jobs = MemoryJobs(Jobs(self.client))
-        self.sweep = Sweep(self.memory, self._memory_jobs, settings.memory)
         self._answerer = Answerer(settings, self.client, self.memory)
+        self.media = self._answerer.media
+        self.sweep = Sweep(self.memory, self._memory_jobs, settings.memory, self._answerer.children)
+        self._sandbox = SandboxKeeper(settings, self._answerer.offer_exec)
+        self._ticker = Ticker(
+            self._answerer.schedules,
+            settings.cron,
+            heartbeat_s=settings.heartbeat.every_min * 60,
+            read_heartbeat=self._answerer.heartbeat,
+        )
         self._run_turn = RunTurn(
             self.client,
             Turns(self.client, InboxLimits.of(settings)),
             self._answerer,
             settings=settings.agent,
             on_commit=self._committed,
+            quarantine=None if apart else Quarantine(),
+        )
+        self._run_subagent = RunSubagent(
+            self._answerer.children,
+            self._answerer.subagent,
+            settings=settings.agent,
             quarantine=None if apart else Quarantine(),
         )
         self.consolidator: Consolidator
@@ -105,15 +123,26 @@ class WorkerDeps:
 
     def make_loops(self, run_job: Runner) -> list[LeaseLoop]:
         """One lease loop for each queue this worker serves."""
-        worker = self._settings.worker
+        worker, agent = self._settings.worker, self._settings.agent
+
+        async def run_any(lease: Lease) -> None:
+            await (run_job if lease.claim.child is None else self._run_subagent)(lease)
+
         plans: dict[str, tuple[int, Runner]] = {
             "turns": (worker.turns, self._run_turn),
-            "jobs": (worker.jobs, run_job),
+            "jobs": (worker.jobs, run_any),
         }
         for name in self._queues:
             slots, runner = plans[name]
-            window = self._settings.agent.memory_window + LONG_TURN
-            queue = LeaseQueue(self.client, name, owner=self.owner, lease_s=worker.lease_s, history_window=window)
+            window = agent.memory_window + LONG_TURN
+            queue = LeaseQueue(
+                self.client,
+                name,
+                owner=self.owner,
+                lease_s=worker.lease_s,
+                history_window=window,
+                subagents=SubagentCaps(agent.subagents_per_session, agent.subagents_in_all),
+            )
             self._loops.append(LeaseLoop(queue, slots=slots, run=runner, stand_in=self.link))
         return self._loops
 
@@ -131,9 +160,14 @@ class WorkerDeps:
             spending=Spending(self.client),
         )
         await self.listen()
+        if "turns" in self._queues:
+            self._answerer.mcp.start()
+        await self._sandbox.open()
+        self._start("sandbox", self._sandbox.keep_looking())
         self._start("presence", self._keep_announcing())
         self._start("model", self._answerer.warm())
         self._start("event loop lag", measure_lag())
+        self._start("ticks", self._ticker.run())
         if self.link is not None:
             self._start("guard link", self.link.run(self._orphaned))
         log.info("worker started", model=self._answerer.models.name, queues=self._queues, health_port=self._health.port)
@@ -142,6 +176,7 @@ class WorkerDeps:
         """Close everything; harmless while Redis is away."""
         await cancel_all(self._tasks)
         await self._health.stop()
+        await self._sandbox.close()
         await self._answerer.close()
         try:
             await withdraw(self.client, self._presence)
@@ -150,14 +185,16 @@ class WorkerDeps:
         await self.client.close()
 
     async def run_apart(self, claim: Claim) -> None:
-        """Run one turn that another process has leased, in its name, to its end. SIGTERM gives it back."""
+        """Run one turn or subagent that another process has leased, in its name, to its end. SIGTERM gives it back."""
         [loop] = self.make_loops(self._run_turn)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.drain)
         try:
             await self.listen()
+            await self._sandbox.open()
             await loop.run_claimed(claim)
         finally:
             await cancel_all(self._tasks)
+            await self._sandbox.close()
             await self._answerer.close()
             await self.client.close()
 
@@ -171,11 +208,12 @@ class WorkerDeps:
             await self._memory_jobs.consolidate(session)
 
     def _heard(self, data: bytes) -> None:
-        """A person said stop, somewhere: `<member> <turn>`."""
+        """A person said stop, somewhere: `<member> <turn>`; what stands behind a subagent does not matter."""
         member, _, turn = data.decode().rpartition(" ")
         for loop in self._loops:
             for lease in loop.find(member):
-                if lease.claim.turn is not None and lease.claim.turn.n == int(turn):
+                claim = lease.claim
+                if claim.child is not None or (claim.turn is not None and claim.turn.n == int(turn)):
                     lease.interrupt(TurnStopped())
 
     async def _renew_now(self) -> None:
@@ -202,7 +240,8 @@ class WorkerDeps:
         while True:
             running = sum(loop.running for loop in self._loops)
             draining = any(loop.draining for loop in self._loops)
-            presence = msgspec.structs.replace(self._presence, running=running, draining=draining)
+            details = self._presence.details | self._answerer.mcp.details() | self._sandbox.details()
+            presence = msgspec.structs.replace(self._presence, running=running, draining=draining, details=details)
             with contextlib.suppress(RedisAway):  # the lease loops say so
                 await announce(self.client, presence)
             await asyncio.sleep(PRESENCE_EVERY_S)

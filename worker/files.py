@@ -10,11 +10,13 @@ from typing import Final
 from shared.errors import ToolFailed
 from shared.store.memory import MemoryStore, MemoryText
 from shared.store.queue import Claim
+from worker.agent.image import Image
 from worker.agent.tool import FileEntry, valid_text
 from worker.documents.kinds import text_of
 from worker.guards.beneath import NoSuchFile
 from worker.guards.paths import parts_of
 from worker.guards.workspace import Workspace
+from worker.images import picture_in
 from worker.memory_file import HISTORY, MEMORY, MemoryFile
 from worker.skills.catalogue import Skill
 
@@ -79,6 +81,11 @@ class TurnFiles:
             return text
         raise ToolFailed(f"{path!r} is no text file ({len(text):,} bytes); read_file says what it is")
 
+    async def picture(self, path: str) -> Image:
+        """See Pictures."""
+        content = await self.content(path)
+        return picture_in(path, content.encode() if isinstance(content, str) else content)
+
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
         """MEMORY.md is written by compare-and-swap: never over a text that the model has not seen."""
         text = valid_text(text)
@@ -96,6 +103,10 @@ class TurnFiles:
             case _:
                 before = None if was is None else was.encode("utf-8")
                 await self._workspace.write(path, text.encode("utf-8"), was=before)
+
+    async def copies(self) -> dict[str, bytes]:
+        """MEMORY.md, as the model saw it last, and HISTORY.md: for commands, which see only what is on disk."""
+        return {MEMORY: self._memory.seen.text.encode(), HISTORY: (await self._memory.history()).encode()}
 
     async def names(self) -> Sequence[str]:
         """Skills whose files are gone meanwhile are left out."""

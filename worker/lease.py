@@ -12,6 +12,9 @@ from shared.errors import LeaseLost, ShoalError
 from shared.store.queue import Claim, LeaseQueue
 from shared.tasks import AGAIN_S
 
+LOOK_S: Final = 0.25
+"""How often, at least, it is looked whether the fence was reached."""
+
 FENCE: Final = 0.75
 """Share of the lease after which a turn that could not be renewed starts nothing more."""
 
@@ -73,6 +76,11 @@ class Lease:
                 return
             self._renewed.clear()
             await self._renewed.wait()
+
+    async def until_suspended(self) -> None:
+        """Return as soon as `suspended` is so: what the store cannot guard must end by then."""
+        while not self.suspended:  # noqa: ASYNC110 (time passes; nothing happens that could set an event)
+            await asyncio.sleep(min(LOOK_S, self.queue.lease_s / 40))
 
     async def confirm(self) -> None:
         """Renew now, before something that must not happen twice. Raises LeaseLost, RedisAway."""

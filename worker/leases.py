@@ -144,7 +144,7 @@ class LeaseLoop:
         self._busy.set()
         if claim.taken_over:
             TURN_TAKEOVERS.labels("lapsed").inc()
-        elif claim.turn is not None and claim.turn.crashes:
+        elif (work := claim.turn or claim.child) is not None and work.crashes:
             TURN_TAKEOVERS.labels("crash").inc()
         task = asyncio.create_task(self._work(lease), name=claim.member)
         self._tasks.add(task)
@@ -153,6 +153,8 @@ class LeaseLoop:
     async def _work(self, lease: Lease) -> None:
         turn = lease.claim.turn
         session, n, attempt = (lease.claim.session, turn.n, turn.attempt) if turn else (None, None, None)
+        if lease.claim.child is not None:
+            attempt = lease.claim.child.attempt
         with bind_work(session=session, turn=n, attempt=attempt, worker=lease.claim.owner[:12]):
             await self._guarded(lease)
 

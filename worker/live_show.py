@@ -9,6 +9,7 @@ from typing import Final
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
+from shared.metrics import FIRST_TOKEN_SECONDS
 from shared.store.client import RedisClient
 from shared.store.fanout import publish
 from shared.tasks import cancel_all
@@ -24,7 +25,8 @@ UNSEEN_S: Final = 1.0
 class LiveShow:
     """The Show of one attempt at a turn. Text is bundled for 40 ms; what is lost is healed by the next full text.
 
-    `visible` is the text of the running reply so far. Sending stops while `held()` is true (a suspended lease).
+    `visible` is the text of the running reply so far. Sending stops while `held()` is true (a suspended lease). Text is
+    left out once `spoken()` is true: what the agent says then at its end is not sent.
     """
 
     def __init__(
@@ -35,17 +37,20 @@ class LiveShow:
         attempt: int,
         *,
         held: Callable[[], bool] = lambda: False,
+        spoken: Callable[[], bool] = lambda: False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.visible = ""
         self._client = client
         self._session, self._turn, self._attempt = session, turn, attempt
         self._held = held
+        self._spoken = spoken
         self._clock = clock
         self._seq = 0
         self._sent = 0
         self._full_at = 0.0
         self._quiet_until = 0.0
+        self._made_at: float | None = clock.monotonic()
         self._dirty = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
 
@@ -60,6 +65,11 @@ class LiveShow:
 
     async def text(self, delta: str) -> None:
         """More text of the reply."""
+        if self._spoken():
+            return
+        if self._made_at is not None:
+            FIRST_TOKEN_SECONDS.observe(self._clock.monotonic() - self._made_at)
+            self._made_at = None
         self.visible += delta
         self._dirty.set()
 

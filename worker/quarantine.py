@@ -127,7 +127,8 @@ def main() -> int:
 async def _run(settings: Settings, claim: Claim, link: socket.socket) -> None:
     from worker.deps import WorkerDeps
 
-    deps = WorkerDeps(settings, queues=["turns"], owner=claim.owner, link=None, apart=True)
+    queue = "turns" if claim.child is None else "jobs"
+    deps = WorkerDeps(settings, queues=[queue], owner=claim.owner, link=None, apart=True)
     ticking = asyncio.create_task(_tick(link))
     try:
         await deps.run_apart(claim)

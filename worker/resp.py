@@ -31,9 +31,7 @@ class RespConnection:
         else:
             self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379), TIMEOUT_S)
             if parts.scheme == "rediss":
-                import ssl  # 5 MB that a guardian without TLS does not need
-
-                self._socket = ssl.create_default_context().wrap_socket(self._socket, server_hostname=parts.hostname)
+                self._encrypt(parts.hostname, parse_qs(parts.query).get("ssl_ca_certs", [None])[0])
             database = parts.path.strip("/") or "0"
         self._lines: IO[bytes] = self._socket.makefile("rb")
         try:
@@ -56,6 +54,17 @@ class RespConnection:
         """Close the connection."""
         self._lines.close()
         self._socket.close()
+
+    def _encrypt(self, host: str | None, ca_file: str | None) -> None:
+        """Raises ssl.SSLError, an OSError, for a server whose certificate is not that of `host`."""
+        import ssl  # 5 MB that a guardian without TLS does not need
+
+        plain = self._socket
+        try:
+            self._socket = ssl.create_default_context(cafile=ca_file).wrap_socket(plain, server_hostname=host)
+        except OSError:
+            plain.close()
+            raise
 
     def _answer(self) -> Answer:
         line = self._lines.readline()

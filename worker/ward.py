@@ -84,9 +84,7 @@ class Leases:
         count = 0
         for queue in QUEUES:
             for member, token in self._owned(queue):
-                is_turn = member.startswith(keys.TURN_PREFIX)
-                session = keys.session(member.removeprefix(keys.TURN_PREFIX)) if is_turn else ""
-                names = [keys.queue(queue), keys.leases(queue), keys.wake(queue), session]
+                names = [keys.queue(queue), keys.leases(queue), keys.wake(queue), keys.noted(member)]
                 args = [member, f"{self._owner}:{token}", "0", "crashes" if crashed else ""]
                 count += self._run(load("release"), names, args) == 1
         return count

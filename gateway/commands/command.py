@@ -25,11 +25,18 @@ class CommandContext(msgspec.Struct, frozen=True, kw_only=True):
 
 class CommandAnswer(msgspec.Struct, frozen=True):
     """What the person is told, as Markdown, and what happens in the same step. `preset` goes with the change of that
-    name: the model to use from now on, `""` the usual one."""
+    name: the model to use from now on, `""` the usual one; `schedule` is the one that goes, with the change
+    `unschedule`."""
 
     text: str
     change: Change = ""
     preset: str = ""
+    schedule: str = ""
+    busy: str = ""
+    """Goes with the change of that name: what is done while a turn runs, `""` as the channel has it."""
+
+    child: str = ""
+    """Goes with the change `cancel`: the subagent that ends, `""` all of the chat's."""
 
 
 class Command(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
 from shared.store.inbox import SHARED_SCOPE
+from shared.store.schedules import Schedules
 from shared.store.session import Sessions, SessionState
 
 
@@ -25,7 +26,8 @@ class New:
 
 
 class Stop:
-    """Ends the turn at the head. What it has written is kept; messages behind it are answered."""
+    """Ends the turn at the head and all that runs in the background of the chat. What the turn has written is kept;
+    messages behind it are answered."""
 
     name = "stop"
     about = "stop what I am doing"
@@ -33,11 +35,13 @@ class Stop:
     async def answer(self, context: CommandContext) -> CommandAnswer:
         state = context.state
         if not state.turn:
-            text = "Nothing is running."
-        elif len(state.waiting) == 1:
-            text = "Stopped."
+            text = "Stopped." if state.subagents else "Nothing is running."
+        elif behind := len(state.waiting) - 1 - state.joined:
+            text = f"Stopped. {counted(behind, 'more message waits', 'more messages wait')}."
         else:
-            text = f"Stopped. {counted(len(state.waiting) - 1, 'more message waits', 'more messages wait')}."
+            text = "Stopped."
+        if state.subagents:
+            text += f" {counted(state.subagents, 'job')} in the background cancelled."
         return CommandAnswer(text, change="stop")
 
 
@@ -47,8 +51,9 @@ class Forget:
     name = "forget"
     about = "delete my memory and this conversation"
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, schedules: Schedules) -> None:
         self._sessions = sessions
+        self._schedules = schedules
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
         state = context.state
@@ -58,6 +63,7 @@ class Forget:
                 "Only an operator can delete it, with `shoal session forget`. Nothing was changed."
             )
         has = await self._sessions.remembered(state.scope)
+        planned = len(await self._schedules.of(context.message.session))
         personal = state.scope.startswith("user:")
         whose = "what I remember of you, in **all your chats**" if personal else "what I remember of this chat"
         told = [
@@ -66,6 +72,8 @@ class Forget:
             f"- `MEMORY.md` ({counted(has.memory_bytes, 'byte')})",
             f"- `HISTORY.md` ({counted(has.log_entries, 'entry', 'entries')})",
             f"- this conversation ({counted(state.entries, 'entry', 'entries')}), and older ones not yet in memory",
+            "- the files that were sent here",
+            *([f"- {counted(planned, 'plan')} of this chat"] if planned else []),
             "",
             "Kept: the messages that you see here, which I do not read any more, and files in the workspace.",
             *_ended(state),
@@ -79,7 +87,9 @@ def _ended(state: SessionState) -> list[str]:
     told = []
     if state.running:
         told.append("I stopped what I was doing.")
-        waiting -= 1
+        waiting -= 1 + state.joined
+    if state.subagents:
+        told.append(f"{counted(state.subagents, 'job')} in the background cancelled.")
     if waiting > 0:
         told.append(f"{counted(waiting, 'waiting message was', 'waiting messages were')} dropped.")
     return told

@@ -7,29 +7,38 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gateway.commands.busy import Busy
 from gateway.commands.command import Command
 from gateway.commands.conversation import Forget, New, Stop
+from gateway.commands.cron import Cron
 from gateway.commands.help import Help
+from gateway.commands.jobs import JobsCommand
 from gateway.commands.memory import Memory
 from gateway.commands.model import Model
 from gateway.commands.status import Status
 from shared.plugins import Loaded, load_plugins
 from shared.settings import PluginSettings, Settings
+from shared.settings.busy import busy_by_channel
+from shared.store.children import Children
 from shared.store.client import RedisClient
 from shared.store.memory import MemoryStore
+from shared.store.schedules import Schedules
 from shared.store.session import Sessions
 
 GROUP: Final = "shoal.commands"
 _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 
 
-OWN: Final = (Help.name, New.name, Stop.name, Status.name, Model.name, Memory.name, Forget.name)
+OWN: Final = (
+    Help.name, New.name, Stop.name, Status.name, Model.name, Busy.name, JobsCommand.name, Memory.name, Cron.name,
+    Forget.name,
+)  # fmt: skip
 """The words of Shoal's own commands, as they are listed."""
 
 
 def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Command] = ()) -> Mapping[str, Command]:
     """Shoal's commands and then `extra`."""
-    sessions = Sessions(client)
+    sessions, schedules = Sessions(client), Schedules(client, settings.cron)
     commands: dict[str, Command] = {}
     own: list[Command] = [
         Help(commands),
@@ -37,8 +46,11 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
         Stop(),
         Status(settings.model, client),
         Model(settings.model),
+        Busy(settings.inbox, busy_by_channel(settings.channels)),
+        JobsCommand(Children(client)),
         Memory(MemoryStore(client), sessions),
-        Forget(sessions),
+        Cron(schedules),
+        Forget(sessions, schedules),
     ]
     commands.update((command.name, command) for command in (*own, *extra))
     return commands

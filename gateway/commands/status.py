@@ -32,6 +32,7 @@ class Status:
         usd = f", about ${spent.usd:.4f}" if spent.usd else ""
         rows = [
             f"**Now:** {_doing(state, workers)}",
+            *([f"**In the background:** {counted(state.subagents, 'job')}; see `/jobs`"] if state.subagents else []),
             f"**Model:** {self._model(state.preset)}",
             f"**Conversation:** {counted(state.entries, 'entry', 'entries')}",
             f"**Memory:** {counted(has.memory_bytes, 'byte')}; {history} of history",
@@ -46,7 +47,7 @@ class Status:
 
 
 def _doing(state: SessionState, workers: int) -> str:
-    behind = len(state.waiting) - 1
+    behind = len(state.waiting) - 1 - state.joined
     if behind < 0:
         return "nothing to do"
     told = "working on your message" if state.running else _held_up(state, workers)

@@ -78,8 +78,15 @@ class Said(msgspec.Struct, frozen=True, tag_field="type", tag="message"):
     text: str
 
 
+class File(msgspec.Struct, frozen=True):
+    """A file of a line; `size` is in bytes."""
+
+    name: str
+    size: int
+
+
 class Reply(msgspec.Struct, frozen=True, tag_field="type", tag="reply"):
-    """A line: what Shoal said."""
+    """A line: what Shoal said. `said` marks what the agent said by its message tool, `buttons` answers on offer."""
 
     chat: str
     seq: int
@@ -87,6 +94,9 @@ class Reply(msgspec.Struct, frozen=True, tag_field="type", tag="reply"):
     text: str
     in_reply_to: tuple[str, ...] = ()
     kind: str = "reply"
+    media: tuple[File, ...] = ()
+    buttons: tuple[str, ...] = ()
+    said: bool = False
 
 
 Line = Said | Reply

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import click
 
+from shared.console.chat_extras import shown_text
 from shared.console.chat_frames import Reply
 from shared.console.plain import clean, clean_line
 
@@ -65,7 +66,7 @@ class PlainScreen:
         click.echo(f"· {clean_line(text)}", err=True)
 
     def reply(self, reply: Reply) -> None:
-        text = clean(reply.text)
+        text = clean(shown_text(reply))
         if not self._grow(text):  # another attempt said it in other words, and a pipe takes nothing back
             click.echo(f"\n\n{text}", nl=False)
         self.rest()
@@ -107,10 +108,20 @@ class LastWordScreen:
 
     def reply(self, reply: Reply) -> None:
         if self._as_json:
-            shown = {"chat": reply.chat, "seq": reply.seq, "turn": reply.turn, "kind": reply.kind, "text": reply.text}
+            shown: dict[str, object] = {
+                "chat": reply.chat,
+                "seq": reply.seq,
+                "turn": reply.turn,
+                "kind": reply.kind,
+                "text": reply.text,
+            }
+            if reply.media:
+                shown["media"] = [file.name for file in reply.media]
+            if reply.buttons:
+                shown["buttons"] = reply.buttons
             click.echo(json.dumps(shown, indent=2))
         else:
-            click.echo(clean(reply.text))
+            click.echo(clean(shown_text(reply)))
 
     def note(self, text: str) -> None:
         click.echo(f"({clean_line(text)})", err=True)

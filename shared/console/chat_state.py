@@ -171,7 +171,8 @@ class ChatState:
 
     def _answer(self, reply: Reply) -> Answer:
         if reply.kind == "notice":
-            return Answer(reply, ())
+            # One that names a message says that it was not read.
+            return Answer(reply, tuple(id for id in reply.in_reply_to if self._unanswered.pop(id, None) is not None))
         # An apology for a message that could not be read names no ids, only its turn.
         asked = dict.fromkeys((*reply.in_reply_to, self._turns.pop(reply.turn, "")))
         ids = tuple(id for id in asked if self._unanswered.pop(id, None) is not None)

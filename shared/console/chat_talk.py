@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from shared.console.chat_client import ChatFailed, Connected, Lost, News, Target
+from shared.console.chat_extras import is_silent
 from shared.console.chat_frames import Accepted, Progress, Reply, Resumed, Said
 from shared.console.chat_keyboard import Keyboard
 from shared.console.chat_screen import LastWordScreen, PlainScreen, Screen
@@ -71,7 +72,7 @@ class Talk:
                     for line in lines[max(0, len(lines) - history) :]:
                         if isinstance(line, Said):
                             self._screen.said(line.text)
-                        else:
+                        elif not is_silent(line):
                             self._screen.reply(line)
                 case Resumed():
                     running = news.running or 0
@@ -165,7 +166,9 @@ class Talk:
                 self._screen.running(text)
             case Progress(turn=turn, text=text) if self._shows(turn):
                 self._screen.progress(text)
-            case Answer(reply=reply, ids=ids) if ids or not self._own_only:
+            case Answer(reply=reply) if is_silent(reply):
+                pass
+            case Answer(reply=reply, ids=ids) if ids or not self._own_only or self._said_to_us(reply):
                 self._screen.reply(reply)
             case Lost():
                 self._note("the connection is lost; trying again")
@@ -179,6 +182,9 @@ class Talk:
                 self._note(message)
             case _:
                 pass
+
+    def _said_to_us(self, reply: Reply) -> bool:
+        return reply.said and reply.turn == self._own_turn
 
     def _shows(self, turn: int) -> bool:
         return turn == self._own_turn or not self._own_only

@@ -11,6 +11,7 @@ from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.text import Text
 
+from shared.console.chat_extras import shown_text
 from shared.console.chat_frames import Reply
 from shared.console.plain import clean, clean_line
 
@@ -93,7 +94,7 @@ class TerminalScreen:
         if reply.kind == "apology":
             self._console.print(Text(clean(reply.text), style="yellow"))
         else:
-            self._console.print(SafeMarkdown(reply.text))
+            self._console.print(SafeMarkdown(shown_text(reply)))
         if reply.kind == "stopped":
             self.note("stopped")
 

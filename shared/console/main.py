@@ -25,8 +25,10 @@ class _Place(NamedTuple):
 _COMMANDS: Final = {
     "chat": _Place("shared.console.chat", "Talk to Shoal through its web gateway."),
     "config": _Place("shared.console.config", "Check or show the settings."),
+    "cron": _Place("shared.console.cron", "Look after what chats have planned."),
     "dead": _Place("shared.console.dead", "Look after messages that were given up."),
     "doctor": _Place("shared.console.doctor", "Check one thing after the other, and say what to do."),
+    "jobs": _Place("shared.console.jobs", "Look after what agents do in the background."),
     "session": _Place("shared.console.session", "Look after conversations and what is remembered."),
     "status": _Place("shared.console.status", "Show queues, workers, gateways and Redis."),
     "up": _Place("shared.console.up", "Run all of Shoal on this machine."),

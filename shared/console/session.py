@@ -116,7 +116,7 @@ def show(name: str, with_memory: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_as_json
 def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
-    """Delete what is remembered, and end the conversation, as /forget does in the chat."""
+    """Delete what is remembered and the files that were sent, and end the conversation, as /forget does in the chat."""
 
     async def look(client: RedisClient, settings: Settings) -> tuple[str, str]:
         session = await _found(client, name)

@@ -80,7 +80,13 @@ def _common(one: Presence, now_ms: int) -> list[str]:
 
 def _worker(one: Presence) -> list[str]:
     slots = f"{one.running} of {one.slots}" if one.slots else str(one.running)
-    return [slots, one.details.get("model", "-"), one.details.get("queues", "-"), one.version]
+    return [
+        slots,
+        one.details.get("model", "-"),
+        one.details.get("queues", "-"),
+        one.details.get("sandbox", "-"),
+        one.version,
+    ]
 
 
 def _gateway(one: Presence) -> list[str]:
@@ -95,7 +101,7 @@ def _other(one: Presence) -> list[str]:
 
 _OTHER: Final = (["details", "version"], _other)
 _KINDS: Final = {
-    "worker": (["runs", "model", "queues", "version"], _worker),
+    "worker": (["runs", "model", "queues", "sandbox", "version"], _worker),
     "gateway": (["address", "sockets", "chats", "channels", "version"], _gateway),
 }
 

@@ -7,13 +7,21 @@ from typing import ClassVar
 import msgspec
 
 from shared.messages.outbound import OutboundMessage
+from shared.messages.subagent import SubagentTask
+from shared.messages.transcript import TranscriptEntry
 
 
 class Say(msgspec.Struct, frozen=True, kw_only=True):
-    """A line for the log of a chat, now. `session` names the chat."""
+    """A line for the log of a chat, now. `session` names the chat.
+
+    For another chat than the turn's own, `listed_for` is the person in whose list of chats it moves up, and `history`
+    is what that chat's conversation gains, so that a later turn there knows of it.
+    """
 
     session: str
     line: OutboundMessage
+    listed_for: str = ""
+    history: tuple[TranscriptEntry, ...] = ()
 
     kind: ClassVar = "say"
 
@@ -22,4 +30,17 @@ class Say(msgspec.Struct, frozen=True, kw_only=True):
         return self.session
 
 
-Effect = Say
+class Spawn(msgspec.Struct, frozen=True, kw_only=True):
+    """A subagent of the turn's own session, queued. At most `per_turn` of one turn."""
+
+    task: SubagentTask
+    per_turn: int = 5
+
+    kind: ClassVar = "spawn"
+
+    @property
+    def to(self) -> str:
+        return self.task.id
+
+
+Effect = Say | Spawn

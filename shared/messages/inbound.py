@@ -10,8 +10,12 @@ from shared.ids import session_id
 from shared.messages.codec import Decoder
 
 TEXT_LIMIT_BYTES: Final = 64 * 1024
-RESERVED_CHANNELS: Final = frozenset({"system"})
-"""Channels that only Shoal itself writes: subagents and schedules report through them."""
+SYSTEM: Final = "system"
+RESERVED_CHANNELS: Final = frozenset({SYSTEM})
+"""Channels that only Shoal itself writes: subagents report through them."""
+
+NO_ORIGIN: Final = "cli"
+"""The channel of a system message whose chat id names none."""
 
 
 class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="in"):
@@ -32,6 +36,14 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     thread: str | None = None
     traceparent: str | None = None
     v: int = 1
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """Channel and chat id of where the answer goes; a system message names them in its chat id."""
+        if self.channel != SYSTEM:
+            return self.channel, self.chat_id
+        channel, colon, chat_id = self.chat_id.partition(":")
+        return (channel, chat_id) if colon else (NO_ORIGIN, channel)
 
     @property
     def session(self) -> str:

@@ -39,7 +39,14 @@ class ProgressEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
     text: str
 
 
-LiveEvent = TurnEvent | DeltaEvent | ProgressEvent
+class JoinedEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="joined"):
+    """Messages that waited, named by their numbers, are answered by a turn that runs. Written by `take.lua`."""
+
+    turn: int
+    messages: tuple[int, ...]
+
+
+LiveEvent = TurnEvent | DeltaEvent | ProgressEvent | JoinedEvent
 
 _encode = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], LiveEvent] = msgspec.json.Decoder(LiveEvent).decode

@@ -8,12 +8,37 @@ import msgspec
 
 from shared.messages.codec import Decoder
 
-OutboundKind = Literal["reply", "stopped", "apology", "notice", "command"]
-"""A notice and the answer of a command are said beside a turn; the latter ends every turn up to its `turn`."""
+OutboundKind = Literal["reply", "stopped", "apology", "notice", "command", "withdrawn"]
+"""A notice and the answer of a command are said beside a turn; the latter ends every turn up to its `turn`. A message
+that was withdrawn is named in `in_reply_to`, and gets no answer."""
+
+
+ApprovalState = Literal["open", "yes", "no"]
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A question whether a tool may run, for channels that show more than its text, or (`yes`, `no`) its answer.
+
+    `digest` names the exact arguments, `arguments` shows them, without secrets and perhaps cut. After `expires_at` (ms)
+    it counts as a no. `by` is the sender who answered.
+    """
+
+    id: str
+    state: ApprovalState
+    tool: str
+    arguments: str = ""
+    digest: str = ""
+    expires_at: int = 0
+    by: str = ""
 
 
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="out"):
-    """One message from Shoal to a chat. `turn` is the number of the message it answers, `in_reply_to` their ids."""
+    """One message from Shoal to a chat. `turn` is the number of the message it answers, `in_reply_to` their ids.
+
+    `media` are references (`shared.media.reference`), `buttons` labels that a person may say with one press. `said`
+    marks a notice that is the agent's own word, sent by its message tool during a turn; the reply that ends such a
+    turn has no content and is not shown. `approval` marks a notice that asks for a yes, or says what was answered.
+    """
 
     content: str
     turn: int
@@ -23,6 +48,8 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     reply_to: str | None = None
     buttons: tuple[str, ...] = ()
     at: int = 0
+    said: bool = False
+    approval: Approval | None = None
     v: int = 1
 
 
@@ -32,6 +59,7 @@ class SaidLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     id: str
     text: str
     at: int = 0
+    media: tuple[str, ...] = ()
     v: int = 1
 
 

@@ -39,7 +39,8 @@ class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="tool"):
-    """What a tool answered to one call."""
+    """What a tool answered to one call. `images` are paths of pictures in the workspace that the model sees as long as
+    the turn runs; history has none."""
 
     call_id: str
     name: str
@@ -48,6 +49,7 @@ class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     ok: bool = True
     at: int = 0
     v: int = 1
+    images: tuple[str, ...] = ()
 
 
 class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="intent"):
@@ -71,8 +73,48 @@ class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     v: int = 1
 
 
+class TakenEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="taken"):
+    """Messages joined the turn here. They lie in the inbox, under these numbers, until it ends. Written by the server
+    (`take.lua`)."""
+
+    turn: int
+    messages: tuple[int, ...]
+    at: int = 0
+    v: int = 1
+
+
+class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="approval"):
+    """A person was asked whether a call may run, and the turn waits for the answer. `id` names the question in its chat.
+
+    `digest` is the SHA-256 of tool and arguments: only these may run. `arguments` are they as the chat was shown them.
+    `people` are the senders who may answer, none means whoever may write there. Times are the server's, in ms.
+    """
+
+    id: str
+    call_id: str
+    turn: int
+    tool: str
+    digest: str
+    arguments: str
+    people: tuple[str, ...] = ()
+    at: int = 0
+    expires_at: int = 0
+    v: int = 1
+
+
+class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="decision"):
+    """What was answered, and by which sender: it holds for one call, once. Written by the server (`lib.lua`)."""
+
+    call_id: str
+    turn: int
+    yes: bool
+    by: str = ""
+    at: int = 0
+    v: int = 1
+
+
 TranscriptEntry = UserEntry | AssistantEntry | ToolEntry
-LedgerEntry = AssistantEntry | IntentEntry | ToolEntry | EffectEntry
+LedgerEntry = AssistantEntry | IntentEntry | ToolEntry | EffectEntry | TakenEntry | ApprovalEntry | DecisionEntry
 
 decode_transcript: Decoder[TranscriptEntry] = Decoder(TranscriptEntry)
 decode_ledger: Decoder[LedgerEntry] = Decoder(LedgerEntry)

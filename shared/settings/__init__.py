@@ -1,8 +1,12 @@
 """Settings: `shoal.toml` and the environment, read once at start into frozen Structs."""
 
-from shared.settings.load import child_environment, load, redis_url
+from shared.settings.cron import CronSettings, HeartbeatSettings
+from shared.settings.load import child_environment, load, load_few, redis_url
 from shared.settings.masking import secrets_of, shown
+from shared.settings.mcp import McpServerSettings
+from shared.settings.media import MediaSettings
 from shared.settings.read import read_section
+from shared.settings.runner import RunnerSettings
 from shared.settings.secret import RedisUrl, Secret
 from shared.settings.sections import (
     AgentSettings,
@@ -26,9 +30,13 @@ from shared.settings.sections import (
 __all__ = [
     "AgentSettings",
     "BudgetSettings",
+    "CronSettings",
     "DataSettings",
+    "HeartbeatSettings",
     "InboxSettings",
     "LogSettings",
+    "McpServerSettings",
+    "MediaSettings",
     "MemorySettings",
     "MetricsSettings",
     "ModelSettings",
@@ -36,6 +44,7 @@ __all__ = [
     "PresetSettings",
     "RedisSettings",
     "RedisUrl",
+    "RunnerSettings",
     "Secret",
     "Settings",
     "ToolsSettings",
@@ -44,6 +53,7 @@ __all__ = [
     "WorkspaceSettings",
     "child_environment",
     "load",
+    "load_few",
     "read_section",
     "redis_url",
     "secrets_of",

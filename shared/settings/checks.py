@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from shared.settings.address import address_problems
+from shared.settings.busy import busy_problems
+from shared.settings.mcp import mcp_problems
 from shared.settings.secret import RedisUrl, Secret
 from shared.settings.sections import EMBEDDED, Settings
 
@@ -38,6 +41,9 @@ def problems_between(settings: Settings) -> Iterator[str]:
     memory = settings.memory
     if memory.keep >= memory.consolidate_at:
         yield "memory.keep must be below memory.consolidate_at, or nothing would ever be consolidated; lower it"
+    yield from address_problems(settings.redis)
+    yield from mcp_problems(settings.mcp)
+    yield from busy_problems(settings.channels)
 
 
 def _redis_url(value: RedisUrl) -> str | None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from shared.errors import SettingsError
+from shared.settings.address import whole_address
 from shared.settings.checks import problems_between
 from shared.settings.layers import Table, from_environment, from_file, merged
-from shared.settings.read import fields_of, read, unknown, with_files, with_secrets
+from shared.settings.read import fields_of, read, read_tables, struct_of_table, unknown, with_files, with_secrets
 from shared.settings.sections import EMBEDDED, EMBEDDED_URL_FILE, Settings
 
 
@@ -33,6 +34,8 @@ def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) 
             problems.append(f"{name} is a section: write [{name}] and its keys under it")
         elif name == "channels":
             sections[name] = _channels(table, problems)
+        elif (one := struct_of_table(kind)) is not None:
+            sections[name] = read_tables(one, table, name, problems)
         else:
             sections[name] = read(kind, table, name, problems)
     for name in sorted(tables.keys() - fields_of(Settings).keys()):
@@ -40,24 +43,36 @@ def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) 
         keys = {f"{name}.{key}": value for key, value in inner.items()} if isinstance(inner, dict) else {}
         problems.extend(unknown(key, value) for key, value in (keys or {name: inner}).items())
     if not problems:
-        settings = Settings(**sections)
-        if "root" not in tables.get("workspace", {}):
-            workspace = msgspec.structs.replace(settings.workspace, root=settings.data.dir / "workspaces")
-            settings = msgspec.structs.replace(settings, workspace=workspace)
+        settings = _with_places(Settings(**sections), tables)
         problems.extend(problems_between(settings))
     if problems:
         raise SettingsError("\n".join(dict.fromkeys(problems)))
     return settings
 
 
-def redis_url(settings: Settings) -> str:
-    """The address of the Redis to use, password included; for `embedded`, what the running server has written down.
+def load_few(sections: Collection[str], environ: Mapping[str, str] | None = None) -> Settings:
+    """Only these sections, and only from the environment, for a process that shall hold no secret: no settings file and
+    no secret's file is opened. All else has its default. Raises SettingsError with every problem found, one a line."""
+    problems: list[str] = []
+    tables = from_environment(os.environ if environ is None else environ, problems)
+    kinds = fields_of(Settings)
+    values: dict[str, Any] = {
+        name: read(kinds[name], tables[name], name, problems) for name in sections if name in tables
+    }
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return _with_places(Settings(**values), tables)
 
-    Raises SettingsError when no embedded server has left its address.
+
+def redis_url(settings: Settings) -> str:
+    """The address of the Redis to use, password and `ssl_ca_certs` included; for `embedded`, what the running server
+    has written down.
+
+    Raises SettingsError when no embedded server has left its address, or when `redis.ca_file` cannot be read.
     """
     url = settings.redis.url.reveal()
     if url != EMBEDDED:
-        return url
+        return whole_address(settings.redis)
     file = settings.data.dir / EMBEDDED_URL_FILE
     try:
         return file.read_text(encoding="utf-8").strip()
@@ -74,6 +89,17 @@ def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **overrides}
 
 
+def _with_places(settings: Settings, tables: Table) -> Settings:
+    """What is below `data.dir` when nobody says where it is."""
+    if "root" not in tables.get("workspace", {}):
+        workspace = msgspec.structs.replace(settings.workspace, root=settings.data.dir / "workspaces")
+        settings = msgspec.structs.replace(settings, workspace=workspace)
+    if "dir" not in tables.get("media", {}):
+        media = msgspec.structs.replace(settings.media, dir=settings.data.dir / "media")
+        settings = msgspec.structs.replace(settings, media=media)
+    return settings
+
+
 def _with_files(layer: Table, problems: list[str]) -> Table:
     kinds = fields_of(Settings)
     result: Table = {}
@@ -83,7 +109,7 @@ def _with_files(layer: Table, problems: list[str]) -> Table:
                 channel: with_files(None, keys, f"channels.{channel}", problems) if isinstance(keys, dict) else keys
                 for channel, keys in table.items()
             }
-        elif name in kinds and isinstance(table, dict):
+        elif name in kinds and isinstance(table, dict) and struct_of_table(kinds[name]) is None:
             result[name] = with_files(kinds[name], table, name, problems)
         else:
             result[name] = table

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from shared.errors import SettingsError
+from shared.settings.busy import KEY as BUSY_KEY
 from shared.settings.checks import problem_in
 from shared.settings.layers import PREFIX, FromEnvironment, Table, read_secret_file
 from shared.settings.secret import Secret
@@ -27,10 +28,13 @@ _SECRET_WORDS = ("token", "secret", "password", "key")
 def read_section(kind: type[T], table: Mapping[str, Any], key: str) -> T:
     """`table` as a `kind`, for a channel's own settings; `key` is its name in messages, e.g. `channels.telegram`.
 
+    What every channel may have (`busy`) is passed over.
+
     Raises SettingsError with every problem found, one a line.
     """
     problems: list[str] = []
-    section = read(kind, table, key, problems)
+    own = {name: value for name, value in table.items() if name != BUSY_KEY}
+    section = read(kind, own, key, problems)
     if section is None or problems:
         raise SettingsError("\n".join(problems))
     return section
@@ -46,8 +50,8 @@ def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[s
         if name not in kinds:
             problems.append(unknown(key, raw, siblings=[f"{section}.{known}" for known in kinds]))
             continue
-        if (inner := _struct_of_table(kinds[name])) is not None and isinstance(raw, dict):
-            values[name] = _read_table(inner, raw, key, problems)
+        if (inner := struct_of_table(kinds[name])) is not None and isinstance(raw, dict):
+            values[name] = read_tables(inner, raw, key, problems)
             if trouble := problem_in(key, raw):
                 problems.append(f"{key} {trouble}")
             continue
@@ -90,7 +94,7 @@ def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, pr
         base = name.removesuffix(_FILE)
         key = f"{section}.{base}"
         is_text = base in kinds and _takes_text(kinds[base]) if kind else _sounds_secret(base)
-        if isinstance(raw, dict) and name in kinds and _struct_of_table(kinds[name]):
+        if isinstance(raw, dict) and name in kinds and struct_of_table(kinds[name]):
             result[name] = raw  # its files are read with it
         elif isinstance(raw, dict) and name in kinds and _is_secret(kinds[name]):
             result[name] = _read_tokens(raw, f"{section}.{name}", problems)
@@ -124,13 +128,14 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {name: hints[name] for name in kind.__struct_fields__}
 
 
-def _struct_of_table(kind: Any) -> type[msgspec.Struct] | None:
+def struct_of_table(kind: Any) -> type[msgspec.Struct] | None:
     """The Struct behind each name of a setting that is a table of tables."""
     inner = get_args(kind)[1] if get_origin(kind) is dict else None
     return inner if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else None
 
 
-def _read_table(kind: type[msgspec.Struct], raw: Table, key: str, problems: list[str]) -> dict[str, Any]:
+def read_tables(kind: type[msgspec.Struct], raw: Table, key: str, problems: list[str]) -> dict[str, Any]:
+    """The tables under the names in `raw`, each as a `kind`; what is wrong goes to `problems`."""
     result = {}
     for name, table in raw.items():
         if isinstance(table, dict):

@@ -7,6 +7,11 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
+from shared.settings.busy import Busy
+from shared.settings.cron import CronSettings, HeartbeatSettings
+from shared.settings.mcp import McpServerSettings
+from shared.settings.media import MediaSettings
+from shared.settings.runner import RunnerSettings
 from shared.settings.secret import RedisUrl, Secret
 
 Count = Annotated[int, Meta(ge=1)]
@@ -20,9 +25,14 @@ _METRICS_PORTS: Final = {"gateway": 9464, "worker": 9465}
 
 
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where all state is. `embedded` is the Valkey that `make up` starts."""
+    """Where all state is. `embedded` is the Valkey that `make up` starts.
+
+    `user` and `password` may stand in the address or here; `ca_file` is whose certificates are believed (rediss://)."""
 
     url: RedisUrl = RedisUrl(EMBEDDED)
+    user: Text | None = None
+    password: Secret | None = None
+    ca_file: Path | None = None
 
 
 class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +87,9 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     `saved_result_chars` in history. A prompt over `compact_at` of the model's context is compacted: the newest
     `compact_keep` messages stay. A reply cut by its length is continued up to `continuations` times. A hook has
     `hook_s`.
+
+    A subagent makes at most `subagent_rounds` model calls and ends after `subagent_timeout_s`. Of one session
+    `subagents_per_session` run at once, of all `subagents_in_all` (0 = any number); others wait for a place.
     """
 
     max_rounds: Count = 40
@@ -92,6 +105,9 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     compact_at: Annotated[float, Meta(gt=0, le=1)] = 0.8
     compact_keep: Annotated[int, Meta(ge=2)] = 20
     continuations: Annotated[int, Meta(ge=0, le=20)] = 3
+    subagent_timeout_s: Seconds = 900.0
+    subagents_per_session: Annotated[int, Meta(ge=1, le=1000)] = 10
+    subagents_in_all: Annotated[int, Meta(ge=0)] = 0
     hook_s: Seconds = 1.0
 
 
@@ -168,19 +184,27 @@ class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class WorkspaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the sessions' files are; a shared volume in a cluster. By default `workspaces` under `data.dir`.
 
-    One session has at most `files` files of `quota_mb` in all; long results of tools are kept for `results_days`."""
+    One session has at most `files` files of `quota_mb` in all; long results of tools are kept for `results_days`.
+    With `group` (a number) they are for that group, too: for a runner of another user."""
 
     root: Path = Path(".shoal/workspaces")
     quota_mb: Annotated[int, Meta(ge=1, le=1024 * 1024)] = 64
     files: Annotated[int, Meta(ge=10, le=100_000)] = 2000
     results_days: Annotated[float, Meta(gt=0, le=365)] = 7.0
+    group: Annotated[int, Meta(ge=1, le=2**32 - 2)] | None = None
 
 
 class ToolsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Which tools the model may be offered. `exec` also needs a sandbox; without one it stays off.
 
     `web` is the web, with `search_engine` at `search_url` (empty: its usual place). `web_allow` are private hosts,
-    addresses or networks that may be reached, with or without a port; all others are refused."""
+    addresses or networks that may be reached, with or without a port; all others are refused. `message_to` are
+    patterns of sessions, such as `web:*`, that the message tool of every chat may write to beside its person's own.
+
+    A command of exec has `exec_timeout_s` unless it asks for other (600 at most); each of its processes `exec_cpu_s` of
+    work, and all together `exec_memory_mb` and `exec_processes`; one file has at most `exec_file_mb`, its output
+    `exec_output_kb`. It has the network only with `exec_network`, and of the worker's environment what `exec_env`
+    names. `exec_runner` is the socket of a runner, for machines where no other sandbox can be had."""
 
     exec: bool = True
     web: bool = True
@@ -190,19 +214,34 @@ class ToolsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     fetch_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 2 * 1024 * 1024
     fetch_s: Annotated[float, Meta(ge=1, le=300)] = 20.0
     web_allow: tuple[str, ...] = ()
+    message_to: tuple[str, ...] = ()
+    exec_timeout_s: Annotated[float, Meta(ge=1, le=600)] = 60.0
+    exec_cpu_s: Annotated[int, Meta(ge=1, le=3600)] = 60
+    exec_memory_mb: Annotated[int, Meta(ge=64, le=1024 * 1024)] = 512
+    exec_processes: Annotated[int, Meta(ge=4, le=4096)] = 64
+    exec_file_mb: Annotated[int, Meta(ge=1, le=1024 * 1024)] = 64
+    exec_output_kb: Annotated[int, Meta(ge=1, le=16 * 1024)] = 1024
+    exec_network: bool = False
+    exec_env: tuple[str, ...] = ()
+    exec_runner: str = ""
 
 
 class InboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How many messages may wait in one session, and how many sessions may wait, before more are refused.
 
     One sender may write `sender_per_minute` messages, all at once or spread; 0 = as many as they like. `bot_turns`
-    messages of bots within `bot_window_s` and no person between them pause a chat for bots; 0 = never."""
+    messages of bots within `bot_window_s` and no person between them pause a chat for bots; 0 = never.
+
+    `busy` is what is done with a message that comes while a turn runs; a channel may have its own
+    (`channels.<name>.busy`), and a chat (`/busy`). `merge_s` is how long a burst is waited for."""
 
     cap: Annotated[int, Meta(ge=1, le=1000)] = 50
     sessions_cap: Count = 100_000
     sender_per_minute: Annotated[int, Meta(ge=0, le=60_000)] = 60
     bot_turns: Annotated[int, Meta(ge=0, le=1000)] = 20
     bot_window_s: Seconds = 300.0
+    busy: Busy = "queue"
+    merge_s: Annotated[float, Meta(ge=0, le=60)] = 2.0
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -224,7 +263,7 @@ class DataSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings. `channels` holds one table a channel, which its own settings module reads."""
+    """All settings. `channels` holds one table a channel, which its own settings module reads; `mcp` one a server."""
 
     redis: RedisSettings = field(default_factory=RedisSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
@@ -237,7 +276,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     channels: dict[str, dict[str, Any]] = {}
     workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
+    media: MediaSettings = field(default_factory=MediaSettings)
     tools: ToolsSettings = field(default_factory=ToolsSettings)
+    mcp: dict[str, McpServerSettings] = {}
     inbox: InboxSettings = field(default_factory=InboxSettings)
+    cron: CronSettings = field(default_factory=CronSettings)
+    heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+    runner: RunnerSettings = field(default_factory=RunnerSettings)
     log: LogSettings = field(default_factory=LogSettings)
     data: DataSettings = field(default_factory=DataSettings)

@@ -14,6 +14,7 @@ from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.settings import Settings
+from shared.settings.busy import Busy, busy_by_channel
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.scripts import load
@@ -26,16 +27,28 @@ ECHO_CHARS: Final = 20
 """A shorter text may well be said by two."""
 BOT_LOOP: Final = "bot_loop"
 
+JOINS: Final = "joins"
+"""Metadata: with "1" a message joins others of its kind that wait right behind it, at the start of its turn."""
+
+REJECTED: Final = (
+    "I am still busy, so I have not read this message. Please send it again when I have answered "
+    "(waiting before it: {ahead})."
+)
+
 MemoryScope = Literal["chat", "user", "shared"]
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The durable answer to a message: its number in the session, how many wait before it, its line in the log."""
+    """The durable answer to a message: its number in the session, how many wait before it, its line in the log.
+
+    `rejected` means that it is not read, and that its chat was told so; its number is 0 then.
+    """
 
     turn: int
     ahead: int
     seq: int
     duplicate: bool
+    rejected: bool = False
 
 
 class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +64,9 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     log_days: int = 30
     memory_scope: MemoryScope = "chat"
     idle_ms: int = 0
+    busy: Busy = "queue"
+    busy_by_channel: dict[str, Busy] = {}
+    merge_ms: int = 2000
 
     @classmethod
     def of(cls, settings: Settings) -> InboxLimits:
@@ -64,6 +80,9 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
             log_days=settings.web.log_days,
             memory_scope=settings.memory.scope,
             idle_ms=int(settings.memory.idle_s * 1000),
+            busy=settings.inbox.busy,
+            busy_by_channel=busy_by_channel(settings.channels),
+            merge_ms=int(settings.inbox.merge_s * 1000),
         )
 
 
@@ -115,8 +134,9 @@ class Inbox:
 
         `show` becomes a line of the chat's log; with `principal` the chat is listed among that person's chats. An
         `internal` message is Shoal's own or an operator's: no limit of senders and no guard against loops counts it. Of
-        others metadata `bot` = `"1"` says that no person wrote it. Raises BadInput (reserved channel), TooBig, Refused
-        (`sender_limit`, `bot_loop`, `inbox_full`, `overloaded`), RedisAway.
+        others metadata `bot` = `"1"` says that no person wrote it. While a turn runs, `busy` of the chat or the channel
+        settles what becomes of a message; an `internal` one waits for its turn. Raises BadInput (reserved channel),
+        TooBig, Refused (`sender_limit`, `bot_loop`, `inbox_full`, `overloaded`), RedisAway.
         """
         return await self._ask(message, show, principal, internal=internal, retry_for_s=retry_for_s)
 
@@ -159,7 +179,7 @@ class Inbox:
                 keys.inbox(session), keys.session(session), keys.queue(TURNS), keys.wake(TURNS),
                 keys.outbox(session), keys.live(session),
                 keys.chats(message.channel, principal) if principal is not None else "",
-                keys.brake(_sender(message)),
+                keys.brake(_sender(message)), keys.leases(TURNS),
             ],
             [
                 encode(message), SCHEMA_VERSION, f"{message.chat_id}/{message.id}", keys.seen(message.channel),
@@ -168,13 +188,15 @@ class Inbox:
                 _title(message.content), scope_of(limits.memory_scope, message), int(only_count),
                 limits.sender_per_minute, limits.bot_turns, limits.bot_window_ms,
                 "" if internal else _writer(message), _echo(message.content),
+                "" if internal else limits.busy_by_channel.get(message.channel, limits.busy),
+                int(message.metadata.get(JOINS) == "1"), limits.merge_ms, keys.CONTROL, encode(_rejection(message)),
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip
         crash_point("after_ingest")
         if status < 0:
             raise self._refusal(status, wait_ms=turn)
-        return Accepted(turn, ahead, seq, duplicate=status == 0)
+        return Accepted(turn, ahead, seq, duplicate=status == 0, rejected=status == 2)
 
     def _refusal(self, status: int, *, wait_ms: int) -> Refused:
         limits = self._limits
@@ -224,6 +246,10 @@ def _echo(content: str) -> str:
 def _notice(refused: Refused) -> str:
     text = refused.message[:1].upper() + refused.message[1:]
     return f"{text}. What came too much was not read." if refused.code != BOT_LOOP else f"{text}."
+
+
+def _rejection(message: InboundMessage) -> OutboundMessage:
+    return OutboundMessage(content=REJECTED, turn=0, in_reply_to=(message.id,), kind="notice", at=message.timestamp)
 
 
 def _title(content: str) -> str:

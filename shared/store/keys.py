@@ -17,8 +17,16 @@ IDLE: Final = "shoal:idle"
 REWORK: Final = "shoal:rework"
 """ZSET: memory scope -> server time in ms from which its MEMORY.md is to be written anew."""
 
+SCHEDULES: Final = "shoal:cron"
+"""ZSET: `<schedule>:<session>` -> server time in ms from which its next tick may be run; all schedules there are."""
+
+SUBAGENTS: Final = "shoal:subagents"
+"""ZSET: every subagent of the fleet that has not ended -> 0 while it has a place, else server time in ms since when it
+waits for one."""
+
 SEEN_PREFIX: Final = "shoal:seen:"
 TURN_PREFIX: Final = "turn:"
+SUB_PREFIX: Final = "sub:"
 
 
 def queue(name: str) -> str:
@@ -39,6 +47,28 @@ def wake(name: str) -> str:
 def turn(session: str) -> str:
     """The queue member of a session."""
     return f"{TURN_PREFIX}{session}"
+
+
+def sub(child: str) -> str:
+    """The queue member of a subagent."""
+    return f"{SUB_PREFIX}{child}"
+
+
+def child(id: str) -> str:
+    """HASH: a subagent: its task, parent, generation, state, attempts and result; its ledger is `ledger(id)`."""
+    return f"shoal:child:{id}"
+
+
+def children(session: str) -> str:
+    """ZSET: subagents of a session -> as in SUBAGENTS; one that ended: minus the server time in ms."""
+    return f"shoal:children:{session}"
+
+
+def noted(member: str) -> str:
+    """The HASH that counts the attempts at a member of a queue; `""` for a plain job."""
+    if member.startswith(TURN_PREFIX):
+        return session(member.removeprefix(TURN_PREFIX))
+    return child(member.removeprefix(SUB_PREFIX)) if member.startswith(SUB_PREFIX) else ""
 
 
 def session(session: str) -> str:
@@ -74,6 +104,11 @@ def memory(scope: str) -> str:
 def memlog(scope: str) -> str:
     """LIST: the entries of a HISTORY.md."""
     return f"shoal:memlog:{scope}"
+
+
+def schedules(session: str) -> str:
+    """HASH: what a chat has planned; of schedule `i` the record (`i`), its next tick (`i:tick`), what it did."""
+    return f"shoal:cron:{session}"
 
 
 def spent(session: str, day: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -40,6 +40,28 @@ class TurnWork(msgspec.Struct, frozen=True):
     memory: str = ""
     memory_version: str = "0"
     preset: str = ""
+    joined: tuple[tuple[int, bytes], ...] = ()
+    """Number and raw record of each message that joined the turn so far."""
+
+    joins_at_start: bool = False
+    """Whether messages wait right behind this one that join a turn when it begins."""
+
+    steers: bool = False
+    """Whether messages that come while the turn runs may join it."""
+
+
+class ChildWork(msgspec.Struct, frozen=True):
+    """What a subagent needs to run; see TurnWork. `age_ms` is how long ago it was taken for the first time."""
+
+    record: bytes
+    errors: int
+    crashes: int
+    attempt: int
+    away_ms: int
+    ledger: tuple[bytes, ...]
+    preset: str
+    age_ms: int
+    rounds: int
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -54,6 +76,8 @@ class Claim(msgspec.Struct, frozen=True):
     job_crashes: int = 0
     """Of a plain job: how often its worker died with it, in about a day."""
 
+    child: ChildWork | None = None
+
     @property
     def lease(self) -> str:
         return f"{self.owner}:{self.token}"
@@ -64,19 +88,37 @@ class Claim(msgspec.Struct, frozen=True):
         return self.member.removeprefix(keys.TURN_PREFIX)
 
 
+class SubagentCaps(NamedTuple):
+    """How many subagents run at once, of one session and of all; 0 is no cap."""
+
+    per_session: int
+    in_all: int
+
+
+UNCAPPED: Final = SubagentCaps(0, 0)
+
+
 class LeaseQueue:
     """One queue as one worker sees it. `owner` is the worker's nonce, the same for all its queues."""
 
     WAIT_S: Final = 1.0
 
     def __init__(
-        self, client: RedisClient, name: str, *, owner: str, lease_s: float, history_window: int = 200
+        self,
+        client: RedisClient,
+        name: str,
+        *,
+        owner: str,
+        lease_s: float,
+        history_window: int = 200,
+        subagents: SubagentCaps = UNCAPPED,
     ) -> None:
         self.name = name
         self.owner = owner
         self.lease_s = lease_s
         self._client = client
         self._window = history_window
+        self._subagents = subagents
         self._keys = [keys.queue(name), keys.leases(name), keys.wake(name)]
         self._blocking = client.blocking(self.WAIT_S)
         self._acquire, self._renew, self._release = load("acquire"), load("renew"), load("release")
@@ -89,8 +131,10 @@ class LeaseQueue:
         answer = await self._client.run(
             self._acquire,
             self._keys,
-            [self.owner, int(self.lease_s * 1000), count, int(grace), SCHEMA_VERSION, self._window],
-        )
+            [
+                self.owner, int(self.lease_s * 1000), count, int(grace), SCHEMA_VERSION, self._window, *self._subagents,
+            ],
+        )  # fmt: skip
         claims = []
         for row in answer:
             if row[1]:
@@ -106,11 +150,15 @@ class LeaseQueue:
 
     def _claim(self, row: list[Any]) -> Claim:
         member, token, waited_ms, lost, *rest = row
-        turn, job_crashes = None, 0
-        if len(rest) == 1:
+        turn, child, job_crashes = None, None, 0
+        if member.startswith(keys.SUB_PREFIX.encode()):
+            child = _child_work(*rest)
+        elif len(rest) == 1:
             job_crashes = int(rest[0])
         elif rest:
-            n, record, errors, crashes, stop, attempt, away_ms, ledger, history, *memory = rest
+            n, record, errors, crashes, stop, attempt, away_ms, ledger, history, *memory, joined, at_start, steers = (
+                rest
+            )
             turn = TurnWork(
                 n=int(n),
                 record=record,
@@ -125,8 +173,13 @@ class LeaseQueue:
                 memory=memory[1].decode(errors="replace"),
                 memory_version=memory[2].decode(),
                 preset=memory[3].decode(),
+                joined=tuple((int(joined[at]), joined[at + 1]) for at in range(0, len(joined), 2)),
+                joins_at_start=at_start == b"1",
+                steers=steers == b"1",
             )
-        return Claim(member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn, job_crashes)
+        return Claim(
+            member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn, job_crashes, child
+        )
 
     async def renew(self, claims: Sequence[Claim], *, retry_for_s: float = 0.0) -> list[int | None]:
         """Keep the leases. Each answer: None = lost, else the number of the turn that was told to stop (0 = none)."""
@@ -142,10 +195,9 @@ class LeaseQueue:
 
         Raises LeaseLost when it is not ours any more.
         """
-        session_key = keys.session(claim.session) if claim.member.startswith(keys.TURN_PREFIX) else ""
         done = await self._client.run(
             self._release,
-            [*self._keys, session_key],
+            [*self._keys, keys.noted(claim.member)],
             [claim.member, claim.lease, int(delay_s * 1000), count],
             retry_for_s=retry_for_s,
         )
@@ -181,3 +233,19 @@ class LeaseQueue:
     async def close(self) -> None:
         """Close the waiting connection."""
         await self._blocking.close()
+
+
+def _child_work(
+    record: bytes,
+    errors: bytes,
+    crashes: bytes,
+    attempt: int,
+    away_ms: int,
+    ledger: list[bytes],
+    preset: bytes,
+    age_ms: int,
+    rounds: bytes,
+) -> ChildWork:
+    return ChildWork(
+        record, int(errors), int(crashes), attempt, away_ms, tuple(ledger), preset.decode(), age_ms, int(rounds)
+    )

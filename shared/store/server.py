@@ -43,7 +43,6 @@ async def read_server(client: RedisClient) -> ServerFacts:
     product = info.get("server_name", "redis")
     speaks = info.get("redis_version", "")
     aof = settings.get("appendonly") or {"1": "yes", "0": "no"}.get(info.get("aof_enabled", ""))
-    written = info.get("aof_last_write_status")
     return ServerFacts(
         product=product,
         version=info.get(f"{product}_version", speaks),
@@ -51,12 +50,31 @@ async def read_server(client: RedisClient) -> ServerFacts:
         policy=settings.get("maxmemory-policy") or info.get("maxmemory_policy"),
         append_only=None if aof is None else aof == "yes",
         fsync=settings.get("appendfsync"),
-        writes_ok=None if written is None else written == "ok",
+        writes_ok=_writes_ok(info),
         used_bytes=_number(info.get("used_memory")),
         limit_bytes=_number(info.get("maxmemory")),
         clients=_number(info.get("connected_clients")),
         clock_ahead_s=await _clock_ahead_s(client),
     )
+
+
+class Fullness(msgspec.Struct, frozen=True):
+    """What is asked at every look at the metrics; None as in ServerFacts. A limit of 0 is none."""
+
+    used_bytes: int | None
+    limit_bytes: int | None
+    writes_ok: bool | None
+
+
+async def read_fullness(client: RedisClient) -> Fullness:
+    """Ask the server how full it is, and whether it can still write. Raises RedisAway."""
+    info = _lines(await _asked(client, "INFO", "memory", "persistence"))
+    return Fullness(_number(info.get("used_memory")), _number(info.get("maxmemory")), _writes_ok(info))
+
+
+def _writes_ok(info: dict[str, str]) -> bool | None:
+    written = info.get("aof_last_write_status")
+    return None if written is None else written == "ok"
 
 
 async def _asked(client: RedisClient, *parts: Value) -> object:

@@ -23,8 +23,9 @@ ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
 
 log = logger("sessions")
 
-Change = Literal["", "new", "forget", "stop", "preset"]
-"""What a command does: nothing, end the conversation, the same without keeping it, end the turn, choose a model."""
+Change = Literal["", "new", "forget", "stop", "preset", "busy", "unschedule", "cancel"]
+"""What a command does: nothing, end the conversation, the same without keeping it, end the turn, choose a model, choose
+what is done while a turn runs, take a schedule out, end subagents."""
 
 
 class InboxMoved(ShoalError):
@@ -33,8 +34,9 @@ class InboxMoved(ShoalError):
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a session stands. `waiting` are the ids of the messages without an answer, the first one's turn is `turn`
-    (0 = none waits) and runs if `running`. `counter` is the number of the newest message. `entries` counts those of the
-    conversation, `away_since` is when its turn first found the model away (ms, 0 = it did not)."""
+    (0 = none waits) and runs if `running`; it has `joined` of the others with it. `counter` is the number of the newest
+    message. `entries` counts those of the conversation, `away_since` is when its turn first found the model away (ms,
+    0 = it did not)."""
 
     counter: int = 0
     waiting: tuple[str, ...] = ()
@@ -42,10 +44,14 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     running: bool = False
     generation: int = 0
     preset: str = ""
+    busy: str = ""
+    joined: int = 0
     scope: str = ""
     entries: int = 0
     attempt: int = 0
     away_since: int = 0
+    subagents: int = 0
+    """How many of its subagents have not ended."""
 
 
 class Remembered(msgspec.Struct, frozen=True):
@@ -75,15 +81,16 @@ class Sessions:
 
         Raises RedisAway.
         """
-        told, waiting, lease, entries = await self._client.pipeline(
+        told, waiting, lease, entries, subagents = await self._client.pipeline(
             [
-                ("HMGET", keys.session(session), "n", "gen", "preset", "scope", "tries", "away"),
+                ("HMGET", keys.session(session), "n", "gen", "preset", "scope", "tries", "away", "busy", "taken"),
                 ("XRANGE", keys.inbox(session), "-", "+"),
                 ("HGET", keys.leases(TURNS), keys.turn(session)),
                 ("LLEN", keys.history(session)),
+                ("ZCOUNT", keys.children(session), 0, "+inf"),
             ]
         )
-        counter, generation, preset, known_scope, attempt, away = told
+        counter, generation, preset, known_scope, attempt, away, busy, taken = told
         return SessionState(
             counter=int(counter or 0),
             waiting=tuple(_id(fields[3]) for _, fields in waiting),  # "" for a record that nobody can read
@@ -91,10 +98,13 @@ class Sessions:
             running=lease is not None,
             generation=int(generation or 0),
             preset=(preset or b"").decode(),
+            busy=(busy or b"").decode(),
+            joined=max(0, len((taken or b"").split()) - 1),
             scope=scope or (known_scope.decode() if known_scope else f"chat:{session}"),
             entries=entries,
             attempt=int(attempt or 0),
             away_since=int(away or 0),
+            subagents=subagents,
         )
 
     async def remembered(self, scope: str) -> Remembered:
@@ -112,6 +122,9 @@ class Sessions:
         *,
         change: Change = "",
         preset: str = "",
+        busy: str = "",
+        schedule: str = "",
+        child: str = "",
         show: SaidLine | None = None,
         principal: str | None = None,
         retry_for_s: float = 0.0,
@@ -137,7 +150,7 @@ class Sessions:
                 keys.seen(message.channel), limits.seen_days, limits.session_days * DAY_MS, limits.log_days * DAY_MS,
                 encode(show) if show is not None else b"", encode(answer), keys.turn(session), keys.CONTROL,
                 encode_live(TurnEvent(state.turn, "stopped")), message.chat_id, preset, state.scope,
-                state.turn, ARCHIVE_CAP_BYTES,
+                state.turn, ARCHIVE_CAP_BYTES, busy, schedule, child,
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip

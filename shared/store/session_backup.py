@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
+from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput, BadRecord, Refused, ShoalError
 from shared.ids import session_id, split_session
 from shared.messages.codec import RECORD_LIMIT_BYTES, encode
 from shared.messages.inbound import RESERVED_CHANNELS
 from shared.messages.outbound import LogLine, decode_line
+from shared.messages.schedule import At, Schedule
 from shared.messages.transcript import TranscriptEntry, decode_transcript
 from shared.settings import Settings
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.inbox import DAY_MS, SHARED_SCOPE, InboxLimits
 from shared.store.memory import MemoryLimits
+from shared.store.schedule_times import check_plan, check_timezone
+from shared.store.schedules import Schedules, rebound
 from shared.store.scripts import load
 from shared.store.turns import HISTORY_CAP_BYTES
 
@@ -26,6 +31,8 @@ VERSION: Final = 1
 
 FILE_LIMIT_BYTES: Final = 256 * 1024 * 1024
 HOUR_MS: Final = 3_600_000
+SCHEDULE_LIMIT_BYTES: Final = 32 * 1024
+_SCHEDULE: Final = re.compile(r"[0-9a-z]{1,32}")
 
 T = TypeVar("T")
 
@@ -49,8 +56,8 @@ class SessionFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What is kept of a session. `memory_md` and `history_md` (oldest entry first) are its memory.
 
     The others are None in a file of a memory alone: the `conversation`, what of earlier ones is not in memory yet
-    (`archive`), and the `log` of the chat as people saw it, which is for reading and not restored. `unreadable` is how
-    many records a newer release wrote, which are missing here.
+    (`archive`), and the `log` of the chat as people saw it, which is for reading and not restored. `schedules` is what
+    was planned. `unreadable` is how many records a newer release wrote, which are missing here.
     """
 
     kind: Literal["shoal session"]
@@ -63,6 +70,7 @@ class SessionFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     conversation: tuple[TranscriptEntry, ...] | None = None
     archive: tuple[TranscriptEntry, ...] | None = None
     log: tuple[Numbered, ...] | None = None
+    schedules: tuple[Schedule, ...] = ()
     unreadable: int = 0
 
 
@@ -119,6 +127,8 @@ class SessionBackup:
     def __init__(self, client: RedisClient, settings: Settings) -> None:
         self._client = client
         self._memory = settings.memory
+        self._cron = settings.cron
+        self._schedules = Schedules(client, settings.cron)
         self._keep_ms = InboxLimits().session_days * DAY_MS
         self._keep_memory_ms = MemoryLimits().keep_days * DAY_MS
         self._read_script, self._restore_script = load("session_read"), load("session_restore")
@@ -150,11 +160,14 @@ class SessionBackup:
             conversation=tuple(conversation),
             archive=tuple(archive),
             log=tuple(log),
+            schedules=tuple(one.schedule for one in await self._schedules.of(session)),
             unreadable=stored - len(conversation) - len(archive) - len(log),
         )
 
     async def restore(self, file: SessionFile, session: str, *, replace: bool = False) -> None:
         """Make the memory of `session` that of the file and, when it has one, the conversation, too; all or nothing.
+
+        What was planned comes to it, too, as far as it is to come still, and beside what is planned there.
 
         Raises BadInput for a file that does not fit, SomethingThere unless `replace`, SessionMoved, and Refused
         (`busy`) while messages wait for their answers.
@@ -162,6 +175,7 @@ class SessionBackup:
         if split_session(session)[0] in RESERVED_CHANNELS:
             raise BadInput("reserved_channel", f"session {session!r} is Shoal's own; restore into one of a person")
         entries, archive = self._checked(file)
+        planned = self._planned(file, session)
         talk = file.conversation is not None
         read = await self._read(session, whole=False)
         scope = self._scope(session, read)
@@ -184,6 +198,8 @@ class SessionBackup:
             raise SessionMoved(f"session {session!r} has changed at this moment; nothing was written, try again")
         if done == -2:
             raise Refused("busy", f"messages of session {session!r} wait for their answers; try again later", 10)
+        for schedule, first_ms in planned:
+            await self._schedules.add(schedule, first_ms, once=False)
 
     async def _read(self, session: str, *, whole: bool) -> _Read:
         answer = await self._client.run(
@@ -211,6 +227,22 @@ class SessionBackup:
             f"nobody has written in {session!r} yet, and with memory.scope 'user' its memory is that of its person; "
             "restore it after their first message",
         )
+
+    def _planned(self, file: SessionFile, session: str) -> list[tuple[Schedule, int]]:
+        """The schedules that are to come still, and their next ticks. Raises BadInput for one that cannot be."""
+        now_ms = SYSTEM_CLOCK.now_ms()
+        for one in file.schedules:
+            if not _SCHEDULE.fullmatch(one.id):
+                raise BadInput("bad_file", f"{one.id!r} is no id of a schedule; use lower-case letters and digits")
+            check_timezone(one.timezone)
+            _within(f"schedule {one.id!r}", len(one.text.encode()), SCHEDULE_LIMIT_BYTES)
+        if len(file.schedules) > self._cron.per_chat:
+            raise BadInput("too_many", f"a chat has at most {self._cron.per_chat} schedules; raise cron.per_chat")
+        return [
+            (one, check_plan(one.plan, now_ms=now_ms, min_every_s=self._cron.min_every_s))
+            for one in rebound(file.schedules, session)
+            if not (isinstance(one.plan, At) and one.plan.at_ms <= now_ms)
+        ]
 
     def _checked(self, file: SessionFile) -> tuple[list[bytes], list[bytes]]:
         """The records of a file, within the limits that hold for those that a worker writes. Raises BadInput."""

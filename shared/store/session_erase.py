@@ -17,6 +17,7 @@ from shared.store.client import RedisClient
 from shared.store.dead_letters import DeadLetters
 from shared.store.inbox import TURNS, Inbox
 from shared.store.jobs import JOB_PREFIX, QUEUE, RESULT_PREFIX
+from shared.store.media_jobs import forget_media
 from shared.store.scripts import load
 from shared.store.session import InboxMoved, Sessions
 
@@ -30,7 +31,7 @@ TOLD: Final = (
 )
 
 OWN_KEYS: Final = (
-    keys.session, keys.inbox, keys.ledger, keys.history, keys.archive, keys.outbox,
+    keys.session, keys.inbox, keys.ledger, keys.history, keys.archive, keys.outbox, keys.schedules,
 )  # fmt: skip
 """The keys that are of one session alone; beside them there are those of its memory and its days."""
 
@@ -63,13 +64,15 @@ async def forget(client: RedisClient, session: str) -> None:
             await sessions.answer(command, answer, state, change="forget")
         except InboxMoved:
             continue
+        await forget_media(client, session)
         return
     raise Refused("busy", f"session {session!r} changes faster than it can be forgotten; try again", 1)
 
 
 async def erase(client: RedisClient, session: str) -> int:
-    """Forget everything: memory, conversation, what waits, the log that people see, dead letters, what was spent, and
-    that its messages were seen, so that one that is delivered again is a new one. How many keys and records went.
+    """Forget everything: memory, conversation, what waits, the log that people see, the files that were sent, dead
+    letters, what was spent, and that its messages were seen, so that one that is delivered again is a new one. How many
+    keys and records went.
 
     The session ends at once; the rest follows, and may be done again when it was cut off. Raises RedisAway.
     """
@@ -89,6 +92,7 @@ async def erase(client: RedisClient, session: str) -> int:
         ],
     )  # fmt: skip
     gone += await _erase_jobs(client, session)
+    await forget_media(client, session)
     gone += await _erase_days(client, session)
     gone += await _erase_letters(client, session)
     gone += await _erase_from_lists(client, session)

@@ -6,7 +6,7 @@ import argparse
 from importlib import import_module
 from typing import Final
 
-BENCHES: Final = {"llm": "tests.bench.llm"}
+BENCHES: Final = {"exec": "tests.bench.exec", "llm": "tests.bench.llm"}
 
 
 def main() -> None:

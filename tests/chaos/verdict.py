@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from statistics import quantiles
 
 import msgspec
@@ -19,7 +19,7 @@ from tests.helpers.fleet import history
 
 ALLOWED_KINDS = {
     "session", "history", "outbox", "seen", "chats", "presence", "wake", "idle", "memory", "memlog", "spent", "limit",
-    "brake",
+    "brake", "cron",
 }  # fmt: skip
 
 
@@ -90,14 +90,16 @@ async def _judge_history(person: Person, client: RedisClient, verdict: Verdict) 
 
 
 def torn(entries: Sequence[TranscriptEntry]) -> int:
-    """How much is wrong with a history: turns stand one behind the other, each a question, steps, and one answer."""
+    """How much is wrong with a history: turns stand one behind the other, each a question (or several different ones,
+    which a turn answers together), steps, and one answer."""
     turns = [entry.turn for entry in entries]
     wrong = int(turns != sorted(turns))
     for turn in set(turns):
         own = [entry for entry in entries if entry.turn == turn]
-        asked = sum(isinstance(entry, UserEntry) for entry in own)
+        asked = list(takewhile(lambda entry: isinstance(entry, UserEntry), own))
+        later = sum(isinstance(entry, UserEntry) for entry in own[len(asked) :])
         final = sum(isinstance(entry, AssistantEntry) and not entry.tool_calls for entry in own)
-        wrong += (asked, final) != (1, 1)
+        wrong += not asked or later > 0 or len(set(asked)) < len(asked) or final != 1
     return wrong
 
 
@@ -116,6 +118,8 @@ async def debris(client: RedisClient, *, besides: Sequence[str] = (), within_s: 
 async def _may_stay(client: RedisClient, name: str) -> bool:
     """What is listed, and what arq itself notes for a while: that it lives, and what became of a job."""
     room, kind = name.split(":")[:2]
+    if kind in ("child", "children"):
+        return int(await client.command("PTTL", name)) > 0  # of one that ended, for an hour
     if room == "arq":
         return kind in ("health-check", "result") and int(await client.command("PTTL", name)) > 0
     return kind in ALLOWED_KINDS

@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.text_files import TextFiles
 from worker.agent.model import ToolCallRequest
+from worker.agent.schema import names_of
 from worker.agent.tool import NO_FILES, FileEntry, Files, Safety, Tool, Toolbox, ToolContext
 from worker.tools.registry import TOOLS, build_tools
 
@@ -88,7 +89,7 @@ async def test_an_unknown_parameter_is_named(tool: Tool) -> None:
 async def test_wrong_kinds_never_raise(tool: Tool) -> None:
     """Whatever JSON stands in a parameter, the answer is a result or an error that begins with `Error: `."""
     values: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]
-    for field in (field.encode_name for field in msgspec.structs.fields(tool.parameters)):
+    for field in names_of(tool.parameters):
         for value in values:
             outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name] | {field: value}), context())
             assert outcome.ok or outcome.content.startswith("Error: ")

@@ -253,3 +253,33 @@ async def test_a_wrong_token_gets_the_login_form_with_the_reason(client: RedisCl
         await page.locator("#login input").fill(TOKEN)
         await page.locator("#login input").press("Enter")
         await expect(page.locator("#composer textarea")).to_be_visible(timeout=PATIENCE_MS)
+
+
+async def test_a_waiting_message_is_shown_with_its_place_and_can_be_withdrawn(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """ "Received, 1 ahead of you" and a button; the second page sees it struck through; what joined a turn waits for
+    nothing more; the rest is answered."""
+    model.script(
+        Answer(match="slow", text="at last", first_s=8, times=0), Answer(match="keep", text="kept it", times=0)
+    )
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        await ask(page, "slow question")
+        await expect(page.locator('.own[data-state="received"]')).to_have_count(1, timeout=PATIENCE_MS)
+        await ask(page, "drop this")
+        await ask(page, "keep this")
+        dropped = page.locator(".own", has_text="drop this")
+        await expect(dropped).to_contain_text("1 ahead of you", timeout=PATIENCE_MS)
+        await expect(page.locator(".own", has_text="keep this")).to_contain_text("2 ahead of you")
+        await dropped.get_by_role("button", name="Withdraw").click()
+        await expect(dropped).to_have_attribute("data-state", "withdrawn", timeout=PATIENCE_MS)
+        await expect(dropped).to_contain_text("Withdrawn")
+        await expect(page.locator(".own", has_text="keep this")).to_contain_text("1 ahead of you")
+        await expect(page.locator('.bubble.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
+        await page.reload()
+        await expect(page.locator('.own[data-state="withdrawn"]')).to_have_count(1, timeout=PATIENCE_MS)
+        await expect(page.locator('.bubble.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(page.get_by_role("button", name="Withdraw")).to_have_count(0)

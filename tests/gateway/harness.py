@@ -30,7 +30,7 @@ from shared.ids import session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage
-from shared.settings import Settings, WebSettings
+from shared.settings import MediaSettings, Settings, WebSettings
 from shared.store.client import RedisClient
 from shared.store.fanout import publish
 from shared.store.inbox import TURNS, Inbox, InboxLimits
@@ -84,6 +84,7 @@ async def gateway(
     answer_limits: AnswerLimits | None = None,
     inbox_limits: InboxLimits | None = None,
     progress: bool = True,
+    media: MediaSettings | None = None,
 ) -> AsyncIterator[Gateway]:
     """A web gateway on a free port; closed at the end. Rates are wide unless given."""
     client = RedisClient(redis_url, timeout_s=1.0)
@@ -93,6 +94,7 @@ async def gateway(
         client,
         socket_limits=socket_limits or SocketLimits(messages_burst=1000, frames_burst=2000),
         answer_limits=answer_limits,
+        media=media,
     )
     running = Gateway(channel, client, asyncio.Event(), inbox_limits)
     listening = asyncio.create_task(channel.listen(running.sink, running.stop))

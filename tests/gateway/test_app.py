@@ -8,7 +8,11 @@ from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from gateway.channels.web.app import HEADERS, make_app
+from gateway.channels.web.auth import Principals
+from gateway.channels.web.media import MediaDoor
 from gateway.channels.web.pages import Page
+from shared.media.store import MediaStore
+from shared.settings import MediaSettings
 
 
 class BrokenPages(dict[str, Page]):
@@ -32,7 +36,8 @@ async def ask(scope: dict[str, Any], *, draining: bool = False) -> list[Message]
     async def send(message: Message) -> None:
         sent.append(message)
 
-    app = make_app(BrokenPages(), serve, allowed_origins=(), draining=lambda: draining)
+    media = MediaDoor(MediaStore(MediaSettings()), Principals({}))
+    app = make_app(BrokenPages(), serve, media, allowed_origins=(), draining=lambda: draining)
     base = {
         "path": "/",
         "method": "GET",

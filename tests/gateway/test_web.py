@@ -44,7 +44,8 @@ async def test_hello_with_a_token_is_welcomed_by_name(gw: Gateway) -> None:
         await ann.send("hello", token=TOKENS["ann"])
         welcome = await ann.next("welcome")
         commands = {command["name"]: command["about"] for command in welcome.pop("commands")}
-        assert welcome == {"type": "welcome", "principal": "ann", "version": "0.1.0"}
+        limits = {"files": 4, "file_bytes": 10 * 1024 * 1024}
+        assert welcome == {"type": "welcome", "principal": "ann", "version": "0.1.0"} | limits
         assert set(commands) >= {"help", "new", "stop", "status", "model", "memory", "forget"}
         assert all(commands.values())
 
@@ -143,9 +144,12 @@ async def test_every_bad_frame_gets_an_error_and_the_socket_stays_open(gw: Gatew
         assert (await bad.next("error"))["code"] == "bad_frame"
         await bad.send("hello", token=TOKENS["owner"])
         assert (await bad.next("error"))["code"] == "bad_frame"
-        for frame in ({"type": "withdraw", "id": "m"}, {"type": "approve", "chat": "a", "call": "c", "yes": True}):
+        for frame, code in (
+            ({"type": "withdraw", "id": "m"}, "not_found"),
+            ({"type": "approve", "chat": "a", "call": "c", "yes": True}, "not_available"),
+        ):
             await bad.raw(json.dumps(frame))
-            assert (await bad.next("error"))["code"] == "not_available"
+            assert (await bad.next("error"))["code"] == code
         assert (await bad.say("a", "still here"))["turn"] == 1
         assert [frame["type"] for frame in other.seen] == ["welcome"]
 
@@ -604,7 +608,7 @@ async def test_the_page_comes_with_strict_headers_and_is_not_sent_twice(gw: Gate
     assert headers["content-type"] == "text/html; charset=utf-8"
     assert b"<html" in body
     assert headers["content-security-policy"] == (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
         "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")

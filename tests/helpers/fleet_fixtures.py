@@ -32,7 +32,7 @@ def spawn(redis_url: str, model: ScriptedOpenAI, tmp_path: Path) -> Iterator[Spa
     """Starts `python -m worker` or `python -m gateway`; kills what is left of them afterwards."""
     started: list[Process] = []
 
-    def start(module: str, env: Mapping[str, str] | None = None, **settings: str) -> Process:
+    def start(module: str, *args: str, env: Mapping[str, str] | None = None, **settings: str) -> Process:
         variables = {
             "SHOAL_REDIS__URL": redis_url,
             "SHOAL_DATA__DIR": str(tmp_path),
@@ -43,7 +43,7 @@ def spawn(redis_url: str, model: ScriptedOpenAI, tmp_path: Path) -> Iterator[Spa
             **{f"SHOAL_{name}": value for name, value in settings.items()},
             **(env or {}),
         }
-        process = Process(module, env=variables, log=tmp_path / f"{module}-{len(started)}.log")
+        process = Process(module, *args, env=variables, log=tmp_path / f"{module}-{len(started)}.log")
         started.append(process)
         return process
 

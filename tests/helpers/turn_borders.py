@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from shared.messages.effects import Effect
-from shared.messages.transcript import EffectEntry, IntentEntry, LedgerEntry, ToolEntry
+from shared.messages.transcript import EffectEntry, IntentEntry, LedgerEntry, TakenEntry, ToolEntry
+from worker.agent.followups import Said
 from worker.agent.tool import Safety, ToolContext
 
 
@@ -23,11 +24,24 @@ class MemoryJournal:
     def __init__(self, events: list[str] | None = None) -> None:
         self.entries: list[LedgerEntry] = []
         self.effects: list[Effect] = []
+        self.coming: list[Sequence[Said]] = []
         self.events = events if events is not None else []
         self._faults: dict[str, list[tuple[BaseException | None, bool]]] = {}
 
     def on(self, event: str, fault: BaseException, *, skip: int = 0, before: bool = True) -> None:
         self._faults.setdefault(event, []).extend([(None, True)] * skip + [(fault, before)])
+
+    @property
+    def open(self) -> bool:
+        return bool(self.coming)
+
+    async def take(self) -> Sequence[Said]:
+        """What `coming` holds for this moment: an empty tuple at each at which nothing joins."""
+        said = self.coming.pop(0) if self.coming else ()
+        if said:
+            numbers = tuple(range(101, 101 + len(said)))
+            await self._happens("taken", TakenEntry(turn=said[0].entry.turn, messages=numbers))
+        return said
 
     async def checkpoint(self) -> None:
         await self._happens("checkpoint", None)

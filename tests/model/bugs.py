@@ -133,6 +133,33 @@ class LedgerWithGaps(Queue):
         return False
 
 
+class NoGuardInTake(NoGuard):
+    """A worker lets messages join the turn of its successor."""
+
+    script = "take"
+
+
+class TakenInSpiteOfStop(Queue):
+    """What waits joins a turn that was told to stop, before its worker hears of it."""
+
+    def heeds(self, r: Redis, claim: Claim) -> bool:
+        return False
+
+
+class WithdrawnAndTaken(Queue):
+    """A message that has joined a turn can still be withdrawn."""
+
+    def begun(self, r: Redis, n: int) -> bool:
+        return False
+
+
+class TakenAnsweredAgain(Queue):
+    """Commit lets go of the first message only: what joined it makes a second turn."""
+
+    def left(self, r: Redis, claim: Claim) -> tuple[int, ...]:
+        return tuple(n for n in r.inbox if n != claim.n)
+
+
 class Seeded(NamedTuple):
     """A bug, the world in which it shows, what it must be found by and in how many steps at most."""
 
@@ -143,6 +170,7 @@ class Seeded(NamedTuple):
 
 
 STALE: Final = "a write of a lease that was lost was accepted"
+JOINS: Final = Sizes(claims=2, claims_each=1, joins=True)
 CLOCK: Final = Sizes(
     workers=2, claims=2, claims_each=1, ledger=0, errors=1, crashes=0, stops=False, tail=True, clock_falls_back=True
 )
@@ -163,6 +191,10 @@ SEEDED: Final = {
         Seeded(StopWithoutName, "a turn was told to stop that nobody meant", 6),
         Seeded(NotQueuedAgain, "messages wait and the session is not in the queue", 4),
         Seeded(LedgerStays, "an idle session leaves something behind", 4),
+        Seeded(NoGuardInTake, STALE, 6, JOINS),
+        Seeded(TakenInSpiteOfStop, "a message was stopped that nobody meant", 5, JOINS),
+        Seeded(WithdrawnAndTaken, "a message that joined a turn is gone before its end", 5, JOINS),
+        Seeded(TakenAnsweredAgain, "a message is lost or there twice", 5, JOINS),
         Seeded(PoisonPassedOver, "stuck: nothing that can happen leads to everything answered", 9),
     )
 }

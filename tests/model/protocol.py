@@ -26,6 +26,7 @@ class Sizes(NamedTuple):
     errors: int = 2  # tries before a dead letter
     crashes: int = 2  # without progress, before a dead letter; 0 = they are not counted
     stops: bool = True  # a person may say /stop
+    joins: bool = False  # what waits may join a turn, or be withdrawn
     tail: bool = False  # Redis may once be set back to an earlier moment
     clock_falls_back: bool = False  # and its clock with it, so that tokens repeat
 
@@ -80,12 +81,48 @@ class Queue:
         if not self.holds(r, claim, "commit"):
             return -1, r
         r = self._judged(_written(r, claim), outcome)
-        r = r._replace(
-            inbox=tuple(n for n in r.inbox if n != claim.n), ended=(*r.ended, claim.n), ledger=(), lease=None
-        )
-        r = self.forget(r, claim)
+        r = r._replace(inbox=self.left(r, claim), ended=(*r.ended, claim.n, *r.taken), ledger=(), lease=None)
+        r = self.forget(r._replace(taken=()), claim)
         r = r._replace(queue=DUE if self.more_waits(r, claim) else None)
         return 1, r._replace(holder=0, blame=(0, 0), asked=0)
+
+    def left(self, r: Redis, claim: Claim) -> tuple[int, ...]:
+        """The part of commit that lets go of what was answered."""
+        return tuple(n for n in r.inbox if n != claim.n and n not in r.taken)
+
+    def take(self, r: Redis, claim: Claim, step: int) -> tuple[int, Redis]:
+        if not self.holds(r, claim, "take"):
+            return -1, r
+        if len(r.ledger) >= step:
+            return 0, r
+        if self.gap(r, step):
+            return -1, r._replace(lease=None, queue=DUE, holder=0)
+        if self.heeds(r, claim):
+            return -2, r
+        row = tuple(n for n in r.inbox if n > max((claim.n, *r.taken)))
+        if not row:
+            return 0, r
+        if r.asked == claim.n:
+            r = r._replace(wrong="a message was stopped that nobody meant")
+        return 1, _written(r, claim)._replace(ledger=(*r.ledger, step), taken=(*r.taken, *row))
+
+    def heeds(self, r: Redis, claim: Claim) -> bool:
+        """The part of take that asks whether the turn was told to stop."""
+        return r.stop == claim.n
+
+    def withdraw(self, r: Redis, n: int) -> Redis:
+        at_head = n == r.inbox[0]
+        if self.begun(r, n) or (at_head and (r.lease is not None or r.ledger)):
+            return r
+        inbox = tuple(other for other in r.inbox if other != n)
+        r = r._replace(inbox=inbox, withdrawn=(*r.withdrawn, n), stop=0 if r.stop == n else r.stop)
+        if not at_head:
+            return r
+        return r._replace(errors=0, crashes=0, blame=(0, 0), asked=0, queue=DUE if inbox else None)
+
+    def begun(self, r: Redis, n: int) -> bool:
+        """The part of withdraw that asks whether a turn was joined."""
+        return n in r.taken
 
     def forget(self, r: Redis, claim: Claim) -> Redis:
         """The part of commit that lets the next message begin with a clean sheet."""
@@ -131,6 +168,9 @@ class Queue:
             yield name, s._replace(redis=self.ingest(r, id))
         if r.inbox and sizes.stops:
             yield f"/stop for message {r.inbox[0]}", s._replace(redis=self.stop(r))
+        for n in r.inbox if sizes.joins else ():
+            if (after := self.withdraw(r, n)) is not r:
+                yield f"message {n} is withdrawn", s._replace(redis=after)
         if r.queue == LATER:
             yield "its time comes" if r.lease is None else "the lease lapses", s._replace(redis=r._replace(queue=DUE))
         if r.queue == DUE:
@@ -173,11 +213,22 @@ class Queue:
             return
         outcome: Outcome = "stopped" if claim.told else "answered"
         yield from _sent(s, f"{who} commits, {outcome}", i, *self.commit(r, claim, outcome), None)
+        if claim.steps < self.sizes.ledger and self.sizes.joins:
+            yield from self._join(s, i, claim)
         if claim.steps < self.sizes.ledger:
             step = claim.steps + 1
             yield from _sent(
                 s, f"{who} writes step {step}", i, *self.ledger(r, claim, step), claim._replace(steps=step)
             )
+
+    def _join(self, s: State, i: int, claim: Claim) -> Iterator[tuple[str, State]]:
+        name, step = f"{_name(claim.owner)} ({claim.n}) lets others join as step {claim.steps + 1}", claim.steps + 1
+        answer, after = self.take(s.redis, claim, step)
+        if answer == -2:
+            told, after = self._told(after, claim, s.redis.stop)
+            yield f"{name}: told to stop", _with(s, after, i, told)
+        elif answer or len(s.redis.ledger) >= step:
+            yield from _sent(s, name, i, answer, after, claim._replace(steps=step))
 
     def _trouble(self, s: State) -> Iterator[tuple[str, State]]:
         r = s.redis
@@ -236,7 +287,9 @@ class Queue:
             return r.wrong
         if any(a >= b for a, b in zip(r.ended, r.ended[1:], strict=False)):
             return "turns were not committed in the order of ingest"
-        if sorted((*r.ended, *r.inbox)) != list(range(1, len(r.ids) + 1)):
+        if not set(r.taken) <= set(r.inbox):
+            return "a message that joined a turn is gone before its end"
+        if sorted((*r.ended, *r.inbox, *r.withdrawn)) != list(range(1, len(r.ids) + 1)):
             return "a message is lost or there twice"
         if len({r.ids[n - 1] for n in r.ended}) < len(r.ended):
             return "one message was answered twice"
@@ -244,7 +297,7 @@ class Queue:
             return "messages wait and the session is not in the queue"
         if (r.errors, r.crashes) != r.blame:
             return "errors or crashes were counted for another message"
-        if not r.inbox and (r.queue or r.lease or r.ledger or r.errors or r.crashes or r.stop):
+        if not r.inbox and (r.queue or r.lease or r.ledger or r.errors or r.crashes or r.stop or r.taken):
             return "an idle session leaves something behind"
         if r.lease is not None and r.queue is None:
             return "a lease without its entry in the queue"
@@ -254,7 +307,8 @@ class Queue:
 
     def settled(self, s: State) -> bool:
         r = s.redis
-        return len(set(r.ids)) == self.sizes.messages == len(set(r.ended)) and not r.inbox and r.queue is None
+        over = len(set(r.ended)) + len(r.withdrawn)
+        return len(set(r.ids)) == self.sizes.messages == over and not r.inbox and r.queue is None
 
     def show(self, s: State) -> str:
         r = s.redis

@@ -32,6 +32,8 @@ class Redis(NamedTuple):
     errors: int = 0
     crashes: int = 0
     stop: int = 0
+    taken: tuple[int, ...] = ()  # that joined the turn at the head
+    withdrawn: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()  # numbers, in the order of their commits (dead letters too)
     holder: int = 0  # serial of the acquisition that holds the session, 0 = nobody does
     blame: tuple[int, int] = (0, 0)  # errors and crashes of the head message itself

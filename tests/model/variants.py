@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from tests.model import delivery_bugs
-from tests.model.bugs import CLOCK, SEEDED, STALE, LedgerWithGaps
+from tests.model.bugs import CLOCK, JOINS, SEEDED, STALE, LedgerWithGaps
 from tests.model.delivery import Delivery
 from tests.model.delivery_scripts import Sizes as Way
 from tests.model.delivery_state import BAD, BAD_MARKUP, GOOD
@@ -52,6 +52,10 @@ SOUND: Final = {
     ),
     "lost tail and clock, three workers": Variant(lambda: Queue(CLOCK._replace(workers=3, claims=3)), 8_365),
     "lost tail, two steps": Variant(lambda: Queue(TWO_STEPS), 11_652),
+    "messages join and are withdrawn": Variant(lambda: Queue(JOINS), 7_512),
+    "messages join and are withdrawn, lost tail": Variant(
+        lambda: Queue(TAIL._replace(joins=True, claims_each=1)), 27_080
+    ),
     "wake-ups of three sessions": Variant(Wakes, 2_155),
     "delivery: key, three entries": Variant(lambda: Delivery(KEY._replace(entries=3)), 26_487),
     # A call that leaves late repeats what is known already, also when it has another text under the same key.

@@ -86,18 +86,37 @@ def records() -> dict[str, tuple[str, bytes]]:
 
 def newer() -> dict[str, tuple[str, bytes]]:
     """What release 1 did not have."""
+    from shared.messages.schedule import At, Cron, Every, Plan, Schedule
+    from shared.messages.subagent import SubagentTask, report
     from shared.store.session_backup import Numbered, SessionFile
 
     said = UserEntry(content="6*7", turn=1, at=AT)
     command = OutboundMessage(content="Done.", turn=3, in_reply_to=("m1",), kind="command", at=AT)
+    plans: tuple[Plan, ...] = (At(AT), Every(3_600_000, AT), Cron("30 8 * * 1-5", "Europe/Berlin"))
+    schedules = tuple(
+        Schedule(
+            id=f"a{at}", channel="web", chat_id="owner/quiet", owner="owner", text="six times seven?", plan=plan,
+            misfire="once", timezone="Europe/Berlin", created_at=AT, thread="t1",
+        )
+        for at, plan in enumerate(plans)
+    )  # fmt: skip
+    task = SubagentTask(
+        id="abcd2345", session=QUIET, turn=2, call_id="c1", task="six times seven?", label="sums", context="no hurry",
+        wait=True, at=AT,
+    )  # fmt: skip
+    seen = msgspec.structs.replace(RESULT, images=("plot.png",))
     file = SessionFile(
         kind="shoal session", version=1, session=QUIET, exported_at=AT, scope="user:web:owner", memory_md="# Owner",
         history_md=("2023-11-14: sums",), conversation=(said, ASKED, RESULT), archive=(said,),
-        log=(Numbered(1, SaidLine(id="m1", text="6*7", at=AT)), Numbered(2, command)), unreadable=1,
+        log=(Numbered(1, SaidLine(id="m1", text="6*7", at=AT)), Numbered(2, command)),
+        schedules=schedules, unreadable=1,
     )  # fmt: skip
     return {
         "the answer of a command": ("line", encode(command)),
         "an exported session": ("session", msgspec.json.encode(file)),
+        "what a tool answered, with pictures": ("ledger", encode(seen)),
+        "a subagent's task": ("subagent", encode(task)),
+        "a subagent's report": ("inbound", encode(report(task, "ok", "42", now_ms=AT))),
     }
 
 

@@ -9,6 +9,8 @@ import msgspec
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.schedule import At, Cron, Every, Schedule
+from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import AssistantEntry, IntentEntry, ToolCall, ToolEntry, UserEntry
 from shared.store.presence import Presence
 from shared.store.session_backup import Numbered, SessionFile
@@ -16,6 +18,7 @@ from shared.store.session_backup import Numbered, SessionFile
 RECORDS: Final = (
     InboundMessage, OutboundMessage, SaidLine, UserEntry, AssistantEntry, ToolEntry, IntentEntry, ToolCall, TurnEvent,
     DeltaEvent, ProgressEvent, Presence, Numbered, SessionFile,
+    Schedule, At, Every, Cron, SubagentTask,
 )  # fmt: skip
 """Every Struct that crosses a process border or stays in Redis."""
 

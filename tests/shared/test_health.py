@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 import socket
 import subprocess
@@ -10,23 +9,9 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from prometheus_client import Counter, Gauge, Histogram
 
-from shared import metrics
 from shared.errors import SettingsError
 from shared.health import HealthServer
-from shared.version import VERSION
-
-CONTRACT = """
-messages_accepted_total{channel} messages_refused_total{channel,reason} messages_duplicate_total{channel}
-turns_total{outcome} turn_seconds queue_wait_seconds{queue} queue_due{queue} queue_running{queue}
-queue_oldest_due_seconds{queue} turns_running turn_takeovers_total{cause} stale_writes_refused_total
-dead_letters_total{reason} model_requests_total{model,outcome} model_seconds{model}
-model_tokens_total{model,direction} model_cost_usd_total{model} model_throttled_total{model,reason}
-budgets_reached_total{budget} consolidations_total{outcome} history_dropped_total commands_total{channel,command}
-tool_calls_total{tool,outcome} tool_seconds{tool} redis_reconnects_total
-lease_renew_late_total event_loop_lag_seconds build_info{version}
-""".split()
 
 
 class Readiness:
@@ -68,30 +53,6 @@ async def test_readiness_follows_the_process_and_gives_its_reason(web: httpx.Asy
     assert (answer.status_code, answer.text) == (503, "draining\n")
     readiness.reason = None
     assert (await web.get("/readyz")).status_code == 200
-
-
-async def test_every_metric_of_the_contract_is_there_from_the_start(web: httpx.AsyncClient) -> None:
-    """A dashboard finds each name with its type and help, also before the first event."""
-    answer = await web.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=")
-    described = set(re.findall(r"^# TYPE shoal_(\w+) (?:counter|gauge|histogram)$", answer.text, re.MULTILINE))
-    assert described == {name.partition("{")[0] for name in CONTRACT}
-    assert f'shoal_build_info{{version="{VERSION}"}} 1.0' in answer.text
-    assert "_created" not in answer.text
-
-
-def test_metrics_have_the_labels_of_the_contract() -> None:
-    """A label is part of the name for whoever writes an alert."""
-    declared = {}
-    for value in vars(metrics).values():
-        if isinstance(value, (Counter, Gauge, Histogram)):
-            suffix = "_total" if isinstance(value, Counter) else ""
-            declared[f"{value._name.removeprefix('shoal_')}{suffix}"] = set(value._labelnames)
-    wanted = {
-        name.partition("{")[0]: {label for label in name.partition("{")[2].rstrip("}").split(",") if label}
-        for name in CONTRACT
-    }
-    assert declared == wanted
 
 
 async def test_other_pages_and_methods_are_refused(web: httpx.AsyncClient) -> None:

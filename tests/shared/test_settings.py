@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import SettingsError
-from shared.settings import Secret, Settings, load, read_section, redis_url, secrets_of, shown
+from shared.settings import Secret, Settings, load, load_few, read_section, redis_url, secrets_of, shown
 
 
 @pytest.fixture(autouse=True)
@@ -435,3 +435,78 @@ def test_a_preset_cannot_have_the_name_of_the_usual_model() -> None:
     """`/model default` goes back to the usual model, so a preset of that name could never be chosen."""
     [line] = problems('[model.presets.Default]\nname = "openai/x"\n')
     assert line.startswith("model.presets has the name 'Default'")
+
+
+def test_a_table_of_an_mcp_server_is_read_and_its_secrets_are_secrets(tmp_path: Path) -> None:
+    """Variables and headers come from the file, from other files and from the environment, and are shown to nobody."""
+    (tmp_path / "token").write_text("sk-of-a-file\n")
+    text = (
+        '[mcp.files]\ncommand = ["serve", "-x"]\n'
+        f'env = {{ KEY = "sk-of-toml", TOKEN_file = "{tmp_path}/token" }}\n'
+        '[mcp.far]\nurl = "https://host/mcp"\n'
+    )
+    environ = {"SHOAL_MCP__FAR__HEADERS__AUTHORIZATION": "sk-of-environ", "SHOAL_MCP__THIRD__COMMAND": "serve, -y"}
+    settings = toml(text, environ)
+    assert settings.mcp["files"].command == ("serve", "-x")
+    assert settings.mcp["third"].command == ("serve", "-y")
+    assert settings.mcp["files"].env["TOKEN"].reveal() == "sk-of-a-file"
+    assert {"sk-of-toml", "sk-of-a-file", "sk-of-environ"} <= set(secrets_of(settings))
+    assert "sk-of" not in str(shown(settings))
+    assert toml("").mcp == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("", "mcp.x.command and mcp.x.url are both missing; set one of them"),
+        ('command = ["a"]\nurl = "https://h/"', "mcp.x.command and mcp.x.url are both set; keep one of them"),
+        ('command = [" "]', "mcp.x.command begins with an empty text"),
+        ('url = "h/mcp"', "mcp.x.url is no whole address"),
+        ('url = "https://me:secret@h/mcp"', "mcp.x.url is no whole address"),
+        ('url = "https://h/"\nenv = { A = "b" }', "mcp.x.env is for a server with a command; remove it"),
+        ('url = "https://h/"\ncwd = "/"', "mcp.x.cwd is for a server with a command; remove it"),
+        ('command = ["a"]\nheaders = { A = "b" }', "mcp.x.headers is for a server with a url; remove it"),
+        ('command = ["a"]\nenv = { "A B" = "b" }', "mcp.x.env has 'A B', which no process can be given"),
+        ('url = "https://h/"\nheaders = { "A B" = "b" }', "mcp.x.headers has 'A B', which no HTTP request can carry"),
+        ('command = ["a"]\nsafety = "safe"', "mcp.x.safety must be one of idempotent, read_only, unsafe, not 'safe'"),
+        ('command = ["a"]\ntimeout = 1', "mcp.x.timeout: there is no such setting; did you mean mcp.x.timeout_s?"),
+    ],
+)
+def test_what_is_wrong_with_an_mcp_server_is_named(table: str, said: str) -> None:
+    """One line, with the key."""
+    [line] = problems(f"[mcp.x]\n{table}\n")
+    assert line.startswith(said)
+
+
+def test_a_name_of_an_mcp_server_is_part_of_the_names_of_its_tools() -> None:
+    """So it is short and plain, and has no underscore: two servers never share a name."""
+    for name in ("A", "a_b", "-a", "x" * 25):
+        [line] = problems(f'[mcp.{name}]\ncommand = ["a"]\n')
+        assert f"{name!r} is no name for a server" in line
+    assert problems("[mcp]\nx = 1\n") == ["mcp.x must be a table, not 1"]
+
+
+def test_a_few_sections_come_from_the_environment_alone() -> None:
+    """For a process that shall hold no secret: no file is opened, and what others are told is not looked at."""
+    Path("shoal.toml").write_text("[runner]\ncommands = 3\n")
+    environ = {
+        "SHOAL_RUNNER__WORKER_UID": "1000",
+        "SHOAL_DATA__DIR": "/data",
+        "SHOAL_MODEL__API_KEY_FILE": "/not/there",
+        "SHOAL_WEB__PORT": "no port",
+        "SHOAL_CONFIG": "/not/there/either",
+    }
+    settings = load_few(("runner", "workspace", "data"), environ)
+    assert (settings.runner.worker_uid, settings.runner.commands) == (1000, 8)
+    assert settings.workspace.root == Path("/data/workspaces")
+    assert settings.model.api_key is None
+    with pytest.raises(SettingsError, match=r"runner\.commands"):
+        load_few(("runner",), {"SHOAL_RUNNER__COMMANDS": "0"})
+    with pytest.raises(SettingsError, match=r"runner\.workers"):
+        load_few(("runner",), {"SHOAL_RUNNER__WORKERS": "1"})
+
+
+def test_files_of_messages_live_under_the_data_directory_unless_they_are_put_elsewhere() -> None:
+    """As workspaces do."""
+    assert load({"SHOAL_DATA__DIR": "/d"}).media.dir == Path("/d/media")
+    assert load({"SHOAL_DATA__DIR": "/d", "SHOAL_MEDIA__DIR": "/m"}).media.dir == Path("/m")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent
+from shared.metrics import REGISTRY
 from shared.store.client import RedisClient
 from tests.helpers.clock import HandClock
 from tests.helpers.fleet import Seen, watching
@@ -110,3 +111,35 @@ async def test_a_redis_that_is_away_does_not_disturb_the_turn() -> None:
         await show.text("a")
         await show.progress("b")
     await client.close()
+
+
+async def test_text_is_left_out_once_the_message_tool_has_spoken(client: RedisClient) -> None:
+    """What the agent says at the end of such a turn is not sent, so it is not shown either; what it does is."""
+    spoken = False
+    show = LiveShow(client, "web:owner/a", 1, 1, spoken=lambda: spoken)
+    await show.text("before")
+    assert show.visible == "before"
+    await show.reset()
+    spoken = True
+    await show.text("after")
+    assert show.visible == ""
+
+
+async def test_the_time_to_the_first_text_is_measured_once(client: RedisClient) -> None:
+    """From the claim on; later text, also after a reset, is no first one, and neither is text that nobody is sent."""
+
+    def measured() -> tuple[float, float]:
+        names = ("shoal_first_token_seconds_count", "shoal_first_token_seconds_sum")
+        count, total = (REGISTRY.get_sample_value(name) or 0.0 for name in names)
+        return count, total
+
+    clock = HandClock()
+    (count, total), show = measured(), LiveShow(client, SESSION, 1, 1, clock=clock)
+    clock.at += 2.5
+    await show.text("One ")
+    clock.at += 10
+    await show.text("two")
+    await show.reset()
+    await show.text("anew")
+    await LiveShow(client, SESSION, 1, 1, spoken=lambda: True).text("unsent")
+    assert measured() == (count + 1, total + 2.5)

@@ -60,8 +60,8 @@ async def test_a_worker_is_ready_in_under_five_seconds_and_small(client: RedisCl
 
 
 async def test_an_idle_worker_sends_at_most_six_commands_a_second(client: RedisClient, start: Start) -> None:
-    """Counted by the server, for every connection of the whole process, queues, presence and pub/sub together, between
-    two sweeps of memory, which are once a minute."""
+    """Counted by the server, for every connection of the whole process, queues, schedules, presence and pub/sub
+    together, between two sweeps of memory, which are once a minute."""
     start()
     await workers(client, 1)
     await eventually(lambda: 3 <= time.time() % 60 <= 52, within_s=15, every_s=0.1)

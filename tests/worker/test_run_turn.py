@@ -14,8 +14,9 @@ from shared.errors import ModelError, TurnLimited
 from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
-from shared.messages.outbound import OutboundMessage
+from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.transcript import AssistantEntry, ToolCall, decode_transcript
+from shared.metrics import REGISTRY
 from shared.settings import AgentSettings
 from shared.store import keys
 from shared.store.client import RedisClient
@@ -364,3 +365,36 @@ async def test_a_turn_that_a_newer_release_began_is_left_to_it_and_given_up_only
     await client.command("ZADD", keys.queue("turns"), 1, keys.turn(SESSION))
     await run_until_idle(client, loop)
     assert [line.kind for line in await lines(client)] == ["apology"]
+
+
+async def test_how_long_people_waited_is_counted_by_how_it_ended(client: RedisClient) -> None:
+    """From the acceptance of each message to its end, once, whatever the number of tries."""
+
+    def waited() -> dict[str, tuple[float, float]]:
+        return {
+            end: (
+                REGISTRY.get_sample_value("shoal_answer_seconds_count", {"outcome": end}) or 0.0,
+                REGISTRY.get_sample_value("shoal_answer_seconds_sum", {"outcome": end}) or 0.0,
+            )
+            for end in ("done", "failed")
+        }
+
+    tries: list[int] = []
+
+    async def broken(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+        if conversation.message.content != "bad":
+            return await echo(conversation, journal, show)
+        tries.append(1)
+        raise RuntimeError("a bug")
+
+    before, inbox = waited(), Inbox(client)
+    accepted_at = SystemClock().now_ms() - 4000
+    for content in ("fine", "bad"):
+        said = msgspec.structs.replace(message(content), timestamp=accepted_at)
+        await inbox.ingest(said, show=SaidLine(id=said.id, text=content), principal="owner")
+    await run_until_idle(client, make_loop(client, broken))
+    after = waited()
+    assert len(tries) == 3
+    for end in ("done", "failed"):
+        assert after[end][0] - before[end][0] == 1
+        assert 4 <= after[end][1] - before[end][1] < 60

@@ -20,7 +20,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from shared.messages.transcript import TranscriptEntry, UserEntry
 from shared.settings import ModelSettings, Secret
+from shared.store.client import RedisClient
+from shared.store.memory import MemoryStore, MemoryText
 from tests.helpers.clock import HandClock
+from tests.helpers.media_files import png
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow, RecordingTool
@@ -29,8 +32,11 @@ from worker.agent.image import Image
 from worker.agent.journal import SILENT
 from worker.agent.loop import run_agent
 from worker.agent.model import Model
+from worker.agent.pictures import MARK
 from worker.agent.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
+from worker.files import TurnFiles
+from worker.guards.workspace import Workspaces
 from worker.hooks.logging import LoggingHook
 from worker.hooks.metrics import MetricsHook
 from worker.images import entry_text
@@ -48,6 +54,7 @@ pytestmark = [  # of LiteLLM's own types
 Body = dict[str, Any]
 
 NOWHERE = Path("no-such-folder")
+NO_STORE = RedisClient("redis://127.0.0.1:1/0")  # nothing here asks it
 SYSTEM = SystemPrompt(NOWHERE, Catalogue(NOWHERE, environment={})).text("- The user is called Ada.")
 NOON_S = 1_795_262_400.0
 PICTURE = Image("image/png", b"\x89PNG\r\n\x1a\n and so on")
@@ -130,7 +137,7 @@ class Chat:
         self.clock = HandClock(NOON_S)
         self.show = RecordingShow() if streamed else SILENT
 
-    async def say(self, text: str, *images: Image) -> AgentResult:
+    async def say(self, text: str, *images: Image, files: TurnFiles | None = None) -> AgentResult:
         spec = AgentRunSpec(
             session="telegram:1",
             entry=UserEntry(content=entry_text(text, images, ()), turn=len(self.history) + 1),
@@ -142,6 +149,8 @@ class Chat:
             system=SYSTEM,
             history=self.history,
         )
+        if files is not None:
+            spec = replace(spec, files=files, pictures=files)
         hook = CompositeHook([LoggingHook(lambda *_, **__: None), MetricsHook()])
         result = await run_agent(
             spec, self.model, self.tools, MemoryJournal(), hook=hook, show=self.show, clock=self.clock
@@ -231,6 +240,32 @@ async def test_a_picture_goes_out_before_its_text_and_into_history_as_a_mark(
     assert text["text"].startswith("and this?\n\n[image: image/png, 1 kB]\n\n[Runtime Context]\nCurrent time: 2026-")
     assert text["text"].endswith("Channel: telegram\nChat ID: 1\nSender: Ada\nSender ID: 7")
     assert second[1] == {"role": "user", "content": "and this?\n\n[image: image/png, 1 kB]"}
+
+
+async def test_a_picture_of_a_file_goes_out_in_a_message_of_its_own(
+    make: Callable[[str], Model], server: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """Behind the results, valid for OpenAI's types and the same in later rounds; the next turn has only the text."""
+    workspaces = Workspaces(tmp_path)
+    workspace = workspaces.of("telegram:1")
+    await workspace.write("plot.png", png())
+    reads = [Call("read_file", '{"path": "plot.png"}', "c1"), sum_of("1 + 2", "c2")]
+    server.script(Answer(calls=reads), Answer(calls=[sum_of("5 + 6", "c3")]), Answer(text="A square."))
+    chat = Chat(make(PLAIN))
+    files = TurnFiles(MemoryStore(NO_STORE), "s", MemoryText("", "0"), claim=None, limit_bytes=0, workspace=workspace)
+    assert (await chat.say("what is in plot.png?", files=files)).content == "A square."
+    await chat.say("thanks")
+    workspaces.close()
+    _, second, third, later = (request.body for request in server.requests())
+    for body in (second, third, later):
+        assert_valid(body)
+    assert [m["role"] for m in second["messages"][2:]] == ["assistant", "tool", "tool", "user"]
+    picture, text = second["messages"][-1]["content"]
+    assert picture["image_url"]["url"] == f"data:image/png;base64,{b64encode(png()).decode()}"
+    assert text["text"] == f"{MARK}\n'plot.png'"
+    assert third["messages"][: len(second["messages"])] == second["messages"]
+    assert "image_url" not in repr(later)
+    assert "'plot.png' is a picture" in repr(later)
 
 
 async def test_cache_marks_stand_on_the_system_text_and_the_last_tool(

@@ -46,18 +46,18 @@ class Actor:
     ) -> tuple[ToolEntry, ...]:
         """Run the calls that have no result yet; answer all results in the order of the calls.
 
-        Calls run together when all are read-only, else one after the other. A call that an earlier worker began
-        (it has an intent) runs again only if that does no harm. `seen` is set for calls that the model asked an earlier
-        worker for: what it had seen of the files by then.
+        Calls run together when each may run beside others, else one after the other. A call that an earlier worker
+        began (it has an intent) runs again only if that does no harm. `seen` is set for calls that the model asked an
+        earlier worker for: what it had seen of the files by then.
         """
         done = dict(results)
         self._effects = effects
         self._files = self._spec.files if seen is None else self._spec.files.as_of(seen)
         waiting = [call for call in calls if call.id not in done]
         refused = await self._hook.before_execute_tools(tuple(waiting)) if waiting else {}
-        if all(self._tools.safety(call.name) == "read_only" for call in waiting):
+        if all(self._tools.concurrent(call.name) for call in waiting):
             await self._journal.checkpoint()
-            for entry in await self._together(waiting, refused):
+            for entry in await self._together(waiting, refused, intents):
                 done[entry.call_id] = entry
                 await self._journal.append(entry)
         else:
@@ -67,11 +67,13 @@ class Actor:
                 await self._journal.append(done[call.id])
         return tuple(done[call.id] for call in calls)
 
-    async def _together(self, calls: Sequence[ToolCallRequest], refused: Mapping[str, str]) -> Sequence[ToolEntry]:
+    async def _together(
+        self, calls: Sequence[ToolCallRequest], refused: Mapping[str, str], intents: Mapping[str, IntentEntry]
+    ) -> Sequence[ToolEntry]:
         """Results in the order of the calls. What ends the turn in one of them cancels the others and goes up bare."""
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._call(call, refused, {})) for call in calls]
+                tasks = [group.create_task(self._call(call, refused, intents)) for call in calls]
         except BaseExceptionGroup as fault:
             raise fault.exceptions[0] from None
         return [task.result() for task in tasks]
@@ -88,6 +90,7 @@ class Actor:
             content=outcome.content,
             turn=self._spec.turn,
             ok=outcome.ok,
+            images=outcome.images,
             at=self._clock.now_ms(),
         )
 
@@ -114,6 +117,8 @@ class Actor:
             clock=self._clock,
             timezone=self._spec.timezone,
             files=self._files,
+            schedules=self._spec.schedules,
+            outside=self._spec.outside,
             effects=CallEffects(
                 self._journal, call.id, self._spec.turn, self._effects.get(call.id, ()), clock=self._clock
             ),
@@ -143,6 +148,9 @@ class CallEffects:
         )
         await self._journal.append(entry, effect)
         return True
+
+    async def border(self) -> None:
+        await self._journal.checkpoint()
 
 
 def tool_hint(calls: Sequence[ToolCallRequest]) -> str:

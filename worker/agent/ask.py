@@ -60,6 +60,8 @@ class Asker:
         self._continuations = continuations
         self._meter = meter
         self._stream = Stream(show, hook)
+        self.before = ""
+        """Answers of this turn that messages came behind: they stay in view."""
 
     @property
     def shown(self) -> str:
@@ -77,7 +79,7 @@ class Asker:
         return await self._whole(messages)
 
     async def _whole(self, messages: Messages) -> Reply:
-        stream = Stream(self._show, self._hook)
+        stream = Stream(self._show, self._hook, self.before)
         asked = messages
         for _ in range(1 + self._continuations):
             response = await self._call(asked, stream)
@@ -104,6 +106,8 @@ class Asker:
             if stream is not self._stream:  # not sooner: a turn that is stopped here keeps what it shows
                 await self._stream.clear()
                 self._stream = stream
+                if self._streams:
+                    await stream.begin()
             try:
                 return await self._model.chat(
                     messages,

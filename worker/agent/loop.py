@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from shared.messages.transcript import ToolEntry
 from worker.agent.act import Actor, tool_hint
 from worker.agent.ask import Asker, Reply
 from worker.agent.compact import Compact
+from worker.agent.followups import NO_FOLLOWUPS, Followups, Said
 from worker.agent.hook import NO_HOOK, AgentHook, IterationDone
 from worker.agent.journal import SILENT, Journal, Show
 from worker.agent.limits import UNLIMITED, Allowance, Meter
@@ -39,22 +41,27 @@ async def run_agent(
     clock: Clock = SYSTEM_CLOCK,
     compact: Compact | None = None,
     allowance: Allowance = UNLIMITED,
+    followups: Followups = NO_FOLLOWUPS,
 ) -> AgentResult:
     """Carry one turn to its end, from its beginning or from where the ledger in `spec.resume` shows it stood.
 
     Knows no channel and no queue. Hooks that are not to be trusted come in a CompositeHook. Without `compact` a prompt
-    that is too big is sent as it is. Raises ModelError when the model stays away, LeaseLost, what the allowance raises,
-    and a TurnEnded when the turn ends before its reply; TurnStopped carries the text that was shown. A cancelled turn
-    leaves its ledger ready for a successor.
+    that is too big is sent as it is. What `followups` bring joins the turn before a model call, and behind an answer,
+    which is then a part of the final one. Raises ModelError when the model stays away, LeaseLost, what the allowance
+    raises, and a TurnEnded when the turn ends before its reply; TurnStopped carries the text that was shown.
+    A turn that is cancelled leaves its ledger ready for a successor.
     """
-    turn = _Turn(spec, model, tools, journal, hook, show, clock, compact, allowance)
+    turn = _Turn(spec, model, tools, journal, hook, show, clock, compact, allowance, followups)
     try:
         while True:
             reply = turn.take_stored()
             if reply is None:
+                await turn.listen()
                 if refusal := await allowance.refusal():
                     return await turn.refuse(refusal)
                 reply = await turn.ask()
+            if not reply.calls and await turn.goes_on_behind(reply):
+                continue
             if not reply.calls:
                 return await turn.finish(reply)
             if turn.rounds >= spec.max_rounds:
@@ -78,6 +85,7 @@ class _Turn:
         clock: Clock,
         compact: Compact | None,
         allowance: Allowance,
+        followups: Followups,
     ) -> None:
         self._spec = spec
         self._model_name = model.name
@@ -101,12 +109,14 @@ class _Turn:
         self._steps = Steps(spec)
         self._view = View(spec, tools.specs(), journal, hook=hook, meter=meter, compact=compact, now_ms=clock.now_ms())
         self._view.add(self._steps.entries)
+        self._followups = followups
+        self._asker.before = self._steps.answered
         self._resumed = False
         self._seconds = 0.0
 
     @property
     def shown(self) -> str:
-        return self._asker.shown
+        return self._asker.shown.rstrip() or self._asker.before
 
     @property
     def rounds(self) -> int:
@@ -118,6 +128,32 @@ class _Turn:
         self._resumed = reply is not None
         return reply
 
+    async def listen(self) -> None:
+        """Messages that came meanwhile join the turn."""
+        self._hear(await self._followups.take())
+
+    async def goes_on_behind(self, answer: Reply) -> bool:
+        """Whether messages came while the model said this: then it is not the end, and they are answered, too."""
+        if not self._followups.open or self.rounds >= self._spec.max_rounds:
+            return False
+        stored = self._steps.take()
+        if stored is None:
+            stored = StoredReply(self._steps.entry(answer.text or None, answer, self._clock.now_ms()), {}, {})
+            await self._journal.append(stored.reply)
+        said = await self._followups.take()
+        if not said:
+            return False
+        await self._after(answer)
+        self._steps.add([stored.reply])
+        self._view.add([stored.reply])
+        self._asker.before = self._steps.answered
+        self._hear(said)
+        return True
+
+    def _hear(self, said: Sequence[Said]) -> None:
+        self._steps.add([one.entry for one in said])
+        self._view.hear(said)
+
     async def ask(self) -> Reply:
         self._steps.rounds += 1
         await self._view.begin(self.rounds)
@@ -125,7 +161,7 @@ class _Turn:
         try:
             reply = await self._asker.ask(self._view.messages)
         except ModelError as exc:
-            if exc.kind != "context_length" or not await self._view.halve():
+            if not await self._view.mended(exc):
                 raise
             reply = await self._asker.ask(self._view.messages)
         self._seconds = self._clock.monotonic() - began
@@ -147,7 +183,8 @@ class _Turn:
 
     async def finish(self, reply: Reply) -> AgentResult:
         await self._after(reply)
-        return await self._end(reply, reply.text or NO_ANSWER, "done" if reply.text else "empty")
+        said = reply.text or self._steps.answered
+        return await self._end(reply, reply.text or ("" if said else NO_ANSWER), "done" if said else "empty")
 
     async def give_up(self, reply: Reply) -> AgentResult:
         """The best result so far, and that it is not finished. The tools asked for last do not run: the model would
@@ -161,6 +198,7 @@ class _Turn:
         return await self._end(Reply(text=""), self._steps.best("", refusal), "budget")
 
     async def _end(self, reply: Reply, content: str, outcome: TurnOutcome) -> AgentResult:
+        content = "\n\n".join(filter(None, [self._steps.answered, content]))
         content = valid_text(await self._hook.finalize_content(content) or content)
         if self._meter.warning and outcome != "budget":
             content = f"{content}\n\n{self._meter.warning}"

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
+from worker.agent.followups import Said
 from worker.agent.image import image_part
 from worker.agent.tool import shorten
 from worker.agent.turn import AgentRunSpec, paired
@@ -51,6 +52,16 @@ def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
     return {"role": "user", "content": [*map(image_part, spec.images), {"type": "text", "text": text}]}
 
 
+def said_message(said: Said) -> Message:
+    """A message that joined the turn: its images, then its text, in groups with its sender behind it."""
+    senders = {"Sender": said.sender_name, "Sender ID": said.sender_id}
+    context = [RUNTIME_MARK, *_labelled(senders)] if any(senders.values()) else []
+    text = "\n\n".join([said.entry.content or EMPTY, *(["\n".join(context)] if context else [])])
+    if not said.images:
+        return {"role": "user", "content": text}
+    return {"role": "user", "content": [*map(image_part, said.images), {"type": "text", "text": text}]}
+
+
 def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[TranscriptEntry]:
     """At most `limit` of the newest entries, starting at a message of the user.
 
@@ -81,8 +92,11 @@ def runtime_context(
     now = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(timezone))
     lines = [RUNTIME_MARK, f"Current time: {now:%Y-%m-%d %H:%M (%A)} ({timezone})"]
     values = {"Channel": channel, "Chat ID": chat_id, "Sender": sender_name, "Sender ID": sender_id}
-    lines += [f"{label}: {shorten(' '.join(value.split()), _VALUE_CHARS)}" for label, value in values.items() if value]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_labelled(values)])
+
+
+def _labelled(values: Mapping[str, str]) -> list[str]:
+    return [f"{label}: {shorten(' '.join(value.split()), _VALUE_CHARS)}" for label, value in values.items() if value]
 
 
 def to_message(entry: TranscriptEntry) -> Message:

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+
+from worker.agent.json_parameters import JsonParameters
+
+Parameters = type[msgspec.Struct] | JsonParameters
+
+
+def schema_of(parameters: Parameters) -> dict[str, Any]:
+    """What a model is told of them."""
+    return parameters.schema if isinstance(parameters, JsonParameters) else object_schema(parameters)
+
+
+def names_of(parameters: Parameters) -> Iterable[str]:
+    """The name of each of them."""
+    if isinstance(parameters, JsonParameters):
+        return parameters.names
+    return (field.encode_name for field in msgspec.structs.fields(parameters))
+
+
+def converted(arguments: dict[str, Any], parameters: Parameters) -> Any:
+    """What `run` gets. Raises msgspec.ValidationError for arguments that do not fit."""
+    if isinstance(parameters, JsonParameters):
+        return parameters.checked(arguments)
+    return msgspec.convert(arguments, parameters, strict=False)
 
 
 def object_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from shared.messages.transcript import AssistantEntry, TranscriptEntry
+from shared.messages.transcript import (
+    AssistantEntry,
+    LedgerEntry,
+    TakenEntry,
+    ToolEntry,
+    TranscriptEntry,
+    UserEntry,
+)
 from worker.agent.ask import Reply
 from worker.agent.calls import requested_call, stored_call, unique_ids
 from worker.agent.model import ToolCallRequest
-from worker.agent.turn import BESIDE, AgentRunSpec, StoredReply, paired, resume_point, saved_history
+from worker.agent.turn import AgentRunSpec, StoredReply, paired, resume_point, saved_history
 
 
 class Steps:
@@ -25,10 +32,22 @@ class Steps:
         whole = point is None or point.answered
         self._stored = None if whole else point
         complete = spec.resume if whole else spec.resume[: replies[-1]]
-        self.entries: list[TranscriptEntry] = (
-            paired(step for step in complete if not isinstance(step, BESIDE)) if point else []
-        )
+        self.entries: list[TranscriptEntry] = paired(self._said(complete))
         self.rounds = len(replies)
+
+    def _said(self, steps: Iterable[LedgerEntry]) -> Iterator[TranscriptEntry]:
+        for step in steps:
+            match step:
+                case AssistantEntry() | ToolEntry():
+                    yield step
+                case TakenEntry(messages=numbers):
+                    yield from (self._spec.joined[n].entry for n in numbers if n in self._spec.joined)
+
+    @property
+    def answered(self) -> str:
+        """The answers that messages came behind: they are a part of the final text."""
+        said = (entry for entry in self.entries if isinstance(entry, AssistantEntry) and not entry.tool_calls)
+        return "\n\n".join(entry.content for entry in said if entry.content)
 
     @property
     def stored(self) -> Reply | None:
@@ -64,10 +83,13 @@ class Steps:
 
     def best(self, text: str, note: str) -> str:
         """The last that was said, `text` before all others, and the note why it was not more."""
-        said = [text, *(step.content for step in reversed(self.entries) if isinstance(step, AssistantEntry))]
+        steps = (step for step in reversed(self.entries) if isinstance(step, AssistantEntry) and step.tool_calls)
+        said = [text, *(step.content for step in steps)]
         best = next((text for text in said if text), "")
         return f"{best}\n\n{note}" if best else note
 
     def saved(self, final: AssistantEntry) -> tuple[TranscriptEntry, ...]:
         """What history gains."""
-        return saved_history(self._spec.entry, self.entries, final, result_chars=self._spec.saved_result_chars)
+        joined = [entry for entry in self.entries if isinstance(entry, UserEntry)]
+        chars = self._spec.saved_result_chars
+        return saved_history(self._spec.entry, self.entries, final, joined=joined, result_chars=chars)

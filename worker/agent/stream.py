@@ -9,10 +9,12 @@ from worker.agent.tool import valid_text
 
 
 class Stream:
-    """The reply that is being shown. Text can be taken back up to what is kept of earlier parts."""
+    """The reply that is being shown. Text can be taken back up to what is kept of earlier parts. `before` is an answer
+    that stays in view before it."""
 
-    def __init__(self, show: Show, hook: AgentHook) -> None:
+    def __init__(self, show: Show, hook: AgentHook, before: str = "") -> None:
         self._show = show
+        self._before = before
         self._hook = hook
         self._think = ThinkFilter()
         self._shown: list[str] = []
@@ -37,6 +39,11 @@ class Stream:
     def kept(self) -> str:
         return "".join(self._kept)
 
+    async def begin(self) -> None:
+        if self._before:
+            self._shown.append(f"{self._before}\n\n")
+            await self._show.text(self._shown[-1])
+
     async def delta(self, text: str) -> None:
         self._heard.append(text)
         await self._out(self._think.feed(valid_text(text)))
@@ -51,6 +58,7 @@ class Stream:
         await self.clear()
         await self._hook.on_stream_end()
         self._heard.clear()
+        await self.begin()
         await self._out(self._think.feed(self.kept))
 
     async def clear(self) -> None:

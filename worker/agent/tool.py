@@ -11,9 +11,12 @@ import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import LeaseLost, ToolFailed, TurnEnded
-from shared.messages.effects import Effect
+from worker.agent.effects import NO_EFFECTS, Effects
 from worker.agent.model import ToolCallRequest, ToolSpec
-from worker.agent.schema import object_schema
+from worker.agent.outside import UNFENCED, Outside
+from worker.agent.pictures import Pictured
+from worker.agent.schedules import NO_SCHEDULES, ChatSchedules
+from worker.agent.schema import Parameters, converted, names_of, schema_of
 
 Safety = Literal["read_only", "idempotent", "unsafe"]
 """What calling a tool twice does: nothing, the same thing, or harm. Decides concurrency, resume and approval."""
@@ -97,28 +100,6 @@ class NoFiles:
 NO_FILES: Final = NoFiles()
 
 
-class Effects(Protocol):
-    """How a call does something inside Shoal exactly once, whatever becomes of its worker."""
-
-    async def carry_out(self, effect: Effect) -> bool:
-        """Do it, in one step with its record. Whether it was done now: False when an earlier attempt at this call did.
-
-        A call with several effects carries them out in the same order at each attempt. Its tool is `idempotent`. Raises
-        LeaseLost, and ToolFailed when this agent must not.
-        """
-        ...
-
-
-class NoEffects:
-    """Those of an agent that acts on nothing but its own answer."""
-
-    async def carry_out(self, effect: Effect) -> bool:
-        raise ToolFailed("this agent can only answer; say what should be done instead")
-
-
-NO_EFFECTS: Final = NoEffects()
-
-
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call comes from. `timezone` is an IANA name."""
 
@@ -131,12 +112,15 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str = "UTC"
     files: Files = NO_FILES
     effects: Effects = NO_EFFECTS
+    schedules: ChatSchedules = NO_SCHEDULES
+    outside: Outside = UNFENCED
 
 
 class Tool(Protocol):
-    """One thing an agent can do. `parameters` is a Struct whose fields carry their descriptions.
+    """One thing an agent can do. `parameters` is a Struct whose fields carry their descriptions, or JsonParameters.
 
-    `run` gets an instance of it and returns text for the model; it raises ToolFailed for what the model should know.
+    `run` gets an instance of it, or a dict, and returns text for the model, with pictures of files if it looked at any;
+    what that should know is a ToolFailed.
     """
 
     @property
@@ -144,20 +128,21 @@ class Tool(Protocol):
     @property
     def description(self) -> str: ...
     @property
-    def parameters(self) -> type[msgspec.Struct]: ...
+    def parameters(self) -> Parameters: ...
     @property
     def safety(self) -> Safety: ...
     @property
     def timeout_s(self) -> float: ...
 
-    async def run(self, arguments: Any, context: ToolContext) -> str: ...
+    async def run(self, arguments: Any, context: ToolContext) -> str | Pictured: ...
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """What came of a call. `content` is what the model reads."""
+    """What came of a call. `content` is what the model reads, `images` are paths of pictures that it sees."""
 
     content: str
     outcome: Outcome = "ok"
+    images: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -187,9 +172,8 @@ class Toolbox:
             if tool.name in self._tools:
                 raise ValueError(f"two tools are named {tool.name!r}; rename one of them")
             self._tools[tool.name] = tool
-        self._specs = tuple(
-            ToolSpec(tool.name, tool.description, object_schema(tool.parameters)) for tool in self._tools.values()
-        )
+        every = self._tools.values()
+        self._specs = tuple(ToolSpec(tool.name, tool.description, schema_of(tool.parameters)) for tool in every)
         self._result_limit_bytes = result_limit_bytes
         self._report = report
 
@@ -201,6 +185,11 @@ class Toolbox:
         """The class of a tool; None when there is no such tool."""
         tool = self._tools.get(name)
         return None if tool is None else tool.safety
+
+    def concurrent(self, name: str) -> bool:
+        """Whether a call may run beside others of one reply: it changes nothing, or its tool says so (`concurrent`)."""
+        tool = self._tools.get(name)
+        return tool is not None and (tool.safety == "read_only" or getattr(tool, "concurrent", False) is True)
 
     async def call(self, request: ToolCallRequest, context: ToolContext) -> ToolOutcome:
         """Call one tool. Whatever goes wrong becomes a text for the model.
@@ -221,9 +210,9 @@ class Toolbox:
                 "Write them again, whole.",
             )
         try:
-            arguments = msgspec.convert(request.arguments, tool.parameters, strict=False)
+            arguments = converted(request.arguments, tool.parameters)
         except (msgspec.ValidationError, RecursionError) as exc:
-            fields = ", ".join(field.encode_name for field in msgspec.structs.fields(tool.parameters)) or "none"
+            fields = ", ".join(names_of(tool.parameters)) or "none"
             return self._error(
                 "bad_arguments",
                 f"the arguments of {tool.name!r} do not fit: {exc}. Its parameters: {fields}. "
@@ -231,12 +220,14 @@ class Toolbox:
             )
         return await self._run(tool, arguments, context)
 
-    async def _run(self, tool: Tool, arguments: msgspec.Struct, context: ToolContext) -> ToolOutcome:
+    async def _run(self, tool: Tool, arguments: Any, context: ToolContext) -> ToolOutcome:
         try:
             async with asyncio.timeout(tool.timeout_s) as limit:
-                text = await tool.run(arguments, context)
-            if not isinstance(text, str):
-                raise TypeError(f"tool {tool.name!r} returned {type(text).__name__}; it must return text")
+                told = await tool.run(arguments, context)
+            result = told if isinstance(told, Pictured) else Pictured(told)
+            if not isinstance(result.text, str):
+                raise TypeError(f"tool {tool.name!r} returned {type(result.text).__name__}; it must return text")
+            images = tuple(map(valid_text, result.images))
         except (LeaseLost, TurnEnded):
             raise
         except ToolFailed as exc:
@@ -248,12 +239,10 @@ class Toolbox:
             return self._broken(tool, exc)
         except Exception as exc:
             if isinstance(exc, TimeoutError) and limit.expired():
-                return self._error(
-                    "timeout",
-                    f"{tool.name!r} was stopped after {tool.timeout_s:g} s. Ask for less, or go on without it.",
-                )
+                why = f"{tool.name!r} was stopped after {tool.timeout_s:g} s. Ask for less, or go on without it."
+                return self._error("timeout", why)
             return self._broken(tool, exc)
-        return ToolOutcome(await self._fitted(valid_text(text), context))
+        return ToolOutcome(await self._fitted(valid_text(result.text), context), images=images)
 
     async def _fitted(self, text: str, context: ToolContext) -> str:
         """The text, or the beginning of a long one and where the whole is."""
@@ -274,10 +263,8 @@ class Toolbox:
 
     def _broken(self, tool: Tool, exc: BaseException) -> ToolOutcome:
         self._report(f"tool {tool.name}", exc)
-        return self._error(
-            "error",
-            f"{tool.name!r} broke with {type(exc).__name__}. Try other arguments, or go on without it.",
-        )
+        told = f"{tool.name!r} broke with {type(exc).__name__}. Try other arguments, or go on without it."
+        return self._error("error", told)
 
     def _error(self, outcome: Outcome, text: str) -> ToolOutcome:
         return ToolOutcome(cut(f"Error: {valid_text(text)}", self._result_limit_bytes), outcome)

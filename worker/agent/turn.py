@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
 import msgspec
 
@@ -12,20 +12,22 @@ from shared.messages.transcript import (
     EffectEntry,
     IntentEntry,
     LedgerEntry,
+    TakenEntry,
     ToolCall,
     ToolEntry,
     TranscriptEntry,
     UserEntry,
 )
+from worker.agent.followups import Said
 from worker.agent.image import Image
 from worker.agent.model import Usage
+from worker.agent.outside import UNFENCED, Outside
+from worker.agent.pictures import NO_PICTURES, Pictures
+from worker.agent.schedules import NO_SCHEDULES, ChatSchedules
 from worker.agent.tool import NO_FILES, Files
 
 SAVED_RESULT_CHARS: Final = 500
 NO_RESULT: Final = "Error: there is no result; the turn ended before this call did. Verify before repeating."
-
-BESIDE: Final = (IntentEntry, EffectEntry)
-"""Entries of a ledger that tell of what is done, not of what is said."""
 
 TurnOutcome = Literal["done", "round_cap", "empty", "budget"]
 
@@ -34,7 +36,8 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a turn depends on besides its tools and its model.
 
     `entry` is the message to answer; its `turn` names the turn. `images` go out with it, its text only names them.
-    `history` is the conversation before it, `resume` the ledger that an earlier worker left. `timezone` is an IANA
+    `history` is the conversation before it, `resume` the ledger that an earlier worker left, `joined` the messages that
+    it names, by their numbers. `timezone` is an IANA
     name. The sender is set in groups. `context_tokens` is the model's limit, 0 when unknown; a prompt over `compact_at`
     of it is compacted, and then the newest `compact_keep` messages stay. A reply cut by its length is continued up to
     `continuations` times. History keeps `saved_result_chars` of a tool's result.
@@ -50,6 +53,7 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     history: tuple[TranscriptEntry, ...] = ()
     resume: tuple[LedgerEntry, ...] = ()
+    joined: dict[int, Said] = {}
     timezone: str = "UTC"
     max_rounds: int = 40
     memory_window: int = 100
@@ -61,6 +65,9 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     compact_keep: int = 20
     saved_result_chars: int = SAVED_RESULT_CHARS
     files: Files = NO_FILES
+    pictures: Pictures = NO_PICTURES
+    outside: Outside = UNFENCED
+    schedules: ChatSchedules = NO_SCHEDULES
 
     @property
     def turn(self) -> int:
@@ -93,12 +100,14 @@ class StoredReply(msgspec.Struct, frozen=True):
 
 
 def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
-    """The last stored reply and how far it got; None for an empty ledger."""
+    """The last stored reply and how far it got; None for an empty ledger, and behind a whole answer."""
     point: StoredReply | None = None
     for entry in ledger:
         match entry:
             case AssistantEntry():
                 point = StoredReply(entry, {}, {}, {})
+            case TakenEntry() if point is not None and not point.reply.tool_calls:
+                point = None  # an answer that messages came behind: the turn goes on with them
             case IntentEntry() if point is not None:
                 point.intents[entry.call_id] = entry
             case EffectEntry() if point is not None:
@@ -113,15 +122,17 @@ def saved_history(
     steps: Iterable[LedgerEntry | TranscriptEntry],
     final: AssistantEntry | None = None,
     *,
+    joined: Iterable[UserEntry] = (),
     result_chars: int = SAVED_RESULT_CHARS,
 ) -> tuple[TranscriptEntry, ...]:
-    """What history gains from a turn: the message, its steps, the final text; also from a turn that was stopped.
+    """What history gains from a turn: the message and those that joined it, its steps, one final text; also from a turn
+    that was stopped. An answer that messages came behind is part of the final text.
 
     `steps` is its ledger, or the part of it that is said. Tool results are cut to `result_chars`, stand in the
     order of their calls, and none is missing.
     """
-    kept: list[TranscriptEntry] = [entry]
-    kept.extend(paired(step for step in steps if not isinstance(step, BESIDE)))
+    kept: list[TranscriptEntry] = [entry, *joined]
+    kept.extend(paired(step for step in steps if isinstance(step, ToolEntry) or _calls(step)))
     if final is not None:
         kept.append(final)
     return tuple(_kept(item, result_chars) for item in kept)
@@ -155,10 +166,14 @@ def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
     return fixed
 
 
+def _calls(step: LedgerEntry | TranscriptEntry) -> TypeGuard[AssistantEntry]:
+    return isinstance(step, AssistantEntry) and bool(step.tool_calls)
+
+
 def _kept(entry: TranscriptEntry, result_chars: int) -> TranscriptEntry:
     match entry:
         case ToolEntry():
-            return _short(entry, result_chars)
+            return _short(msgspec.structs.replace(entry, images=()), result_chars)
         case AssistantEntry(seen=seen) if seen:
             return msgspec.structs.replace(entry, seen="")  # of use to a successor in the same turn only
         case _:

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from shared.messages.transcript import TranscriptEntry
+from shared.errors import ModelError
+from shared.messages.transcript import ToolEntry, TranscriptEntry, UserEntry
 from worker.agent.compact import Compact
+from worker.agent.followups import Said
 from worker.agent.hook import AgentHook, Iteration
 from worker.agent.journal import Journal
 from worker.agent.limits import Budget, Meter, estimate_tokens
 from worker.agent.model import ToolSpec
-from worker.agent.prompt import build_messages, clean, to_message
+from worker.agent.pictures import Gallery
+from worker.agent.prompt import Message, build_messages, clean, said_message, to_message
 from worker.agent.turn import AgentRunSpec
 
 AIM: Final = 0.75
@@ -36,6 +39,8 @@ class View:
         self.messages: list[dict[str, Any]] = build_messages(spec, now_ms)
         self._task = self.messages[-1]
         self._spec = spec
+        self._joined = {said.entry: said for said in spec.joined.values()}
+        self._gallery = Gallery(spec.pictures)
         self._tools_tokens = estimate_tokens((), tools)
         self._journal = journal
         self._hook = hook
@@ -44,16 +49,45 @@ class View:
         self._budget = Budget(spec.context_tokens, spec.max_tokens, compact_at=spec.compact_at)
 
     def add(self, entries: Iterable[TranscriptEntry]) -> None:
-        """More was said and done."""
-        self.messages.extend(map(to_message, entries))
+        """More was said and done; what tools looked at stands behind all results of a reply."""
+        seen: list[str] = []
+        for entry in entries:
+            if isinstance(entry, ToolEntry):
+                seen.extend(entry.images)
+            elif seen:
+                self.messages.append(self._gallery.frame(seen))
+                seen = []
+            self.messages.append(self._message(entry))
+        if seen:
+            self.messages.append(self._gallery.frame(seen))
+
+    def hear(self, said: Iterable[Said]) -> None:
+        """Messages joined the turn."""
+        self.messages.extend(clean(said_message(one)) for one in said)
+
+    def _message(self, entry: TranscriptEntry) -> Message:
+        if isinstance(entry, UserEntry):
+            return clean(said_message(self._joined.get(entry) or Said(entry)))
+        return to_message(entry)
 
     async def begin(self, round_: int) -> None:
         """Make the messages ready for a round: hooks may change them, and a prompt over its budget is compacted."""
+        await self._gallery.hang()
         context = Iteration(self._spec.session, self._spec.turn, round_, self.messages)
         await self._hook.before_iteration(context)
         self.messages = [clean(message) for message in context.messages]
         if self._budget.exceeded_by(self._tokens()):
             await self._shrink(int(self._budget.prompt_tokens * AIM))
+
+    async def mended(self, refusal: ModelError) -> bool:
+        """Make the prompt such that the model may take it after all; answer whether it changed."""
+        if refusal.kind == "context_length":
+            return await self.halve()
+        if refusal.kind != "bad_request":
+            return False
+        before = self.messages
+        self.messages = self._gallery.take_down(before)
+        return self.messages != before
 
     async def halve(self) -> bool:
         """Make the prompt about half as big, because the model found it too big; answer whether it became smaller."""

@@ -13,10 +13,10 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from shared.errors import ToolFailed
 
-FOLDER_MODE: Final = 0o700
-FILE_MODE: Final = 0o600
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -30,13 +30,44 @@ class OddFile(OSError):
         self.outside = outside
 
 
+class Access(msgspec.Struct, frozen=True):
+    """Who may use folders and files that are made: their user alone, or also the members of `group` (a number)."""
+
+    group: int | None = None
+
+    @property
+    def folder(self) -> int:
+        """The permissions of a folder."""
+        return 0o700 if self.group is None else 0o770
+
+    @property
+    def file(self) -> int:
+        """The permissions of a file."""
+        return 0o600 if self.group is None else 0o660
+
+    def grant(self, folder: int) -> None:
+        """Let the group into a folder (a handle) of ours; what is made in it will be the group's, too. Raises OSError
+        for a group that this process is not in."""
+        info = os.fstat(folder)
+        mode = stat.S_ISGID | self.folder
+        if self.group is None or info.st_uid != os.geteuid():
+            return
+        if info.st_gid != self.group:
+            os.fchown(folder, -1, self.group)
+        if info.st_gid != self.group or stat.S_IMODE(info.st_mode) & mode != mode:
+            os.fchmod(folder, mode)
+
+
+OWNER_ALONE: Final = Access()
+
+
 class NoSuchFile(ToolFailed):
     """There is nothing of that name."""
 
 
 @contextlib.contextmanager
-def folder_beneath(top: int, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """The handle of a folder beneath the handle `top`. With `make`, folders that are not there are made.
+def folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None) -> Iterator[int]:
+    """The handle of a folder beneath the handle `top`. With `make`, folders that are not there are made, for those.
 
     Raises OSError; OddFile for a link or a file on the way.
     """
@@ -107,19 +138,25 @@ def explained(path: str, error: OSError) -> ToolFailed:
     return ToolFailed(f"{path!r}: the workspace cannot be reached just now. Try again later, or go on without it")
 
 
-def _step(at: int, part: str, make: bool) -> int:
+def _step(at: int, part: str, make: Access | None) -> int:
     try:
         return os.open(part, _FOLDER, dir_fd=at)
     except FileNotFoundError:
-        if not make:
+        if make is None:
             raise
     except OSError as exc:
         if exc.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK) and _is_link(at, part):
             raise OddFile("a link", outside=True) from None
         raise
     with contextlib.suppress(FileExistsError):
-        os.mkdir(part, FOLDER_MODE, dir_fd=at)
-    return _step(at, part, make=False)
+        os.mkdir(part, make.folder, dir_fd=at)
+    made = _step(at, part, make=None)
+    try:
+        make.grant(made)
+    except OSError:
+        os.close(made)
+        raise
+    return made
 
 
 def _is_link(at: int, part: str) -> bool:

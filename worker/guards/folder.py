@@ -17,7 +17,7 @@ import msgspec
 
 from shared.errors import ToolFailed
 from worker.agent.tool import FileEntry
-from worker.guards.beneath import FILE_MODE, FOLDER_MODE, folder_beneath, plain, read_beneath
+from worker.guards.beneath import OWNER_ALONE, Access, folder_beneath, plain, read_beneath
 from worker.guards.paths import DEPTH_LIMIT, wrong_name
 from worker.guards.threads import Stop
 
@@ -51,11 +51,12 @@ class SessionFolder:
     Its lock, a file beside it, is held by one writer at a time, also of several processes: that keeps the quota.
     """
 
-    def __init__(self, root: Path, name: str, quota: Quota) -> None:
+    def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ALONE) -> None:
         self.path: Final = root / name
         self._root = root
         self._name = name
-        self._quota = quota
+        self.quota: Final = quota
+        self._access = access
 
     def make(self, stop: Stop) -> Path:
         """The folder's path, for those who hand it to a sandbox, after making it. Raises OSError."""
@@ -84,8 +85,9 @@ class SessionFolder:
                 if now != was:
                     raise ToolFailed(f"{'/'.join(parts)!r} is not as you read it any more; read it again")
             self._make_room(stop, top, parts, len(data) - (old.st_size if old else 0), new_files)
-            with folder_beneath(top, parts[:-1], make=True) as at:
-                _put(stop, at, parts[-1], data, FILE_MODE | (stat.S_IMODE(old.st_mode) & FOLDER_MODE if old else 0))
+            with folder_beneath(top, parts[:-1], make=self._access) as at:
+                kept = stat.S_IMODE(old.st_mode) & self._access.folder if old else 0
+                _put(stop, at, parts[-1], data, self._access.file | kept)
 
     def entries(self, stop: Stop) -> list[FileEntry]:
         """Files that can be read, and folders (with a `/` behind), without hidden ones. None without a folder."""
@@ -101,17 +103,21 @@ class SessionFolder:
     def _opened(self, *, make: bool = False) -> Iterator[int]:
         """The handle of the folder. The way to the root is the operator's; from there on nothing is followed."""
         if make:
-            self._root.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with folder_beneath(root, [self._name], make=make) as top:
+            if make:
+                self._access.grant(root)
+            with folder_beneath(root, [self._name], make=self._access if make else None) as top:
+                if make:
+                    self._access.grant(top)  # one from before there was a group
                 yield top
         finally:
             os.close(root)
 
     @contextlib.contextmanager
     def _locked(self, stop: Stop) -> Iterator[None]:
-        lock = os.open(self._root / f"{self._name}.lock", _LOCK, FILE_MODE)
+        lock = os.open(self._root / f"{self._name}.lock", _LOCK, OWNER_ALONE.file)
         try:
             while True:
                 try:
@@ -130,33 +136,33 @@ class SessionFolder:
         now = time.time()
         for found in self._walk(stop, top, hidden=True):
             is_result = found.parts[0] == RESULTS and found.is_plain and found.parts != tuple(parts)
-            limit_s = self._quota.results_s if is_result else _ABANDONED_S if _is_temporary(found) else None
+            limit_s = self.quota.results_s if is_result else _ABANDONED_S if _is_temporary(found) else None
             if limit_s is not None and found.changed < now - limit_s and _remove(top, found.parts):
                 continue
             used_bytes, files = used_bytes + found.size_bytes, files + 1
             if is_result:
                 kept.append(found)
         for found in sorted(kept, key=lambda found: found.changed):
-            if used_bytes <= self._quota.size_bytes and files <= self._quota.files:
+            if used_bytes <= self.quota.size_bytes and files <= self.quota.files:
                 return
             if _remove(top, found.parts):
                 used_bytes, files = used_bytes - found.size_bytes, files - 1
         path = "/".join(parts)
-        if used_bytes > self._quota.size_bytes:
+        if used_bytes > self.quota.size_bytes:
             raise ToolFailed(
                 f"{path!r} is not written: the workspace would have {used_bytes:,} bytes; at most "
-                f"{self._quota.size_bytes:,} are allowed. Make other files smaller, or write less"
+                f"{self.quota.size_bytes:,} are allowed. Make other files smaller, or write less"
             )
-        if files > self._quota.files:
+        if files > self.quota.files:
             raise ToolFailed(
                 f"{path!r} is not written: the workspace would have {files:,} files and folders; at most "
-                f"{self._quota.files:,} are allowed. Write into a file that is there"
+                f"{self.quota.files:,} are allowed. Write into a file that is there"
             )
 
     def _walk(self, stop: Stop, top: int, *, hidden: bool) -> Iterator[_Found]:
         """Everything in the folder, as far as a little over the quota; what a name or the depth puts out of reach is
         counted, too, when `hidden` is asked for."""
-        left = self._quota.files * 2 + 1000
+        left = self.quota.files * 2 + 1000
         waiting: list[tuple[str, ...]] = [()]
         while waiting and left > 0:
             inside = waiting.pop()
@@ -218,6 +224,7 @@ def _put(stop: Stop, at: int, name: str, data: bytes, mode: int) -> None:
     temporary = f"{_TEMPORARY[0]}{secrets.token_hex(8)}{_TEMPORARY[1]}"
     try:
         with open(os.open(temporary, _CREATE, mode, dir_fd=at), "wb") as file:
+            os.fchmod(file.fileno(), mode)  # whatever the umask of this process is
             file.write(data)
         stop.check()
         os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)

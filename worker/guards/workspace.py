@@ -9,10 +9,11 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from shared.errors import ToolFailed
 from worker.agent.tool import FileEntry
-from worker.guards.beneath import explained
+from worker.guards.beneath import OWNER_ALONE, Access, explained
 from worker.guards.folder import Quota, SessionFolder
 from worker.guards.paths import folder_name, parts_of
 from worker.guards.threads import FileThreads, Stop
+from worker.guards.usage import Usage, begun, measured, settled
 
 FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """What is read of one file at most."""
@@ -29,14 +30,22 @@ T = TypeVar("T")
 class Workspaces:
     """All workspaces of a process, below `root`. Making it touches nothing."""
 
-    def __init__(self, root: Path, quota: Quota | None = None, *, threads: FileThreads | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        quota: Quota | None = None,
+        *,
+        access: Access = OWNER_ALONE,
+        threads: FileThreads | None = None,
+    ) -> None:
         self._root = root.absolute()
+        self._access = access
         self._quota = quota or Quota()
         self._threads = threads or FileThreads()
 
     def of(self, session: str) -> Workspace:
         """The workspace of a session; it is made on the volume when something is first written."""
-        return Workspace(SessionFolder(self._root, folder_name(session), self._quota), self._threads)
+        return Workspace(SessionFolder(self._root, folder_name(session), self._quota, self._access), self._threads)
 
     def close(self) -> None:
         self._threads.close()
@@ -53,6 +62,8 @@ class Workspace:
         self.path: Final = folder.path
         """Where it is, or will be, on this machine; never shown to a model."""
 
+        self.quota: Final = folder.quota
+
         self._folder = folder
         self._threads = threads
         self._turn = asyncio.Semaphore(_AT_ONCE)
@@ -64,21 +75,35 @@ class Workspace:
     async def read(self, path: str, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
         return await self._run(path, self._folder.read, parts_of(path), limit_bytes)
 
-    async def write(self, path: str, data: bytes, *, was: bytes | None = None) -> None:
+    async def write(
+        self, path: str, data: bytes, *, was: bytes | None = None, limit_bytes: int = WRITE_LIMIT_BYTES
+    ) -> None:
         """Write a whole file; folders on the way are made. With `was`, only if it still holds that, or holds `data`
         already, as after an attempt whose worker was lost."""
         parts = parts_of(path)
         if not parts or path.strip().endswith(("/", "/.")):
             raise ToolFailed(f"{path!r} names a folder; name the file to write, such as 'notes/todo.md'")
-        if len(data) > WRITE_LIMIT_BYTES:
+        if len(data) > limit_bytes:
             raise ToolFailed(
-                f"{path!r} would have {len(data):,} bytes; at most {WRITE_LIMIT_BYTES:,} can be written. Use two files"
+                f"{path!r} would have {len(data):,} bytes; at most {limit_bytes:,} can be written. Use two files"
             )
         await self._run(path, self._folder.write, parts, data, was)
 
     async def entries(self) -> Sequence[FileEntry]:
         """Its files, and its folders with a `/` behind, in no order; without hidden ones, links and other odd ones."""
         return await self._run(".", self._folder.entries)
+
+    async def measured(self) -> Usage:
+        """What is in it, hidden and odd files included, as far as it takes to see that it is too much."""
+        return await self._run(".", measured, self.path, self.quota)
+
+    async def begun(self) -> int:
+        """Now, by the clock of its disk, for `settled`."""
+        return await self._run(".", begun, self.path)
+
+    async def settled(self, quota: Quota, since_ns: int) -> int:
+        """Bring it back within the quota by taking away the newest of what changed since. How many files went."""
+        return await self._run(".", settled, self.path, quota, since_ns)
 
     async def call(self, work: Callable[[Path], T]) -> T:
         """`work` with the path of the folder, which may not be there, in one of the threads."""

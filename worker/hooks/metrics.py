@@ -28,10 +28,15 @@ class MetricsHook(AgentHook):
         for entry in result.results:
             run = result.runs.get(entry.call_id)
             if run is not None:
-                tool = UNKNOWN_TOOL if run.outcome == "unknown_tool" else entry.name
+                tool = UNKNOWN_TOOL if run.outcome == "unknown_tool" else _label(entry.name)
                 TOOL_CALLS.labels(tool, run.outcome).inc()
                 TOOL_SECONDS.labels(tool).observe(run.seconds)
         MODEL_TOKENS.labels(result.model, "input").inc(result.usage.prompt_tokens)
         MODEL_TOKENS.labels(result.model, "output").inc(result.usage.completion_tokens)
         if result.usage.cost_usd > 0:  # a model without a price has no series, rather than one that says it is free
             MODEL_COST_USD.labels(result.model).inc(result.usage.cost_usd)
+
+
+def _label(tool: str) -> str:
+    """The name; of a tool of an MCP server only `mcp_<server>`, for a server can have hundreds and change them."""
+    return "_".join(tool.split("_", 2)[:2]) if tool.startswith("mcp_") else tool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,21 +24,19 @@ from shared.errors import (
 )
 from shared.ids import split_session
 from shared.log import bind_work, logger
-from shared.messages.inbound import InboundMessage
 from shared.messages.live import TurnEvent, TurnState
 from shared.messages.outbound import OutboundKind, OutboundMessage
-from shared.messages.transcript import (
-    AssistantEntry,
-    TranscriptEntry,
-)
+from shared.messages.transcript import AssistantEntry, TranscriptEntry
 from shared.metrics import DEAD_LETTERS, HISTORY_DROPPED, QUEUE_WAIT_SECONDS, TURN_SECONDS, TURNS, TURNS_RUNNING
 from shared.settings import AgentSettings
 from shared.store.client import RedisClient
 from shared.store.queue import TurnWork
 from shared.store.turns import DeadLetter, Turns
 from worker.agent.turn import AgentResult, saved_history
-from worker.conversation import Conversation, NewerLedger, read_conversation
+from worker.conversation import Conversation, NewerLedger, read_conversation, read_joined
+from worker.jobs.answer_times import count_answers
 from worker.jobs.apologies import APOLOGIES
+from worker.jobs.away import away_wait
 from worker.lease import Lease
 from worker.live_show import LiveShow
 from worker.quarantine import AFTER_CRASHES, Quarantine, Verdict
@@ -46,10 +45,10 @@ from worker.turn_journal import STORE_PATIENCE_S, TurnJournal
 ERROR_WAITS_S: Final = (1.0, 5.0)
 """Ceilings of the waits between tries after an error; there is one try more than waits."""
 
+STOPPED: Final = "[stopped by the user]"
+INTERRUPTED: Final = "[interrupted by a newer message]"
 CRASH_LIMIT: Final = 8
 NEWER_WAIT_S: Final = 5.0
-AWAY_WAITS_S: Final = (2.0, 4.0, 8.0, 15.0, 30.0)
-AWAY_WAIT_CAP_S: Final = 60.0
 log = logger("turns")
 
 
@@ -109,11 +108,17 @@ class RunTurn:
             return await self._bury(lease, work, None, "bad_record")
         except NewerLedger as exc:
             return await self._leave(lease, work, exc)
-        journal = TurnJournal(lease, self._turns, conversation.resume)
+        journal = TurnJournal(lease, self._turns, conversation.resume, conversation.joined)
         if work.crashes >= CRASH_LIMIT:
             return await self._bury(lease, work, conversation, "crashes")
         show = LiveShow(
-            self._client, conversation.session, work.n, work.attempt, held=lambda: lease.suspended, clock=self._clock
+            self._client,
+            conversation.session,
+            work.n,
+            work.attempt,
+            held=lambda: lease.suspended,
+            spoken=journal.spoken,
+            clock=self._clock,
         )
         verdict: Verdict | None = None
         quarantine = self._quarantine if work.crashes >= AFTER_CRASHES else None
@@ -154,7 +159,7 @@ class RunTurn:
             return await self._failed(lease, work, conversation)
         if verdict is not None:
             return await self._after_quarantine(lease, work, conversation, verdict)
-        await self._commit(lease, work, conversation.message, "reply", "done", result.content, result.entries)
+        await self._commit(lease, work, conversation, "reply", "done", journal.unsaid(result), result.entries)
         return "done"
 
     async def _leave(self, lease: Lease, work: TurnWork, newer: NewerLedger) -> str:
@@ -169,6 +174,9 @@ class RunTurn:
         self, lease: Lease, work: TurnWork, conversation: Conversation, verdict: Verdict
     ) -> str:
         if verdict == "guilty":
+            # The child may have let more join than was known here.
+            for number, record in await self._turns.joined(lease.claim):
+                conversation.joined.setdefault(number, read_joined(lease.claim, number, record))
             return await self._bury(lease, work, conversation, "poison")
         if verdict == "unproven":
             await lease.queue.release(lease.claim, delay_s=1.0, count="crashes", retry_for_s=STORE_PATIENCE_S)
@@ -178,7 +186,7 @@ class RunTurn:
         self,
         lease: Lease,
         work: TurnWork,
-        message: InboundMessage | None,
+        conversation: Conversation | None,
         kind: OutboundKind,
         state: TurnState,
         content: str,
@@ -189,7 +197,7 @@ class RunTurn:
         line = OutboundMessage(
             content=content,
             turn=work.n,
-            in_reply_to=(message.id,) if message else (),
+            in_reply_to=conversation.ids if conversation else (),
             kind=kind,
             at=self._clock.now_ms(),
         )
@@ -203,6 +211,8 @@ class RunTurn:
             retry_for_s=STORE_PATIENCE_S,
         )
         crash_point("after_commit")
+        if committed.first and conversation is not None:
+            count_answers(conversation, state, self._clock.now_ms())
         if committed.dropped:
             HISTORY_DROPPED.inc(committed.dropped)
             log.warning("history dropped", entries=committed.dropped)
@@ -216,12 +226,19 @@ class RunTurn:
     async def _stopped(
         self, lease: Lease, work: TurnWork, conversation: Conversation, journal: TurnJournal, partial: str
     ) -> str:
-        final = self._said(work, f"{partial.rstrip()}\n\n[stopped by the user]".lstrip())
+        mark = INTERRUPTED if await self._superseded(lease) else STOPPED
+        final = self._said(work, f"{partial.rstrip()}\n\n{mark}".lstrip())
+        first, *joined = conversation.entries
         history = saved_history(
-            conversation.entry, journal.entries, final, result_chars=self._settings.saved_result_chars
+            first, journal.entries, final, joined=joined, result_chars=self._settings.saved_result_chars
         )
-        await self._commit(lease, work, conversation.message, "stopped", "stopped", partial, history)
+        await self._commit(lease, work, conversation, "stopped", "stopped", partial, history)
         return "stopped"
+
+    async def _superseded(self, lease: Lease) -> bool:
+        with contextlib.suppress(RedisAway):
+            return await self._turns.superseded(lease.claim)
+        return False
 
     async def _model_failed(self, lease: Lease, work: TurnWork, conversation: Conversation, error: ModelError) -> str:
         log.warning("model failed", kind=error.kind, retryable=error.retryable)
@@ -229,11 +246,9 @@ class RunTurn:
             reason = error.kind if error.kind in APOLOGIES else "error"
             return await self._bury(lease, work, conversation, reason)
         away_s = work.away_ms / 1000
-        if away_s > self._settings.give_up_s:
+        wait_s = away_wait(error, work.attempt, away_s, self._settings, self._rng)
+        if wait_s is None:
             return await self._bury(lease, work, conversation, "model_away")
-        ceiling = AWAY_WAITS_S[min(work.attempt, len(AWAY_WAITS_S)) - 1]
-        wanted_s = max(error.retry_after_s or 0.0, self._rng.uniform(ceiling / 2, ceiling))
-        wait_s = min(wanted_s, AWAY_WAIT_CAP_S, max(1.0, self._settings.give_up_s - away_s))
         if away_s + wait_s > self._settings.tell_s:
             show = LiveShow(self._client, lease.claim.session, work.n, work.attempt)
             await show.progress("the model cannot be reached just now; I keep trying")
@@ -254,14 +269,13 @@ class RunTurn:
         reference = secrets.token_hex(4)
         text = f"{apology or APOLOGIES.get(reason, APOLOGIES['error'])} (reference {reference})"
         dead = DeadLetter(f"{reason} {reference}", work.record)
-        message: InboundMessage | None = None
         history: tuple[TranscriptEntry, ...] = ()
         if conversation is not None:
-            message = conversation.message
-            history = (conversation.entry, self._said(work, f"[no answer was given: {reason}]"))
-        if await self._commit(lease, work, message, "apology", "failed", text, history, dead):
-            log.error("dead letter", reason=reason, reference=reference)
-            DEAD_LETTERS.labels(reason).inc()
+            history = (*conversation.entries, self._said(work, f"[no answer was given: {reason}]"))
+        if await self._commit(lease, work, conversation, "apology", "failed", text, history, dead):
+            messages = len(conversation.ids) if conversation else 1
+            log.error("dead letter", reason=reason, reference=reference, messages=messages)
+            DEAD_LETTERS.labels(reason).inc(messages)
         return "dead"
 
     def _said(self, work: TurnWork, content: str) -> AssistantEntry:

@@ -9,6 +9,7 @@ from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.settings import MemorySettings
 from shared.store.agenda import Agenda, Due
+from shared.store.children import Children
 from shared.store.memory import MemoryStore
 from shared.store.memory_jobs import MemoryJobs
 
@@ -26,13 +27,18 @@ class Sweep:
     the agenda when its work is done, or the sweep when nothing is left to do. Two sweeps at once do no harm.
     """
 
-    def __init__(self, memory: MemoryStore, jobs: MemoryJobs, settings: MemorySettings) -> None:
+    def __init__(
+        self, memory: MemoryStore, jobs: MemoryJobs, settings: MemorySettings, children: Children | None = None
+    ) -> None:
         self._memory = memory
         self._jobs = jobs
         self._settings = settings
+        self._children = children
 
     async def run_once(self) -> None:
         """Look once. Raises RedisAway, Refused."""
+        if self._children is not None and (back := await self._children.put_back()):
+            log.warning("subagents put back", subagents=back)
         await self._look(self._memory.idle, self._conversation)
         await self._look(self._memory.rework, self._rework)
 

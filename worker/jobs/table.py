@@ -13,6 +13,7 @@ from arq.worker import Function
 from shared.errors import TryLater
 from worker.jobs.consolidate import archive, consolidate, idle
 from worker.jobs.later import JOB_S, PATIENT_TRIES
+from worker.jobs.media import expire_media, forget_media
 from worker.jobs.rework import rework
 from worker.jobs.sweep import sweep
 
@@ -38,6 +39,10 @@ def _job(work: Job) -> Function:
     return func(made, timeout=JOB_S + 60, max_tries=MAX_TRIES, keep_result=0)
 
 
-FUNCTIONS: Final[tuple[Function, ...]] = tuple(map(_job, (consolidate, idle, archive, rework)))
+FUNCTIONS: Final[tuple[Function, ...]] = tuple(map(_job, (consolidate, idle, archive, rework, forget_media)))
 _sweep: Any = sweep
-CRON: Final[tuple[CronJob, ...]] = (cron(_sweep, name="sweep", second=0, timeout=SWEEP_S, max_tries=1),)
+_expire_media: Any = expire_media
+CRON: Final[tuple[CronJob, ...]] = (
+    cron(_sweep, name="sweep", second=0, timeout=SWEEP_S, max_tries=1),
+    cron(_expire_media, name="expire media", minute=17, second=0, timeout=JOB_S, max_tries=1),
+)

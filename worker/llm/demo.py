@@ -32,6 +32,10 @@ _ZONES: Final = {
     "sydney": "Australia/Sydney",
     "tokyo": "Asia/Tokyo",
 }
+_SPAWN = re.compile(
+    r"\b(?:in the background|(?:ask|use|start|spawn) (?:a|another) (?:sub-?agent|helper))\b[\s:,]*(?:to\s+|and\s+)?",
+    re.IGNORECASE,
+)
 _DICE = re.compile(r"\b(?:roll|dice|coin)\b", re.IGNORECASE)
 _COUNTS: Final = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _RECALL = re.compile(r"\b(?:what(?:'s| is| are)|remember|know|tell me) my (?P<what>[\w ]{1,40}\w)", re.IGNORECASE)
@@ -83,10 +87,13 @@ def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, tu
         entry_wanted = "history_entry" in offered[demo_memory.TOOL].parameters.get("properties", {})
         answer = demo_memory.saved if entry_wanted else demo_memory.reworked
         return "", (_call("demo_0", demo_memory.TOOL, answer(said[-1] if said else "")),)
+    now = said[-1] if said else ""
+    reports = [demo_text.reported(_said(message)) for message in _last_said(messages)]
+    if reports and all(reports):
+        return "\n\n".join(filter(None, reports)), ()
     results = _results(messages)
     if results:
         return demo_text.told(results), ()
-    now = said[-1] if said else ""
     before = sum(len(message.get("tool_calls") or ()) for message in messages)
     calls = tuple(
         _call(f"demo_{before + at}", name, arguments)
@@ -106,6 +113,9 @@ def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
 def _wishes(text: str) -> list[tuple[str, dict[str, Any]]]:
     """The tools that would help with a text."""
     wishes: list[tuple[str, dict[str, Any]]] = []
+    if _SPAWN.search(text):
+        task = " ".join(_SPAWN.sub(" ", text).split()).strip(" .,:")
+        return [("spawn", {"task": task or "Tell a long story", "label": task[:30] or "a story"})]
     if _TIME.search(text):
         zone = next((zone for city, zone in _ZONES.items() if city in text.lower()), None)
         named = re.search(r"\b[A-Z]\w+/[A-Z]\w+\b", text)
@@ -149,6 +159,12 @@ def _results(messages: Messages) -> list[tuple[str, str]]:
             break
         results.insert(0, (str(message.get("name", "")), str(message.get("content") or "")))
     return results
+
+
+def _last_said(messages: Messages) -> Sequence[Mapping[str, Any]]:
+    """What was said last: several messages, when they came together."""
+    start = max((at for at, message in enumerate(messages) if message["role"] != "user"), default=-1) + 1
+    return messages[start:]
 
 
 def _said(message: Mapping[str, Any]) -> str:

@@ -26,7 +26,8 @@ api_key = "${ANTHROPIC_API_KEY}"
 _TRICKS: Final = """- **What time is it in Tokyo?** or **Calculate 37 * 91** or **Roll two dice**: I use real tools
 - **My name is Ada**, and later **What is my name?**: I remember within this chat
 - **Write some code**: Markdown with a code block and a table
-- **Tell me a long story**: something to watch, or to stop"""
+- **Tell me a long story**: something to watch, or to stop
+- **Ask a subagent to calculate 37 * 91**: it works in the background, and I tell you what it found; `/jobs` lists it"""
 
 _CODE: Final = """Here is a small Python function that counts words:
 
@@ -110,6 +111,23 @@ def told(results: Sequence[tuple[str, str]]) -> str:
     return "\n\n".join(_one(name, text) for name, text in results)
 
 
+_REPORT: Final = re.compile(
+    r"\[Subagent '(?P<label>.*)' (?P<how>.+)\]\n.*?\nResult:\n(?P<result>.*?)(?:\n\nSummarise |\Z)", re.DOTALL
+)
+
+
+def reported(text: str) -> str | None:
+    """What the report of a subagent says, in words; of several that came together, all. None for other texts."""
+    if not text.startswith("[Subagent '"):
+        return None
+    told = _REPORT.match(text)
+    if told is None:
+        return None
+    if told["how"] != "completed successfully":
+        return f"What I began in the background (“{told['label']}”) did not work out: {told['result']}"
+    return f"Done in the background (“{told['label']}”): {told['result']}"
+
+
 def noted(what: str, value: str) -> str:
     """A fact was told."""
     if what == "name":
@@ -132,6 +150,8 @@ def _one(name: str, text: str) -> str:
             return f"That makes **{text}**."
         case "current_time":
             return f"It is **{text}**."
+        case "spawn":
+            return f"{text} Until then you can go on talking to me."
         case "roll_dice":
             return f"The dice say **{text}**."
         case _:

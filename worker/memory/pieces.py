@@ -41,13 +41,13 @@ def read_entries(records: Sequence[bytes]) -> list[Entry]:
 def cut(entries: Sequence[Entry], total: int, keep: int) -> int:
     """How many of the oldest `entries` go, so that about `keep` of `total` stay and what stays begins with a message.
 
-    A message stays together with its tool calls, their results and its answer. `entries` may be the first part of the
-    `total` only. 0 when nothing can go.
+    A message stays together with those that joined its turn, its tool calls, their results and its answer. `entries`
+    may be the first part of the `total` only. 0 when nothing can go.
     """
     target = total - keep
     if target <= 0:
         return 0
-    borders = [at for at, entry in enumerate(entries) if at > 0 and isinstance(entry, UserEntry)]
+    borders = [at for at in range(1, len(entries)) if _begins(entries, at)]
     if keep == 0 and len(entries) == total:
         borders.append(total)
     if len(entries) < total and not borders:
@@ -83,7 +83,9 @@ def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) ->
     records that nobody survives reading. None when nothing can go."""
     if not records or total <= keep:
         return None
-    borders = [at for at, record in enumerate(records) if at > 0 and record[1:].startswith(_USER)]
+    said = [record[1:].startswith(_USER) for record in records]
+    # Messages that one turn answers stand together; every turn ends with an answer.
+    borders = [at for at in range(1, len(said)) if said[at] and not said[at - 1]]
     if keep == 0 if len(records) == total else not borders:
         borders.append(len(records))
     if not borders:
@@ -117,10 +119,17 @@ def _read(record: bytes) -> Entry:
 def _turns(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     start = 0
     for at in range(1, len(entries)):
-        if isinstance(entries[at], UserEntry):
+        if _begins(entries, at):
             yield entries[start:at]
             start = at
     yield entries[start:]
+
+
+def _begins(entries: Sequence[Entry], at: int) -> bool:
+    """Whether a turn begins here: with a message, but not with one that joined the turn of the message before it."""
+    before, entry = entries[at - 1], entries[at]
+    joined = isinstance(before, UserEntry) and isinstance(entry, UserEntry) and before.turn == entry.turn
+    return isinstance(entry, UserEntry) and not joined
 
 
 def _several_senders(entries: Sequence[Entry]) -> bool:

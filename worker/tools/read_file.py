@@ -1,4 +1,4 @@
-"""Reading a file, page by page; documents as text."""
+"""Reading a file, page by page; documents as text, pictures as pictures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Annotated, Final
 import msgspec
 
 from shared.errors import ToolFailed
+from worker.agent.pictures import Pictured
 from worker.agent.tool import Safety, ToolContext
 from worker.documents.kinds import description, document_of, picture_of
 from worker.documents.reader import DocumentReader
+from worker.images import picture_in
 
 PAGE_BYTES: Final = 8 * 1024
 """What is shown at once: less than what a tool's result may have, so that the note behind it is seen."""
@@ -25,11 +27,12 @@ class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class ReadFile:
-    """Answers with the text, and where to go on when there is more; of a picture, with what it is."""
+    """Answers with the text, and where to go on when there is more; of a picture, with what it is, and shows it."""
 
     name = "read_file"
     description = (
-        "Read a text file, or the text of a PDF, Word (.docx), Excel (.xlsx) or PowerPoint (.pptx) file. "
+        "Read a text file, or the text of a PDF, Word (.docx), Excel (.xlsx) or PowerPoint (.pptx) file; "
+        "look at a picture (PNG, JPEG, GIF, WebP). "
         "A long one comes in pages: the note at the end says which `offset` comes next."
     )
     parameters = ReadFileArguments
@@ -39,14 +42,16 @@ class ReadFile:
     def __init__(self, documents: DocumentReader | None = None) -> None:
         self._documents = documents or DocumentReader()
 
-    async def run(self, arguments: ReadFileArguments, context: ToolContext) -> str:
+    async def run(self, arguments: ReadFileArguments, context: ToolContext) -> str | Pictured:
         path = arguments.path
         content = await context.files.content(path)
         if isinstance(content, bytes):
-            if (picture := picture_of(content)) is not None:
-                return (
-                    f"({path!r} is a picture: {picture}, {len(content):,} bytes. Pictures in files cannot be shown "
-                    "to you; ask the user to send it in the chat)"
+            if (kind_of_picture := picture_of(content)) is not None:
+                picture_in(path, content)
+                return Pictured(
+                    f"({path!r} is a picture: {kind_of_picture}, {len(content):,} bytes. You see it in this turn; to "
+                    "see it later, read it again)",
+                    (path,),
                 )
             if (kind := document_of(content)) is None:
                 raise ToolFailed(

@@ -10,6 +10,7 @@ import msgspec
 from gateway.channel import Sink
 from gateway.channels.web.hub import Hub
 from gateway.channels.web.lines import Lines
+from gateway.channels.web.media import MediaDoor
 from gateway.channels.web.protocol import (
     Ack,
     Approve,
@@ -50,10 +51,12 @@ log = logger("web")
 
 
 class AnswerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many chats one socket is shown, and for how long a message is tried again while Redis is away."""
+    """How many chats one socket is shown, for how long a message is tried again while Redis is away, and how many files
+    one may have."""
 
     chats: int = 20
     retry_s: float = 5.0
+    files: int = 4
 
 
 class Answers:
@@ -68,6 +71,7 @@ class Answers:
         outbox: Outbox,
         hub: Hub,
         lines: Lines,
+        media: MediaDoor,
         limits: AnswerLimits,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -77,6 +81,7 @@ class Answers:
         self._outbox = outbox
         self._hub = hub
         self._lines = lines
+        self._media = media
         self._limits = limits
         self._clock = clock
         self._shown: dict[str, None] = {}
@@ -86,6 +91,11 @@ class Answers:
     def commands(self) -> Sequence[CommandRow]:
         """What a client may write instead of a message."""
         return self._sink.commands
+
+    @property
+    def file_limits(self) -> tuple[int, int]:
+        """How many files a message may have, and how many bytes one of them."""
+        return self._limits.files, self._media.file_bytes
 
     async def answer(self, frame: ClientFrame, came_at: float) -> None:
         """Do what a frame asks; `came_at` is when it came (monotonic). Raises BadInput, Refused, RedisAway."""
@@ -102,7 +112,9 @@ class Answers:
                 await self._history(chat, before)
             case Ack(chat=chat, seq=seq):
                 await self._ack(chat, seq)
-            case Withdraw() | Approve():
+            case Withdraw(id=id, chat=chat):
+                await self._withdraw(id, chat)
+            case Approve():
                 raise BadInput("not_available", "this Shoal cannot do that yet")
             case Hello():
                 raise BadInput("bad_frame", "hello is said once, as the first frame")
@@ -117,6 +129,7 @@ class Answers:
     async def _say(self, frame: Say, came_at: float) -> None:
         session = self._session(frame.chat)
         now_ms = self._clock.now_ms()
+        media = await self._media.named(session, frame.media, limit=self._limits.files) if frame.media else ()
         message = InboundMessage(
             channel=NAME,
             chat_id=self._chat_id(frame.chat),
@@ -124,20 +137,36 @@ class Answers:
             id=frame.id,
             content=frame.text,
             timestamp=now_ms,
+            media=media,
         )
         accepted = await self._sink.ingest(
             message,
-            show=SaidLine(id=frame.id, text=frame.text, at=now_ms),
+            show=SaidLine(id=frame.id, text=frame.text, at=now_ms, media=media),
             principal=self._principal,
             retry_for_s=max(0.0, came_at + self._limits.retry_s - self._clock.monotonic()),
         )
-        (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(NAME).inc()
+        if not accepted.rejected:
+            (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(NAME).inc()
         log.debug("message accepted", session=log_id(session), turn=accepted.turn, duplicate=accepted.duplicate)
         self._send(Taken(frame.id, frame.chat, accepted.ahead, accepted.turn))
         if accepted.turn:
             self._hub.asked(session, frame.id)
         if not self._hub.follows(self._viewer, session):
             self._show(frame.chat, max(0, accepted.seq - 1), announce=False)
+
+    async def _withdraw(self, id: str, chat: str | None) -> None:
+        """The line that says so goes to everybody who is shown the chat, this client too."""
+        prefix = session_id(NAME, self._chat_id(""))
+        chats = [session.removeprefix(prefix) for session in self._shown] if chat is None else [chat]
+        for one in chats:
+            match await self._sink.withdraw(NAME, self._chat_id(one), id):
+                case "withdrawn":
+                    return
+                case "answering":
+                    raise BadInput("too_late", "this message is being answered already; /stop ends that")
+                case "over":
+                    raise BadInput("too_late", "this message is answered already")
+        raise BadInput("not_found", f"no message {id!r} waits in this chat")
 
     async def _list(self) -> None:
         prefix = self._chat_id("")

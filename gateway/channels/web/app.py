@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -17,11 +16,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from gateway.channels.web.auth import origin_allowed
+from gateway.channels.web.media import MediaDoor
 from gateway.channels.web.pages import INDEX, Page, answer
+from gateway.channels.web.problems import problem
 
 HEADERS: Final = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
         "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
@@ -32,9 +33,14 @@ Serve = Callable[[WebSocket], Awaitable[None]]
 
 
 def make_app(
-    pages: Mapping[str, Page], serve: Serve, *, allowed_origins: tuple[str, ...], draining: Callable[[], bool]
+    pages: Mapping[str, Page],
+    serve: Serve,
+    media: MediaDoor,
+    *,
+    allowed_origins: tuple[str, ...],
+    draining: Callable[[], bool],
 ) -> ASGIApp:
-    """`GET /`, `/static/*` and the socket `/ws`; everything else is a problem (RFC 9457)."""
+    """`GET /`, `/static/*`, files below `/media` and the socket `/ws`; everything else is a problem (RFC 9457)."""
 
     async def page(request: Request) -> Response:
         found = pages.get(request.path_params.get("name", INDEX))
@@ -57,19 +63,13 @@ def make_app(
             routes=[
                 Route("/", page),
                 Route("/static/{name:path}", page),
+                Route("/media/{chat}", media.upload, methods=["POST"]),
+                Route("/media/{chat}/{file}", media.download, methods=["GET"]),
                 WebSocketRoute("/ws", socket),
             ],
             exception_handlers={HTTPException: _refused, Exception: _crashed},
         )
     )
-
-
-def problem(status: int, detail: str | None = None, headers: Mapping[str, str] | None = None) -> Response:
-    """An error as problem JSON."""
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
-    if detail:
-        body["detail"] = detail
-    return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
 
 
 def _refused(request: Request, exc: Exception) -> Response:
@@ -91,7 +91,9 @@ class StrictHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def strict(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                MutableHeaders(scope=message).update(HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)  # a file that somebody sent has a stricter policy of its own
             await send(message)
 
         await self._app(scope, receive, strict)

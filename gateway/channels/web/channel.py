@@ -15,14 +15,16 @@ from gateway.channels.web.auth import Principals
 from gateway.channels.web.hub import Hub
 from gateway.channels.web.lines import Lines
 from gateway.channels.web.markdown import Markdown
+from gateway.channels.web.media import MediaDoor
 from gateway.channels.web.pages import read_pages
 from gateway.channels.web.room import Viewer
 from gateway.channels.web.server import WebServer, bind
 from gateway.channels.web.socket import GOING_AWAY, AnswersFor, Socket, SocketLimits
 from shared.listening import address_of
 from shared.log import logger
+from shared.media.store import MediaStore
 from shared.messages.inbound import TEXT_LIMIT_BYTES
-from shared.settings import Settings, WebSettings
+from shared.settings import MediaSettings, Settings, WebSettings
 from shared.store.client import RedisClient
 from shared.store.fanout import Fanout
 from shared.store.outbox import NumberedLine, Outbox
@@ -34,7 +36,7 @@ log = logger("web")
 
 def make(settings: Settings, client: RedisClient) -> WebChannel:
     """The channel of this process. Raises SettingsError when nobody could log in."""
-    return WebChannel(settings.web, Principals.of(settings), client)
+    return WebChannel(settings.web, Principals.of(settings), client, media=settings.media)
 
 
 class WebChannel:
@@ -51,11 +53,14 @@ class WebChannel:
         *,
         socket_limits: SocketLimits | None = None,
         answer_limits: AnswerLimits | None = None,
+        media: MediaSettings | None = None,
     ) -> None:
         self._settings = settings
         self._principals = principals
         self._socket_limits = socket_limits or SocketLimits()
-        self._answer_limits = answer_limits or AnswerLimits()
+        media = media or MediaSettings()
+        self._answer_limits = answer_limits or AnswerLimits(files=media.per_message)
+        self._media = MediaDoor(MediaStore(media), principals, allowed_origins=settings.allowed_origins)
         self._outbox = Outbox(client)
         self._markdown = Markdown()
         self._lines = Lines(self._markdown)
@@ -70,6 +75,7 @@ class WebChannel:
         app = make_app(
             read_pages(),
             partial(self._serve, partial(self._answers, sink)),
+            self._media,
             allowed_origins=self._settings.allowed_origins,
             draining=draining.is_set,
         )
@@ -106,6 +112,7 @@ class WebChannel:
             outbox=self._outbox,
             hub=self._hub,
             lines=self._lines,
+            media=self._media,
             limits=self._answer_limits,
         )
 

@@ -20,7 +20,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.ids import log_id
 from shared.log import logger
-from shared.messages.live import ProgressEvent, TurnEvent
+from shared.messages.live import JoinedEvent, ProgressEvent, TurnEvent
 from shared.store.fanout import ChatNews, Listener
 from shared.store.outbox import ChatState, NumberedLine
 
@@ -140,7 +140,7 @@ class Hub:
         elif self._progress or not isinstance(news, ProgressEvent):
             frame = write_frame(live_frame(room.chat, news))
             for viewer in list(room.views):
-                if isinstance(news, TurnEvent):
+                if isinstance(news, TurnEvent | JoinedEvent):
                     viewer.put(frame)
                 else:
                     viewer.put_live(frame)

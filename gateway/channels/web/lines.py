@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gateway.channels.web.markdown import Markdown
-from gateway.channels.web.protocol import Delta, LineFrame, Progress, Reply, Said, ServerFrame, TurnFrame
-from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
+from gateway.channels.web.media import media_frames
+from gateway.channels.web.protocol import Delta, JoinedFrame, LineFrame, Progress, Reply, Said, ServerFrame, TurnFrame
+from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.store.outbox import NumberedLine
 
@@ -43,11 +44,16 @@ def live_frame(chat: str, event: LiveEvent) -> ServerFrame:
             return Delta(chat, turn, attempt, seq, text, full)
         case ProgressEvent(turn, text):
             return Progress(chat, turn, text)
+        case JoinedEvent(turn, messages):
+            return JoinedFrame(chat, turn, messages)
 
 
 def _said(chat: str, seq: int, line: SaidLine) -> Said:
-    return Said(chat, seq, line.id, line.text, line.at)
+    return Said(chat, seq, line.id, line.text, line.at, media_frames(chat, line.media))
 
 
 def _reply(chat: str, seq: int, line: OutboundMessage, html: str) -> Reply:
-    return Reply(chat, seq, line.turn, line.content, html, line.in_reply_to, line.kind, line.at)
+    files = media_frames(chat, line.media)
+    return Reply(
+        chat, seq, line.turn, line.content, html, line.in_reply_to, line.kind, line.at, files, line.buttons, line.said
+    )

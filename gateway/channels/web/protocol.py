@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.channels.web.media import MediaFrame
 from gateway.commands.command import CommandRow
 from shared.errors import BadInput
 from shared.messages.live import TurnState
@@ -29,11 +30,13 @@ class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
 
 
 class Say(Struct, frozen=True, tag_field="type", tag="message"):
-    """A person's message. `id` is a UUID of the client's: sent again, it is the same message."""
+    """A person's message. `id` is a UUID of the client's: sent again, it is the same message. `media` names files as
+    their upload answered (`ref`)."""
 
     id: str
     chat: str
     text: str
+    media: tuple[str, ...] = ()
 
 
 class Stop(Struct, frozen=True, tag_field="type", tag="stop"):
@@ -69,9 +72,10 @@ class Ack(Struct, frozen=True, tag_field="type", tag="ack"):
 
 
 class Withdraw(Struct, frozen=True, tag_field="type", tag="withdraw"):
-    """Take back a message that waits."""
+    """Take back a message that waits; without a chat, in whichever shown one it is."""
 
     id: str
+    chat: str | None = None
 
 
 class Approve(Struct, frozen=True, tag_field="type", tag="approve"):
@@ -86,15 +90,19 @@ ClientFrame = Hello | Say | Stop | Resume | ListChats | ReadHistory | Ack | With
 
 
 class Welcome(Struct, frozen=True, tag_field="type", tag="welcome"):
-    """The token is good. `commands` are those that may be written instead of a message, each with a slash before it."""
+    """The token is good. `commands` are those that may be written instead of a message, each with a slash before it;
+    a message may have `files` files of `file_bytes` each."""
 
     principal: str
     version: str
     commands: Sequence[CommandRow] = ()
+    files: int = 0
+    file_bytes: int = 0
 
 
 class Taken(Struct, frozen=True, tag_field="type", tag="accepted"):
-    """The message is durable. `ahead` others wait before it; `turn` is its number, 0 for a command."""
+    """The message is durable. `ahead` turns come before it; `turn` is its number, 0 for a command and for what is not
+    read."""
 
     id: str
     chat: str
@@ -102,7 +110,7 @@ class Taken(Struct, frozen=True, tag_field="type", tag="accepted"):
     turn: int
 
 
-class Said(Struct, frozen=True, tag_field="type", tag="message"):
+class Said(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message"):
     """A line of the log: what the person said, on this device or another."""
 
     chat: str
@@ -110,10 +118,12 @@ class Said(Struct, frozen=True, tag_field="type", tag="message"):
     id: str
     text: str
     at: int
+    media: Sequence[MediaFrame] = ()
 
 
-class Reply(Struct, frozen=True, tag_field="type", tag="reply"):
-    """A line of the log: what Shoal said. `html` is `text` rendered and made safe."""
+class Reply(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="reply"):
+    """A line of the log: what Shoal said. `html` is `text` rendered and made safe. `said` marks a notice that is the
+    agent's own word; the reply that ends such a turn has no text and is not shown. `buttons` are answers on offer."""
 
     chat: str
     seq: int
@@ -123,6 +133,9 @@ class Reply(Struct, frozen=True, tag_field="type", tag="reply"):
     in_reply_to: Sequence[str]
     kind: OutboundKind
     at: int
+    media: Sequence[MediaFrame] = ()
+    buttons: Sequence[str] = ()
+    said: bool = False
 
 
 LineFrame = Said | Reply
@@ -146,6 +159,14 @@ class Delta(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="delt
     seq: int
     text: str
     full: bool = False
+
+
+class JoinedFrame(Struct, frozen=True, tag_field="type", tag="joined"):
+    """Messages that waited, by their numbers, are answered by a turn that runs."""
+
+    chat: str
+    turn: int
+    messages: Sequence[int]
 
 
 class Progress(Struct, frozen=True, tag_field="type", tag="progress"):
@@ -203,12 +224,13 @@ class Failure(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="er
 
 
 ServerFrame = (
-    Welcome | Taken | LineFrame | TurnFrame | Delta | Progress | Resumed | ChatList | History | Failure
+    Welcome | Taken | LineFrame | TurnFrame | Delta | Progress | JoinedFrame | Resumed | ChatList | History | Failure
 )  # fmt: skip
 
 ErrorCode = Literal[
-    "bad_frame", "bad_chat", "bad_id", "empty", "too_big", "not_allowed", "not_available",
-    "rate_limited", "busy", "sender_limit", "bot_loop", "inbox_full", "overloaded", "unavailable",
+    "bad_frame", "bad_chat", "bad_id", "bad_media", "empty", "too_big", "not_allowed", "not_available",
+    "too_late", "not_found", "rate_limited", "busy", "sender_limit", "bot_loop", "inbox_full", "overloaded",
+    "unavailable",
 ]  # fmt: skip
 """Every code a client may meet."""
 
@@ -237,9 +259,9 @@ def read_frame(raw: str) -> ClientFrame:
         case Say(id=id) | Withdraw(id=id) if not _NAME.fullmatch(id):
             raise BadInput("bad_id", "an id has 1 to 64 letters, digits, dashes and underscores, such as a UUID")
     chat = getattr(frame, "chat", "-")
-    if not _NAME.fullmatch(chat):
+    if not _NAME.fullmatch("-" if chat is None else chat):
         raise BadInput("bad_chat", "a chat has 1 to 64 letters, digits, dashes and underscores")
-    if isinstance(frame, Say) and not frame.text.strip():
+    if isinstance(frame, Say) and not frame.text.strip() and not frame.media:
         raise BadInput("empty", "the message has no text")
     return frame
 

@@ -95,7 +95,7 @@ class Room:
                 self._unanswered.add(id)
             case OutboundMessage(turn=turn, in_reply_to=ids, kind=kind):
                 self._unanswered.difference_update(ids)
-                if kind != "notice" and turn >= self._running:
+                if kind not in ("notice", "withdrawn") and turn >= self._running:
                     self._running = 0
 
     def stands(self, running: int | None, before: frozenset[str]) -> None:

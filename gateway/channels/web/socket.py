@@ -173,7 +173,7 @@ class Socket:
             return
         self._login = login
         self._answers = self._make_answers(self, login.principal)
-        self.put(write_frame(Welcome(login.principal, VERSION, self._answers.commands)))
+        self.put(write_frame(Welcome(login.principal, VERSION, self._answers.commands, *self._answers.file_limits)))
 
     def _take(self, raw: str) -> None:
         if not self.recheck():
@@ -234,7 +234,7 @@ class Socket:
                 pass
             case RedisAway():
                 code, message, retry_s = "unavailable", "the store is away; please try again in a moment", AWAY_RETRY_S
-        if id is not None:
+        if id is not None and code not in ("too_late", "not_found"):
             MESSAGES_REFUSED.labels(NAME, code).inc()
         self.put(write_frame(Failure(code, message, id, chat, retry_s)))
 

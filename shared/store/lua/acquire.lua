@@ -1,11 +1,18 @@
 #!lua flags=allow-oom
--- Lease the lowest due members of a queue.
+-- Lease the lowest due members of a queue. Of turns: those in the background come after the others, but get a fifth. When
+-- more is due than is taken, whoever has more than a share of what runs comes last, and who was served last behind
+-- those who waited longer; a turn that was begun keeps its place.
 -- KEYS   1 queue  2 leases  3 wake
 -- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave entries that still have an owner (grace)
 --        5 newest schema version known  6 history entries to hand over
+--        7 how many subagents of a session run at once  8 how many of all (each: 0 or none = no cap)
+--        9 the share of what runs that one person may have while others wait (none = all)
 -- returns a list of {member, token, waited ms, '1' if its owner was lost}, for jobs with {.., crashes}, for turns with
 --         {.., n, record, errors, crashes, stop, attempt, ms since the model went away, {ledger}, {history},
---         memory scope, MEMORY.md, its version, preset} behind it,
+--         memory scope, MEMORY.md, its version, preset, {number, record of each message that joined the turn},
+--         '1' if what waits behind it joins it at its start, '1' if what comes while it runs may join it} behind it,
+--         for subagents with {.., record, errors, crashes, attempt, ms since the model went away, {ledger}, preset, ms
+--         since it began, rounds so far},
 --         and of {member, '', error} for entries whose keys are broken
 local queue, leases = KEYS[1], KEYS[2]
 local owner, lease_ms, many = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -20,39 +27,110 @@ local function lease(member, token)
   redis.call('HSET', leases, member, owner .. ':' .. token)
 end
 
-local function take_turn(member, due, lost)
+local function take_turn(member, due, lost, from)
   local name = string.sub(member, 6)
   local session = key('session', name)
-  local head = redis.call('XRANGE', key('inbox', name), '-', '+', 'COUNT', 1)[1]
+  local head, second = unpack(redis.call('XRANGE', key('inbox', name), '-', '+', 'COUNT', 2))
   if not head then
-    redis.call('ZREM', queue, member)
+    leave(queue, member)
     redis.call('HDEL', leases, member)
     redis.call('DEL', key('ledger', name))
     return
   end
   if tonumber(head[2][2]) > known then
     -- For a newer worker. Moved on, or 32 of these would hide everybody behind them.
-    redis.call('ZADD', queue, now + 1000, member)
+    redis.call('ZADD', from, now + 1000, member)
     return
   end
   local crashes = lost and redis.call('HINCRBY', session, 'crashes', 1) or redis.call('HGET', session, 'crashes')
   -- Grows also when the counter or the clock lost its tail; the owner's nonce covers both at once.
   local token = integer(math.max((tonumber(redis.call('HGET', session, 'token')) or 0) + 1, us))
-  redis.call('HSET', session, 'token', token)
+  local tries = redis.call('HINCRBY', session, 'tries', 1)
+  if tries == 1 then
+    redis.call('HSET', session, 'token', token, 'place', integer(due))
+  else
+    redis.call('HSET', session, 'token', token)
+  end
   lease(member, token)
+  if from ~= queue then
+    redis.call('ZREM', from, member)
+  end
   local ledger = {}
   for i, entry in ipairs(redis.call('XRANGE', key('ledger', name), '-', '+')) do
     ledger[i] = entry[2][2]
   end
-  local tries = redis.call('HINCRBY', session, 'tries', 1)
-  local more = redis.call('HMGET', session, 'errors', 'stop', 'away', 'scope', 'preset')
+  local more = redis.call('HMGET', session, 'errors', 'stop', 'away', 'scope', 'preset', 'cut', 'busy', 'taken', 'place')
+  -- One that was given back has its old place, and waits since then.
+  local place, back = string.match(more[9] or '', '^(%d+) (%d+)$')
+  if place == integer(due) then
+    due = tonumber(back)
+  end
+  local n = string.match(head[1], '%d+')
+  local stop = tonumber(more[6] or 0) > tonumber(n) and n or more[2]
+  local joined = {}
+  for _, other in ipairs(more[8] and taken_by(session, n) or {}) do
+    local entry = redis.call('XRANGE', key('inbox', name), other .. '-0', other .. '-0')[1]
+    if entry then
+      joined[#joined + 1] = other
+      joined[#joined + 1] = field(entry, 'm')
+    end
+  end
+  local mark, next_mark = field(head, 'b'), second and field(second, 'b')
+  local at_start = next_mark == 'steer' or (next_mark and next_mark == mark)
   local scope = more[4] or 'chat:' .. name
   local memory = redis.call('HMGET', key('memory', scope), 'text', 'v')
   taken[#taken + 1] = {
     member, token, now - due, lost and '1' or '0',
-    string.match(head[1], '%d+'), head[2][4], more[1] or '0', crashes or '0', more[2] or '0', tries, more[3] and now - tonumber(more[3]) or 0,
+    n, head[2][4], more[1] or '0', crashes or '0', stop or '0', tries, more[3] and now - tonumber(more[3]) or 0,
     ledger, redis.call('LRANGE', key('history', name), -window, -1),
-    scope, memory[1] or '', memory[2] or '0', more[5] or '',
+    scope, memory[1] or '', memory[2] or '0', more[5] or '', joined, at_start and '1' or '0',
+    (mark == 'steer' or next_mark == 'steer' or more[7] == 'steer') and '1' or '0',
+  }
+end
+
+-- One that finds no place is passed over: it stands in nobody's way.
+local passed = 0
+local function take_sub(member, due, lost)
+  local id = string.sub(member, 5)
+  local child = key('child', id)
+  local told = redis.call('HMGET', child, 'parent', 'state', 'v', 'm', 'preset', 'errors', 'crashes', 'away')
+  local name, state = told[1], told[2]
+  if state ~= 'queued' and state ~= 'running' then
+    redis.call('ZREM', queue, member)
+    redis.call('HDEL', leases, member)
+    redis.call('DEL', key('ledger', id))
+    return
+  end
+  if tonumber(told[3]) > known then
+    redis.call('ZADD', queue, now + 1000, member)
+    return
+  end
+  if state == 'queued' then
+    local children, own, all = key('children', name), tonumber(ARGV[7] or 0), tonumber(ARGV[8] or 0)
+    if (own > 0 and redis.call('ZCOUNT', children, 0, 0) >= own)
+        or (all > 0 and redis.call('ZCOUNT', 'shoal:subagents', 0, 0) >= all) then
+      -- Looked at again when another one ends; the time is for the case that nobody could say so.
+      redis.call('ZADD', queue, now + 10000, member)
+      passed = passed + 1
+      return
+    end
+    redis.call('HSET', child, 'state', 'running', 'began', now)
+    redis.call('ZADD', children, 0, id)
+    redis.call('ZADD', 'shoal:subagents', 0, id)
+  end
+  local crashes = lost and redis.call('HINCRBY', child, 'crashes', 1) or told[7] or '0'
+  local token = integer(math.max((tonumber(redis.call('HGET', child, 'token')) or 0) + 1, us))
+  redis.call('HSET', child, 'token', token)
+  lease(member, token)
+  local ledger = {}
+  for i, entry in ipairs(redis.call('XRANGE', key('ledger', id), '-', '+')) do
+    ledger[i] = entry[2][2]
+  end
+  taken[#taken + 1] = {
+    member, token, now - due, lost and '1' or '0',
+    told[4], told[6] or '0', crashes, redis.call('HINCRBY', child, 'tries', 1), told[8] and now - tonumber(told[8]) or 0,
+    ledger, told[5] or '', now - tonumber(redis.call('HGET', child, 'began') or now),
+    redis.call('HGET', child, 'rounds') or '0',
   }
 end
 
@@ -68,26 +146,207 @@ local function take_job(member, due, lost)
   taken[#taken + 1] = {member, token, now - due, lost and '1' or '0', redis.call('GET', key('crashed', member)) or '0'}
 end
 
+local TAKE = {['turn:'] = take_turn, ['sub:'] = take_sub}
+
+-- Tries to take a member; whether there is a row for it now.
+local function try(member, due, lost, from)
+  local before = #taken
+  local ok, fault = pcall(TAKE[string.match(member, '^%a+:')] or take_job, member, due, lost, from)
+  if not ok then
+    -- One session with a broken key must not stand in everybody's way.
+    redis.call('ZADD', from, now + 60000, member)
+    redis.call('HDEL', leases, member)
+    taken[#taken + 1] = {member, '', type(fault) == 'table' and fault.err or tostring(fault)}
+  end
+  return #taken > before
+end
+
+-- In grace an owner that is late gets half a lease more, counted from the end of its own.
+local function left_alone(due, lost)
+  return lost and grace and now - due < lease_ms / 2
+end
+
 local scan = grace and 1000 or math.max(32, many)
-local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', 0, scan)
-for i = 1, #found, 2 do
-  if #taken == many then break end
-  local member, due = found[i], tonumber(found[i + 1])
-  local lost = redis.call('HGET', leases, member)
-  -- In grace an owner that is late gets half a lease more, counted from the end of its own.
-  if not (lost and grace and now - due < lease_ms / 2) then
-    local take = string.sub(member, 1, 5) == 'turn:' and take_turn or take_job
-    local ok, fault = pcall(take, member, due, lost)
-    if not ok then
-      -- One session with a broken key must not stand in everybody's way.
-      redis.call('ZADD', queue, now + 60000, member)
-      redis.call('HDEL', leases, member)
-      taken[#taken + 1] = {member, '', type(fault) == 'table' and fault.err or tostring(fault)}
+local function take_in_order()
+  for _ = 1, 8 do
+    passed = 0
+    local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', 0, scan)
+    for i = 1, #found, 2 do
+      if #taken == many then return end
+      local member, due = found[i], tonumber(found[i + 1])
+      local lost = redis.call('HGET', leases, member)
+      if not left_alone(due, lost) then
+        try(member, due, lost, queue)
+      end
+    end
+    if passed == 0 then return end
+  end
+end
+
+-- Who has how many of the turns that run; where that are more than 256, some of them stand for all.
+local SAMPLE, FIFTH = 256, 5
+local has, all = nil, 0
+local function count_running()
+  has = {}
+  local members = redis.call('HRANDFIELD', leases, SAMPLE)
+  all = #members
+  for _, whose in ipairs(all > 0 and redis.call('HMGET', SHARES, unpack(members)) or {}) do
+    if whose then
+      whose = string.match(whose, '^%+?(.*)')
+      has[whose] = (has[whose] or 0) + 1
     end
   end
 end
+
+local function begun(whose)
+  if not has then return end
+  all = all + 1
+  if whose then
+    has[whose] = (has[whose] or 0) + 1
+  end
+end
+
+-- The lowest due members of turns, each with its person; more of them when it does not do.
+local FEW, MOST = 64, 512
+local waiting, served = {}, {}
+local function see(from, count)
+  local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', from, count)
+  local members = {}
+  for i = 1, #found, 2 do members[#members + 1] = found[i] end
+  if #members == 0 then return end
+  local whose = redis.call('HMGET', SHARES, unpack(members))
+  local lost = redis.call('HMGET', leases, unpack(members))
+  local ask, new = {}, {}
+  for i, member in ipairs(members) do
+    local one = {member = member, due = tonumber(found[2 * i]), lost = lost[i]}
+    if left_alone(one.due, one.lost) then
+      one.gone = true
+    elseif whose[i] and whose[i] ~= 'background' then
+      one.whose = string.match(whose[i], '^%+?(.*)')
+      one.keeps = one.lost or one.whose ~= whose[i]
+      if not served[one.whose] then
+        served[one.whose] = 0
+        ask[#ask + 1] = one.whose
+      end
+    end
+    waiting[#waiting + 1] = one
+  end
+  for i, at in ipairs(#ask > 0 and redis.call('ZMSCORE', 'shoal:served', unpack(ask)) or {}) do
+    served[ask[i]] = tonumber(at or 0)
+  end
+end
+
+-- Who comes next, with respect to what each has and had.
+local share_of = tonumber(ARGV[9] or 1)
+local function choose()
+  local best, best_over, best_at
+  local most = math.max(1, math.ceil(share_of * (all + 1)))
+  for _, one in ipairs(waiting) do
+    if not one.gone then
+      local plain = not one.whose or one.keeps
+      local over = not plain and (has[one.whose] or 0) >= most
+      local at = plain and one.due or math.max(one.due, served[one.whose])
+      if not best or (best_over and not over) or (best_over == over and at < best_at) then
+        best, best_over, best_at = one, over, at
+      end
+      if not best_over and best_at <= one.due then break end
+    end
+  end
+  return best, best_over, best_at
+end
+
+local function take_fairly()
+  if not has then count_running() end
+  if #waiting == 0 then see(0, FEW) end
+  while true do
+    local best, over, at = choose()
+    if #waiting == FEW and (not best or over or at > waiting[FEW].due) then
+      local consumed = 0
+      for _, one in ipairs(waiting) do
+        if one.out then consumed = consumed + 1 end
+      end
+      see(FEW - consumed, MOST - FEW)
+      best = choose()
+    end
+    if not best then return false end
+    best.gone, best.out = true, true
+    if try(best.member, best.due, best.lost, queue) then
+      begun(best.whose)
+      if best.whose then
+        served[best.whose] = us / 1000
+        redis.call('ZADD', 'shoal:served', us / 1000, best.whose)
+      end
+      return true
+    end
+  end
+end
+
+-- So many wait that not all can be looked at: of each person one stays, the others make room.
+local function make_room()
+  local seen = {}
+  for i, one in ipairs(waiting) do
+    if not one.gone and one.whose and not one.keeps then
+      if seen[one.whose] then
+        redis.call('ZADD', queue, now - 1 + i / 1024, one.member)
+      end
+      seen[one.whose] = true
+    end
+  end
+end
+
+local function take_from_background()
+  for _ = 1, 32 do
+    local found = redis.call('ZRANGEBYSCORE', BACKGROUND, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1)
+    local member = found[1]
+    if not member then return false end
+    if redis.call('ZSCORE', queue, member) then
+      -- Another release put it there, too.
+      redis.call('ZREM', BACKGROUND, member)
+    elseif try(member, tonumber(found[2]), redis.call('HGET', leases, member), BACKGROUND) then
+      begun('background')
+      return true
+    end
+  end
+  return false
+end
+
+local function is_due(name)
+  return #redis.call('ZRANGEBYSCORE', name, '-inf', now, 'LIMIT', 0, 1) > 0
+end
+
+-- Turns that are short of slots, or among which there are some in the background.
+local function take_turns()
+  local behind = is_due(BACKGROUND)
+  local short = redis.call('ZCOUNT', queue, '-inf', now) > many
+  if not behind and not short then
+    return take_in_order()
+  end
+  local since = behind and tonumber(redis.call('HGET', SHARES, 'since') or 0) or 0
+  count_running()
+  while #taken < many do
+    local turn_of = behind and since >= FIFTH - 1
+      and (has.background or 0) < math.max(1, math.ceil((all + 1) / FIFTH))
+    if turn_of and take_from_background() then
+      since = 0
+    elseif take_fairly() then
+      since = since + 1
+    elseif behind and take_from_background() then
+      since = 0
+    else
+      break
+    end
+  end
+  if behind then
+    redis.call('HSET', SHARES, 'since', since)
+  end
+  if #waiting >= MOST then make_room() end
+  redis.call('PEXPIRE', 'shoal:served', 600000)
+end
+
+local turns = queue == 'shoal:queue:turns'
+if turns then take_turns() else take_in_order() end
 -- A worker that left everything alone wakes nobody, or it would wake itself without end.
-if #taken > 0 and #redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, 1) > 0 then
+if #taken > 0 and (is_due(queue) or (turns and is_due(BACKGROUND))) then
   wake(KEYS[3])
 end
 return taken

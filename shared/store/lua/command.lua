@@ -3,14 +3,16 @@
 -- KEYS   1 session  2 inbox  3 queue  4 leases  5 ledger  6 history  7 archive  8 log  9 live  10 chats ('' = the channel
 --        keeps no list)  11 memory  12 HISTORY.md  13 idle  14 rework  15 wake
 -- ARGV   1 '' = only answer, 'new' = a new generation, 'forget' = the same and nothing is remembered, 'stop' = end the
---        turn at the head, 'preset' = choose a model
+--        turn at the head, 'preset' = choose a model, 'busy' = choose what is done while a turn runs,
+--        'unschedule' = take a schedule out, 'cancel' = end subagents; 'stop', 'new' and 'forget' end all of them
 --        as the answer has it: 2 the session's message counter  3 how many waited ('new', 'forget')
 --        4 dedupe id  5 prefix of the seen hashes  6 days an id is remembered  7 keep the session ms
 --        8 keep the log ms  9 line of the command ('' = the channel keeps no log)  10 line of the answer
 --        11 member  12 control channel  13 live event that says that the turn at the head is over
 --        14 chat id  15 preset ('' = the usual model)  16 memory scope
 --        as the answer has it: 17 the turn at the head, 0 = none ('stop')
---        18 cap of the archive in bytes
+--        18 cap of the archive in bytes  19 what is done while a turn runs ('' = as the channel has it)
+--        20 the schedule that goes  21 the subagent that ends ('' = all)
 -- returns {1 done | 0 known | -1 the inbox has changed, seq of the command's line, archived entries dropped}
 local session, inbox, member, op = KEYS[1], KEYS[2], ARGV[11], ARGV[1]
 local now, dropped = now_ms(), 0
@@ -32,12 +34,14 @@ if op == 'new' or op == 'forget' then
     redis.call('PUBLISH', KEYS[9], ARGV[13])
     redis.call('DEL', inbox)
   end
-  redis.call('ZREM', KEYS[3], member)
+  leave(KEYS[3], member)
   redis.call('HDEL', KEYS[4], member)
   redis.call('DEL', KEYS[5])
   local talk_bytes = tonumber(redis.call('HGET', session, 'history') or 0)
-  redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'ledger', 'stop', 'history')
+  redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'ledger', 'stop', 'history', 'taken', 'cut',
+    'place', 'person')
   redis.call('HINCRBY', session, 'gen', 1)
+  drop_children(string.sub(member, 6))
   local name, entries = string.sub(member, 6), redis.call('LLEN', KEYS[6])
   redis.call('ZREM', KEYS[13], name)
   if op == 'new' then
@@ -73,6 +77,7 @@ if op == 'new' or op == 'forget' then
       redis.call('PEXPIRE', KEYS[11], 86400000)
     end
     redis.call('ZREM', KEYS[14], ARGV[16])
+    drop_schedules(name)
   end
   redis.call('DEL', KEYS[6])
   redis.call('HINCRBY', session, 'mark', entries)
@@ -82,20 +87,18 @@ elseif op == 'stop' then
   if n ~= ARGV[17] then
     return {-1, 0, 0}
   end
-  if head then
-    -- As stop.lua does it.
-    redis.call('HSET', session, 'stop', n)
-    if not redis.call('HGET', KEYS[4], member) then
-      redis.call('ZADD', KEYS[3], 'XX', now, member)
-      wake(KEYS[15])
-    end
-    redis.call('PUBLISH', ARGV[12], member .. ' ' .. n)
-  end
-elseif op == 'preset' then
-  if ARGV[15] == '' then
-    redis.call('HDEL', session, 'preset')
+  cancel_children(string.sub(member, 6), '', '')
+  stop_head(session, inbox, KEYS[3], KEYS[4], KEYS[15], member, ARGV[12])
+elseif op == 'cancel' then
+  cancel_children(string.sub(member, 6), '', ARGV[21])
+elseif op == 'unschedule' then
+  drop_schedule(string.sub(member, 6), ARGV[20])
+elseif op == 'preset' or op == 'busy' then
+  local chosen = op == 'preset' and ARGV[15] or ARGV[19]
+  if chosen == '' then
+    redis.call('HDEL', session, op)
   else
-    redis.call('HSET', session, 'preset', ARGV[15])
+    redis.call('HSET', session, op, chosen)
   end
 end
 

@@ -29,15 +29,27 @@ end
 for i = 12 + entries, #ARGV do
   add_line(session, KEYS[8], KEYS[9], ARGV[i], ARGV[6])
 end
+local joined = taken_by(session, n)
 if ARGV[8] ~= '' then
   redis.call('XADD', KEYS[10], 'MAXLEN', '~', 10000, '*', 'member', member, 'n', n, 'reason', ARGV[8], 'm', ARGV[7])
+  for i, other in ipairs(joined) do
+    -- A letter each, with a reference of its own, so that each can be put back.
+    local entry = redis.call('XRANGE', inbox, other .. '-0', other .. '-0')[1]
+    if entry then
+      redis.call('XADD', KEYS[10], 'MAXLEN', '~', 10000, '*', 'member', member, 'n', other,
+        'reason', ARGV[8] .. '.' .. i, 'm', field(entry, 'm'))
+    end
+  end
   redis.call('XTRIM', KEYS[10], 'MINID', integer(now_ms() - 30 * 86400000))
 end
 
 redis.call('XDEL', inbox, n .. '-0')
+for _, other in ipairs(joined) do
+  redis.call('XDEL', inbox, other .. '-0')
+end
 redis.call('DEL', KEYS[6])
-redis.call('HSET', session, 'done', n)
-redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'ledger')
+redis.call('HSET', session, 'done', joined[#joined] or n)
+redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'ledger', 'taken', 'place')
 if redis.call('HGET', session, 'stop') == n then
   redis.call('HDEL', session, 'stop')
 end
@@ -49,11 +61,11 @@ if ARGV[10] ~= '0' then
 end
 if redis.call('XLEN', inbox) == 0 then
   redis.call('DEL', inbox)
-  redis.call('ZREM', KEYS[1], member)
+  leave(KEYS[1], member)
+  redis.call('HDEL', session, 'cut', 'person')
 else
   -- To the tail: one busy chat does not keep a slot.
-  redis.call('ZADD', KEYS[1], now_ms(), member)
-  wake(KEYS[3])
+  line_up_next(KEYS[1], KEYS[3], session, inbox, member, now_ms())
 end
 redis.call('PUBLISH', KEYS[9], ARGV[9])
 return {1, redis.call('LLEN', history), dropped}

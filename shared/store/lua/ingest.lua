@@ -1,7 +1,7 @@
 #!lua
 -- Take a message into its session's inbox, once, and make the session due.
 -- KEYS   1 inbox  2 session  3 queue  4 wake  5 log  6 live  7 chats ('' = the channel keeps no list)
---        8 the sender's brake
+--        8 the sender's brake  9 leases
 -- ARGV   1 record  2 schema version  3 dedupe id  4 prefix of the seen hashes  5 days an id is remembered
 --        6 member  7 inbox cap  8 cap of waiting sessions  9 keep the session ms  10 keep the log ms
 --        11 line for the chat's log ('' = none)  12 chat id  13 title
@@ -10,7 +10,11 @@
 --        16 messages of this sender a minute (0 = no limit)
 --        17 messages of bots without a person between them that pause the chat for bots (0 = no limit)  18 within ms
 --        19 who wrote it: 'bot', 'person', or '' = Shoal itself  20 SHA-1 of the text ('' = too short to be an echo)
--- returns {1 taken | 0 known | -1 inbox full | -2 too many sessions, n, ahead, seq}
+--        21 what is done while a turn runs, unless the session has a choice of its own: 'queue', 'steer', 'merge',
+--        'interrupt', 'reject'; '' = queue, whatever was chosen  22 '1' = it joins others of its kind
+--        23 window of 'merge' ms  24 control channel  25 line of 'reject', with {ahead} in its text
+--        26 whose turn it is: a person's, 'background', or '' = its chat's own
+-- returns {1 taken | 0 known | 2 rejected, and told so | -1 inbox full | -2 too many sessions, n, ahead, seq}
 --         and {-3 too many of this sender | -4 too many of bots, ms to wait, 0, 0}
 local inbox, session, queue = KEYS[1], KEYS[2], KEYS[3]
 local id, prefix, days, member = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
@@ -18,7 +22,13 @@ local id, prefix, days, member = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local now = now_ms()
 local function ahead_of(n)
   if n == '0' then return 0 end  -- it was a command
-  return #redis.call('XRANGE', inbox, '-', '(' .. n .. '-0')
+  local before = redis.call('XRANGE', inbox, '-', '(' .. n .. '-0')
+  local ahead = #before
+  for _, other in ipairs(ahead > 0 and taken_by(session, string.match(before[1][1], '%d+')) or {}) do
+    if other == n then return 0 end
+    if tonumber(other) < tonumber(n) then ahead = ahead - 1 end
+  end
+  return ahead
 end
 
 local first = seen_before(prefix, days, id, now)
@@ -82,17 +92,55 @@ if ARGV[15] == '1' then
   return {1, 0, 0, 0}
 end
 
+local KNOWN = {queue = true, steer = true, merge = true, interrupt = true, reject = true}
+local busy = 'queue'
+if ARGV[21] ~= '' then
+  local chosen = redis.call('HGET', session, 'busy')
+  busy = chosen and KNOWN[chosen] and chosen or ARGV[21]
+end
+
 local waiting = redis.call('XLEN', inbox)
+local ahead = waiting
+if waiting > 0 and redis.call('HEXISTS', session, 'taken') == 1 then
+  local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+  ahead = waiting - #taken_by(session, string.match(head[1], '%d+'))
+end
+if busy == 'reject' and waiting > 0 then
+  count_it()
+  local seq = 0
+  if ARGV[11] ~= '' then
+    seq = add_line(session, KEYS[5], KEYS[6], ARGV[11], ARGV[10])
+  end
+  local note = cmsgpack.unpack(ARGV[25])
+  note.content = string.gsub(note.content, '{ahead}', tostring(ahead))
+  add_line(session, KEYS[5], KEYS[6], cmsgpack.pack(note), ARGV[10])
+  redis.call('PEXPIRE', session, ARGV[9])
+  note_seen(prefix, days, id, now, '0:' .. seq)
+  return {2, 0, ahead, seq}
+end
 if waiting >= tonumber(ARGV[7]) then
   return {-1, 0, waiting, 0}
 end
-if waiting == 0 and redis.call('ZCARD', queue) >= tonumber(ARGV[8]) then
+if waiting == 0 and redis.call('ZCARD', queue) + redis.call('ZCARD', BACKGROUND) >= tonumber(ARGV[8]) then
   return {-2, 0, 0, 0}
 end
 
 count_it()
 local n = redis.call('HINCRBY', session, 'n', 1)
-redis.call('XADD', inbox, n .. '-0', 'v', ARGV[2], 'm', ARGV[1])
+-- What joins what is settled here, once: every worker finds it with the message, whatever its own settings are.
+local due, mark = now, ARGV[22] == '1' and 'joins' or (busy == 'steer' or busy == 'merge') and busy or ''
+local entry = {'v', ARGV[2], 'm', ARGV[1]}
+local function note(name, value)
+  entry[#entry + 1] = name
+  entry[#entry + 1] = value
+end
+if mark ~= '' then note('b', mark) end
+if mark == 'merge' then
+  due = now + tonumber(ARGV[23])
+  note('d', integer(due))
+end
+if ARGV[26] ~= '' then note('p', ARGV[26]) end
+redis.call('XADD', inbox, n .. '-0', unpack(entry))
 local seq = 0
 if ARGV[11] ~= '' then
   seq = add_line(session, KEYS[5], KEYS[6], ARGV[11], ARGV[10])
@@ -107,7 +155,10 @@ elseif ARGV[14] ~= '=' then
 end
 redis.call('PEXPIRE', session, ARGV[9])
 note_seen(prefix, days, id, now, n .. ':' .. seq)
-if redis.call('ZADD', queue, 'NX', now, member) == 1 then
-  wake(KEYS[4])
+queue_up(queue, KEYS[4], session, member, n, ARGV[26], waiting > 0, due, now)
+if busy == 'interrupt' and waiting > 0 then
+  -- Every turn before this one ends: the one at the head now, others when their time comes (`cut`).
+  redis.call('HSET', session, 'cut', n)
+  stop_head(session, inbox, queue, KEYS[9], KEYS[4], member, ARGV[24])
 end
-return {1, n, waiting, seq}
+return {1, n, ahead, seq}

@@ -2,8 +2,15 @@
 -- Write one step of the running turn ahead of what it leads to. The same step again changes nothing.
 -- KEYS   1 leases  2 session  3 ledger  4 queue  5 wake, then those of the effect
 -- ARGV   1 member  2 lease  3 step, counted from 1  4 record  5 cap in bytes  6 effect ('' = none), then what it takes:
---        say    KEYS 6 session  7 log  8 live of the chat that it is said to  ARGV 7 line  8 keep the log ms
--- returns 1 written, 0 it was there already, -1 the lease is lost, -2 the ledger is full
+--        say    KEYS 6 session  7 log  8 live  9 history of the chat that it is said to
+--               10 the list of chats in which it moves up ('' = it stays where it is)
+--               ARGV 7 line  8 keep the log ms  9 chat id  10 keep the session ms  11 history cap in bytes,
+--               then what its history gains
+--        spawn  KEYS 6 child  7 children  8 subagents  9 queue of jobs  10 wake of jobs
+--               ARGV 7 id  8 record  9 schema version  10 '1' = the turn waits for it  11 the turn
+--               12 how many a turn may spawn  13 how many of a session may be there that have not ended
+-- returns 1 written, 0 it was there already, -1 the lease is lost, -2 the ledger is full, -3 there is no such chat,
+--         -4 the turn has spawned enough, -5 the session has
 if not holds(KEYS[1], ARGV[1], ARGV[2]) then return -1 end
 local have = redis.call('XLEN', KEYS[3])
 if have >= tonumber(ARGV[3]) then return 0 end
@@ -15,14 +22,58 @@ if have < tonumber(ARGV[3]) - 1 then
   wake(KEYS[5])
   return -1
 end
-local size = redis.call('HINCRBY', KEYS[2], 'ledger', #ARGV[4])
+if ARGV[6] == 'say' and redis.call('EXISTS', KEYS[6]) == 0 then return -3 end
+local spawned = 0
+if ARGV[6] == 'spawn' then
+  local of, count = string.match(redis.call('HGET', KEYS[2], 'spawned') or '', '(%d+) (%d+)')
+  spawned = of == ARGV[11] and tonumber(count) or 0
+  if spawned >= tonumber(ARGV[12]) then return -4 end
+  if redis.call('EXISTS', KEYS[6]) == 1 or redis.call('ZCOUNT', KEYS[7], 0, '+inf') >= tonumber(ARGV[13]) then
+    return -5
+  end
+end
+-- What is said counts, too: nobody fills a log from within one turn.
+local weight = #ARGV[4] + (ARGV[6] == 'say' and #ARGV[7] or 0)
+local size = redis.call('HINCRBY', KEYS[2], 'ledger', weight)
 if size > tonumber(ARGV[5]) then
-  redis.call('HINCRBY', KEYS[2], 'ledger', -#ARGV[4])
+  redis.call('HINCRBY', KEYS[2], 'ledger', -weight)
   return -2
 end
 redis.call('XADD', KEYS[3], ARGV[3] .. '-0', 'm', ARGV[4])
 if ARGV[6] == 'say' then
   add_line(KEYS[6], KEYS[7], KEYS[8], ARGV[7], ARGV[8])
+  if KEYS[10] ~= '' then
+    list_chat(KEYS[6], KEYS[10], ARGV[9], '', ARGV[10], now_ms())
+    redis.call('PEXPIRE', KEYS[6], ARGV[10])
+  end
+  local gained = 0
+  for i = 12, #ARGV do
+    redis.call('RPUSH', KEYS[9], ARGV[i])
+    gained = gained + #ARGV[i]
+  end
+  if gained > 0 then
+    local kept, dropped = redis.call('HINCRBY', KEYS[6], 'history', gained), 0
+    while kept > tonumber(ARGV[11]) and redis.call('LLEN', KEYS[9]) > 1 do
+      kept = redis.call('HINCRBY', KEYS[6], 'history', -#redis.call('LPOP', KEYS[9]))
+      dropped = dropped + 1
+    end
+    if dropped > 0 then redis.call('HINCRBY', KEYS[6], 'mark', dropped) end
+    redis.call('PEXPIRE', KEYS[9], ARGV[10])
+  end
+end
+if ARGV[6] == 'spawn' then
+  local now, member = integer(now_ms()), 'sub:' .. ARGV[7]
+  local about = redis.call('HMGET', KEYS[2], 'gen', 'preset')
+  local head = redis.call('XRANGE', key('inbox', string.sub(ARGV[1], 6)), '-', '+', 'COUNT', 1)[1]
+  redis.call('HSET', KEYS[2], 'spawned', ARGV[11] .. ' ' .. spawned + 1)
+  redis.call('HSET', KEYS[6], 'm', ARGV[8], 'v', ARGV[9], 'parent', string.sub(ARGV[1], 6), 'turn', ARGV[11],
+    'gen', about[1] or '0', 'preset', about[2] or '', 'wait', ARGV[10], 'state', 'queued', 'spawned', now,
+    'p', head and field(head, 'p') or '')
+  redis.call('ZADD', KEYS[7], now, ARGV[7])
+  redis.call('PERSIST', KEYS[7])
+  redis.call('ZADD', KEYS[8], now, ARGV[7])
+  redis.call('ZADD', KEYS[9], now, member)
+  wake(KEYS[10])
 end
 -- Progress: whatever killed earlier attempts was not this message alone.
 redis.call('HDEL', KEYS[2], 'crashes')

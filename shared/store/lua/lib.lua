@@ -29,6 +29,99 @@ local function wake(list)
   end
 end
 
+-- One field of a stream's entry.
+local function field(entry, name)
+  for i = 1, #entry[2], 2 do
+    if entry[2][i] == name then return entry[2][i + 1] end
+  end
+end
+
+-- The numbers of the messages that joined turn n, in order. They lie in the inbox until the turn ends.
+local function taken_by(session, n)
+  local numbers = {}
+  for number in string.gmatch(redis.call('HGET', session, 'taken') or '', '%d+') do
+    numbers[#numbers + 1] = number
+  end
+  return table.remove(numbers, 1) == n and numbers or {}
+end
+
+-- A session waits in one of two queues: of turns, or of those that no person waits for. What runs is in the first, and
+-- its lease is the only one there is. SHARES says of members whose turn they are: of a person (field `p` of the message
+-- at the head), or `background`; of one that is not there, its chat's own. A '+' before it: given back, it keeps its place.
+local BACKGROUND, SHARES = 'shoal:queue:background', 'shoal:shares'
+
+local function share(member, whose)
+  if whose and whose ~= '' then
+    redis.call('HSET', SHARES, member, whose)
+  else
+    redis.call('HDEL', SHARES, member)
+  end
+end
+
+-- Takes a session that has nothing to do out of its queue.
+local function leave(queue, member)
+  redis.call('ZREM', queue, member)
+  redis.call('ZREM', BACKGROUND, member)
+  redis.call('HDEL', SHARES, member)
+end
+
+-- Puts a session that does not run where its head wants it. A person who waits behind a tick waits for that, too.
+local function line_up(queue, waked, session, member, head, due, now)
+  local whose = field(head, 'p')
+  if whose ~= 'background' then
+    redis.call('ZADD', queue, integer(due), member)
+    redis.call('ZREM', BACKGROUND, member)
+    share(member, whose)
+  elseif tonumber(redis.call('HGET', session, 'person') or 0) > tonumber(string.match(head[1], '%d+')) then
+    redis.call('ZADD', queue, integer(due), member)
+    redis.call('ZREM', BACKGROUND, member)
+    share(member, nil)
+  else
+    redis.call('ZADD', BACKGROUND, integer(due), member)
+    redis.call('ZREM', queue, member)
+    share(member, whose)
+  end
+  if due <= now then
+    wake(waked)
+  end
+end
+
+-- The same when its head was answered or withdrawn; a burst that is merged has its window.
+local function line_up_next(queue, waked, session, inbox, member, now)
+  local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+  line_up(queue, waked, session, member, head, math.max(now, tonumber(field(head, 'd') or 0)), now)
+end
+
+-- Makes a session due to which message n has come, behind others or not. What runs or waits stays where it is, but that
+-- a message that a person waits for brings it out of the background.
+local function queue_up(queue, waked, session, member, n, whose, behind, due, now)
+  if whose == 'background' then
+    if not redis.call('ZSCORE', queue, member)
+        and redis.call('ZADD', BACKGROUND, 'NX', integer(due), member) == 1 then
+      share(member, whose)
+      if due <= now then
+        wake(waked)
+      end
+    end
+    return
+  end
+  local since = false
+  if behind then
+    redis.call('HSET', session, 'person', n)
+    since = redis.call('ZSCORE', BACKGROUND, member)
+  end
+  if since then
+    redis.call('ZREM', BACKGROUND, member)
+    due = math.max(now, tonumber(since))
+  end
+  if redis.call('ZADD', queue, 'NX', integer(due), member) == 1 then
+    share(member, whose)
+    if due <= now then
+      wake(waked)
+    end
+  end
+end
+
 -- Gives a line the next number of its chat's log, keeps it, and shows it.
 local function add_line(session, log, live, line, keep_ms)
   local seq = redis.call('HINCRBY', session, 'log', 1)
@@ -71,6 +164,60 @@ local function note_seen(prefix, days, id, now, answer)
   redis.call('EXPIRE', today, (days + 1) * 86400)
 end
 
+-- Asks for the end of the turn at the head, running or waiting, and of no other; its number, or nil.
+local function stop_head(session, inbox, queue, leases, waked, member, control)
+  local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+  if not head then return end
+  local n = string.match(head[1], '%d+')
+  redis.call('HSET', session, 'stop', n)
+  if not redis.call('HGET', leases, member) then
+    -- It waits, perhaps for a model that is away: whoever takes it now ends it.
+    redis.call('ZADD', queue, redis.call('ZREM', BACKGROUND, member) == 1 and 'NX' or 'XX', now_ms(), member)
+    redis.call('HDEL', SHARES, member)
+    wake(waked)
+  end
+  redis.call('PUBLISH', control, member .. ' ' .. n)
+  return n
+end
+
+-- The answer to the question that a parked turn waits for: an entry of its ledger, so that whoever takes the turn finds it
+-- there. `ask` has the member, the keys, and id, yes ('1'), request, sender, digest ('' = not named), line, log_ms.
+-- 1 it counts, 0 it does by an earlier try of this request, -1 no such question, -2 it was answered, -3 too late, -4 its
+-- turn is over, -5 this sender is not asked, -6 other arguments are meant, -7 a worker looks at it just now
+local function settle_question(ask)
+  local now = now_ms()
+  local told = redis.call('HGET', ask.session, 'asked') or ''
+  local state, id, expires, step, n, request, tool = string.match(told, '^(%a+) (%x+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if id ~= ask.id then return -1 end
+  if state ~= 'open' then return request == ask.request and 0 or -2 end
+  if now >= tonumber(expires) then return -3 end
+  local stop = redis.call('HMGET', ask.session, 'stop', 'cut')
+  local ended = stop[1] == n or tonumber(stop[2] or 0) > tonumber(n)
+  local last = redis.call('XREVRANGE', ask.ledger, '+', '-', 'COUNT', 1)[1]
+  if ended or not last or last[1] ~= step .. '-0' then return -4 end
+  local question = cmsgpack.unpack(field(last, 'm'))
+  if question.t ~= 'approval' or question.id ~= ask.id then return -4 end
+  local allowed = #(question.people or {}) == 0
+  for _, one in ipairs(question.people or {}) do
+    allowed = allowed or one == ask.sender
+  end
+  if not allowed then return -5 end
+  if ask.digest ~= '' and ask.digest ~= question.digest then return -6 end
+  if redis.call('HGET', ask.leases, ask.member) then return -7 end
+
+  local record = cmsgpack.pack({
+    t = 'decision', call_id = question.call_id, turn = tonumber(n), yes = ask.yes == '1', by = ask.sender, at = now,
+  })
+  redis.call('XADD', ask.ledger, integer(tonumber(step) + 1) .. '-0', 'm', record)
+  redis.call('HINCRBY', ask.session, 'ledger', #record)
+  redis.call('HSET', ask.session, 'asked',
+    table.concat({ask.yes == '1' and 'yes' or 'no', id, expires, step, n, ask.request, tool}, ' '))
+  add_line(ask.session, ask.log, ask.live, ask.line, ask.log_ms)
+  redis.call('ZADD', ask.queue, 'XX', integer(now), ask.member)
+  wake(ask.wake)
+  return 1
+end
+
 -- Puts a chat at the head of its person's list. Its first title stays; '' is none.
 local function list_chat(session, chats, chat, title, keep_ms, now)
   if title ~= '' then
@@ -79,4 +226,80 @@ local function list_chat(session, chats, chat, title, keep_ms, now)
   redis.call('ZADD', chats, now, chat)
   redis.call('ZREMRANGEBYRANK', chats, 0, -1001)
   redis.call('PEXPIRE', chats, keep_ms)
+end
+
+-- Takes a schedule out; whether it was there. With the last one goes all that is known of them.
+local function drop_schedule(name, id)
+  local all = key('cron', name)
+  redis.call('ZREM', 'shoal:cron', id .. ':' .. name)
+  local there = redis.call('HDEL', all, id) == 1
+  redis.call('HDEL', all, id .. ':tick', id .. ':runs', id .. ':missed', id .. ':last')
+  for _, one in ipairs(redis.call('HKEYS', all)) do
+    if not string.find(one, ':') then return there end
+  end
+  redis.call('DEL', all)
+  return there
+end
+
+-- Takes all of a chat's schedules out.
+local function drop_schedules(name)
+  for _, one in ipairs(redis.call('HKEYS', key('cron', name))) do
+    if not string.find(one, ':') then
+      redis.call('ZREM', 'shoal:cron', one .. ':' .. name)
+    end
+  end
+  return redis.call('DEL', key('cron', name))
+end
+
+-- A subagent has ended: it leaves the work, and its record stays for an hour, for who asks late. Who waits longest for
+-- a place, in its session and in the fleet, is looked at again.
+local function close_child(id, name, outcome, now)
+  local child, children, member = key('child', id), key('children', name), 'sub:' .. id
+  redis.call('ZREM', 'shoal:queue:jobs', member)
+  redis.call('HDEL', 'shoal:leases:jobs', member)
+  redis.call('DEL', key('ledger', id))
+  redis.call('ZREM', 'shoal:subagents', id)
+  redis.call('HSET', child, 'state', outcome, 'ended', integer(now))
+  redis.call('HDEL', child, 'errors', 'crashes', 'tries', 'away', 'ledger')
+  redis.call('PEXPIRE', child, 3600000)
+  redis.call('ZREMRANGEBYSCORE', children, integer(3600000 - now), '(0')
+  redis.call('ZADD', children, integer(-now), id)
+  for _, old in ipairs(redis.call('ZRANGEBYSCORE', children, '-inf', '(0', 'LIMIT', 100, 10)) do
+    redis.call('DEL', key('child', old))
+    redis.call('ZREM', children, old)
+  end
+  if redis.call('ZCOUNT', children, 0, '+inf') == 0 then
+    redis.call('PEXPIRE', children, 3600000)
+  end
+  for _, waiting in ipairs({children, 'shoal:subagents'}) do
+    for _, next in ipairs(redis.call('ZRANGEBYSCORE', waiting, '(0', '+inf', 'LIMIT', 0, 4)) do
+      redis.call('ZADD', 'shoal:queue:jobs', 'XX', now, 'sub:' .. next)
+      wake('shoal:wake:jobs')
+    end
+  end
+end
+
+-- Ends subagents of a session without a word to its chat: all, those of one turn, or one; '' = any. How many there were.
+-- Whoever runs one is told, and can write nothing more.
+local function cancel_children(name, turn, only)
+  local now, ended = now_ms(), 0
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('children', name), 0, '+inf')) do
+    local its = redis.call('HGET', key('child', id), 'turn')
+    if (turn == '' or turn == its) and (only == '' or only == id) then
+      redis.call('PUBLISH', 'shoal:control', 'sub:' .. id .. ' 1')
+      close_child(id, name, 'cancelled', now)
+      ended = ended + 1
+    end
+  end
+  return ended
+end
+
+-- The same with all of a session, and nothing of them stays. How many keys there were.
+local function drop_children(name)
+  cancel_children(name, '', '')
+  local gone = 0
+  for _, id in ipairs(redis.call('ZRANGE', key('children', name), 0, -1)) do
+    gone = gone + redis.call('DEL', key('child', id))
+  end
+  return gone + redis.call('DEL', key('children', name))
 end

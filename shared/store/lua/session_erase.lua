@@ -11,11 +11,11 @@ if n then
     redis.call('PUBLISH', KEYS[4], ARGV[6])
   end
 end
-redis.call('ZREM', KEYS[2], ARGV[2])
+leave(KEYS[2], ARGV[2])
 redis.call('HDEL', KEYS[3], ARGV[2])
 redis.call('ZREM', KEYS[5], ARGV[1])
 redis.call('ZREM', KEYS[6], ARGV[3])
-local gone = 0
+local gone = drop_schedules(ARGV[1]) + drop_children(ARGV[1])
 for i = 7, #KEYS do
   gone = gone + redis.call('DEL', KEYS[i])
 end

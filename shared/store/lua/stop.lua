@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Ask for the end of the turn at the head of a session, running or waiting. It names that turn and no other.
+-- Ask for the end of the turn at the head of a session, running or waiting. It names that turn and no other; a message
+-- that joined the turn names it, too. The subagents of the turn end with it.
 -- KEYS   1 session  2 inbox  3 queue  4 leases  5 wake
 -- ARGV   1 member  2 control channel  3 the turn that is meant ('' = the one at the head)
 -- returns the turn's number, 0 if there is none or another one is at the head by now
 local head = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
 local n = head and string.match(head[1], '%d+')
-if not n or (ARGV[3] ~= '' and ARGV[3] ~= n) then return 0 end
-redis.call('HSET', KEYS[1], 'stop', n)
-if not redis.call('HGET', KEYS[4], ARGV[1]) then
-  -- It waits, perhaps for a model that is away: whoever takes it now ends it.
-  redis.call('ZADD', KEYS[3], 'XX', now_ms(), ARGV[1])
-  wake(KEYS[5])
+if not n then return 0 end
+local meant = ARGV[3] == '' or ARGV[3] == n
+for _, joined in ipairs(taken_by(KEYS[1], n)) do
+  meant = meant or ARGV[3] == joined
 end
-redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. n)
-return tonumber(n)
+if not meant then return 0 end
+cancel_children(string.sub(ARGV[1], 6), n, '')
+return tonumber(stop_head(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[1], ARGV[2]))

@@ -12,10 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition
 
 from shared.errors import LeaseLost
 from shared.ids import nonce
+from shared.settings.busy import POLICIES
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox, InboxLimits
 from shared.store.queue import Claim, LeaseQueue
 from shared.store.turns import Turns
+from shared.store.withdrawals import Withdrawals
 from tests.shared.store.world import CHATS, INBOX_CAP, Chat, Dumps, World, contents
 
 T = TypeVar("T")
@@ -69,6 +71,10 @@ class Stage(RuleBasedStateMachine):
         await self.client.command("FLUSHALL")
         limits = InboxLimits(cap=INBOX_CAP)
         self.inbox, self.turns = Inbox(self.client, limits), Turns(self.client, limits)
+        self.inboxes = {
+            busy: Inbox(self.client, msgspec.structs.replace(limits, busy=busy, merge_ms=0)) for busy in POLICIES
+        }
+        self.withdrawals = Withdrawals(self.client, limits)
         self.queues = [self.worker() for _ in range(3)]
 
     def worker(self) -> LeaseQueue:
@@ -102,7 +108,10 @@ class Stage(RuleBasedStateMachine):
         assert turn is not None
         assert (claim.taken_over, turn.n, list(turn.ledger)) == (lost, chat.inbox[0], chat.ledger)
         assert (turn.errors, turn.crashes) == (counts.get("errors", 0), counts.get("crashes", 0))
-        assert (turn.stop, turn.attempt, len(turn.history)) == (counts.get("stop", 0), counts["tries"], chat.history)
+        stop = turn.n if counts.get("cut", 0) > turn.n else counts.get("stop", 0)
+        assert (turn.stop, turn.attempt, len(turn.history)) == (stop, counts["tries"], chat.history)
+        assert [number for number, _ in turn.joined] == chat.taken
+        assert turn.joins_at_start == bool(not chat.taken and chat.joinable(at_start=True)) or chat.taken
         assert token > chat.token, "tokens grow, also when the clock fell back"
         assert token > self.newest[claim.session] or self.clock_fell, "tokens grow, also after a lost tail"
         chat.token = self.newest[claim.session] = token

@@ -117,7 +117,7 @@ async def test_a_memory_job_rests_after_a_crash(client: RedisClient, redis_url: 
 
 async def test_other_jobs_are_due_at_once_after_a_crash(client: RedisClient, redis_url: str) -> None:
     """Somebody waits for them; their crashes are counted all the same."""
-    await Jobs(client).enqueue("work", id="sub:1")
+    await Jobs(client).enqueue("work", id="probe:1")
     claim = await taken(client)
     assert claim.job_crashes == 0
     await buried(redis_url, claim.owner, crashed=True)

@@ -17,14 +17,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from shared.errors import LeaseLost, Refused, TurnLimited
+from shared.errors import LeaseLost, Refused, TurnLimited, TurnStopped
 from shared.messages.codec import encode
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundKind, OutboundMessage
 from shared.messages.transcript import AssistantEntry
+from shared.settings.busy import Busy
 from shared.store import keys
 from shared.store.queue import Claim
-from shared.store.turns import DeadLetter
+from shared.store.turns import DeadLetter, Taken
 from tests.helpers.build import say
 from tests.shared.store.stage import LEASE_S, LEDGER_CAP_BYTES, Held, Saved, Stage, believed, when
 from tests.shared.store.world import CHATS, INBOX_CAP, Chat, check, dump, look, restore
@@ -35,6 +36,7 @@ EVERYDAY: Final = settings(
 )
 
 chats = st.sampled_from(CHATS)
+policies = st.sampled_from(("queue", "steer", "steer", "steer", "merge", "merge", "interrupt", "reject"))
 owners = st.sampled_from([0, 0, 0, 1, 2])
 back = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 4, -1])
 """Which of the claims on a chat writes: 0 = the newest, most of the others are lost; -1 = see `Stage.pick`."""
@@ -48,7 +50,7 @@ GIVEN_BACK: Final = {
 }
 """Whether it is due later, and what is noted."""
 
-WRITES: Final = ("step", "step", "answer", *KINDS, *GIVEN_BACK)
+WRITES: Final = ("step", "take", "take", "answer", *KINDS, *GIVEN_BACK)
 
 
 class Sessions(Stage):
@@ -57,28 +59,44 @@ class Sessions(Stage):
     # --- the way in ---
 
     @when(Chat.has_room)
-    @rule(chat=chats, known=st.sampled_from([None, None, 0, 1, 7]))
-    def a_message_arrives(self, chat: str, known: int | None) -> None:
+    @rule(chat=chats, known=st.sampled_from([None, None, 0, 1, 7]), busy=policies)
+    def a_message_arrives(self, chat: str, known: int | None, busy: Busy) -> None:
         """A new one, or one that was delivered before."""
         ids = list(self.world.chats[chat].answers)
         self.ids += 1
-        self._say(chat, f"m{self.ids}" if known is None or not ids else ids[known % len(ids)])
+        self._say(chat, f"m{self.ids}" if known is None or not ids else ids[known % len(ids)], busy)
 
-    def _say(self, name: str, id: str) -> None:
-        chat = self.world.chats[name]
+    def _say(self, name: str, id: str, busy: Busy) -> None:
+        chat, inbox = self.world.chats[name], self.inboxes[busy]
         known, waiting = chat.answers.get(id), len(chat.inbox)
-        if known is None and waiting == INBOX_CAP:
+        if known is None and waiting == INBOX_CAP and busy != "reject":
             with pytest.raises(Refused, match="already wait"):
-                self.run(say(self.inbox, chat=name.removeprefix("web:"), id=id))
+                self.run(say(inbox, chat=name.removeprefix("web:"), id=id))
             return
-        answer = self.run(say(self.inbox, chat=name.removeprefix("web:"), id=id))
+        answer = self.run(say(inbox, chat=name.removeprefix("web:"), id=id))
         if known is None:
-            self.world.wake = self.world.wake or chat.queue is None
+            ended = busy == "interrupt" and bool(chat.inbox) and chat.lease is None
+            self.world.wake = self.world.wake or chat.queue is None or ended
             chat.queue = chat.queue or "due"
-            chat.ingest(id)
+            chat.ingest(id, busy)
         assert (answer.turn, answer.seq) == chat.answers[id]
-        assert answer.duplicate is (known is not None)
-        assert answer.ahead == sum(n < answer.turn for n in chat.inbox)
+        assert (answer.duplicate, answer.rejected) == (known is not None, known is None and answer.turn == 0)
+        if answer.turn or answer.duplicate:
+            assert answer.ahead == (chat.ahead_of(answer.turn) if answer.turn else 0)
+
+    @when(Chat.said_anything)
+    @rule(chat=chats, which=st.sampled_from([0, 0, 0, 1, 2, -1, -2]))
+    def a_message_is_withdrawn(self, chat: str, which: int) -> None:
+        """It waits, a turn has begun with it, or that is over: taken or withdrawn, never both."""
+        name = self.like(Chat.said_anything, chat)
+        now = self.world.chats[name]
+        ids = list(now.answers)
+        id = ids[which] if -len(ids) <= which < len(ids) else ids[0]
+        at_head = bool(now.inbox) and now.answers[id][0] == now.inbox[0]
+        expected = now.withdraw(id)
+        if expected == "withdrawn" and at_head and now.inbox:
+            self.world.wake = True
+        assert self.run(self.withdrawals.withdraw("web", name.removeprefix("web:"), id)) == expected
 
     @when(Chat.may_be_stopped)
     @rule(chat=chats, which=st.sampled_from([None, 0, 0, -1]))
@@ -106,6 +124,17 @@ class Sessions(Stage):
     def a_worker_acquires_and_goes_on(self, owner: int, what: str, again: bool) -> None:
         """Both at once, or most runs would not come far."""
         for name in self._acquire(owner, 1, grace=False, heard=True):
+            self._go_on(self.held[name][-1], what, again)
+
+    @when(Chat.is_due)
+    @rule(owner=owners, busy=policies, more=st.integers(1, 2), what=st.sampled_from(WRITES), again=st.booleans())
+    def people_keep_typing_while_a_turn_begins(self, owner: int, busy: Busy, more: int, what: str, again: bool) -> None:
+        """What comes joins, if it may, before the turn goes on."""
+        for name in self._acquire(owner, 1, grace=False, heard=True):
+            for _ in range(more):
+                self.ids += 1
+                self._say(name, f"m{self.ids}", busy)
+            self._go_on(self.held[name][-1], "take", again)
             self._go_on(self.held[name][-1], what, again)
 
     def _acquire(self, owner: int, count: int, grace: bool, heard: bool) -> list[str]:
@@ -206,6 +235,8 @@ class Sessions(Stage):
     def _go_on(self, held: Held, what: str, again: bool) -> None:
         if what == "step":
             self._write_step(held, again)
+        elif what == "take":
+            self._take(held, again)
         elif what in GIVEN_BACK:
             self._give_back(held.claim, again, *GIVEN_BACK[what])
         else:
@@ -232,11 +263,45 @@ class Sessions(Stage):
             if len(now.ledger) < step:
                 self.accepted(claim).write_step(encode(entry))
 
+    def _take(self, held: Held, again: bool) -> None:
+        """A border of the turn: what waits right behind it and was marked for it joins."""
+        claim, step, now = held.claim, held.steps + 1, self.world.chats[held.claim.session]
+
+        async def take() -> Taken | None:
+            return await self.turns.take(claim, step, at_start=step == 1)
+
+        if now.lease == claim.lease and len(now.ledger) < held.steps:
+            with pytest.raises(LeaseLost):
+                self.run(take())
+            now.release(later=False, count="")
+            self.world.wake = True
+            return
+        if now.lease == claim.lease and now.is_stopped():
+            with pytest.raises(TurnStopped):
+                self.run(self.unchanged(take))
+            return
+        if now.lease != claim.lease:
+            with pytest.raises(LeaseLost):
+                self.run(self.unchanged(take))
+            return
+        row, taken = now.joinable(at_start=step == 1), self.run(take())
+        if taken is None:
+            assert not row or sum(map(len, now.ledger)) + 30 > LEDGER_CAP_BYTES
+            return
+        assert ([number for number, _ in taken.records], list(taken.entry.messages)) == (row, row)
+        [last] = self.run(self.client.command("XREVRANGE", keys.ledger(claim.session), "+", "-", "COUNT", 1))
+        self.accepted(claim).ledger.append(last[1][1])
+        now.taken += row
+        self.held[claim.session][self.held[claim.session].index(held)] = Held(claim, step)
+        if again:
+            assert self.run(self.unchanged(take)) == taken
+
     def _commit(self, claim: Claim, kind: OutboundKind, again: bool) -> None:
         turn, now = claim.turn, self.world.chats[claim.session]
         assert turn is not None
         dead = DeadLetter("planted", turn.record) if kind == "apology" else None
-        line = OutboundMessage(content="x", turn=turn.n, kind=kind)
+        ended = (turn.n, *now.taken)
+        line = OutboundMessage(content="x", turn=turn.n, kind=kind, in_reply_to=tuple(map(str, ended)))
         entry = AssistantEntry(content="x", turn=turn.n)
 
         async def commit() -> bool:
@@ -249,7 +314,7 @@ class Sessions(Stage):
             assert self.run(self.unchanged(commit)) is False
         elif self.attempt(claim, commit, False):
             self.accepted(claim).commit(turn.n, kind)
-            self.world.dead += [(claim.member, turn.n)] if dead else []
+            self.world.dead += [(claim.member, n) for n in ended] if dead else []
             self.world.wake = self.world.wake or bool(now.inbox)
             if again:
                 assert self.run(self.unchanged(commit)) is False

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from shared.messages.outbound import SaidLine, decode_line
+from shared.settings.busy import Busy
 from shared.store import keys
 from shared.store.client import RedisClient
+from shared.store.withdrawals import Withdrawal
 
 INBOX_CAP: Final = 3
 CHATS: Final = ("web:owner/a", "web:owner/b")
@@ -16,7 +18,8 @@ Dumps = dict[bytes, tuple[bytes, int]]
 
 IDLE_KINDS: Final = {"session", "history", "outbox"}
 IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"title"}
-COUNTS: Final = ("n", "done", "errors", "crashes", "tries", "stop", "away")
+COUNTS: Final = ("n", "done", "errors", "crashes", "tries", "stop", "away", "cut")
+ENDS: Final = ("reply", "stopped", "apology")
 
 
 @dataclass
@@ -31,6 +34,9 @@ class Chat:
     counts: dict[str, int] = field(default_factory=dict)
     lines: list[tuple[str, str]] = field(default_factory=list)  # kind, and what it belongs to
     history: int = 0
+    taken: list[int] = field(default_factory=list)  # by the turn of the first message in the inbox
+    marks: dict[int, str] = field(default_factory=dict)  # of those in the inbox that may join a turn
+    withdrawn: set[str] = field(default_factory=set, compare=False)
     answers: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False)
     token: int = field(default=0, compare=False)
     tokens: list[int] = field(default_factory=list, compare=False)
@@ -38,6 +44,9 @@ class Chat:
 
     def has_room(self) -> bool:
         return len(self.inbox) < INBOX_CAP
+
+    def said_anything(self) -> bool:
+        return bool(self.answers)
 
     def is_due(self) -> bool:
         return self.queue == "due"
@@ -54,11 +63,63 @@ class Chat:
     def count(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
 
-    def ingest(self, id: str) -> None:
-        self.count("n")
-        self.inbox.append(self.counts["n"])
+    def ingest(self, id: str, busy: Busy = "queue") -> None:
         self.lines.append(("said", id))
-        self.answers[id] = (self.counts["n"], len(self.lines))
+        if busy == "reject" and self.inbox:
+            self.lines.append(("notice", id))
+            self.answers[id] = (0, len(self.lines) - 1)
+            return
+        self.count("n")
+        n = self.counts["n"]
+        if busy == "interrupt" and self.inbox:
+            self.counts.update(cut=n, stop=self.inbox[0])
+            self.queue = "later" if self.lease else "due"
+        if busy in ("steer", "merge"):
+            self.marks[n] = busy
+        self.inbox.append(n)
+        self.answers[id] = (n, len(self.lines))
+
+    def ahead_of(self, n: int) -> int:
+        return 0 if n in self.taken else sum(other < n and other not in self.taken for other in self.inbox)
+
+    def is_stopped(self) -> bool:
+        return self.counts.get("stop") == self.inbox[0] or self.counts.get("cut", 0) > self.inbox[0]
+
+    def joinable(self, *, at_start: bool) -> list[int]:
+        """The row right behind the turn that joins it."""
+        head, last = self.inbox[0], max([self.inbox[0], *self.taken])
+        row = []
+        for n in self.inbox:
+            mark = self.marks.get(n)
+            if n > last and not (mark == "steer" or (at_start and mark and mark == self.marks.get(head))):
+                break
+            if n > last:
+                row.append(n)
+        return row
+
+    def withdraw(self, id: str) -> Withdrawal:
+        n, seq = self.answers.get(id, (0, 0))
+        if id in self.withdrawn:
+            return "withdrawn"
+        if n == 0:
+            return "unknown"
+        if n not in self.inbox:
+            return "over"
+        at_head = n == self.inbox[0]
+        if n in self.taken or (at_head and (self.lease or self.ledger)):
+            return "answering"
+        self.inbox.remove(n)
+        self.marks.pop(n, None)
+        self.withdrawn.add(id)
+        self.answers[id] = (0, seq)
+        self.lines.append(("withdrawn", id))
+        gone: tuple[str, ...] = ("errors", "crashes", "tries", "away") if at_head else ()
+        gone += ("stop",) if self.counts.get("stop") == n else ()
+        gone += () if self.inbox else ("cut",)
+        self.counts = {name: value for name, value in self.counts.items() if name not in gone}
+        if at_head:
+            self.queue = "due" if self.inbox else None
+        return "withdrawn"
 
     def acquire(self, lease: str) -> None:
         if self.lease is not None:
@@ -78,17 +139,19 @@ class Chat:
             self.count(count)
 
     def commit(self, n: int, kind: str) -> None:
-        self.inbox.remove(n)
-        self.ledger, self.lease = [], None
+        ended = [n, *self.taken]
+        self.inbox = [other for other in self.inbox if other not in ended]
+        self.marks = {other: mark for other, mark in self.marks.items() if other not in ended}
+        self.ledger, self.lease, self.taken = [], None, []
         self.queue = "due" if self.inbox else None
-        self.lines.append((kind, str(n)))
+        self.lines.append((kind, ",".join(map(str, ended))))
         self.history += 1
         self.counts = {
             name: value
             for name, value in self.counts.items()
-            if name in ("n", "done") or (name == "stop" and value != n)
+            if name in ("n", "done") or (name == "stop" and value != n) or (name == "cut" and self.inbox)
         }
-        self.counts["done"] = n
+        self.counts["done"] = ended[-1]
 
 
 @dataclass
@@ -131,6 +194,8 @@ async def look(client: RedisClient) -> World:
             counts={key: 1 if key == "away" else int(fields[key.encode()]) for key in COUNTS if key.encode() in fields},
             lines=[_line(entry[1][1]) for entry in log],
             history=history,
+            taken=[int(number) for number in fields.get(b"taken", b"").split()[1:]],
+            marks={int(id.split(b"-")[0]): flat[5].decode() for id, flat in inbox if b"b" in flat[::2]},
         )
     return found
 
@@ -139,8 +204,8 @@ async def check(client: RedisClient, found: World, expected: World) -> None:
     """The invariants of the fault catalogue, read from Redis; from the oracle only what cannot be read there."""
     names = {name.decode() for name in await client.command("KEYS", "*")}
     for name, chat in found.chats.items():
-        accepted = [turn for turn, _ in expected.chats[name].answers.values()]
-        ended = [int(number) for kind, number in chat.lines if kind != "said"]
+        accepted = [turn for turn, _ in expected.chats[name].answers.values() if turn]
+        ended = [int(number) for kind, numbers in chat.lines if kind in ENDS for number in numbers.split(",")]
         assert sorted(ended + chat.inbox) == accepted, "I1: nothing lost, nothing answered twice"
         assert ended == sorted(ended), "I3: in order"
         tokens = expected.chats[name].tokens
@@ -181,4 +246,6 @@ def _numbers(entries: list[list[bytes]]) -> list[int]:
 
 def _line(record: bytes) -> tuple[str, str]:
     line = decode_line(record)
-    return ("said", line.id) if isinstance(line, SaidLine) else (line.kind, str(line.turn))
+    if isinstance(line, SaidLine):
+        return "said", line.id
+    return line.kind, ",".join(line.in_reply_to)

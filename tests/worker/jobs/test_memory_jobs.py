@@ -326,15 +326,16 @@ async def _leases(client: RedisClient, many: int) -> bool:
 
 def test_the_table_has_every_job_with_its_limits() -> None:
     """Longer than arq's own limits; results are not kept, or an id could not be queued again."""
-    assert [function.name for function in FUNCTIONS] == ["consolidate", "idle", "archive", "rework"]
+    assert [function.name for function in FUNCTIONS] == ["consolidate", "idle", "archive", "rework", "forget_media"]
     for function in FUNCTIONS:
         assert isinstance(function, Function)
         assert function.keep_result_s == 0
         assert function.timeout_s is not None
         assert function.timeout_s > 3600
         assert (function.max_tries or 0) > PATIENT_TRIES
-    [tick] = CRON
+    tick, hourly = CRON
     assert (tick.name, tick.second, tick.minute, tick.unique) == ("sweep", 0, None, True)
+    assert (hourly.name, hourly.second, hourly.minute, hourly.hour) == ("expire media", 0, 17, None)
 
 
 async def test_a_job_asks_arq_for_another_try() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
+from shared.messages.subagent import SubagentTask, report
 from shared.messages.transcript import TranscriptEntry, UserEntry
+from shared.store.children import Children
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
 from worker.agent.loop import run_agent
 from worker.agent.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.demo import PIECE_S, DemoModel
 from worker.tools.registry import build_tools
+from worker.tools.spawn import SpawnTool
 
 
 class Chat:
@@ -124,3 +129,18 @@ async def test_max_tokens_cut_the_reply() -> None:
     """So that continuing can be tried without a provider."""
     reply = await DemoModel().chat([{"role": "user", "content": "tell me a story"}], max_tokens=5)
     assert (len((reply.content or "").split()), reply.finish_reason) == (5, "length")
+
+
+async def test_it_starts_a_subagent_and_tells_what_each_report_says() -> None:
+    """A newcomer sees it without a key; reports that come together are told together."""
+    model, spawn = DemoModel(), SpawnTool(cast(Children, None))
+    offered = Toolbox([spawn]).specs()
+    reply = await model.chat([{"role": "user", "content": "Ask a subagent to calculate 6 * 7"}], offered)
+    [wanted] = reply.tool_calls
+    assert (wanted.name, (wanted.arguments or {})["task"]) == ("spawn", "calculate 6 * 7")
+    asked = SubagentTask(id="a", session="web:owner/a", turn=1, call_id="c", task="calculate 6 * 7", label="sums")
+    reports = [report(asked, "ok", "42", now_ms=1), report(asked, "timeout", "too slow", now_ms=1)]
+    said = [{"role": "user", "content": told.content} for told in reports]
+    answer = (await model.chat([{"role": "assistant", "content": "started"}, *said], offered)).content or ""
+    assert "Done in the background (“sums”): 42" in answer
+    assert "did not work out: too slow" in answer

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shared.messages.codec import encode
 from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
 from tests.helpers.remembering import NOON_MS, plain_turn, tool_turn
-from worker.memory.pieces import Entry, cut, next_piece, read_entries, stamp
+from worker.memory.pieces import Entry, cut, next_piece, read_entries, stamp, unread_piece
 
 LINES = 100_000
 
@@ -137,3 +137,16 @@ def test_a_piece_of_nothing_is_a_mistake() -> None:
     """It would be an entry about nothing."""
     with pytest.raises(ValueError, match="no entries"):
         next_piece([], 100, "UTC")
+
+
+@pytest.mark.parametrize("keep", range(12))
+def test_messages_that_one_turn_answers_stay_together(keep: int) -> None:
+    """They stand one behind the other, and the answer is that of all; also for who reads no record."""
+    entries: list[TranscriptEntry] = []
+    for turn in (1, 4, 7):
+        entries += [UserEntry(content=f"{turn}{part}", turn=turn) for part in "abc"]
+        entries.append(AssistantEntry(content=f"answer {turn}", turn=turn))
+    assert cut(entries, len(entries), keep) % 4 == 0
+    piece = unread_piece([encode(entry) for entry in entries], len(entries), keep, LINES)
+    assert piece is None or piece.take % 4 == 0
+    assert next_piece(entries, 1, "UTC").take == 4

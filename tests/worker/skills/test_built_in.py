@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from tests.helpers.clock import HandClock
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.loop import run_agent
+from worker.agent.schema import names_of
 from worker.agent.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.files import TurnFiles
@@ -213,7 +213,7 @@ def test_every_example_in_the_skill_is_right() -> None:
 def test_a_skill_names_only_tools_and_parameters_that_exist(path: Path) -> None:
     """A model that follows it never asks for something that is not there."""
     tools = build_tools()
-    known = set(TOOLS) | {field.name for tool in tools for field in msgspec.structs.fields(tool.parameters)}
+    known = set(TOOLS) | {name for tool in tools for name in names_of(tool.parameters)}
     words = {word for word in re.findall(r"`([a-z_]+)`", path.read_text()) if word not in ("dentist", "requires")}
     assert words <= known
     assert len(path.read_text().split()) < 700

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.media_files import png, webp
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
 from worker.agent.tool import Toolbox, ToolContext
+from worker.images import IMAGE_LIMIT_BYTES
 from worker.tools.list_dir import SHOWN
 from worker.tools.read_file import PAGE_BYTES
 from worker.tools.registry import build_tools
@@ -161,8 +163,12 @@ async def test_the_line_ends_of_windows_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"\x89PNG\r\n\x1a\n\0", "is a picture: image/png, 9 bytes. Pictures in files cannot be shown"),
-        (b"RIFF\0\0\0\0WEBP", "is a picture: image/webp"),
+        (png(), f"is a picture: image/png, {len(png())} bytes. You see it in this turn"),
+        (webp(), "is a picture: image/webp"),
+        (b"\x89PNG\r\n\x1a\n\0", "file refused: it is a damaged picture"),
+        (b"BM" + b"\0" * 60, "file refused: it is none of PNG, JPEG, GIF and WebP"),
+        (png(100_000, 100_000), "file refused: it has 100,000 x 100,000 pixels; at most 50,000,000 can be shown"),
+        (png() + b"\0" * IMAGE_LIMIT_BYTES, "file refused: it has 5,2"),
         (bytes.fromhex("d0cf11e0a1b11ae1") + b"x", "old Office format; save it as .docx"),
         (b"PK\x03\x04\0", "is no text: it is a zip archive, 5 bytes"),
         (b"a\0", "is no text: it is a binary file, 2 bytes"),

@@ -1,5 +1,6 @@
 /** Joins the parts of the chat page. */
 
+import { Attachments } from "./attachments.js";
 import { ChatList, Drawer } from "./chats.js";
 import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
@@ -58,8 +59,9 @@ function startChats(token) {
       scroll.tellNews();
       one("#announcer").textContent = `Shoal: ${reply.text.slice(0, ANNOUNCED_CHARACTERS)}`;
     },
-    welcomed({ commands = [] }) {
+    welcomed({ commands = [], files, file_bytes: bytes }) {
       composer.offer(commands);
+      attachments.limit(files, bytes);
       clearTimeout(bannerTimer);
       bannerTimer = null;
       one("#banner").hidden = true;
@@ -79,6 +81,10 @@ function startChats(token) {
 
   const scroll = new Scroll(one("#scroller"), one("#transcript"), one("#jump"), () => conversations.loadOlder());
   const transcript = new Transcript(one("#transcript"), scroll, {
+    say(text) {
+      send(text);
+      composer.focus();
+    },
     retry(entry) {
       conversations.retry(conversations.current, entry);
       composer.focus();
@@ -87,9 +93,15 @@ function startChats(token) {
       conversations.discard(conversations.current, entry);
       composer.focus();
     },
+    withdraw(entry) {
+      conversations.withdraw(conversations.current, entry);
+      composer.focus();
+    },
   });
+  const attachments = new Attachments(one("#dock"), one("main"), repaint);
   const composer = new Composer(one("#dock"), {
     send,
+    attachments,
     stop: (turn) => conversations.stop(turn),
     reveal: (entry) => transcript.reveal(entry),
   });
@@ -122,9 +134,9 @@ function startChats(token) {
     one("#older").hidden = !chat.more;
   }
 
-  function send(text) {
+  function send(text, media = []) {
     scroll.toEnd();
-    conversations.send(text);
+    conversations.send(text, media);
   }
 
   /** Puts a chat on the screen. */
@@ -132,6 +144,7 @@ function startChats(token) {
     conversations.show(chat);
     write("chat", chat.id);
     transcript.show(chat);
+    attachments.show(chat);
     composer.show(chat);
     repaint();
   }

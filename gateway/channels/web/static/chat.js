@@ -30,6 +30,9 @@ export class Chat {
   /** Every turn up to this number is over, and what it had written is dropped. */
   #overUpTo = 0;
   #dropped = new Set();
+  #withdrawn = new Set();
+  /** Messages that joined the turn of an earlier one, by their numbers. */
+  #joined = new Set();
   #awaiting = new Set();
   #changed;
 
@@ -41,7 +44,8 @@ export class Chat {
 
   /** In the order of the log. Answers under way come last, because their line will be the next one. */
   entries() {
-    const lines = [...this.#lines.values()].sort((one, other) => one.seq - other.seq);
+    const shown = [...this.#lines.values()].filter((line) => !line.hidden);
+    const lines = shown.sort((one, other) => one.seq - other.seq);
     return [...lines, ...this.#pending, ...this.#live.values()];
   }
 
@@ -82,8 +86,8 @@ export class Chat {
   }
 
   /** An own message, shown at once. */
-  say(id, text, at) {
-    const entry = ownEntry(id, text, at);
+  say(id, text, at, media = []) {
+    const entry = ownEntry(id, text, at, media);
     this.#own.set(id, entry);
     this.#pending.add(entry);
     this.#name(text);
@@ -117,6 +121,7 @@ export class Chat {
       case "accepted": return this.#accepted(frame);
       case "message": return this.#message(frame);
       case "turn": return this.#turn(frame);
+      case "joined": return this.#join(frame);
       case "delta": return this.#delta(frame);
       case "progress": return this.#progress(frame);
       case "reply": return this.#reply(frame);
@@ -129,7 +134,7 @@ export class Chat {
     const entry = this.#own.get(id);
     if (!entry) return;
     entry.state = "received";
-    if (turn > this.#overUpTo && !this.#answeredTurns.has(turn)) {
+    if (turn > this.#overUpTo && !this.#answeredTurns.has(turn) && !this.#joined.has(turn)) {
       Object.assign(entry, { turn, ahead });
       this.#awaiting.add(entry);
       if (!ahead) this.#liveEntry(turn);
@@ -137,14 +142,16 @@ export class Chat {
     this.#changed(entry);
   }
 
-  #message({ seq, id, text, turn, at }) {
+  #message({ seq, id, text, turn, at, media = [] }) {
     if (this.#lines.has(seq)) return;
     const entry = this.#own.get(id) ?? ownEntry(id, text, at);
     this.#pending.delete(entry);
     this.#own.set(id, entry);
     this.#name(text);
     entry.dropped = this.#dropped.has(id);
-    Object.assign(entry, { seq, text, at: at || Date.now(), turn: turn ?? entry.turn, state: "received", reason: "" });
+    entry.withdrawn = this.#withdrawn.has(id);
+    const when = at || Date.now();
+    Object.assign(entry, { seq, text, media, at: when, turn: turn ?? entry.turn, state: "received", reason: "" });
     this.#place(entry);
   }
 
@@ -157,6 +164,15 @@ export class Chat {
       entry.ended = true;
       this.doubtful = true;
       this.#changed(entry);
+    }
+  }
+
+  /** The turn that runs answers these waiting messages, too. */
+  #join({ messages }) {
+    for (const turn of messages) this.#joined.add(turn);
+    for (const waiting of this.#awaiting) {
+      if (this.#joined.has(waiting.turn)) this.#release(waiting);
+      else this.#setAhead(waiting, waiting.ahead - messages.filter((turn) => turn < waiting.turn).length);
     }
   }
 
@@ -179,10 +195,13 @@ export class Chat {
     this.#changed(entry);
   }
 
-  #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at }) {
+  #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at, media = [], buttons = [], said = false }) {
     if (this.#lines.has(seq)) return;
     // Notices and the answers of commands are said beside a turn.
     const beside = kind === "notice" || kind === "command";
+    if (kind === "withdrawn") return this.#withdraw(seq, inReplyTo, at);
+    // A notice beside every turn that names messages says that they were not read.
+    if (kind === "notice" && !turn) this.#drop(inReplyTo);
     if (kind === "command") this.#endUpTo(turn, inReplyTo);
     const entry = (!beside && this.#live.get(turn)) || replyEntry(turn);
     if (!beside) {
@@ -197,7 +216,10 @@ export class Chat {
       else if (endsTurn && waiting.turn > turn) this.#setAhead(waiting, waiting.ahead - 1);
     }
     this.doubtful ||= !beside && this.turn !== null;
-    this.#place(Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), done: true }));
+    const hidden = kind === "reply" && !text && !media.length;
+    Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), media, buttons, said, hidden });
+    entry.done = true;
+    this.#place(entry);
   }
 
   /** A command ended all turns up to `turn` (0: none); their messages, named behind its own, get no answer. */
@@ -209,13 +231,37 @@ export class Chat {
       this.#changed(entry);
     }
     for (const waiting of this.#awaiting) if (waiting.turn <= turn) this.#release(waiting);
-    for (const id of dropped) {
+    this.#drop(dropped);
+  }
+
+  #drop(ids) {
+    for (const id of ids) {
       this.#dropped.add(id);
       const entry = this.#own.get(id);
       if (!entry) continue;
       entry.dropped = true;
       this.#changed(entry);
     }
+  }
+
+  /** The person took messages back, here or on another device. The line itself is not shown. */
+  #withdraw(seq, ids, at) {
+    for (const id of ids) {
+      this.#withdrawn.add(id);
+      const entry = this.#own.get(id);
+      if (!entry) continue;
+      entry.withdrawn = true;
+      const awaited = this.#awaiting.has(entry);
+      const live = this.#live.get(entry.turn);
+      this.#live.delete(entry.turn);
+      if (live) this.#changed(live);
+      this.#release(entry);
+      for (const waiting of awaited ? this.#awaiting : []) {
+        if (waiting.turn > entry.turn) this.#setAhead(waiting, waiting.ahead - 1);
+      }
+      this.#changed(entry);
+    }
+    this.#place({ seq, at, hidden: true });
   }
 
   #history({ lines = [], more = false }) {
@@ -246,7 +292,8 @@ export class Chat {
 
   #forget() {
     const pending = [...this.#pending];
-    for (const map of [this.#lines, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#awaiting]) {
+    for (const map of [this.#lines, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#withdrawn, this.#joined,
+      this.#awaiting]) {
       map.clear();
     }
     for (const entry of pending) this.#own.set(entry.id, entry);

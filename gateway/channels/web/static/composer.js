@@ -13,12 +13,14 @@ export class Composer {
   #stop;
   #queue;
   #commands;
+  #attachments;
   #chat = null;
   #turn = null;
   #stopping = false;
 
-  /** `actions`: send(text), stop(), reveal(entry). */
+  /** `actions`: send(text, media), stop(), reveal(entry); and the `attachments` of the message. */
   constructor(root, actions) {
+    this.#attachments = actions.attachments;
     this.#form = root.querySelector("#composer");
     this.#area = this.#form.querySelector("textarea");
     this.#send = root.querySelector("#send");
@@ -39,9 +41,9 @@ export class Composer {
       event.preventDefault();
       // Blank lines around go; the indentation of a first line of code stays.
       const text = this.#area.value.replace(/^\s*\n/, "").trimEnd();
-      if (!text) return;
+      if (this.#attachments.busy || !(text || this.#attachments.ready)) return;
       this.#write("");
-      actions.send(text);
+      actions.send(text, this.#attachments.take());
     });
     this.#stop.addEventListener("click", () => {
       this.#stopping = true;
@@ -106,12 +108,12 @@ export class Composer {
   }
 
   #update() {
-    const empty = !this.#area.value.trim();
+    const empty = !this.#area.value.trim() && !this.#attachments.ready;
     const hadFocus = document.activeElement === this.#stop;
     this.#stop.hidden = this.#turn === null;
     this.#stop.disabled = this.#stopping;
     this.#send.hidden = this.#turn !== null && empty;
-    this.#send.disabled = empty;
+    this.#send.disabled = empty || this.#attachments.busy;
     if (hadFocus && (this.#stop.hidden || this.#stopping)) this.focus();
   }
 }

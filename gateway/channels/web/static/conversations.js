@@ -40,8 +40,8 @@ export class Conversations {
 
   /** Takes up what was left unsent; `connect(events)` opens the connection, with the events that it names. */
   start(connect) {
-    for (const { id, chat, text, at, reason } of outbox.kept()) {
-      this.chat(chat).say(id, text, at);
+    for (const { id, chat, text, at, reason, media } of outbox.kept()) {
+      this.chat(chat).say(id, text, at, media);
       if (reason) this.chat(chat).refuse(id, reason);
     }
     this.#connection = connect({
@@ -94,8 +94,8 @@ export class Conversations {
     this.#see(chat);
   }
 
-  send(text) {
-    const entry = this.current.say(messageId(), text, Date.now());
+  send(text, media = []) {
+    const entry = this.current.say(messageId(), text, Date.now(), media);
     outbox.keep({ ...entry, chat: this.current.id });
     this.#transmit(this.current, entry);
   }
@@ -111,6 +111,10 @@ export class Conversations {
     chat.discard(entry);
   }
 
+  withdraw(chat, { id }) {
+    this.#connection.send({ type: "withdraw", chat: chat.id, id });
+  }
+
   stop(turn) {
     this.#connection.send({ type: "stop", chat: this.current.id, turn });
   }
@@ -120,8 +124,9 @@ export class Conversations {
     if (chat.loaded && chat.more) this.#askHistory(chat, { before: chat.oldest });
   }
 
-  #transmit(chat, { id, text }) {
-    this.#connection.send({ type: "message", id, chat: chat.id, text });
+  #transmit(chat, { id, text, media }) {
+    const files = media.length ? { media: media.map((file) => file.ref) } : {};
+    this.#connection.send({ type: "message", id, chat: chat.id, text, ...files });
   }
 
   #welcomed(frame) {
@@ -179,7 +184,7 @@ export class Conversations {
         break;
       case "reply":
         this.#see(chat);
-        this.#events.spoken(chat, frame);
+        if (frame.kind !== "withdrawn" && (frame.text || frame.media?.length)) this.#events.spoken(chat, frame);
         this.#refreshSoon();
         break;
       case "history":

@@ -2,20 +2,22 @@
 
 /**
  * `state` is sending, received or failed (then `reason` says why); `ahead` counts the turns to be run first. `dropped`
- * means that it gets no answer.
+ * means that it gets no answer, `withdrawn` that the person took it back.
  */
-export function ownEntry(id, text, at) {
-  return { own: true, id, text, at, seq: 0, turn: 0, state: "sending", ahead: 0, reason: "", dropped: false };
+export function ownEntry(id, text, at, media = []) {
+  const marks = { dropped: false, withdrawn: false };
+  return { own: true, id, text, media, at, seq: 0, turn: 0, state: "sending", ahead: 0, reason: "", ...marks };
 }
 
 /**
  * `text` is what was streamed (up to `deltaSeq` of `attempt`), then the final text, with its `html`.
  * `tools` are the steps so far, `atWork` says that the last one is the latest news. `ended` means that the turn is
- * over, `done` that the reply is here; `kind` is reply, stopped, apology, notice or command.
+ * over, `done` that the reply is here; `kind` is reply, stopped, apology, notice or command. `said` marks a notice that
+ * is the agent's own word, with `media` and `buttons`; a reply that only ends its turn is `hidden`.
  */
 export function replyEntry(turn) {
   return {
     own: false, turn, seq: 0, text: "", html: "", kind: "reply", at: 0, inReplyTo: [],
-    attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
+    media: [], buttons: [], said: false, hidden: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
   };
 }

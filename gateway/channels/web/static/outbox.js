@@ -4,9 +4,9 @@ import { drop, keys, read, write } from "./storage.js";
 
 const START = "outbox.";
 
-/** Keeps `{id, chat, text, at, reason}`; `reason` is why the gateway refused it, empty while it waits. */
-export function keep({ id, chat, text, at, reason }) {
-  write(START + id, JSON.stringify({ id, chat, text, at, reason }));
+/** Keeps `{id, chat, text, at, reason, media}`; `reason` is why the gateway refused it, empty while it waits. */
+export function keep({ id, chat, text, at, reason, media }) {
+  write(START + id, JSON.stringify({ id, chat, text, at, reason, media }));
 }
 
 export function settle(id) {

@@ -1,6 +1,7 @@
 /** What the person said, and how far it got. */
 
 import { icon, make, timestamp } from "./dom.js";
+import { mediaList } from "./media.js";
 
 const LONG_CHARACTERS = 1_800;
 const LONG_LINES = 24;
@@ -11,20 +12,21 @@ export class OwnBubble {
   #text = make("div", { className: "text", dir: "auto" });
   #meta = make("footer");
 
-  /** `actions`: retry(entry), discard(entry). */
+  /** `actions`: retry(entry), discard(entry), withdraw(entry). */
   constructor(entry, actions) {
     this.#entry = entry;
     this.#actions = actions;
     this.#text.textContent = entry.text;
+    this.#text.hidden = !entry.text;
     const properties = { className: "bubble own", ariaLabel: "You", data: { id: entry.id } };
-    this.node = make("article", properties, this.#text, this.#meta);
+    this.node = make("article", properties, ...mediaList(entry.media), this.#text, this.#meta);
     if (entry.text.length > LONG_CHARACTERS || entry.text.split("\n").length > LONG_LINES) this.#fold();
     this.update();
   }
 
   update() {
     const entry = this.#entry;
-    this.node.dataset.state = entry.state;
+    this.node.dataset.state = entry.withdrawn ? "withdrawn" : entry.state;
     if (entry.seq) this.node.dataset.seq = entry.seq;
     this.#meta.replaceChildren(...this.#status(entry));
   }
@@ -38,11 +40,17 @@ export class OwnBubble {
         make("button", { type: "button", className: "link", onclick: () => this.#actions.discard(entry) }, "Discard"),
       ];
     }
+    if (entry.withdrawn) return [timestamp(entry.at), make("span", { className: "status" }, "Withdrawn")];
     if (entry.dropped) return [timestamp(entry.at), make("span", { className: "status" }, "Not answered")];
     const where = entry.ahead > 0 ? `Received, ${entry.ahead} ahead of you` : "";
     const tick = make("span", { className: "status", title: "Received" }, icon("check"), where);
     if (!where) tick.append(make("span", { className: "unseen" }, "Received"));
-    return [timestamp(entry.at), tick];
+    if (!where) return [timestamp(entry.at), tick];
+    const withdraw = () => this.#actions.withdraw(entry);
+    return [
+      timestamp(entry.at), tick,
+      make("button", { type: "button", className: "link", onclick: withdraw }, "Withdraw"),
+    ];
   }
 
   #fold() {

@@ -2,6 +2,7 @@
 
 import { copyButton, furnish } from "./code-box.js";
 import { icon, make, timestamp } from "./dom.js";
+import { mediaList } from "./media.js";
 import { showStream } from "./stream.js";
 
 const MARKS = { stopped: "Stopped", apology: "Something went wrong" };
@@ -12,9 +13,13 @@ export class ReplyBubble {
   #body = make("div", { className: "body", dir: "auto" });
   #progress = make("div", { className: "progress" });
   #quote = null;
+  #buttons = null;
+  #actions;
 
-  constructor(entry) {
+  /** `actions`: say(text). */
+  constructor(entry, actions) {
     this.#entry = entry;
+    this.#actions = actions;
     this.node = make("article", { className: "bubble reply", ariaLabel: "Shoal" }, this.#body, this.#progress);
     this.node.dataset.turn = entry.turn;
     this.update();
@@ -40,6 +45,19 @@ export class ReplyBubble {
     }
   }
 
+  /** Shows the answers on offer, which only the newest line of a chat does. */
+  offer(newest) {
+    const { done, buttons } = this.#entry;
+    if (!newest || !done || !buttons.length) {
+      this.#buttons?.remove();
+      this.#buttons = null;
+    } else if (!this.#buttons) {
+      const press = (label) => make("button", { type: "button", onclick: () => this.#actions.say(label) }, label);
+      this.#buttons = make("div", { className: "buttons", role: "group", ariaLabel: "Answers" }, ...buttons.map(press));
+      this.node.append(this.#buttons);
+    }
+  }
+
   #stream({ text, tools, atWork, ended }) {
     this.node.dataset.state = "streaming";
     this.node.ariaBusy = "true";
@@ -62,15 +80,15 @@ export class ReplyBubble {
     this.#progress.replaceChildren(make("span", { className: "spinner" }), make("code", {}, tool));
   }
 
-  #finish({ seq, text, html, kind, tools, at }) {
+  #finish({ seq, text, html, kind, tools, at, media, said }) {
     if (this.node.dataset.state === "done") return;
-    Object.assign(this.node.dataset, { state: "done", seq, kind });
+    Object.assign(this.node.dataset, { state: "done", seq, kind: said ? "said" : kind });
     this.node.ariaBusy = "false";
     if (html) {
       this.#body.innerHTML = html;
       furnish(this.#body);
     } else showStream(this.#body, text);
-    this.#progress.remove();
+    this.#progress.replaceWith(...mediaList(media));
     const footer = make("footer");
     if (MARKS[kind]) footer.append(make("span", { className: "mark" }, MARKS[kind]));
     if (text) footer.append(copyButton(() => text, "Copy", "quiet"));

@@ -12,7 +12,7 @@ export class Transcript {
   #changed = new Set();
   #rearranged = false;
 
-  /** `actions` are those of own-bubble.js. */
+  /** `actions` are those of own-bubble.js and reply-bubble.js. */
   constructor(root, scroll, actions) {
     this.#root = root;
     this.#scroll = scroll;
@@ -58,17 +58,20 @@ export class Transcript {
       this.#bubbles.delete(entry);
     }
     const fresh = new Set();
+    const newest = entries.findLast((entry) => entry.own || entry.done);
     let below = null;
     for (let index = entries.length - 1; index >= 0; index -= 1) {
       const entry = entries[index];
       if (!this.#bubbles.has(entry)) {
         fresh.add(entry);
-        this.#bubbles.set(entry, entry.own ? new OwnBubble(entry, this.#actions) : new ReplyBubble(entry));
+        this.#bubbles.set(entry, entry.own ? new OwnBubble(entry, this.#actions) : new ReplyBubble(entry, this.#actions));
       }
       const { node } = this.#bubbles.get(entry);
       if (node.nextSibling !== below || !node.isConnected) this.#root.insertBefore(node, below);
       below = node;
-      if (!entry.own) this.#bubbles.get(entry).quote(this.#quoteFor(entry, entries[index - 1]));
+      if (entry.own) continue;
+      this.#bubbles.get(entry).quote(this.#quoteFor(entry, entries[index - 1]));
+      this.#bubbles.get(entry).offer(entry === newest);
     }
     return fresh;
   }

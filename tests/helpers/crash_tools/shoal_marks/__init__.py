@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Annotated
@@ -51,6 +52,25 @@ class Keep:
 
 def _folder() -> Path:
     return Path(os.environ["MARKS"])
+
+
+class Sleep:
+    """Sleeps for long, and notes when it is cancelled. `unsafe`."""
+
+    name = "sleep"
+    description = "Sleep."
+    parameters = Word
+    safety: Safety = "unsafe"
+    timeout_s = 60.0
+
+    async def run(self, arguments: Word, context: ToolContext) -> str:
+        (_folder() / "asleep").touch()
+        try:
+            await asyncio.sleep(50)
+        except asyncio.CancelledError:
+            (_folder() / "woken").write_text("cancelled")
+            raise
+        return "slept"
 
 
 class Die:

@@ -1,0 +1,148 @@
+"""`shoal cron`: what chats have planned."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from shared.console.plain import clean_line, counted, table
+from shared.console.redis_call import with_redis
+from shared.errors import BadInput
+from shared.ids import log_id
+from shared.messages.schedule import Standing, local_time, told_plan
+from shared.settings import Settings
+from shared.store.client import RedisClient
+from shared.store.schedules import Schedules
+from shared.store.session_backup import session_name
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+_chat = click.option("--chat", default="", metavar="NAME", help="Of this chat alone, channel:chat.")
+
+
+@click.group()
+def cron() -> None:
+    """Look after what chats have planned: list, show, remove.
+
+    ID is that of `list`; where several chats have the same (each heartbeat is called so), --chat says which.
+    """
+
+
+@cron.command("list")
+@_chat
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@_as_json
+def list_(chat: str, limit: int, as_json: bool) -> None:
+    """List schedules, the next one first."""
+
+    async def read(client: RedisClient, settings: Settings) -> list[Standing]:
+        return sorted(await _standing(client, chat), key=lambda one: one.next_ms)
+
+    found = with_redis(read)
+    if as_json:
+        _print_json({"schedules": [_facts(one) for one in found[:limit]], "total": len(found)})
+        return
+    if not found:
+        click.echo("Nothing is planned.")
+        return
+    click.echo(
+        table(["id", "session", "in logs", "plan", "next", "runs", "missed"], [_row(one) for one in found[:limit]])
+    )
+    if len(found) > limit:
+        click.echo(f"\n{len(found):,} in all; a higher --limit shows others")
+
+
+@cron.command()
+@click.argument("id")
+@_chat
+@click.option("--text", "with_text", is_flag=True, help="Show what the agent is told, too.")
+@_as_json
+def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
+    """Show everything that is known of a schedule."""
+
+    async def read(client: RedisClient, settings: Settings) -> Standing:
+        return await _found(client, id, chat)
+
+    one = with_redis(read)
+    facts = _facts(one) | ({"text": one.schedule.text} if with_text else {})
+    if as_json:
+        _print_json(facts)
+        return
+    for key, value in facts.items():
+        if value is not None:
+            click.echo(f"{key.replace('_', ' '):<12} {clean_line(str(value))}")
+
+
+@cron.command()
+@click.argument("id")
+@_chat
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_as_json
+def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
+    """Take a schedule out. Its chat is not told."""
+
+    async def look(client: RedisClient, settings: Settings) -> Standing:
+        return await _found(client, id, chat)
+
+    async def run(client: RedisClient, settings: Settings) -> bool:
+        return await Schedules(client).remove(one.schedule.session, id)
+
+    one = with_redis(look)
+    session = one.schedule.session
+    if not yes:
+        click.confirm(f"Remove {id!r} of {session!r} ({told_plan(one.schedule)})?", abort=True, err=True)
+    done = with_redis(run)
+    if as_json:
+        _print_json({"id": id, "session": session, "removed": done})
+    else:
+        click.echo(f"Removed: {id!r} of {session!r}." if done else f"It was gone already: {id!r} of {session!r}.")
+
+
+async def _standing(client: RedisClient, chat: str) -> list[Standing]:
+    schedules = Schedules(client)
+    if chat:
+        return await schedules.of(session_name(chat))
+    return [one async for session in schedules.sessions() for one in await schedules.of(session)]
+
+
+async def _found(client: RedisClient, id: str, chat: str) -> Standing:
+    found = [one for one in await _standing(client, chat) if one.schedule.id == id]
+    if not found:
+        raise BadInput("no_schedule", f"there is no schedule {id!r}; `shoal cron list` shows all")
+    if len(found) > 1:
+        raise BadInput(
+            "which_schedule", f"{counted(len(found), 'chat')} have a schedule {id!r}; say which by --chat NAME"
+        )
+    return found[0]
+
+
+def _facts(one: Standing) -> dict[str, Any]:
+    schedule = one.schedule
+    return {
+        "id": schedule.id,
+        "session": schedule.session,
+        "in_logs": log_id(schedule.session),
+        "plan": told_plan(schedule),
+        "next": local_time(one.next_ms, schedule.timezone),
+        "next_ms": one.next_ms,
+        "missed_ticks": schedule.misfire,
+        "timezone": schedule.timezone,
+        "owner": schedule.owner,
+        "created_ms": schedule.created_at,
+        "paused": one.paused,
+        "runs": one.runs,
+        "missed": one.missed,
+        "last_ms": one.last_ms,
+    }
+
+
+def _row(one: Standing) -> list[object]:
+    schedule = one.schedule
+    following = "paused" if one.paused else local_time(one.next_ms, schedule.timezone)
+    session = schedule.session
+    return [schedule.id, session, log_id(session), told_plan(schedule), following, one.runs, one.missed or ""]
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2))

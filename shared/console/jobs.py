@@ -1,0 +1,141 @@
+"""`shoal jobs`: the subagents of the fleet: which there are, how far they are, and their end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Final
+
+import click
+
+from shared.clock import SYSTEM_CLOCK
+from shared.console.plain import clean, counted, duration, table
+from shared.console.redis_call import with_redis
+from shared.errors import BadInput, LeaseLost
+from shared.ids import log_id
+from shared.settings import Settings
+from shared.store.children import Child, Children
+from shared.store.client import RedisClient
+from shared.store.inbox import InboxLimits
+
+NOT_DONE: Final = 1
+CANCELLED: Final = "Whoever runs this service has ended it."
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+_show_chats = click.option("--show-chats", is_flag=True, help="Show chat ids instead of hashes of them.")
+
+
+@click.group()
+def jobs() -> None:
+    """Look after what agents do in the background: list, show, cancel.
+
+    A job that has ended is known for an hour.
+    """
+
+
+@jobs.command("list")
+@click.option("--session", default="", metavar="SESSION", help="Of this session, with those that have ended.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
+@click.option("--text", "with_text", is_flag=True, help="Show what the agent calls them, too.")
+@_show_chats
+@_as_json
+def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: bool) -> None:
+    """List jobs that run or wait for a place, the oldest first."""
+
+    async def read(client: RedisClient, settings: Settings) -> list[Child]:
+        children = Children(client)
+        return (await children.of(session))[-limit:] if session else await children.all(limit=limit)
+
+    found = with_redis(read)
+    rows = [_facts(child, with_text, show_chats) for child in found]
+    if as_json:
+        _print_json({"jobs": rows})
+        return
+    if not rows:
+        click.echo("No jobs.")
+        return
+    shown = [{**facts, "tokens": f"{facts['tokens']:,}", "age_s": duration(facts["age_s"])} for facts in rows]
+    names = [name for name in shown[0] if name not in ("turn", "waited_for")]
+    header = ["age" if name == "age_s" else name for name in names]
+    click.echo(table(header, [[facts[name] for name in names] for facts in shown]))
+
+
+@jobs.command()
+@click.argument("id")
+@click.option("--text", "with_text", is_flag=True, help="Show the task and the result, too.")
+@_show_chats
+@_as_json
+def show(id: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
+    """Show everything that is known of a job."""
+
+    async def read(client: RedisClient, settings: Settings) -> Child:
+        return await _found(Children(client), id)
+
+    child = with_redis(read)
+    facts = _facts(child, with_text, show_chats)
+    if with_text:
+        facts |= {"task": child.task.task, "context": child.task.context, "result": child.result}
+    if as_json:
+        _print_json(facts)
+        return
+    for name, value in facts.items():
+        click.echo(f"{name.replace('_', ' '):<8} {clean(str(value))}")
+
+
+@jobs.command()
+@click.argument("id", required=False)
+@click.option("--all", "every", is_flag=True, help="All jobs that run or wait now.")
+@_as_json
+def cancel(id: str | None, every: bool, as_json: bool) -> None:
+    """End a job. Its chat is told."""
+    if every == (id is not None):
+        raise click.UsageError("name one job, or say --all")
+
+    async def run(client: RedisClient, settings: Settings) -> list[str]:
+        children = Children(client, InboxLimits.of(settings))
+        chosen = await children.all() if id is None else [await _found(children, id)]
+        return [child.task.id for child in chosen if await _cancel(children, child)]
+
+    ended = with_redis(run)
+    if as_json:
+        _print_json({"cancelled": ended})
+    else:
+        click.echo(f"{counted(len(ended), 'job')} cancelled." if ended else "It has ended already.")
+    if not ended and not every:
+        sys.exit(NOT_DONE)
+
+
+async def _cancel(children: Children, child: Child) -> bool:
+    """Whether this ended it, and not somebody else before."""
+    try:
+        told = await children.end(child.task, "cancelled", CANCELLED, claim=None, now_ms=SYSTEM_CLOCK.now_ms())
+    except LeaseLost:
+        return False
+    return told != "known"
+
+
+async def _found(children: Children, id: str) -> Child:
+    child = await children.read(id)
+    if child is None:
+        raise BadInput("not_found", f"there is no job {id!r}; `shoal jobs list` shows those that run or wait")
+    return child
+
+
+def _facts(child: Child, with_text: bool, show_chats: bool) -> dict[str, Any]:
+    """What is told of a job. Its label is of the words of a conversation."""
+    session = child.task.session
+    return {
+        "id": child.task.id,
+        "state": child.state,
+        **({"label": child.task.label} if with_text else {}),
+        "chat" if show_chats else "session": session if show_chats else log_id(session),
+        "turn": child.task.turn,
+        "rounds": child.rounds,
+        "tokens": child.tokens,
+        "age_s": round(child.age_s, 1),
+        "waited_for": child.task.wait,
+    }
+
+
+def _print_json(facts: dict[str, Any]) -> None:
+    click.echo(json.dumps(facts, ensure_ascii=False))

@@ -1,0 +1,247 @@
+"""The files that people send and get: one folder a session, on a volume that gateways and workers share.
+
+A file is kept under the hash of its content and a suffix for its kind; whether it is there is all that is known of it,
+so that nothing has to be kept in step with the store. Everything here blocks: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from shared.errors import BadInput
+from shared.media.bombs import Damaged, image_size, zip_parts
+from shared.media.kinds import ZIP, Kind, kind_of, why_not
+from shared.media.reference import MediaRef, clean_name
+from shared.settings import MediaSettings
+
+DAY_S: Final = 86_400.0
+PART_S: Final = 3600.0
+"""How long the beginning of an upload may lie there."""
+
+_PART: Final = ".part-"
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW
+_SHARED: Final = 0o020
+_MB: Final = 1024 * 1024
+_TRIES: Final = 5
+_FOLDER: Final = re.compile(r"[0-9a-f]{40}")
+
+
+class NoSuchMedia(Exception):
+    """The file is not there: it was never this session's, it has expired, or the session was forgotten."""
+
+
+class TooMuch(BadInput):
+    """A file over a limit; the text has the number."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("file_too_big", f"file refused: {message}")
+
+
+class MediaStore:
+    """Making it touches nothing. Methods raise OSError when the volume is away.
+
+    Files are readable by their owner alone; by the group, too, where the folder that `media.dir` names can be written
+    by it, as on a volume that processes of several users share.
+    """
+
+    def __init__(self, settings: MediaSettings) -> None:
+        self._root = settings.dir.absolute()
+        self._settings = settings
+
+    @property
+    def file_bytes(self) -> int:
+        """What one file may have."""
+        return self._settings.file_mb * _MB
+
+    def upload(self, session: str) -> Upload:
+        """Begin a file of a session that comes in pieces; leave it (`with`) to let what was not finished go."""
+        return Upload(self, session)
+
+    def put(self, session: str, data: bytes, name: str) -> MediaRef:
+        """Keep a file. Raises BadInput (`file refused: …`) as `Upload.finish` does."""
+        with self.upload(session) as upload:
+            upload.write(data)
+            return upload.finish(name)
+
+    def size(self, session: str, ref: MediaRef) -> int:
+        """How many bytes are kept under a reference. Raises NoSuchMedia."""
+        try:
+            info = os.stat(self._folder(session) / ref.file, follow_symlinks=False)
+        except FileNotFoundError:
+            raise NoSuchMedia from None
+        if self._is_over(info.st_mtime):
+            raise NoSuchMedia
+        return info.st_size
+
+    def read(self, session: str, ref: MediaRef) -> bytes:
+        """The bytes. Raises NoSuchMedia."""
+        size_bytes = self.size(session, ref)
+        try:
+            with open(os.open(self._folder(session) / ref.file, _READ), "rb") as file:
+                return file.read(size_bytes)
+        except FileNotFoundError:
+            raise NoSuchMedia from None
+
+    def forget(self, folder: str, *, before_s: float) -> int:
+        """Delete the files of a session, by the name of its folder, that are older than `before_s`, in seconds since
+        1970; how many went."""
+        if not _FOLDER.fullmatch(folder):
+            raise ValueError(f"{folder!r} is the folder of no session; folder_name() makes them")
+        return _remove(self._root / folder[:2] / folder, lambda _, changed_s: changed_s < before_s)
+
+    def expire(self) -> int:
+        """Delete what is too old, everywhere; how many files went."""
+        gone = 0
+        for shard in _inside(self._root):
+            for folder in _inside(shard):
+                gone += _remove(folder, self._is_done)
+            _drop_if_empty(shard)
+        return gone
+
+    def used_bytes(self, session: str) -> int:
+        """What the files of a session have in all."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder(session)) as found:
+            return sum(_size(entry) for entry in found)
+        return 0
+
+    def check(self, data: bytes) -> Kind:
+        """What a file is. Raises BadInput (`file_refused`) for one that is not taken."""
+        try:
+            names = zip_parts(data) if data.startswith(ZIP) else frozenset[bytes]()
+            kind = kind_of(data, names)
+            if kind is None:
+                raise Damaged(why_not(data))
+            if kind.is_image:
+                width, height = image_size(kind.suffix, data)
+                limit = self._settings.megapixels
+                if width * height > limit * 1_000_000:
+                    raise Damaged(
+                        f"it is a picture of {width:,} x {height:,} pixels; at most {limit} million are taken"
+                    )
+        except Damaged as exc:
+            raise BadInput("file_refused", f"file refused: {exc}") from None
+        return kind
+
+    def _is_over(self, changed_s: float) -> bool:
+        return changed_s < time.time() - self._settings.days * DAY_S
+
+    def _is_done(self, name: str, changed_s: float) -> bool:
+        return self._is_over(changed_s) or (name.startswith(_PART) and changed_s < time.time() - PART_S)
+
+    def _create(self, session: str) -> tuple[int, Path]:
+        """A new file in the folder of a session, and where it is."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shared = self._root.stat().st_mode & _SHARED
+        folder = self._folder(session)
+        part = folder / f"{_PART}{secrets.token_hex(8)}"
+        for tries in range(_TRIES, 0, -1):
+            for made in (folder.parent, folder):
+                with contextlib.suppress(FileExistsError, FileNotFoundError):
+                    made.mkdir(mode=0o700)
+                    made.chmod(0o770 if shared else 0o700)
+            try:
+                handle = os.open(part, _CREATE, 0o600)
+                break
+            except FileNotFoundError:  # a sweep has just taken the empty folder away
+                if tries == 1:
+                    raise
+        os.fchmod(handle, 0o660 if shared else 0o600)
+        return handle, part
+
+    def _folder(self, session: str) -> Path:
+        name = folder_name(session)
+        return self._root / name[:2] / name
+
+
+class Upload:
+    """One file on its way in. Nothing is kept unless `finish` returns."""
+
+    def __init__(self, store: MediaStore, session: str) -> None:
+        self._store = store
+        self._session = session
+        self._hash = hashlib.sha256()
+        self._size_bytes = 0
+        handle, self._part = store._create(session)
+        self._file = os.fdopen(handle, "wb")
+
+    def __enter__(self) -> Upload:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self._file.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._part.unlink()
+
+    def write(self, data: bytes) -> None:
+        """The next piece. Raises TooMuch as soon as there are too many."""
+        self._size_bytes += len(data)
+        if self._size_bytes > self._store.file_bytes:
+            raise TooMuch(f"it is larger than {self._store.file_bytes // _MB} MB")
+        self._hash.update(data)
+        self._file.write(data)
+
+    def finish(self, name: str) -> MediaRef:
+        """Look at it and keep it, whole or not at all. Raises BadInput (`file_refused`), and TooMuch when the session
+        would have too much."""
+        self._file.flush()
+        kind = self._store.check(self._part.read_bytes())
+        limit_mb = self._store._settings.session_mb
+        if self._store.used_bytes(self._session) > limit_mb * _MB:  # this one is counted already
+            raise TooMuch(f"this chat would have more than {limit_mb} MB of files; old ones go by themselves")
+        os.fsync(self._file.fileno())
+        ref = MediaRef(self._hash.hexdigest(), kind.suffix, self._size_bytes, clean_name(name))
+        os.replace(self._part, self._part.parent / ref.file)
+        return ref
+
+
+def folder_name(session: str) -> str:
+    """What the folder of a session is called. It shows no chat id, which may be a phone number; no two share one."""
+    return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as found:
+            names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield from (folder / name for name in names)
+
+
+def _remove(folder: Path, which: Callable[[str, float], bool]) -> int:
+    """Delete the files of a folder for which `which(name, time of change in s)` is true, and the folder when it is
+    empty."""
+    gone = 0
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    for entry in entries:
+        with contextlib.suppress(FileNotFoundError):
+            if which(entry.name, entry.stat(follow_symlinks=False).st_mtime):
+                os.unlink(entry.path)
+                gone += 1
+    _drop_if_empty(folder)
+    return gone
+
+
+def _drop_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return entry.stat(follow_symlinks=False).st_size
+    return 0

@@ -1,0 +1,136 @@
+"""What a chat has planned: a text that is said to the agent at given times, and the message that says it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from shared.ids import session_id
+from shared.messages.codec import Decoder
+from shared.messages.inbound import InboundMessage
+
+SENDER: Final = "cron"
+HEARTBEAT: Final = "heartbeat"
+"""The id of a chat's heartbeat: a chat has one at most."""
+
+BACKGROUND: Final = "background"
+
+Misfire = Literal["skip", "once", "all"]
+"""What becomes of ticks that nobody could run in time: none is made up for, one run stands for all, or each is run."""
+
+
+class At(msgspec.Struct, frozen=True, tag_field="t", tag="at"):
+    """Once, at a time in ms since 1970."""
+
+    at_ms: int
+
+
+class Every(msgspec.Struct, frozen=True, tag_field="t", tag="every"):
+    """Each `every_ms` that pass, counted from `from_ms`; no clock of any place changes it."""
+
+    every_ms: int
+    from_ms: int
+
+
+class Cron(msgspec.Struct, frozen=True, tag_field="t", tag="cron"):
+    """At the times that five fields of cron name, by the clock of `timezone` (an IANA name)."""
+
+    expression: str
+    timezone: str
+
+
+Plan = At | Every | Cron
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="schedule"):
+    """A plan and its text, bound to the chat that made it. `timezone` is the one in which people there are told times,
+    `owner` the id of who asked for it. A `heartbeat` looks into HEARTBEAT.md first, and has no text of its own."""
+
+    id: str
+    channel: str
+    chat_id: str
+    owner: str
+    text: str
+    plan: Plan
+    misfire: Misfire = "skip"
+    timezone: str = "UTC"
+    created_at: int = 0
+    thread: str | None = None
+    v: int = 1
+
+    @property
+    def session(self) -> str:
+        """The session of its chat."""
+        return session_id(self.channel, self.chat_id if self.thread is None else f"{self.chat_id}#{self.thread}")
+
+    @property
+    def heartbeat(self) -> bool:
+        return self.id == HEARTBEAT
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule and how it stands. `next_ms` is its next tick, `last_ms` the last one that was run (None = none yet);
+    `paused` while its chat cannot be reached."""
+
+    schedule: Schedule
+    next_ms: int
+    runs: int = 0
+    missed: int = 0
+    last_ms: int | None = None
+    paused: bool = False
+
+
+decode_schedule: Decoder[Schedule] = Decoder(Schedule)
+
+
+def tick_message(schedule: Schedule, tick_ms: int, *, now_ms: int, late: bool, text: str) -> InboundMessage:
+    """What the agent is told at a tick: `text`, and that no person has said it just now.
+
+    Its id is made of schedule and tick, so that it is one message however often it is sent.
+    """
+    due = local_time(tick_ms, schedule.timezone)
+    what = "The heartbeat of this chat" if schedule.heartbeat else f"Schedule {schedule.id} of this chat"
+    told = f"{what} was due at {due}, and runs only now" if late else f"{what} runs now, at {due}"
+    head = f"[{told}. Nobody has written just now: do the following, and say here what came of it.]"
+    return InboundMessage(
+        channel=schedule.channel,
+        chat_id=schedule.chat_id,
+        sender_id=SENDER,
+        id=f"{schedule.id}:{tick_ms}",
+        content=f"{head}\n\n{text}",
+        timestamp=now_ms,
+        metadata={"schedule": schedule.id, "tick": str(tick_ms), BACKGROUND: "1"},
+        thread=schedule.thread,
+    )
+
+
+def is_background(message: InboundMessage) -> bool:
+    """Whether no person waits for the answer. This is the one place that says so."""
+    return message.metadata.get(BACKGROUND) == "1"
+
+
+def local_time(at_ms: int, timezone: str) -> str:
+    """`2026-11-21 09:00 (Saturday, Europe/Berlin)`."""
+    when = datetime.fromtimestamp(at_ms / 1000, ZoneInfo(timezone))
+    return f"{when:%Y-%m-%d %H:%M (%A}, {timezone})"
+
+
+def told_plan(schedule: Schedule) -> str:
+    """A plan in words: `every 30 min`, `at 30 8 * * 1-5 (Europe/Berlin)`."""
+    match schedule.plan:
+        case At(at_ms=at_ms):
+            return f"once, at {local_time(at_ms, schedule.timezone)}"
+        case Every(every_ms=every_ms):
+            return f"every {_span(every_ms / 1000)}"
+        case Cron(expression=expression, timezone=timezone):
+            return f"at {expression!r} ({timezone})"
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"

@@ -1,0 +1,178 @@
+"""Subagents on real workers: killed at each point between spawn and report, stopped, waited for, put together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shared.crash_points import VARIABLE
+from shared.messages.transcript import ToolEntry, UserEntry
+from shared.store import keys
+from shared.store.children import Children
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from shared.store.presence import present
+from tests.helpers.build import say
+from tests.helpers.children import Parent, end, take
+from tests.helpers.fleet import history, holder, replies, warm
+from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.wait import eventually
+
+SESSION = "web:owner/a"
+
+POINTS = (
+    "before_ledger_intent", "after_ledger_intent", "before_ledger_effect", "after_ledger_effect",
+    "before_ledger_result", "after_ledger_result", "before_commit", "after_commit", "after_acquire_child",
+    "before_child_end", "after_child_end",
+)  # fmt: skip
+
+
+def asked(*tasks: str, wait: bool = False) -> list[Call]:
+    return [
+        Call("spawn", json.dumps({"task": task, "label": task, "wait": wait}), f"spawn{at}")
+        for at, task in enumerate(tasks)
+    ]
+
+
+async def told(client: RedisClient) -> list[str]:
+    """The reports that came into the conversation."""
+    entries = await history(client, SESSION)
+    return [entry.content for entry in entries if isinstance(entry, UserEntry) and "[Subagent" in entry.content]
+
+
+async def quiet(client: RedisClient) -> bool:
+    """Whether nothing waits, nothing runs, and no subagent is open."""
+    names = [keys.inbox(SESSION), keys.ledger(SESSION), keys.SUBAGENTS, keys.leases("turns"), keys.leases("jobs")]
+    return int(await client.command("EXISTS", *names)) == 0
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_worker_killed_between_spawn_and_report_loses_and_doubles_no_result(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path, point: str
+) -> None:
+    """One subagent, one report, one answer to it, and nothing left behind."""
+    model.script(
+        Answer(match=r"^\[Subagent", text="it found gold", times=0),
+        Answer(match="^dig", role="tool", text="gold", times=0),
+        Answer(match="^dig", calls=[Call("current_time", "{}", "time")], times=0),
+        Answer(match="^please", role="tool", text="started", times=0),
+        Answer(match="^please", calls=asked("dig"), times=0),
+    )
+    armed = tmp_path / "crash"
+    worker = spawn("worker", env={VARIABLE: str(armed)}, MODEL__CLIENT="direct")
+    await warm(worker)
+    armed.write_text(f"{point} 1")
+    await say(Inbox(client), "please")
+    await eventually(lambda: quiet(client), within_s=40)
+    assert not armed.exists(), "the worker was killed"
+    assert await replies(client, SESSION) == ["started", "it found gold"]
+    assert len(await told(client)) == 1
+    [child] = await Children(client).of(SESSION)
+    assert (child.state, child.result) == ("ok", "gold")
+    assert await client.command("XLEN", keys.DEAD) == 0
+
+
+async def test_results_that_arrive_together_make_one_answer(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """They are taken into one turn at its start."""
+    model.script(Answer(match=r"^\[Subagent", text="both are done", times=0))
+    parent = await Parent.begin(client)
+    await parent.spawn("one", "two")
+    for claim in await take(client):
+        await end(client, claim)
+    await parent.commit()
+    spawn("worker", MODEL__CLIENT="direct")
+    await eventually(lambda: quiet(client), within_s=60)
+    assert await replies(client, SESSION) == ["started", "both are done"]
+    assert len(await told(client)) == 2
+    assert len(model.requests()) == 1
+
+
+async def test_waiting_for_several_they_run_at_once_and_nothing_is_reported(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """The results are the tools' results, in the order of the calls."""
+    model.script(
+        Answer(match="^dig one", first_s=1.0, text="gold", times=0),
+        Answer(match="^dig two", first_s=0.2, text="silver", times=0),
+        Answer(match="^please", role="tool", text="gold and silver", times=0),
+        Answer(match="^please", calls=asked("dig one", "dig two", wait=True), times=0),
+    )
+    await warm(spawn("worker", MODEL__CLIENT="direct"))
+    await say(Inbox(client), "please")
+    await eventually(lambda: quiet(client), within_s=40)
+    assert await replies(client, SESSION) == ["gold and silver"]
+    results = [entry.content for entry in await history(client, SESSION) if isinstance(entry, ToolEntry)]
+    assert [text.rpartition("\n")[2] for text in results] == ["gold", "silver"]
+    assert await told(client) == []
+    began = [request.at for request in model.requests() if "dig" in str(request.body["messages"][1]["content"])]
+    assert max(began) - min(began) < 1.0, "the second did not wait for the first"
+
+
+async def test_a_worker_killed_while_its_turn_waits_is_replaced_by_one_that_waits_for_the_same(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """The successor spawns nothing anew: one result, in the tool's answer, and no report."""
+    model.script(
+        Answer(match="^dig", first_s=4.0, text="gold", times=0),
+        Answer(match="^please", role="tool", text="it is gold", times=0),
+        Answer(match="^please", calls=asked("dig", wait=True), times=0),
+    )
+    turns, work = spawn("worker", "turns", MODEL__CLIENT="direct"), spawn("worker", "jobs", MODEL__CLIENT="direct")
+    await warm(turns, work)
+    await say(Inbox(client), "please")
+    await eventually(lambda: _running(client), within_s=20)
+    (await holder(client, SESSION)).kill()
+    await eventually(lambda: quiet(client), within_s=40)
+    assert await replies(client, SESSION) == ["it is gold"]
+    assert await told(client) == []
+    assert len(await Children(client).of(SESSION)) == 1
+
+
+async def test_a_stop_reaches_a_turn_that_waits_and_its_subagent_elsewhere(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Both end at once, on whichever worker they run, and nothing is reported."""
+    model.script(
+        Answer(match="^dig", first_s=60.0, text="gold", times=0),
+        Answer(match="^please", calls=asked("dig", wait=True), times=0),
+    )
+    turns, work = spawn("worker", "turns", MODEL__CLIENT="direct"), spawn("worker", "jobs", MODEL__CLIENT="direct")
+    await warm(turns, work)
+    await say(Inbox(client), "please")
+    await eventually(lambda: _running(client), within_s=20)
+    await Inbox(client).stop(SESSION)
+    await eventually(lambda: quiet(client), within_s=10)
+    await eventually(lambda: '"outcome": "cancelled"' in work.log, within_s=10)
+    assert await eventually(lambda: _idle(client), within_s=20)
+    assert await told(client) == []
+
+
+async def test_one_that_stood_in_two_crashes_runs_apart_and_reports(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """In a process of its own, under the lease of its worker, as a turn would."""
+    model.script(
+        Answer(match=r"^\[Subagent", text="it found gold", times=0),
+        Answer(match="^look", text="gold", times=0),
+    )
+    parent = await Parent.begin(client)
+    await parent.spawn("aaaaaaaa")
+    await parent.commit()
+    await client.command("HSET", keys.child("aaaaaaaa"), "crashes", 2)
+    worker = spawn("worker", MODEL__CLIENT="direct")
+    await eventually(lambda: quiet(client), within_s=60)
+    assert (await replies(client, SESSION))[-1] == "it found gold"
+    assert '"event": "quarantined"' in worker.log
+
+
+async def _running(client: RedisClient) -> bool:
+    return any(child.state == "running" for child in await Children(client).of(SESSION))
+
+
+async def _idle(client: RedisClient) -> bool:
+    return sum(one.running for one in await present(client) if one.kind == "worker") == 0

@@ -1,0 +1,266 @@
+"""What makes each alert fire, what it then says, and what must leave it silent; series in promtool's notation."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+Series = dict[str, str]
+
+
+class Case(NamedTuple):
+    """After so many minutes of `fires` the alert is there with `labels` and says `says`; after `quiet` it is not. The
+    series have a value every `step`."""
+
+    alert: str
+    minutes: int
+    fires: Series
+    says: str
+    quiet: Series
+    labels: dict[str, str] = {}
+    step: str = "1m"
+
+
+def answers(in_time: float, all: float, many: int) -> Series:
+    """So many answers a minute, and so many of them in time."""
+    return {
+        'shoal_answer_seconds_bucket{outcome="done",le="60.0"}': f"0+{in_time}x{many}",
+        'shoal_answer_seconds_count{outcome="done"}': f"0+{all}x{many}",
+    }
+
+
+def waits(in_time: float, all: float, many: int) -> Series:
+    """So many turns a minute, and so many of them begun in time."""
+    return {
+        'shoal_queue_wait_seconds_bucket{queue="turns",le="5.0"}': f"0+{in_time}x{many}",
+        'shoal_queue_wait_seconds_count{queue="turns"}': f"0+{all}x{many}",
+    }
+
+
+def buckets(histogram: str, labels: str, **values: str) -> Series:
+    """The buckets of a histogram: `le_0_25="..."`."""
+    bound = {name.removeprefix("le_").replace("_", "."): value for name, value in values.items()}
+    return {f'{histogram}_bucket{{{labels}le="{"+Inf" if le == "inf" else le}"}}': v for le, v in bound.items()}
+
+
+LOST: Final = "shoal_stale_writes_refused_total"
+LATE: Final = 'shoal_lease_renew_late_total{instance="w1"}'
+BUILD: Final = 'shoal_build_info{instance="w1",job="shoal-worker",version="1"}'
+START: Final = 'process_start_time_seconds{instance="w1",job="shoal-worker"}'
+BACK: Final = 'shoal_redis_reconnects_total{instance="w1",job="shoal-worker"}'
+USED, LIMIT = "shoal_redis_memory_bytes", "shoal_redis_memory_limit_bytes"
+OK: Final = 'shoal_model_requests_total{model="m",outcome="ok"}'
+BAD: Final = 'shoal_model_requests_total{model="m",outcome="timeout"}'
+DAYS: Final = 74 * 60
+LAG, COMMAND = "shoal_event_loop_lag_seconds", "shoal_redis_command_seconds"
+
+CASES: Final = (
+    Case(
+        "ShoalAnswersLate",
+        70,
+        answers(6, 10, 80),
+        "40% of the answers of the last hour were late or apologies.",
+        answers(8, 10, 80),
+    ),
+    Case(  # nothing but apologies, from the first minute on
+        "ShoalAnswersLate",
+        70,
+        {'shoal_answer_seconds_count{outcome="failed"}': "0+10x80"},
+        "100% of the answers of the last hour were late or apologies.",
+        answers(0, 0.2, 80),  # so few that one slow answer would be the alert
+    ),
+    Case(
+        "ShoalAnswersLateSlowly",
+        400,
+        answers(8, 10, 410),
+        "20% of the answers of the last six hours were late or apologies.",
+        answers(9, 10, 410),
+    ),
+    Case(
+        "ShoalAnswersLateForDays",
+        DAYS,
+        answers(92, 100, DAYS),
+        "8% of the answers of three days were late or apologies: more than the objective allows.",
+        answers(96, 100, DAYS),
+        step="4m",
+    ),
+    Case(
+        "ShoalTurnsWait",
+        70,
+        waits(8, 10, 80),
+        "20% of the turns of the last hour waited longer than 5 s for a worker.",
+        waits(9, 10, 80),
+    ),
+    Case(
+        "ShoalTurnsWaitSlowly",
+        400,
+        waits(9, 10, 410),
+        "10% of the turns of the last six hours waited longer than 5 s for a worker.",
+        waits(95, 100, 410),
+    ),
+    Case(
+        "ShoalTurnsWaitForDays",
+        DAYS,
+        waits(98, 100, DAYS),
+        "2% of the turns of three days waited longer than 5 s for a worker.",
+        waits(995, 1000, DAYS),
+        step="4m",
+    ),
+    Case(
+        "ShoalOldestTurnWaits",
+        4,
+        {'shoal_queue_oldest_due_seconds{queue="turns"}': "0 10 40 100 160"},
+        "Somebody waits for a worker since 2m 40s.",
+        {'shoal_queue_oldest_due_seconds{queue="turns"}': "29x10"},
+    ),
+    Case(
+        "ShoalOldestJobWaits",
+        8,
+        {'shoal_queue_oldest_due_seconds{queue="jobs"}': "400x10"},
+        "A background job waits since 6m 40s.",
+        {'shoal_queue_oldest_due_seconds{queue="turns"}': "400x10"},
+    ),
+    Case(
+        "ShoalDeadLetters",
+        22,
+        {'shoal_dead_letters_total{reason="poison"}': "_x20 1x5"},
+        "1 messages got an apology in 15 minutes: poison.",
+        {'shoal_dead_letters_total{reason="poison"}': "5x30"},
+        {"reason": "poison"},
+    ),
+    Case(
+        "ShoalManyDeadLetters",
+        22,
+        {'shoal_dead_letters_total{reason="auth"}': "_x20 25x5"},
+        "25 messages got an apology in 15 minutes.",
+        {'shoal_dead_letters_total{reason="auth"}': "_x20 19x5"},
+    ),
+    Case(
+        "ShoalMessagesRefused",
+        15,
+        {
+            'shoal_messages_refused_total{channel="web",reason="busy"}': "0+60x20",
+            'shoal_messages_accepted_total{channel="web"}': "0+60x20",
+        },
+        "1 messages a second are refused: busy.",
+        {
+            'shoal_messages_refused_total{channel="web",reason="busy"}': "0+1x20",
+            'shoal_messages_refused_total{channel="web",reason="too_big"}': "0+60x20",
+            'shoal_messages_accepted_total{channel="web"}': "0+60x20",
+        },
+        {"reason": "busy"},
+    ),
+    Case("ShoalNothingScraped", 4, {}, "Prometheus sees no process of Shoal.", {BUILD: "1x10"}),
+    Case(
+        "ShoalNoWorkers",
+        3,
+        {'shoal_processes{kind="worker"}': "0x5", 'shoal_processes{kind="gateway"}': "1x5"},
+        "No worker is there: nothing is answered.",
+        {'shoal_processes{kind="worker"}': "1x5"},
+    ),
+    Case(
+        "ShoalNoGateways",
+        3,
+        {'shoal_processes{kind="gateway"}': "0x5"},
+        "No gateway is there: nobody can write.",
+        {'shoal_processes{kind="gateway"}': "1x5"},
+    ),
+    Case(
+        "ShoalProcessDies",
+        6,
+        {START: "1 2 3 4 5 5 5", BUILD: "1x10"},
+        "A process of shoal-worker was started 4 times in half an hour.",
+        {'process_start_time_seconds{instance="n",job="node"}': "1 2 3 4 5 5 5", START: "1x10", BUILD: "1x10"},
+        {"job": "shoal-worker"},
+    ),
+    Case(
+        "ShoalTakeovers",
+        12,
+        {'shoal_turn_takeovers_total{cause="crash"}': "_x5 8x20"},
+        "8 turns were taken over from workers in 15 minutes.",
+        {'shoal_turn_takeovers_total{cause="crash"}': "_x5 3x20"},
+    ),
+    Case("ShoalLeasesLost", 25, {LOST: "0+1x40"}, "15 turns ended without their lease in 15 minutes.", {LOST: "9x40"}),
+    Case(
+        "ShoalLeasesRenewedLate",
+        25,
+        {LATE: "0+1x40"},
+        "w1 renewed its leases late 15 times in 15 minutes.",
+        {LATE: "7x40"},
+        {"instance": "w1"},
+    ),
+    Case(
+        "ShoalEventLoopLate",
+        15,
+        buckets(LAG, 'instance="w1",', le_0_25="0x20", le_0_5="0+240x20", le_inf="0+240x20"),
+        "The event loop of w1 is 487.5ms late.",
+        buckets(LAG, 'instance="w1",', le_0_25="0+240x20", le_0_5="0+240x20", le_inf="0+240x20"),
+        {"instance": "w1"},
+    ),
+    Case(
+        "ShoalRedisAway",
+        2,
+        {'shoal_redis_up{instance="a"}': "1x5", 'shoal_redis_up{instance="b"}': "0x5"},
+        "Redis does not answer at least one process.",
+        {'shoal_redis_up{instance="a"}': "1x5"},
+    ),
+    Case(
+        "ShoalRedisComesAndGoes",
+        25,
+        {BACK: "0+1x40"},
+        "A process of shoal-worker lost Redis 15 times in 15 minutes.",
+        {BACK: "4x40"},
+        {"job": "shoal-worker"},
+    ),
+    Case(
+        "ShoalRedisMemory",
+        7,
+        {USED: "75x10", LIMIT: "100x10"},
+        "Redis uses 75% of its memory.",
+        {USED: "75x10", LIMIT: "0x10"},
+    ),
+    Case(
+        "ShoalRedisMemoryFull",
+        3,
+        {USED: "95x10", LIMIT: "100x10"},
+        "Redis uses 95% of its memory.",
+        {USED: "89x10", LIMIT: "100x10"},
+    ),
+    Case(
+        "ShoalRedisCannotWrite",
+        1,
+        {'shoal_redis_writes_ok{instance="a"}': "0x3", 'shoal_redis_writes_ok{instance="b"}': "1x3"},
+        "Redis could not write its append-only file.",
+        {'shoal_redis_writes_ok{instance="b"}': "1x3"},
+    ),
+    Case(
+        "ShoalRedisSlow",
+        15,
+        buckets(COMMAND, "", le_0_1="0x20", le_0_25="0+60x20", le_inf="0+60x20"),
+        "One of twenty commands takes longer than 242.5ms.",
+        buckets(COMMAND, "", le_0_1="0+60x20", le_0_25="0+60x20", le_inf="0+60x20"),
+    ),
+    Case(
+        "ShoalModelFails",
+        15,
+        {OK: "0+5x20", BAD: "0+5x20"},
+        "50% of the model calls of ten minutes failed.",
+        {OK: "0+9x20", BAD: "0+1x20"},
+    ),
+    Case("ShoalModelFails", 15, {BAD: "0+5x20"}, "100% of the model calls of ten minutes failed.", {BAD: "0+0.5x20"}),
+    Case(
+        "ShoalModelHeldBack",
+        40,
+        {'shoal_model_throttled_total{model="m",reason="overloaded"}': "0+1x60"},
+        "15 model calls were held back in 15 minutes: overloaded.",
+        {'shoal_model_throttled_total{model="m",reason="requests_per_minute"}': "0+1x60"},
+        {"reason": "overloaded"},
+    ),
+    Case(
+        "ShoalBudgetsReached",
+        70,
+        {'shoal_budgets_reached_total{budget="usd"}': "_x60 2x20"},
+        "2 turns ended because their chat had used its budget of usd.",
+        {'shoal_budgets_reached_total{budget="usd"}': "2x80"},
+        {"budget": "usd"},
+    ),
+)

@@ -1,0 +1,292 @@
+"""Redis as the manifests have it: TLS, and a user for each role that may do what the role does and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.commands.registry import OWN
+from shared.errors import RedisAway
+from shared.store.client import RedisClient
+from shared.store.fanout import Fanout
+from tests.gateway.harness import TOKENS, Client, answers, client, free_port
+from tests.helpers.certificates import authority
+from tests.helpers.need import need
+from tests.helpers.processes import Process
+from tests.helpers.reach import reach
+from tests.helpers.redis_server import ROLES, RedisServer, redis_server
+from tests.helpers.wait import eventually
+from worker.resp import RespConnection, RespError
+
+ROOT = Path(__file__).parents[2]
+USERS = (ROOT / "deploy" / "redis" / "users.acl").read_text()
+PACKAGES = {"gateway": "gateway", "worker": "worker", "console": "shared.console"}
+
+FORBIDDEN = (
+    ("FLUSHALL",),
+    ("FLUSHDB",),
+    ("CONFIG", "GET", "*"),
+    ("CONFIG", "SET", "appendonly", "no"),
+    ("KEYS", "*"),
+    ("DEBUG", "SLEEP", "0"),
+    ("SHUTDOWN", "NOSAVE"),
+    ("REPLICAOF", "NO", "ONE"),
+    ("ACL", "LIST"),
+    ("ACL", "SETUSER", "worker", "+@all"),
+    ("SCRIPT", "FLUSH"),
+    ("SCRIPT", "KILL"),
+    ("FUNCTION", "FLUSH"),
+    ("CLIENT", "KILL", "TYPE", "normal"),
+    ("CLIENT", "LIST"),
+    ("MONITOR",),
+    ("SAVE",),
+    ("BGREWRITEAOF",),
+    ("SWAPDB", "0", "1"),
+    ("SELECT", "1"),
+    ("MIGRATE", "127.0.0.1", "1", "k", "0", "1"),
+    ("MODULE", "LIST"),
+    ("SLOWLOG", "GET"),
+    ("GET", "somebody-elses"),
+    ("EVAL", "return redis.call('GET', 'somebody-elses')", "0"),
+    ("EVAL", "return redis.call('FLUSHALL')", "0"),
+    ("PUBLISH", "somebody-elses", "x"),
+)
+ONLY = {
+    "gateway": (("GET", "shoal:dead"), ("SCAN", "0"), ("BLPOP", "shoal:wake:turns", "1")),
+    "worker": (("SCAN", "0"), ("DBSIZE",), ("GET", "shoal:brake:a")),
+    "console": (("BLPOP", "shoal:wake:turns", "1"), ("SUBSCRIBE", "shoal:live:a")),
+}
+"""What another role may, and this one not."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    need("redis-server")
+    with redis_server(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+def refused(server: RedisServer) -> list[str]:
+    """What the server has refused to anybody, in words."""
+    with server.admin() as admin:
+        log = admin.command("ACL", "LOG")
+    assert isinstance(log, list)
+    found = []
+    for entry in log:
+        assert isinstance(entry, list)
+        words = [word.decode() if isinstance(word, bytes) else str(word) for word in entry]
+        fields = dict(zip(words[::2], words[1::2], strict=True))
+        found.append(" ".join(fields[name] for name in ("username", "reason", "context", "object")))
+    return found
+
+
+@pytest.mark.timeout(300)
+async def test_a_fleet_answers_with_the_rights_of_its_roles(server: RedisServer, tmp_path: Path) -> None:
+    """Gateway, worker and console over TLS as their users: a message goes in, a turn commits, every command of a chat
+    and of the console does its work, and nothing that they need was refused."""
+    with server.admin() as admin:
+        admin.command("ACL", "LOG", "RESET")
+    port = free_port()
+    web = {"SHOAL_WEB__PORT": str(port), "SHOAL_WEB__TOKENS__OWNER": TOKENS["owner"]}
+    common = {"SHOAL_DATA__DIR": str(tmp_path), "SHOAL_MEMORY__IDLE_S": "0", "SHOAL_MODEL__REQUESTS_PER_MINUTE": "600"}
+    fleet = [
+        Process("gateway", env={**server.environment("gateway"), **web, **common}, log=tmp_path / "gateway.log"),
+        Process("worker", env={**server.environment("worker"), **common}, log=tmp_path / "worker.log"),
+    ]
+    try:
+        address = f"127.0.0.1:{port}"
+        await eventually(lambda: answers(address), within_s=60)
+        async with client(address) as person:
+            await person.send("resume", chat="a", after=0)
+            await person.next("resumed", chat="a")
+            for text in ("My name is Ada.", "What is 17 * 23?", "Ask a subagent to calculate 37 * 91"):
+                await answered(person, text)
+            for command in OWN:
+                await answered(person, f"/{command}")
+            await person.send("chats")
+            await person.next("chats")
+        console = {**server.environment("console"), **common}
+        for words in ("status", "doctor --probe", "dead list", "session list", "session show web:owner/a", "jobs list"):
+            code, said = await shoal(*words.split(), env=console)
+            assert "NOPERM" not in said, said
+            assert code in (0, 1), said
+        exported = tmp_path / "a.json"
+        assert (await shoal("session", "export", "web:owner/a", "-o", str(exported), env=console))[0] == 0
+        assert (await shoal("session", "forget", "web:owner/a", "--yes", env=console))[0] == 0
+        assert (await shoal("session", "import", str(exported), env=console))[0] == 0
+        for process in fleet:
+            process.terminate()
+        assert [await asyncio.to_thread(process.wait, 60) for process in fleet] == [0, 0]
+    finally:
+        for process in fleet:
+            if process.alive:
+                process.kill_group()
+    assert refused(server) == ["console command toplevel config|get"]  # `shoal doctor` asks, and lives without
+
+
+async def answered(person: Client, text: str) -> None:
+    """Say something, and wait for the reply to it."""
+    id = (await person.say("a", text))["id"]
+    async with asyncio.timeout(60):
+        while not any(id in frame.get("in_reply_to", ()) for frame in person.seen):
+            await person.next("reply", chat="a")
+
+
+async def shoal(*words: str, env: dict[str, str]) -> tuple[int, str]:
+    """Exit code and output of the console."""
+    log = Path(env["SHOAL_DATA__DIR"]) / "console.log"
+    log.unlink(missing_ok=True)
+    process = Process("shared.console", *words, env=env, log=log)
+    return await asyncio.to_thread(process.wait, 60), process.log
+
+
+@pytest.mark.parametrize("words", FORBIDDEN, ids=" ".join)
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_may_do_what_harms_all(server: RedisServer, role: str, words: tuple[str, ...]) -> None:
+    """Row 19: not flush, not configure, not list keys, not debug, not reach a key or a channel that is not Shoal's."""
+    connection = RespConnection(server.url(role))
+    with contextlib.closing(connection), pytest.raises(RespError, match="NOPERM|The user executing the script can't"):
+        connection.command(*words)
+
+
+@pytest.mark.parametrize(("role", "words"), [(role, words) for role in ROLES for words in ONLY[role]])
+def test_a_role_may_not_do_what_is_another_ones(server: RedisServer, role: str, words: tuple[str, ...]) -> None:
+    """A gateway reads no dead letters; nobody but the console walks through all keys."""
+    connection = RespConnection(server.url(role))
+    with contextlib.closing(connection), pytest.raises(RespError, match="NOPERM"):
+        connection.command(*words)
+
+
+@pytest.mark.parametrize("role", [*ROLES, "default"])
+def test_without_the_right_password_nobody_comes_in(server: RedisServer, role: str) -> None:
+    """Neither with none nor with a wrong one; the user that a server has by itself is off."""
+    query = f"ssl_ca_certs={server.ca_file}"
+    with contextlib.closing(RespConnection(f"rediss://127.0.0.1:{server.port}/0?{query}")) as nobody:
+        with pytest.raises(RespError, match="NOAUTH"):
+            nobody.command("PING")
+    with pytest.raises(RespError, match="WRONGPASS"):
+        RespConnection(f"rediss://{role}:wrong@127.0.0.1:{server.port}/0?{query}")
+
+
+def test_the_probe_may_ask_whether_the_server_is_there_and_nothing_else(server: RedisServer) -> None:
+    """It needs no secret."""
+    url = f"rediss://health:x@127.0.0.1:{server.port}/0?ssl_ca_certs={server.ca_file}"
+    with contextlib.closing(RespConnection(url)) as probe:
+        assert probe.command("PING") == b"PONG"
+        for words in (("GET", "shoal:dead"), ("INFO",), ("PUBLISH", "shoal:control", "x")):
+            with pytest.raises(RespError, match="NOPERM"):
+                probe.command(*words)
+
+
+async def test_a_certificate_of_another_authority_or_for_another_name_is_refused(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    """Both clients: what signed it must be in `redis.ca_file`, and it must be for the host that was asked for."""
+    stranger = authority(tmp_path)
+    for url in (server.url("worker", ca_file=stranger), server.url("worker", host="localhost")):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            RespConnection(url)
+        redis = RedisClient(url)
+        with pytest.raises(RedisAway):
+            await redis.command("PING")
+        await redis.close()
+
+
+async def test_every_kind_of_connection_is_encrypted(server: RedisServer) -> None:
+    """The pool, a blocking one and pub/sub; to a server that speaks nothing else."""
+    redis = RedisClient(server.url("worker"))
+    blocking = redis.blocking(1)
+    assert await redis.command("PING") == b"PONG"
+    assert await blocking.command("BLPOP", "shoal:wake:nobody", 0.01) is None
+    connected = asyncio.Event()
+
+    async def ready() -> None:
+        connected.set()
+
+    fanout = Fanout(redis, on_gap=ready)
+    await fanout.listen("web:owner/a", lambda _: None)
+    listening = asyncio.create_task(fanout.run())
+    async with asyncio.timeout(30):
+        await connected.wait()
+    listening.cancel()
+    await blocking.close()
+    await redis.close()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_do_what_its_code_does_and_no_more(server: RedisServer, role: str) -> None:
+    """Read from the source: each command that a role's code and scripts name is allowed, and each that is allowed is
+    named. So is each key."""
+    wanted = reach(PACKAGES[role])
+    with server.admin() as admin:
+        known = admin.command("COMMAND", "LIST")
+    assert isinstance(known, list)
+    commands = wanted.commands & {name.decode().upper() for name in known if isinstance(name, bytes)}
+    words = rule(role)
+    may = {word[1:].partition("|")[0].upper() for word in words if word.startswith("+")}
+    assert commands - may == DONE_WITHOUT[role]
+    assert may - commands == BESIDE[role]
+    keys = {word[1:] for word in words if word.startswith("~")}
+    if role == "console":  # whoever exports, restores and erases sessions has their keys, whatever they will be called
+        return
+    assert wanted.keys - keys == set()
+    assert {key for key in keys if not key.startswith("arq:")} - wanted.keys == {""}  # a script is told "no key" so
+
+
+DONE_WITHOUT = {"gateway": set(), "worker": {"SELECT"}, "console": {"CONFIG"}}
+"""Commands whose refusal is lived with: Shoal has database 0; `shoal doctor` says "not told" then."""
+
+BESIDE = {
+    "gateway": {"AUTH", "CLIENT", "SUBSCRIBE", "UNSUBSCRIBE"},
+    "worker": {"CLIENT", "PING", "SUBSCRIBE", "UNSUBSCRIBE", "MULTI", "EXEC", "WATCH", "UNWATCH", "PSETEX", "INCRBY"},
+    "console": {"AUTH", "CLIENT", "PING"},
+}
+"""What redis-py says for us, and arq."""
+
+
+def rule(role: str) -> list[str]:
+    """The words of a user in the template."""
+    text = USERS.replace("\\\n", " ")
+    [line] = [line for line in text.splitlines() if line.startswith(f"user {role} ")]
+    return line.split()
+
+
+def test_old_and_new_passwords_are_good_while_one_is_changed(tmp_path: Path) -> None:
+    """A rotation needs no moment in which nobody comes in."""
+    for role in ROLES:
+        (tmp_path / role).write_text("new\n")
+    (tmp_path / "worker.old").write_text("old")
+    told = render(tmp_path)
+    assert told.returncode == 0
+    lines = {line.split()[1]: line for line in told.stdout.splitlines()}
+    assert lines["worker"].count("#") == 2
+    assert lines["gateway"].count("#") == 1
+    assert "\nnew" not in told.stdout
+    assert ">" not in told.stdout
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_role_without_a_password_stops_the_server_from_starting(tmp_path: Path, content: str | None) -> None:
+    """Rather than with a user that anybody can be."""
+    for role in ROLES:
+        (tmp_path / role).write_text("x")
+    (tmp_path / "console").unlink()
+    if content is not None:
+        (tmp_path / "console").write_text(content)
+    told = render(tmp_path)
+    assert told.returncode != 0
+    assert "write the password of console into it" in told.stderr
+
+
+def render(secrets: Path) -> subprocess.CompletedProcess[str]:
+    """What `render-users` says."""
+    folder = ROOT / "deploy" / "redis"
+    return subprocess.run(
+        [folder / "render-users", folder / "users.acl", secrets], capture_output=True, text=True, check=False
+    )

@@ -1,0 +1,142 @@
+"""Files and buttons on the chat page: real Chromium, real gateway, real worker, a scripted model over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from playwright.async_api import FilePayload, Page, expect
+
+from shared.store.client import RedisClient
+from tests.e2e.test_page import PATIENCE_MS, ask, free_port, page_at
+from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.media_files import archive, png
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+
+TOKEN = "sesame-open-the-door"
+
+
+def say(**arguments: object) -> Call:
+    return Call("message", json.dumps(arguments))
+
+
+def fleet(spawn: Spawn, folder: Path) -> int:
+    """A gateway and a worker that share their files; the port of the page."""
+    port = free_port()
+    media = str(folder / "media")
+    spawn("gateway", WEB__PORT=str(port), WEB__TOKEN=TOKEN, MEDIA__DIR=media)
+    spawn("worker", MEDIA__DIR=media, WORKSPACE__ROOT=str(folder / "workspaces"))
+    return port
+
+
+async def attach(page: Page, *files: FilePayload) -> None:
+    await page.locator("#files").set_input_files(list(files))
+
+
+async def test_files_are_attached_sent_and_read(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """A picture is seen by the model, a text lies in the workspace; both stand in the chat, also after a reload. One
+    that is refused says why, and can be taken off."""
+    model.script(Answer(text="I see.", times=0))
+    async with page_at(fleet(spawn, tmp_path)) as page:
+        await attach(
+            page,
+            FilePayload(name="p.png", mimeType="image/png", buffer=png()),
+            FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"remember the milk"),
+            FilePayload(name="all.zip", mimeType="application/zip", buffer=archive("a.txt")),
+        )
+        items = page.locator("#attachments li")
+        await expect(page.locator('#attachments li[data-state="ready"]')).to_have_count(2, timeout=PATIENCE_MS)
+        refused = page.locator('#attachments li[data-state="failed"]')
+        await expect(refused).to_contain_text("file refused: it is a zip archive", timeout=PATIENCE_MS)
+        await refused.locator("button").click()
+        await expect(items).to_have_count(2)
+        await ask(page, "what is it?")
+        await expect(items).to_have_count(0)
+        own = page.locator(".own")
+        await expect(page.locator('.bubble.reply[data-state="done"]')).to_contain_text("I see.", timeout=PATIENCE_MS)
+        await expect(own.locator("button.file .name")).to_have_text("notes.txt")
+        picture = own.locator("button.picture img")
+        await expect(picture).to_have_js_property("naturalWidth", 3, timeout=PATIENCE_MS)
+        await page.reload()
+        await expect(picture).to_have_js_property("naturalWidth", 3, timeout=PATIENCE_MS)
+        async with page.expect_download() as download:
+            await own.locator("button.file").click()
+        saved = await (await download.value).path()
+        assert saved.read_bytes() == b"remember the milk"
+    [asked] = [request.body["messages"][-1]["content"] for request in model.requests()]
+    assert asked[0]["image_url"]["url"].startswith("data:image/png;base64,")
+    assert "[file: notes.txt, text, 1 kB; it is the file 'inbox/1-notes.txt']" in asked[-1]["text"]
+    [stored] = (tmp_path / "workspaces").rglob("1-notes.txt")
+    assert stored.read_text() == "remember the milk"
+
+
+async def test_a_file_alone_is_a_message_and_files_can_be_pasted_and_dropped(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """The send button waits for no text then."""
+    model.script(Answer(text="Thanks.", times=0))
+    events = """(kind) => {
+      const data = new DataTransfer();
+      data.items.add(new File(["hello"], `${kind}.txt`, { type: "text/plain" }));
+      const make = { paste: () => new ClipboardEvent("paste", { clipboardData: data, bubbles: true }),
+        drop: () => new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }) };
+      document.querySelector("#composer textarea").dispatchEvent(make[kind]());
+    }"""
+    async with page_at(fleet(spawn, tmp_path)) as page:
+        for kind in ("paste", "drop"):
+            await page.evaluate(events, kind)
+        await expect(page.locator('#attachments li[data-state="ready"]')).to_have_count(2, timeout=PATIENCE_MS)
+        await page.locator("#send").click()
+        await expect(page.locator(".own button.file .name")).to_have_text(["paste.txt", "drop.txt"])
+        await expect(page.locator(".own .text")).to_be_hidden()
+        await expect(page.locator('.bubble.reply[data-state="done"]')).to_contain_text("Thanks.", timeout=PATIENCE_MS)
+
+
+async def test_buttons_are_pressed_by_keyboard_and_only_the_newest_line_has_them(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """The agent's word stands once, without an empty bubble behind it; a button says its label."""
+    model.script(
+        Answer(match="choose", calls=[say(text="**Which** one?", buttons=["Red", "<b>Blue</b>"])]),
+        Answer(match="choose", text="I asked."),
+        Answer(match="Blue", text="Blue it is."),
+    )
+    async with page_at(fleet(spawn, tmp_path)) as page:
+        await ask(page, "choose")
+        said = page.locator('.bubble.reply[data-kind="said"]')
+        await expect(said.locator("strong")).to_have_text("Which", timeout=PATIENCE_MS)
+        buttons = page.locator(".buttons button")
+        await expect(buttons).to_have_text(["Red", "<b>Blue</b>"], timeout=PATIENCE_MS)
+        await expect(page.locator("#stop")).to_be_hidden(timeout=PATIENCE_MS)
+        await expect(page.locator(".bubble.reply")).to_have_count(1)
+        await page.reload()
+        await expect(buttons).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(page.locator(".bubble.reply")).to_have_count(1)
+        await buttons.last.focus()
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".own").last).to_contain_text("<b>Blue</b>")
+        await expect(buttons).to_have_count(0)
+        await expect(page.locator(".bubble.reply").last).to_contain_text("Blue it is.", timeout=PATIENCE_MS)
+
+
+async def test_a_file_of_the_agent_can_be_kept(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """It wrote it into its workspace and sends it along."""
+    write = Call("write_file", json.dumps({"path": "plan.md", "content": "# Plan"}))
+    model.script(
+        Answer(match="plan", calls=[write]),
+        Answer(match="plan", calls=[say(text="Here it is.", media=["plan.md"])]),
+        Answer(match="plan", text="Sent."),
+    )
+    async with page_at(fleet(spawn, tmp_path)) as page:
+        await ask(page, "plan")
+        chip = page.locator(".reply button.file")
+        await expect(chip.locator(".name")).to_have_text("plan.md", timeout=PATIENCE_MS)
+        async with page.expect_download() as download:
+            await chip.click()
+        saved = await download.value
+        assert saved.suggested_filename == "plan.md"
+        assert (await saved.path()).read_bytes() == b"# Plan"

@@ -1,0 +1,173 @@
+"""What a package may say to Redis, read from the source: which names it reaches, which scripts those load, and what
+all of them name.
+
+Names, not modules: a gateway that imports a record from a file reaches nothing of the class beside it. A class counts
+whole, so the answer is at most a little too much.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from shared.store import keys
+
+ROOT: Final = Path(__file__).parents[2]
+LUA: Final = ROOT / "shared" / "store" / "lua"
+
+_PREFIXES: Final = {"SEEN_PREFIX", "TURN_PREFIX", "SUB_PREFIX"}
+_CALL = re.compile(r"""redis\.p?call\(\s*['"](\w+)['"]""")
+_KEY = re.compile(r"""\bkey\(\s*['"](\w+)['"]|['"](shoal:[a-z:]+)['"]""")
+
+
+class Reach(NamedTuple):
+    """Commands in capitals, and keys in which `*` stands for an id."""
+
+    commands: frozenset[str]
+    keys: frozenset[str]
+    scripts: frozenset[str]
+
+
+Name = tuple[str, str]
+"""A module and a name at its top; the module's other statements are the name `""`."""
+
+
+def reach(*starts: str) -> Reach:
+    """What the modules that are one of `starts`, or inside one, may say to Redis."""
+    todo: list[Name] = [
+        (module, name)
+        for module in _modules()
+        if any(module == start or module.startswith(f"{start}.") for start in starts)
+        for name in _parts(module)
+    ]
+    seen: set[Name] = set()
+    commands: set[str] = set()
+    found: set[str] = set()
+    scripts: set[str] = set()
+    while todo:
+        here = todo.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        module, name = here
+        if module == keys.__name__:
+            continue
+        for node in _parts(module).get(name, ()):
+            todo += _meant(module, node)
+            for inner in ast.walk(node):
+                match inner:
+                    case ast.Call(func=ast.Name(id="load"), args=[ast.Constant(value=str(script))]):
+                        scripts.add(script)
+                    case ast.Call(args=said):
+                        commands |= _commands(said)
+                    case ast.Tuple(elts=[first, *_]):
+                        commands |= _commands([first])
+                    case ast.Attribute(value=ast.Name(id="keys"), attr=attr):
+                        found |= {_pattern(attr)} - {""}
+    for script in scripts | {"lib"}:
+        text = (LUA / f"{script}.lua").read_text()
+        commands |= {word.upper() for word in _CALL.findall(text)}
+    return Reach(frozenset(commands), frozenset(found | _keys_of(scripts)), frozenset(scripts))
+
+
+def _commands(said: list[ast.expr]) -> set[str]:
+    """What looks like a command among the arguments of a call, or as the first of a row."""
+    words = {word.value for word in said if isinstance(word, ast.Constant) and isinstance(word.value, str)}
+    return {word for word in words if re.fullmatch(r"[A-Z]{3,}", word)}
+
+
+def _keys_of(scripts: set[str]) -> set[str]:
+    found = set()
+    for script in scripts:
+        for noun, whole in _KEY.findall((LUA / f"{script}.lua").read_text()):
+            found.add(f"shoal:{noun}:*" if noun else f"{whole}*" if whole.endswith(":") else whole)
+    return found
+
+
+def _pattern(attr: str) -> str:
+    """The key that `keys.<attr>` makes; `""` for what is none by itself."""
+    made = getattr(keys, attr)
+    if isinstance(made, str):
+        return "" if attr in _PREFIXES else made
+    text: str = made(*("*" for _ in range(made.__code__.co_argcount)))
+    text = re.sub(r"\*[:*]*$", "*", text) if "*" in text else text
+    return f"{text.rstrip('*')}*" if text.startswith("shoal:") else ""
+
+
+def _meant(module: str, node: ast.AST) -> Iterator[Name]:
+    """The names of ours that a statement uses."""
+    imported, own = _imports(module), _parts(module)
+    for inner in ast.walk(node):
+        match inner:
+            case ast.Name(id=name) if name in own:
+                yield module, name
+            case ast.Name(id=name) if name in imported:
+                yield imported[name]
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in imported and not imported[name][1]:
+                yield imported[name][0], attr
+            case ast.ImportFrom():
+                yield from _imported(inner).values()
+            case ast.Constant(value=str(dotted)) if re.fullmatch(r"(gateway|shared|worker)[\w.]+:\w+", dotted):
+                there, _, what = dotted.partition(":")
+                yield there, what
+
+
+@cache
+def _modules() -> dict[str, Path]:
+    found = {}
+    for package in ("gateway", "shared", "worker"):
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def _parts(module: str) -> dict[str, tuple[ast.stmt, ...]]:
+    """Each name at the top of a module, with the statements that make it."""
+    if module not in _modules():
+        return {}
+    found: dict[str, tuple[ast.stmt, ...]] = {}
+    for statement in ast.parse(_modules()[module].read_text()).body:
+        match statement:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names = [name]
+            case ast.Assign(targets=targets):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case ast.Import() | ast.ImportFrom():
+                continue
+            case _:
+                names = [""]
+        for name in names:
+            found[name] = (*found.get(name, ()), statement)
+    return found
+
+
+@cache
+def _imports(module: str) -> dict[str, Name]:
+    found: dict[str, Name] = {}
+    for statement in ast.walk(ast.parse(_modules()[module].read_text())):
+        if isinstance(statement, ast.ImportFrom):
+            found |= _imported(statement)
+    return found
+
+
+def _imported(statement: ast.ImportFrom) -> dict[str, Name]:
+    """What a name stands for that was imported here: a module with `""`, or a name in one (followed once)."""
+    found: dict[str, Name] = {}
+    for alias in statement.names:
+        whole = f"{statement.module}.{alias.name}"
+        if whole in _modules():
+            found[alias.asname or alias.name] = (whole, "")
+        elif statement.module in _modules():
+            there = (str(statement.module), alias.name)
+            if alias.name not in _parts(there[0]):
+                there = _imports(there[0]).get(alias.name, there) if there[0] != "" else there
+            found[alias.asname or alias.name] = there
+    return found

@@ -1,0 +1,118 @@
+"""What every process tells of Redis, the queues and the fleet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from shared.errors import RedisAway
+from shared.metrics import REGISTRY
+from shared.readings import CACHED_S, Readings
+from shared.store.client import RedisClient, Value
+from shared.store.inbox import Inbox
+from shared.store.presence import Presence, announce
+from tests.helpers.build import say
+from tests.helpers.clock import HandClock
+
+
+class Shut(RedisClient):
+    """A client of a server that can go away, or keep to itself what it is asked about itself."""
+
+    away = secretive = False
+
+    async def command(self, *parts: Value) -> object:
+        if self.away:
+            raise RedisAway("away")
+        if self.secretive and parts[0] == "INFO":
+            raise RuntimeError("unknown command 'INFO'")
+        return await super().command(*parts)
+
+
+def gauge(name: str, **labels: str) -> float:
+    value = REGISTRY.get_sample_value(f"shoal_{name}", labels)
+    assert value is not None
+    return value
+
+
+@pytest.fixture
+def shut(redis_url: str) -> Iterator[Shut]:
+    return Shut(redis_url)
+
+
+async def test_queues_fleet_and_server_are_read(client: RedisClient) -> None:
+    """Also with no worker at all: then there are none of them."""
+    await say(Inbox(client))
+    for kind, name in (("gateway", "g"), ("gateway", "h"), ("worker", "w")):
+        await announce(client, Presence(kind=kind, name=name, host="h", pid=1, started_at=0, version="0"))
+    await Readings(client).refresh()
+    assert gauge("queue_due", queue="turns") == 1
+    assert gauge("queue_running", queue="turns") == gauge("queue_due", queue="jobs") == 0
+    assert (gauge("processes", kind="gateway"), gauge("processes", kind="worker")) == (2, 1)
+    assert gauge("redis_up") == gauge("redis_writes_ok") == 1
+    assert gauge("redis_memory_bytes") > 500_000
+    assert gauge("redis_memory_limit_bytes") == 0
+    await client.command("CONFIG", "SET", "maxmemory", 50_000_000)
+    try:
+        await Readings(client).refresh()
+        assert gauge("redis_memory_limit_bytes") == 50_000_000
+    finally:
+        await client.command("CONFIG", "SET", "maxmemory", 0)
+
+
+async def test_a_reading_stands_for_a_second(client: RedisClient) -> None:
+    """However many scrape, Redis is asked once."""
+    clock = HandClock()
+    readings = Readings(client, clock=clock)
+    await readings.refresh()
+    await say(Inbox(client))
+    clock.at += CACHED_S * 0.9
+    await readings.refresh()
+    assert gauge("queue_due", queue="turns") == 0
+    clock.at += CACHED_S * 0.2
+    await readings.refresh()
+    assert gauge("queue_due", queue="turns") == 1
+
+
+async def test_while_redis_is_away_the_last_reading_stands_and_that_is_told(client: RedisClient, shut: Shut) -> None:
+    """The page of metrics is never lost with Redis."""
+    clock = HandClock()
+    readings = Readings(shut, clock=clock)
+    await say(Inbox(client))
+    await readings.refresh()
+    shut.away = True
+    clock.at += 2 * CACHED_S
+    await readings.refresh()
+    assert (gauge("redis_up"), gauge("queue_due", queue="turns")) == (0, 1)
+    shut.away = False
+    clock.at += 2 * CACHED_S
+    await readings.refresh()
+    assert gauge("redis_up") == 1
+    await shut.close()
+
+
+async def test_what_a_server_does_not_tell_is_no_number(shut: Shut) -> None:
+    """A hosted one may hide INFO: then no rule fires, rather than one that takes nothing for zero bytes."""
+    shut.secretive = True
+    await Readings(shut).refresh()
+    assert gauge("redis_up") == 1
+    for name in ("redis_memory_bytes", "redis_memory_limit_bytes", "redis_writes_ok"):
+        assert math.isnan(gauge(name))
+    await shut.close()
+
+
+async def test_every_command_is_timed_and_no_waiting_one(client: RedisClient) -> None:
+    """A wait for work says nothing of how quick Redis is."""
+
+    def count() -> float:
+        return gauge("redis_command_seconds_count")
+
+    before = count()
+    await client.command("PING")
+    await client.pipeline([("PING",), ("PING",)])
+    assert count() - before == 2
+    blocking = client.blocking(0.01)
+    await blocking.command("BLPOP", "nothing", 0.01)
+    await blocking.close()
+    assert count() - before == 2

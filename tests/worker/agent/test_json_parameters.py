@@ -1,0 +1,76 @@
+"""Parameters of tools that come from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from worker.agent.json_parameters import DEPTH, JsonParameters
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "pattern": "(a+)+$"},
+        "count": {"type": "integer"},
+        "share": {"type": "number"},
+        "kind": {"enum": ["file", "folder"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "or_null": {"type": ["string", "null"]},
+        "more": {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"]},
+        "free": {},
+        "odd": {"type": {"not": "a kind"}, "enum": "x", "properties": 1, "required": 2, "items": 3},
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"path": "a" * 40 + "!"},
+        {"path": "x", "count": 3, "share": 2, "kind": "file", "tags": ["a"], "or_null": None, "more": {"x": True}},
+        {"path": "x", "count": 3.0, "share": 0.5, "free": [1, {"a": None}], "odd": {"any": ["thing"]}},
+    ],
+)
+def test_arguments_that_fit_are_passed_on_as_they_are(arguments: dict[str, Any]) -> None:
+    """A pattern is not run here: its author is a stranger, and some take for ever."""
+    assert JsonParameters(SCHEMA).checked(arguments) is arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "missing required field `path`"),
+        ({"path": 1}, "Expected `string`, got `integer` - at `$.path`"),
+        ({"path": "x", "count": True}, "Expected `integer`, got `boolean` - at `$.count`"),
+        ({"path": "x", "count": 1.5}, "Expected `integer`, got `number` - at `$.count`"),
+        ({"path": "x", "kind": "pipe"}, "Expected one of 'file', 'folder' - at `$.kind`"),
+        ({"path": "x", "tags": ["a", 2]}, "Expected `string`, got `integer` - at `$.tags[1]`"),
+        ({"path": "x", "or_null": 1}, "Expected `string | null`, got `integer`"),
+        ({"path": "x", "more": {}}, "missing required field `x` - at `$.more`"),
+        ({"path": "x", "pth": "y"}, "unknown field `pth`"),
+    ],
+)
+def test_what_does_not_fit_is_named(arguments: dict[str, Any], said: str) -> None:
+    """With its place, so that a model can correct it."""
+    with pytest.raises(msgspec.ValidationError) as caught:
+        JsonParameters(SCHEMA).checked(arguments)
+    assert said in str(caught.value)
+
+
+def test_arguments_without_a_bottom_are_refused() -> None:
+    """Whatever the schema says of them."""
+    deep: dict[str, Any] = {}
+    for _ in range(DEPTH + 1):
+        deep = {"a": deep}
+    with pytest.raises(msgspec.ValidationError, match="nested too deep"):
+        JsonParameters({"type": "object"}).checked(deep)
+
+
+def test_the_names_are_those_of_the_schema() -> None:
+    """For the text that a model reads when it used others."""
+    assert "or_null" in JsonParameters(SCHEMA).names
+    assert JsonParameters({"type": "object"}).names == ()

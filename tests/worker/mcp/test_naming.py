@@ -1,0 +1,144 @@
+"""Which tools of a server are offered, under which names, and what a model is told of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from shared.settings import McpServerSettings
+from tests.worker.mcp.peers import peer, working
+from worker.mcp.naming import DESCRIPTION_CHARS, SCHEMA_BYTES, TOOLS_OFFERED, description, fitting_schema, tool_name
+from worker.mcp.wire import Listed
+
+DEEP: dict[str, Any] = {}
+for _ in range(20):
+    DEEP = {"type": "object", "properties": {"a": DEEP}}
+
+
+@pytest.mark.parametrize(
+    ("tool", "expected"),
+    [
+        ("search", "mcp_files_search"),
+        ("a-b_C9", "mcp_files_a-b_C9"),
+        ("files/read me", r"mcp_files_files_read_me_[0-9a-f]{8}"),
+        ("größe", r"mcp_files_gr__e_[0-9a-f]{8}"),
+        ("x" * 100, r"mcp_files_x{45}_[0-9a-f]{8}"),
+    ],
+)
+def test_a_name_is_one_that_every_provider_takes(tool: str, expected: str) -> None:
+    """And the same on every worker, so that a turn can go on elsewhere."""
+    name = tool_name("files", tool)
+    assert re.fullmatch(expected, name)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
+    assert tool_name("files", tool) == name
+
+
+def test_names_that_look_alike_stay_apart() -> None:
+    """Two tools of a server, and two servers."""
+    names = {tool_name("a", "b c"), tool_name("a", "b/c"), tool_name("a", "b_c"), tool_name("a-b", "c")}
+    assert len(names) == 4
+
+
+def test_a_description_is_bounded_and_says_where_it_is_from() -> None:
+    """Its author is a stranger: no control characters, no hidden ones, no end."""
+    text = description("files", Listed("x", "Reads.\n\n\x1b[31m" + "\u202e" + "y" * 100_000))
+    assert text.startswith("[of the MCP server 'files'] Reads. [31myyy")
+    assert len(text) < DESCRIPTION_CHARS + 50
+    assert "without a description" in description("files", Listed("x"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"type": "array"}, "no object"),
+        (DEEP, "deep"),
+        ({"type": "object", "description": "x" * SCHEMA_BYTES}, "bytes"),
+        ({"type": "object", "anyOf": []}, "'anyOf' at the top"),
+        ({"type": "object", "properties": {"a b": {}}}, "names that providers do not take"),
+        ({"type": "object", "properties": []}, "names that providers do not take"),
+        ({"type": "object", "required": "a"}, "no list of names"),
+        ({"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}}, "another document"),
+    ],
+)
+def test_a_schema_that_a_provider_would_refuse_is_refused_first(schema: dict[str, Any], why: str) -> None:
+    """Else one tool of one server would end every call of the model."""
+    with pytest.raises(ValueError, match=re.escape(why)):
+        fitting_schema(Listed("x", schema=schema))
+
+
+def test_a_schema_that_fits_is_passed_on() -> None:
+    """As it is, references to itself included; only what is invisible goes."""
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "properties": {"a": {"$ref": "#/$defs/A", "description": "one\u200b"}},
+        "$defs": {"A": {"type": "string", "enum": ["x\u200b"]}},
+    }
+    assert fitting_schema(Listed("x", schema=schema)) == {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/A", "description": "one"}},
+        "$defs": {"A": {"type": "string", "enum": ["x\u200b"]}},
+    }
+
+
+async def test_a_bad_tool_is_refused_and_the_others_are_offered(tmp_path: Path) -> None:
+    """With a line in the log; also one that would take the name of a tool that is already there."""
+    schema = {"type": "object"}
+    more = [{"name": "odd", "inputSchema": {**schema, "oneOf": []}}, {"name": "read", "inputSchema": schema}]
+    (tmp_path / "tools.json").write_text(json.dumps(more))
+    taken = ("mcp_peer_read", tool_name("peer", "read", marked=True), "mcp_peer_add")
+    with capture_logs() as logs:
+        async with working(taken=taken, peer=peer(tmp_path)) as worker:
+            names = await worker.names()
+    refused = {one["tool"]: one["why"] for one in logs if one["event"] == "mcp tool refused"}
+    assert set(refused) == {"odd", "read"}
+    assert "is that of another tool" in refused["read"]
+    assert set(names) & set(taken) == set()
+    assert tool_name("peer", "add", marked=True) in names
+    assert "mcp_peer_look" in names
+
+
+async def test_a_server_offers_so_many_tools_and_no_more(tmp_path: Path) -> None:
+    """The operator chooses which, and learns when one of those is missing."""
+    more = [{"name": f"a{number:03}", "inputSchema": {"type": "object"}} for number in range(TOOLS_OFFERED + 5)]
+    (tmp_path / "tools.json").write_text(json.dumps(more))
+    async with working(peer=peer(tmp_path)) as worker:
+        assert len(await worker.names()) == TOOLS_OFFERED
+    with capture_logs() as logs:
+        async with working(peer=peer(tmp_path, tools=("add", "a007", "none"))) as worker:
+            assert await worker.names() == ["mcp_peer_a007", "mcp_peer_add"]
+    assert [one["tools"] for one in logs if one["event"] == "mcp tools missing"] == [["none"]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ("unsafe", "unsafe", "unsafe")),
+        ({"trust_hints": True}, ("unsafe", "read_only", "idempotent")),
+        ({"safety": "read_only", "tool_safety": {"set": "unsafe"}}, ("read_only", "read_only", "unsafe")),
+        ({"trust_hints": True, "tool_safety": {"look": "unsafe"}}, ("unsafe", "unsafe", "idempotent")),
+    ],
+)
+async def test_how_safe_a_tool_is_the_operator_says(
+    tmp_path: Path, settings: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    """What the server says of it is believed only when he says so."""
+    async with working(peer=peer(tmp_path, **settings)) as worker:
+        box = await worker.boxes.now()
+        assert tuple(box.safety(f"mcp_peer_{name}") for name in ("add", "look", "set")) == expected
+
+
+async def test_two_servers_are_offered_in_one_order(tmp_path: Path) -> None:
+    """By the names of the servers, then of the tools: the same on every worker."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    servers: dict[str, McpServerSettings] = {
+        "two": peer(tmp_path / "two", tools=("add", "look")),
+        "one": peer(tmp_path / "one", tools=("look", "add")),
+    }
+    async with working(**servers) as worker:
+        assert await worker.names() == ["mcp_one_add", "mcp_one_look", "mcp_two_add", "mcp_two_look"]

@@ -1,0 +1,150 @@
+"""exec as a model meets it: results, limits, quota, copies, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shared.errors import ToolFailed
+from tests.helpers.wait import eventually
+from tests.worker.sandbox.conftest import bubblewrap, folder
+from worker.agent.model import ToolCallRequest
+from worker.agent.tool import Toolbox, ToolContext
+from worker.guards.folder import Quota
+from worker.guards.workspace import Workspaces
+from worker.sandbox.command import Limits, Sandbox
+from worker.tools.exec import Exec, ExecArguments
+
+__all__ = ["bubblewrap", "folder"]
+pytestmark = pytest.mark.timeout(180)
+
+SLOW_S = 30.0
+MIB = 1024 * 1024
+ROOT = Path(__file__).parents[3]
+
+
+class Held:
+    """A turn's hold that a test ends."""
+
+    token = 7
+
+    def __init__(self) -> None:
+        self.doubtful = asyncio.Event()
+
+    async def until_doubtful(self) -> None:
+        await self.doubtful.wait()
+
+    async def copies(self) -> Mapping[str, bytes]:
+        return {"MEMORY.md": b"fact\n", "HISTORY.md": b"log\n"}
+
+
+def built(sandbox: Sandbox, folder: Path, quota: Quota | None = None, limits: Limits | None = None) -> Exec:
+    return Exec(sandbox, Workspaces(folder.parent, quota), limits=limits or Limits(wall_s=60))
+
+
+def context(held: Held | None = None) -> ToolContext:
+    return ToolContext(session="web:ada/main", turn=3, call_id="c1", outside=held or Held())
+
+
+async def test_a_command_answers_its_exit_code_and_its_output(bubblewrap: Sandbox, folder: Path) -> None:
+    """Both streams in order, without escape codes; a failure of the command is a result, not an error."""
+    tool = built(bubblewrap, folder)
+    line = "echo one; echo two >&2; printf '\\033[31mthree\\033[0m\\n'; cat MEMORY.md; exit 3"
+    told = await tool.run(ExecArguments(line), context())
+    assert told == "exit code 3\none\ntwo\nthree\nfact\n"
+    assert await tool.run(ExecArguments("true"), context()) == "exit code 0\n(no output)"
+
+
+async def test_files_stay_for_the_next_command_and_the_file_tools(bubblewrap: Sandbox, folder: Path) -> None:
+    """The workspace is the same one; what is odd in it is refused by the file tools."""
+    tool = built(bubblewrap, folder)
+    await tool.run(ExecArguments("echo kept >note; mkfifo pipe; ln -s /etc/passwd out; chmod 000 note"), context())
+    assert "kept" in await tool.run(ExecArguments("chmod 600 note; cat note"), context())
+    workspace = Workspaces(folder.parent).of("web:ada/main")
+    assert await workspace.read("note") == b"kept\n"
+    for odd in ("pipe", "out"):
+        with pytest.raises(ToolFailed):
+            await workspace.read(odd)
+    assert [entry.path for entry in await workspace.entries()] == ["note"]
+
+
+@pytest.mark.parametrize(
+    ("line", "limits", "said"),
+    [
+        ("echo begun; sleep 100", Limits(wall_s=2), "more than 2 s"),
+        ("yes", Limits(output_bytes=1000), "more than 1,000 bytes"),
+        ("while :; do :; done", Limits(cpu_s=1), "more than 1 s of processor time"),
+    ],
+)
+async def test_a_command_over_a_limit_says_what_to_do(
+    bubblewrap: Sandbox, folder: Path, line: str, limits: Limits, said: str
+) -> None:
+    """The model reads the number and what would help."""
+    call = ToolCallRequest("c1", "exec", {"command": line}, "")
+    outcome = await Toolbox([built(bubblewrap, folder, limits=limits)]).call(call, context())
+    assert outcome.outcome == "failed"
+    assert said in outcome.content
+
+
+async def test_the_quota_holds_against_commands(bubblewrap: Sandbox, folder: Path) -> None:
+    """Over it the command is ended, and of what it wrote the newest goes, also where it hid it; older files stay."""
+    tool = built(bubblewrap, folder, Quota(8 * MIB, 100))
+    await tool.run(ExecArguments("echo old >old"), context())
+    hide = "mkdir -p shut; dd if=/dev/zero of=shut/b bs=1M count=6; chmod 000 shut; dd if=/dev/zero of=c bs=1M count=6"
+    for line in (hide, "for n in $(seq 300); do : >f$n; done; sleep 3", f"mkdir -p {'d/' * 60}; sleep 3"):
+        with pytest.raises(ToolFailed, match=r"allowed|over its quota|measured"):
+            await tool.run(ExecArguments(line), context())
+        used = await Workspaces(folder.parent, Quota(8 * MIB, 100)).of("web:ada/main").measured()
+        assert not used.over(Quota(8 * MIB, 100))
+        assert "old" in await tool.run(ExecArguments("cat old"), context())
+
+
+async def test_a_turn_in_doubt_ends_its_command(bubblewrap: Sandbox, folder: Path) -> None:
+    """Past three quarters of the lease nothing runs any more, and the model is told what that means."""
+    tool, held = built(bubblewrap, folder), Held()
+    mark = f"7654{os.getpid() % 100000}"
+    running = asyncio.create_task(
+        tool.run(ExecArguments(f"setsid -f sleep {mark}; touch began; sleep 100"), context(held))
+    )
+    await eventually(lambda: list(folder.parent.glob("*/began")), SLOW_S, what="the command")
+    held.doubtful.set()
+    with pytest.raises(ToolFailed, match="not certain that this worker still has the turn"):
+        await running
+    assert not [one for one in psutil.process_iter(["cmdline"]) if mark in (one.info["cmdline"] or [])]
+
+
+CHILD = """
+import asyncio, sys
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.command import Command
+async def main():
+    sandbox = await Bubblewrap.found()
+    line = f"setsid -f sleep {sys.argv[2]}; touch began; sleep 1000"
+    await sandbox.run(Command(what=line, folder=sys.argv[1], session="mine"))
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_worker_leaves_no_process(bubblewrap: Sandbox, folder: Path) -> None:
+    """SIGKILL of the worker ends its commands, also what they put into a session of its own: by the kernel."""
+    mark = f"6543{os.getpid() % 100000}"
+    worker = subprocess.Popen([sys.executable, "-c", CHILD, str(folder), mark], cwd=ROOT)
+
+    def left() -> list[int]:
+        found = psutil.process_iter(["cmdline"])
+        return [one.pid for one in found if mark in (one.info["cmdline"] or []) and one.pid != worker.pid]
+
+    try:
+        await eventually((folder / "began").exists, SLOW_S, what="the command")
+        assert left()
+    finally:
+        worker.kill()
+        worker.wait()
+    await eventually(lambda: not left(), SLOW_S, what="the end of all of it")

@@ -1,0 +1,175 @@
+"""What a workspace holds, where commands write into it as they like: measured while they run, put right afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from worker.guards.beneath import folder_beneath
+from worker.guards.folder import Quota
+from worker.guards.threads import Stop
+from worker.sandbox.scratch import remove
+
+DEPTH_LIMIT: Final = 48
+"""Folders deeper than this can be neither measured nor opened: they go."""
+
+_FOLDER_MODE: Final = 0o700
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """`odd` says why it cannot all be measured; `""` when it can. Folders count as files."""
+
+    size_bytes: int
+    files: int
+    odd: str = ""
+
+    def over(self, quota: Quota) -> str:
+        """Why it is too much; `""` when it is not."""
+        if self.size_bytes > quota.size_bytes:
+            return f"the workspace has {self.size_bytes:,} bytes; at most {quota.size_bytes:,} are allowed"
+        if self.files > quota.files:
+            return f"the workspace has {self.files:,} files and folders or more; at most {quota.files:,} are allowed"
+        return self.odd
+
+
+class _Found(msgspec.Struct, frozen=True):
+    parts: tuple[str, ...]
+    size_bytes: int
+    changed_ns: int
+    is_folder: bool
+
+
+class _Odd(PermissionError):
+    """Something stands in the way of measuring."""
+
+
+def measured(stop: Stop, folder: Path, quota: Quota) -> Usage:
+    """What is in the folder, as far as it takes to see that it is too much. Raises OSError."""
+    size_bytes = files = 0
+    with _opened(folder) as top:
+        try:
+            for found in _walk(stop, top, limit=quota.files + 1):
+                size_bytes, files = size_bytes + found.size_bytes, files + 1
+        except _Odd as odd:
+            return Usage(size_bytes, files, str(odd))
+    return Usage(size_bytes, files)
+
+
+def begun(stop: Stop, folder: Path) -> int:
+    """Now, in nanoseconds, by the clock of the disk. Raises OSError."""
+    stop.check()
+    with _opened(folder) as top:
+        name = f".shoal-{secrets.token_hex(8)}.part"
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=top)
+        try:
+            return os.fstat(fd).st_ctime_ns
+        finally:
+            os.close(fd)
+            os.unlink(name, dir_fd=top)
+
+
+def settled(stop: Stop, folder: Path, quota: Quota, since_ns: int) -> int:
+    """Bring the folder back within the quota, now that nothing runs in it: what can be neither opened nor measured is
+    opened or goes, and of what changed since `since_ns` (by the clock of the disk) the newest goes, as much as it
+    takes. How many files and folders went. Raises OSError."""
+    with _opened(folder) as top:
+        gone = _levelled(stop, top, folder)
+        found = list(_walk(stop, top, limit=None))
+        size_bytes, files = sum(one.size_bytes for one in found), len(found)
+        # A folder goes after all that is in it.
+        for one in sorted(
+            found, key=lambda one: (one.is_folder, -len(one.parts) if one.is_folder else -one.changed_ns)
+        ):
+            if size_bytes <= quota.size_bytes and files <= quota.files:
+                break
+            if one.changed_ns >= since_ns and _removed(top, one):
+                size_bytes, files, gone = size_bytes - one.size_bytes, files - 1, gone + 1
+        return gone
+
+
+def _levelled(stop: Stop, top: int, folder: Path) -> int:
+    """Open what was closed; remove what is too deep. How many were removed."""
+    gone = 0
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        stop.check()
+        inside = waiting.pop()
+        with folder_beneath(top, inside) as at:
+            for name in os.listdir(at):
+                info = os.stat(name, dir_fd=at, follow_symlinks=False)
+                if not stat.S_ISDIR(info.st_mode):
+                    continue
+                if info.st_mode & _FOLDER_MODE != _FOLDER_MODE:
+                    os.chmod(name, stat.S_IMODE(info.st_mode) | _FOLDER_MODE, dir_fd=at)
+                if len(inside) + 1 < DEPTH_LIMIT:
+                    waiting.append((*inside, name))
+                    continue
+                short = f".deep-{secrets.token_hex(8)}"
+                os.rename(name, short, src_dir_fd=at, dst_dir_fd=top)
+                remove(folder / short)
+                gone += 1
+    return gone
+
+
+def _walk(stop: Stop, top: int, limit: int | None) -> Iterator[_Found]:
+    """Everything below, `limit` at most. Raises _Odd for what cannot be measured."""
+    waiting: list[tuple[str, ...]] = [()]
+    seen = 0
+    while waiting:
+        stop.check()
+        inside = waiting.pop()
+        if len(inside) >= DEPTH_LIMIT:
+            raise _Odd(f"folders lie {DEPTH_LIMIT} deep and more, which cannot be measured")
+        try:
+            with folder_beneath(top, inside) as at, os.scandir(at) as listed:
+                for entry in listed:
+                    with contextlib.suppress(FileNotFoundError):
+                        yield (found := _found(inside, entry))
+                        seen += 1
+                        if found.is_folder:
+                            waiting.append(found.parts)
+                    if limit is not None and seen >= limit:
+                        return
+        except PermissionError:
+            raise _Odd("a folder was closed to its owner, and cannot be measured") from None
+        except OSError:
+            if not inside:
+                raise
+            continue  # gone meanwhile, or swapped for something else
+
+
+def _found(inside: tuple[str, ...], entry: os.DirEntry[str]) -> _Found:
+    info = entry.stat(follow_symlinks=False)
+    is_folder = stat.S_ISDIR(info.st_mode)
+    size_bytes = 0 if is_folder else max(info.st_size, info.st_blocks * 512) if info.st_nlink else 0
+    return _Found((*inside, entry.name), size_bytes, info.st_ctime_ns, is_folder)
+
+
+def _goes_first(one: _Found) -> tuple[bool, int]:
+    """The newest file; a folder after all that is in it."""
+    return one.is_folder, -len(one.parts) if one.is_folder else -one.changed_ns
+
+
+def _removed(top: int, found: _Found) -> bool:
+    try:
+        with folder_beneath(top, found.parts[:-1]) as at:
+            (os.rmdir if found.is_folder else os.unlink)(found.parts[-1], dir_fd=at)
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield top
+    finally:
+        os.close(top)

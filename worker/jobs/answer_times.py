@@ -1,0 +1,16 @@
+"""How long people waited for what a turn answered."""
+
+from __future__ import annotations
+
+from shared.messages.live import TurnState
+from shared.metrics import ANSWER_SECONDS
+from worker.conversation import Conversation
+
+
+def count_answers(conversation: Conversation, state: TurnState, now_ms: int) -> None:
+    """Count each message that a turn ended, one that joined it as well.
+
+    From the clock of the gateway that accepted it to this worker's, so it is as right as both are; never below 0.
+    """
+    for message in conversation.messages:
+        ANSWER_SECONDS.labels(state).observe(max(0, now_ms - message.timestamp) / 1000)

@@ -1,0 +1,23 @@
+"""How long a model that cannot be reached is left alone before a turn asks it again."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from shared.errors import ModelError
+from shared.settings import AgentSettings
+
+AWAY_WAITS_S: Final = (2.0, 4.0, 8.0, 15.0, 30.0)
+AWAY_WAIT_CAP_S: Final = 60.0
+
+
+def away_wait(
+    error: ModelError, attempt: int, away_s: float, settings: AgentSettings, rng: random.Random
+) -> float | None:
+    """Seconds until a model that has been away for `away_s` is asked again; None when it was away for too long."""
+    if away_s > settings.give_up_s:
+        return None
+    ceiling = AWAY_WAITS_S[min(attempt, len(AWAY_WAITS_S)) - 1]
+    wanted_s = max(error.retry_after_s or 0.0, rng.uniform(ceiling / 2, ceiling))
+    return min(wanted_s, AWAY_WAIT_CAP_S, max(1.0, settings.give_up_s - away_s))

@@ -1,0 +1,197 @@
+"""Runs what chats have planned. Every worker looks; whoever is first at a tick runs it, and nobody leads."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from shared.errors import RedisAway, Refused, ToolFailed
+from shared.ids import log_id
+from shared.log import logger
+from shared.messages.inbound import InboundMessage
+from shared.messages.schedule import Every, Misfire, Plan, Schedule, tick_message
+from shared.metrics import SCHEDULES_FIRED
+from shared.settings import CronSettings
+from shared.store.schedule_times import next_tick, ticks_between
+from shared.store.schedules import BATCH, BUSY, CROWDED, FIRED, LOST, MOVED, OVER, SKIPPED, Due, Look, Move, Schedules
+from worker.schedules import NOTHING_NEEDED
+
+LOOK_S: Final = 5.0
+"""How long a worker does not look when nothing is due: a schedule for sooner than that may run so late."""
+
+SOON_S: Final = 1.0
+JITTER_S: Final = 0.25
+"""So that not all workers come at the same moment."""
+
+AT_ONCE: Final = 4
+"""Ticks that one worker runs at once: fewer than the connections of its pool, and a file that hangs is in few ways."""
+
+LATER_MS: Final = 60_000
+COUNTED: Final = 1000
+"""As many missed ticks are counted at once."""
+
+HEARTBEAT_TEXT: Final = (
+    "Your file HEARTBEAT.md says what to look after. Do now what it asks for, and keep it up to date. If nothing of it "
+    "needs anything now, answer with {quiet} alone: then nobody is told.\n\n---\n\n{content}"
+)
+
+ReadHeartbeat = Callable[[str], Awaitable[str]]
+"""The HEARTBEAT.md of a session, `""` when there is none. Raises ToolFailed when it cannot be looked at."""
+
+log = logger("ticks")
+
+
+class Step(NamedTuple):
+    """What to do at a tick: whether to run it, and where the schedule goes from there."""
+
+    run: bool
+    move: Move
+
+
+def step(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronSettings) -> Step:
+    """What becomes of the tick `tick` at the time `now`, both in ms. What is at most `late_s` late is in time."""
+    if now - tick <= settings.late_s * 1000:
+        following = next_tick(plan, tick)
+        return Step(True, Move(to=following, due_ms=following or 0, skip_busy=misfire == "skip"))
+    if misfire == "all":
+        return _each(plan, tick, now, settings.catch_up)
+    passed = len(ticks_between(plan, tick, now, limit=COUNTED))
+    following = next_tick(plan, now)
+    if misfire == "skip":
+        return Step(False, Move(to=following, due_ms=following or 0, missed=passed + 1))
+    return Step(True, Move(to=following, due_ms=following or 0, missed=passed, skip_busy=False))
+
+
+def _each(plan: Plan, tick: int, now: int, catch_up: int) -> Step:
+    """One of several missed ticks that shall all be run, if they are not too many."""
+    newest = ticks_between(plan, tick, now, limit=catch_up)
+    if len(newest) == catch_up:
+        passed = len(ticks_between(plan, tick, newest[0] - 1, limit=COUNTED))
+        return Step(False, Move(to=newest[0], due_ms=now, missed=passed + 1))
+    following = next_tick(plan, tick)
+    due = 0 if following is None else following if following > now else now + 1
+    return Step(True, Move(to=following, due_ms=due, skip_busy=False))
+
+
+class Ticker:
+    """Runs due ticks. `heartbeat_s` is how often a heartbeat comes (0 = never any more)."""
+
+    def __init__(
+        self,
+        schedules: Schedules,
+        settings: CronSettings,
+        *,
+        heartbeat_s: float = 0.0,
+        read_heartbeat: ReadHeartbeat | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._schedules = schedules
+        self._settings = settings
+        self._heartbeat_ms = int(heartbeat_s * 1000)
+        self._read_heartbeat = read_heartbeat
+        self._rng = rng or random.Random()
+
+    async def run(self) -> None:
+        """Look until cancelled. Redis may come and go meanwhile: the lease loops say so."""
+        while True:
+            try:
+                wait_s = await self.run_once()
+            except RedisAway:
+                wait_s = LOOK_S
+            except Refused as exc:
+                log.warning("ticks wait", reason=exc.code)
+                wait_s = LOOK_S
+            await asyncio.sleep(wait_s + self._rng.uniform(0, JITTER_S))
+
+    async def run_once(self, *, now_ms: int | None = None) -> float:
+        """Run what is due; in how many seconds to look again. Without `now_ms` by the server's clock.
+
+        Raises RedisAway, and Refused when the store is full: what is due is still due.
+        """
+        look = await self._schedules.due(now_ms=now_ms)
+        due = list(look.due)
+        self._rng.shuffle(due)  # workers that come at the same time share the work
+        for at in range(0, len(due), AT_ONCE):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for one in due[at : at + AT_ONCE]:
+                        group.create_task(self._isolated(one, look, now_ms))
+            except BaseExceptionGroup as fault:
+                raise fault.exceptions[0] from None
+        if len(due) == BATCH:
+            return 0.0
+        next_s = LOOK_S if look.next_in_ms is None else look.next_in_ms / 1000
+        return min(next_s, SOON_S if due else LOOK_S)
+
+    async def _isolated(self, due: Due, look: Look, now_ms: int | None) -> None:
+        """A schedule that cannot be run is in nobody's way."""
+        try:
+            if due.schedule is None:
+                log.warning("schedule left to others", member=log_id(due.member))
+                await self._schedules.put_off(due, LATER_MS)
+            else:
+                await self._tick(due, due.schedule, look.now_ms, now_ms)
+        except (RedisAway, Refused):
+            raise
+        except ToolFailed as exc:
+            log.warning("heartbeat put off", reason=str(exc))
+            await self._schedules.put_off(due, LATER_MS)
+        except Exception:
+            log.exception("schedule put off", member=log_id(due.member))
+            await self._schedules.put_off(due, LATER_MS)
+
+    async def _tick(self, due: Due, schedule: Schedule, now: int, now_ms: int | None) -> None:
+        late = now - due.tick > self._settings.late_s * 1000
+        wait_ms = _spread_ms(due.member, self._settings.spread_s)
+        if late and schedule.misfire != "skip" and not due.put_off and wait_ms > 0:
+            if await self._schedules.put_off(due, wait_ms):
+                SCHEDULES_FIRED.labels("put_off").inc()
+            return
+        if schedule.heartbeat:
+            chosen, text = await self._heartbeat(due, schedule, now)
+        else:
+            chosen, text = step(schedule.plan, schedule.misfire, due.tick, now, self._settings), schedule.text
+        message: InboundMessage | None = None
+        if chosen.run:
+            message = tick_message(schedule, due.tick, now_ms=now, late=late, text=text)
+        outcome = await self._schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
+        counts = _counts(outcome, chosen.move)
+        for name, many in counts.items():
+            SCHEDULES_FIRED.labels(name).inc(many)
+        if counts:
+            log.info("tick", schedule=schedule.id, session=log_id(schedule.session), late=late, **counts)
+
+    async def _heartbeat(self, due: Due, schedule: Schedule, now: int) -> tuple[Step, str]:
+        """The file is looked at before anything is asked of a model. Without one, the heartbeat is over."""
+        over = Step(False, Move(to=None)), ""
+        if not self._heartbeat_ms or self._read_heartbeat is None:
+            return over
+        content = (await self._read_heartbeat(schedule.session)).strip()
+        if not content:
+            return over
+        plan = Every(self._heartbeat_ms, due.tick)
+        text = HEARTBEAT_TEXT.format(quiet=NOTHING_NEEDED, content=content)
+        return step(plan, "skip", due.tick, now, self._settings), text
+
+
+def _counts(outcome: int, move: Move) -> dict[str, int]:
+    """How many ticks had which end, for the metric and the log."""
+    if outcome == LOST:
+        return {}
+    if outcome in (BUSY, CROWDED):
+        return {"put_off": 1}
+    if outcome == OVER or (outcome == MOVED and move.to is None and not move.missed):
+        return {"dropped": 1}
+    counts = {"fired": int(outcome == FIRED), "missed": move.missed + int(outcome == SKIPPED)}
+    return {name: many for name, many in counts.items() if many}
+
+
+def _spread_ms(member: str, spread_s: float) -> int:
+    """The same for a schedule on every worker, and spread evenly over all schedules."""
+    if spread_s <= 0:
+        return 0
+    drawn = int.from_bytes(hashlib.blake2s(member.encode(), digest_size=8).digest())
+    return 1 + drawn % int(spread_s * 1000)

@@ -1,0 +1,26 @@
+"""A turn's hold on what is outside the store: its lease, and copies of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from worker.files import TurnFiles
+from worker.turn_journal import TurnJournal
+
+
+class LeasedOutside:
+    """The Outside of a turn with this journal and these files."""
+
+    def __init__(self, journal: TurnJournal, files: TurnFiles) -> None:
+        self._journal = journal
+        self._files = files
+
+    @property
+    def token(self) -> int:
+        return int(self._journal.lease.claim.token)
+
+    async def until_doubtful(self) -> None:
+        await self._journal.lease.until_suspended()
+
+    async def copies(self) -> Mapping[str, bytes]:
+        return await self._files.copies()

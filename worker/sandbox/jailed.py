@@ -1,0 +1,252 @@
+"""One start of bubblewrap: its process, the first process inside, what is written, and the end of all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from worker.sandbox.census import used_below
+from worker.sandbox.command import Ending, Finished, Limits, SandboxBroken
+from worker.sandbox.layout import OWN_PROCESSES
+
+LOOK_S: Final = 0.1
+"""How often memory and processes are measured."""
+
+START_S: Final = 20.0
+KILL_S: Final = 20.0
+_STATUS_BYTES: Final = 4096
+_PIPE_BYTES: Final = 64 * 1024
+_XCPU_CODE: Final = 128 + signal.SIGXCPU
+
+
+class User(msgspec.Struct, frozen=True):
+    """Whom bubblewrap is started as, when the worker is root."""
+
+    uid: int
+    gid: int
+
+
+class Jailed:
+    """Runs `words` (bubblewrap with its options, except the two for descriptors of ours) once."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._output = bytearray()
+        self._cut_bytes = 0
+        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+
+    async def run(
+        self, program: Sequence[str], words: Sequence[str], *, stdin: int, fds: Sequence[int], user: User | None
+    ) -> Finished:
+        """Raises SandboxBroken, also when the walls could not be put up; then nothing was run."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with _pipe() as output, _pipe() as status, _pipe() as gate:
+            ours = ("--json-status-fd", str(status[1]), "--block-fd", str(gate[0]))
+            child = _started([*program, *ours, *words], stdin, output[1], [*fds, status[1], gate[0]], user)
+            for pipe, end in ((output, 1), (status, 1), (gate, 0)):
+                _close(pipe, end)
+            with _handle(child.pid) as outer:
+                first: int | None = None
+                try:
+                    first = await self._first(status[0], output[0])
+                    self._listen(output[0])
+                    with _handle(first) as inner:
+                        try:
+                            ending = await self._watched(outer, first, gate[1])
+                        finally:
+                            await _ended(child, outer, inner)
+                            self._drain(output[0])
+                finally:
+                    loop.remove_reader(output[0])
+                    await _ended(child, outer, None)
+            return self._finished(ending, child.returncode, _read(status[0]), loop.time() - began)
+
+    async def _first(self, status: int, output: int) -> int:
+        """The first process inside. It waits, before it runs the command, until we hold on to it."""
+        told = b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_S):
+                while b"\n" not in told:
+                    await _readable(status)
+                    if not (piece := os.read(status, _STATUS_BYTES)):
+                        break
+                    told += piece
+        if b"\n" not in told:
+            self._drain(output)
+            raise SandboxBroken(f"bubblewrap did not start: {self._last_line()}")
+        return int(json.loads(told.partition(b"\n")[0])["child-pid"])
+
+    async def _watched(self, outer: int, first: int, gate: int) -> Ending:
+        os.write(gate, b".")
+        watching = asyncio.create_task(self._watch(first))
+        leaving = asyncio.create_task(_readable(outer))
+        leaving.add_done_callback(lambda _: self._end("exit"))
+        try:
+            async with asyncio.timeout(self._limits.wall_s):
+                return await asyncio.shield(self._ending)
+        except TimeoutError:
+            return "wall"
+        finally:
+            watching.cancel()
+            leaving.cancel()
+
+    async def _watch(self, first: int) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            used = await asyncio.to_thread(used_below, first)
+            if used.memory_bytes > self._limits.memory_bytes:
+                return self._end("memory")
+            if used.threads > self._limits.processes + OWN_PROCESSES:
+                return self._end("processes")
+
+    def _end(self, ending: Ending) -> None:
+        if not self._ending.done():
+            self._ending.set_result(ending)
+
+    def _listen(self, output: int) -> None:
+        os.set_blocking(output, False)
+        asyncio.get_running_loop().add_reader(output, self._heard, output)
+
+    def _heard(self, output: int) -> bool:
+        """Whether more may come."""
+        try:
+            data = os.read(output, _PIPE_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            asyncio.get_running_loop().remove_reader(output)
+            return False
+        room = self._limits.output_bytes - len(self._output)
+        self._output += data[:room]
+        if len(data) > room:
+            self._cut_bytes += len(data) - room
+            self._end("output")
+        return True
+
+    def _drain(self, output: int) -> None:
+        """What still is in the pipe; nobody writes any more."""
+        os.set_blocking(output, False)
+        while self._heard(output):
+            pass
+
+    def _last_line(self) -> str:
+        lines = self._output.decode(errors="replace").strip().splitlines()
+        return lines[-1][:200] if lines else "it says nothing"
+
+    def _finished(self, ending: Ending, code: int | None, status: bytes, seconds: float) -> Finished:
+        if self._cut_bytes and ending == "exit":
+            ending = "output"
+        if ending == "exit" and b'"exit-code"' not in status:
+            raise SandboxBroken(f"bubblewrap failed: {self._last_line()}")
+        if ending == "exit" and code == _XCPU_CODE:
+            ending = "cpu"
+        return Finished(
+            ended=ending,
+            code=code if ending == "exit" else None,
+            output=bytes(self._output),
+            cut_bytes=self._cut_bytes,
+            seconds=seconds,
+        )
+
+
+def _started(
+    words: Sequence[str], stdin: int, output: int, fds: Sequence[int], user: User | None
+) -> subprocess.Popen[bytes]:
+    """By hand, for uvloop starts nothing as another user, and in this thread: the kernel ends what shall die with its
+    parent when the thread that started it ends."""
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            pass_fds=fds,
+            env={},
+            cwd="/",
+            start_new_session=True,
+            user=None if user is None else user.uid,
+            group=None if user is None else user.gid,
+            extra_groups=None if user is None else [],
+        )
+    except OSError as exc:
+        raise SandboxBroken(f"bubblewrap cannot be started: {exc.strerror}") from None
+
+
+async def _ended(child: subprocess.Popen[bytes], outer: int, inner: int | None) -> None:
+    """Kill all, and return when it is dead, however often this is cancelled. The end of the first process inside is
+    that of all others there: the kernel waits for them."""
+    deadline = asyncio.get_running_loop().time() + KILL_S
+    cancelled = False
+    for handle in (inner, outer):
+        if handle is None:
+            continue
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await _readable(handle)
+                break
+            except TimeoutError:
+                raise SandboxBroken("a command cannot be killed; the machine or its disk hangs") from None
+            except asyncio.CancelledError:
+                cancelled = True
+    child.wait()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def _readable(fd: int) -> None:
+    """Return when there is something to read, or, of a process, when it has ended."""
+    loop = asyncio.get_running_loop()
+    seen = asyncio.Event()
+    loop.add_reader(fd, seen.set)
+    try:
+        await seen.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[list[int]]:
+    ends = list(os.pipe())
+    try:
+        yield ends
+    finally:
+        _close(ends, 0)
+        _close(ends, 1)
+
+
+@contextlib.contextmanager
+def _handle(pid: int) -> Iterator[int]:
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError as exc:
+        raise SandboxBroken(f"a process cannot be held on to: {exc.strerror}") from None
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _close(ends: list[int], which: int) -> None:
+    if ends[which] >= 0:
+        os.close(ends[which])
+        ends[which] = -1
+
+
+def _read(fd: int) -> bytes:
+    """What is there by now; nobody writes any more."""
+    os.set_blocking(fd, False)
+    with contextlib.suppress(BlockingIOError):
+        return os.read(fd, _STATUS_BYTES)
+    return b""

@@ -1,0 +1,44 @@
+"""The sandbox of a worker: found at start, and looked for again while a runner may still come up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from shared.settings import Settings
+from worker.sandbox.command import Sandbox
+from worker.sandbox.probe import Off, choose
+
+AGAIN_S: Final = 30.0
+
+
+class SandboxKeeper:
+    """Calls `found` once, when there is a sandbox. A worker without one works, too."""
+
+    def __init__(self, settings: Settings, found: Callable[[Sandbox], None]) -> None:
+        self._settings = settings
+        self._found = found
+        self._sandbox: Sandbox | Off | None = None
+
+    async def open(self) -> None:
+        """Look once; harmless when there is none."""
+        self._sandbox = await choose(self._settings)
+        if not isinstance(self._sandbox, Off):
+            self._found(self._sandbox)
+
+    async def keep_looking(self) -> None:
+        """Look again every half minute as long as there is none, and a runner is expected."""
+        tools = self._settings.tools
+        while tools.exec and tools.exec_runner and isinstance(self._sandbox, Off):
+            await asyncio.sleep(AGAIN_S)
+            await self.open()
+
+    def details(self) -> dict[str, str]:
+        """For the presence record: the tier, or `off`."""
+        return {"sandbox": "off" if self._sandbox is None or isinstance(self._sandbox, Off) else self._sandbox.tier}
+
+    async def close(self) -> None:
+        """Kill what runs."""
+        if self._sandbox is not None and not isinstance(self._sandbox, Off):
+            await self._sandbox.close()

@@ -1,0 +1,109 @@
+"""Landlock: a process gives up, for itself and all it starts, every file and port but those it names.
+
+System calls of Linux (see landlock(7)), by ctypes: a process that is about to become somebody's command should load no
+library. Needs no privilege. Metadata is not covered: whoever knows a path may still stat it, and an owner may chmod.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+from collections.abc import Iterable
+from typing import Final
+
+from worker.sandbox.prctl import NO_NEW_PRIVILEGES, prctl
+
+NEEDED_ABI: Final = 3
+"""Below it a file outside could be cut to nothing (Linux 6.2 has it)."""
+
+SIGNALS_ABI: Final = 6
+"""From here on a confined process can signal only processes within its own confinement (Linux 6.12)."""
+
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same numbers on every architecture
+_VERSION: Final = 1
+_PATH_BENEATH: Final = 1
+
+_EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REMOVE: Final = 1 << 4 | 1 << 5
+_MAKE: Final = 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12  # folders, files, FIFOs, links; no sockets, no devices
+_REFER, _TRUNCATE, _DEVICE = 1 << 13, 1 << 14, 1 << 15
+_ALL_BITS: Final = ((1, (1 << 13) - 1), (2, _REFER), (3, _TRUNCATE), (5, _DEVICE))
+_LOOK: Final = _EXECUTE | _READ | _LIST
+_CHANGE: Final = _LOOK | _WRITE | _TRUNCATE | _REMOVE | _MAKE | _REFER
+_OF_A_FILE: Final = _EXECUTE | _READ | _WRITE | _TRUNCATE
+
+_TCP: Final = 1 << 0 | 1 << 1  # bind and connect
+_SCOPES: Final = 1 << 0 | 1 << 1  # abstract sockets and signals
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class NoLandlock(OSError):
+    """The kernel has no Landlock, or too old a one, or refuses it."""
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def abi() -> int:
+    """The version of Landlock in this kernel; 0 when there is none, or it is not allowed."""
+    return max(0, int(_libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))))
+
+
+def confine(
+    *, look: Iterable[str], change: Iterable[int | str], use: Iterable[str] = (), needed_abi: int = NEEDED_ABI
+) -> int:
+    """Confine this thread for good; the ABI that did it.
+
+    `look` are files and folders that may be read and executed, `use` are files that may be read and written, `change`
+    are folders (paths or handles) where everything but sockets and devices may be done. What is not there in `look`
+    and `use` is left out. No TCP port may be bound or connected to; from SIGNALS_ABI on nobody outside can be
+    signalled. Raises NoLandlock, and OSError for a folder to change that cannot be opened.
+    """
+    version = abi()
+    if version < needed_abi:
+        raise NoLandlock(f"this kernel has Landlock ABI {version}, and {needed_abi} is needed; use Linux 6.2 or newer")
+    handled = sum(bits for since, bits in _ALL_BITS if since <= version)
+    ruleset = _Ruleset(handled, _TCP if version >= 4 else 0, _SCOPES if version >= SIGNALS_ABI else 0)
+    size = 24 if version >= SIGNALS_ABI else 16 if version >= 4 else 8
+    rules = _checked(_libc.syscall(_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    try:
+        for paths, rights in ((look, _LOOK), (use, _READ | _WRITE | _TRUNCATE)):
+            for path in paths:
+                try:
+                    handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                except (FileNotFoundError, PermissionError):
+                    continue
+                _allow(rules, handle, rights & handled)
+                os.close(handle)
+        for folder in change:
+            handle = os.open(folder, os.O_PATH | os.O_CLOEXEC) if isinstance(folder, str) else folder
+            _allow(rules, handle, _CHANGE & handled)
+            if isinstance(folder, str):
+                os.close(handle)
+        prctl(NO_NEW_PRIVILEGES, 1)
+        _checked(_libc.syscall(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0)))
+    finally:
+        os.close(rules)
+    return version
+
+
+def _allow(rules: int, handle: int, rights: int) -> None:
+    is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+    rule = _Beneath(rights if is_folder else rights & _OF_A_FILE, handle)
+    kind, nothing = ctypes.c_int(_PATH_BENEATH), ctypes.c_uint32(0)
+    _checked(_libc.syscall(_ADD, ctypes.c_int(rules), kind, ctypes.byref(rule), nothing))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise NoLandlock(code, f"Landlock is refused: {os.strerror(code)}")
+    return int(result)

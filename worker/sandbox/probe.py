@@ -1,0 +1,125 @@
+"""Which sandbox this machine has. Tiers are tried in order, each by really running a command; none means no exec."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shared.log import logger
+from shared.settings import Settings
+from worker.guards.paths import folder_name
+from worker.sandbox.command import Command, Ending, Limits, Sandbox, SandboxBroken
+
+PROBE_S: Final = 30.0
+_KILLED_S: Final = 0.05
+
+log = logger("sandbox")
+
+
+class Off(msgspec.Struct, frozen=True):
+    """No sandbox: nothing is run. `reason` says why, and what to do, on one line."""
+
+    reason: str
+
+
+Open = Callable[[Settings], Awaitable[Sandbox]]
+"""Makes a tier ready. Raises SandboxBroken, with what is missing, where it cannot be had."""
+
+
+async def open_bubblewrap(settings: Settings) -> Sandbox:
+    """Linux with user namespaces that an ordinary user may make."""
+    from worker.sandbox.bubblewrap import Bubblewrap
+
+    return await Bubblewrap.found()
+
+
+async def open_runner(settings: Settings) -> Sandbox:
+    """A runner process that listens on the socket `tools.exec_runner`."""
+    if not settings.tools.exec_runner:
+        raise SandboxBroken("tools.exec_runner is not set")
+    from worker.sandbox.runner_client import RunnerSandbox
+
+    return RunnerSandbox(settings.tools.exec_runner)
+
+
+TIERS: Final[Sequence[tuple[str, Open]]] = (("bubblewrap", open_bubblewrap), ("runner", open_runner))
+
+
+async def choose(settings: Settings, tiers: Sequence[tuple[str, Open]] = TIERS) -> Sandbox | Off:
+    """The first tier that runs a command and keeps it inside; a line of the log says which, or why there is none."""
+    if not settings.tools.exec:
+        return Off("tools.exec is false")
+    reasons: list[str] = []
+    for name, make in tiers:
+        try:
+            async with asyncio.timeout(PROBE_S):
+                sandbox = await make(settings)
+                try:
+                    await prove(sandbox, settings.workspace.root.absolute())
+                except BaseException:
+                    await sandbox.close()
+                    raise
+        except SandboxBroken as exc:
+            reasons.append(f"{name}: {exc}")
+            continue
+        except TimeoutError:
+            reasons.append(f"{name}: no answer within {PROBE_S:g} s")
+            continue
+        log.info("sandbox ready", tier=sandbox.tier)
+        return sandbox
+    off = Off(f"no sandbox on this worker ({'; '.join(reasons)}); docs/agent.md says how to get one")
+    log.warning("sandbox missing", doing="not offering exec", reason=off.reason)
+    return off
+
+
+async def prove(sandbox: Sandbox, root: Path) -> None:
+    """Run commands beside a canary, as one session stands beside another. Raises SandboxBroken unless they ran, could
+    neither read nor write it, and were killed when their time was over."""
+    session, other = (folder_name(f"probe:{secrets.token_hex(8)}") for _ in range(2))
+    canary = secrets.token_hex(16)
+    try:
+        await asyncio.to_thread(_lay_out, root, session, other, canary)
+    except OSError as exc:
+        raise SandboxBroken(f"workspace.root cannot be written ({exc.strerror})") from None
+    try:
+        ways = [f"../{other}", str(root / other)]
+        line = "; ".join(f"cat '{way}/canary'; echo x >'{way}/written'" for way in ways)
+        ran = await _run(sandbox, root / session, f"echo ran >ran; {{ {line}; }}; exit 7", PROBE_S, "exit")
+        if canary.encode() in ran or (root / other / "written").exists():
+            raise SandboxBroken("a command could reach the files of another session")
+        if not (root / session / "ran").exists():
+            raise SandboxBroken("a command could not write into its workspace")
+        await _run(sandbox, root / session, "sleep 60", _KILLED_S, "wall")
+    finally:
+        await asyncio.to_thread(_take_away, root, session, other)
+
+
+async def _run(sandbox: Sandbox, folder: Path, line: str, wall_s: float, expected: Ending) -> bytes:
+    finished = await sandbox.run(
+        Command(what=line, folder=str(folder), session=folder.name, limits=Limits(wall_s=wall_s))
+    )
+    if finished.ended != expected or (expected == "exit" and finished.code != 7):
+        raise SandboxBroken(f"a test command ended by {finished.ended!r} with {finished.code}")
+    return finished.output
+
+
+def _lay_out(root: Path, session: str, other: str, canary: str) -> None:
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in (session, other):
+        (root / name).mkdir(mode=0o700)
+        # As open as a runner of another user needs its own, so that it is the sandbox that is tried.
+        (root / name).chmod(0o777)
+    (root / other / "canary").write_text(canary)
+    os.chmod(root / other / "canary", 0o644)
+
+
+def _take_away(root: Path, session: str, other: str) -> None:
+    for name in (session, other):
+        shutil.rmtree(root / name, ignore_errors=True)

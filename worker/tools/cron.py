@@ -1,0 +1,143 @@
+"""Planning: what the agent shall do later, or again and again, in this chat."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from shared.errors import ToolFailed
+from shared.messages.schedule import At, Cron, Every, Plan, local_time, told_plan
+from worker.agent.tool import Safety, ToolContext
+
+MESSAGE_CHARS: Final = 4000
+
+
+class CronArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to plan, or which plan is meant."""
+
+    action: Annotated[Literal["add", "list", "remove"], msgspec.Meta(description="What to do.")]
+    message: Annotated[
+        str | None,
+        msgspec.Meta(description="add: what you are to do then, complete in itself: `Remind Ann of the call`."),
+    ] = None
+    at: Annotated[
+        str | None,
+        msgspec.Meta(description="add: once, at a local date and time such as `2026-11-22 09:00`."),
+    ] = None
+    every_seconds: Annotated[
+        float | None, msgspec.Meta(description="add: again and again, whenever so many seconds have passed.")
+    ] = None
+    cron_expr: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="add: at the times of a cron expression, minute hour day-of-month month day-of-week, such as "
+            "`30 8 * * 1-5`."
+        ),
+    ] = None
+    timezone: Annotated[
+        str | None,
+        msgspec.Meta(description="add: IANA name for `at` and `cron_expr`; leave out for the user's own zone."),
+    ] = None
+    missed: Annotated[
+        Literal["skip", "once", "all"] | None,
+        msgspec.Meta(
+            description="add: what becomes of runs that an outage prevents: skip them, make up for all by one, or run "
+            "all. Usually left out: a single time is made up for, repeated ones are skipped."
+        ),
+    ] = None
+    id: Annotated[str | None, msgspec.Meta(description="remove: the schedule's id.")] = None
+
+
+class CronTool:
+    """Answers `Schedule 1a2b3c4d is made: once, at 2026-11-22 09:00 (Sunday, Europe/Berlin).`"""
+
+    name = "cron"
+    parameters = CronArguments
+    safety: Safety = "idempotent"
+    timeout_s = 20.0
+
+    def __init__(self, heartbeat_min: float = 0.0) -> None:
+        self.description = (
+            "Plan something in this chat: at its time you are given the message and answer here, without anybody "
+            "writing. Give one of at, every_seconds and cron_expr. Also lists and removes what is planned."
+        )
+        if heartbeat_min > 0:
+            self.description += (
+                f" For what is to be looked after all the time, write HEARTBEAT.md instead: every {heartbeat_min:g} "
+                "minutes you are given what it says, as long as it says something."
+            )
+
+    async def run(self, arguments: CronArguments, context: ToolContext) -> str:
+        match arguments.action:
+            case "add":
+                return await self._add(arguments, context)
+            case "list":
+                return await self._list(context)
+            case "remove":
+                if not arguments.id:
+                    raise ToolFailed("remove needs the id of a schedule; action list shows them")
+                await context.schedules.remove(arguments.id)
+                return f"Schedule {arguments.id} is removed."
+
+    async def _add(self, arguments: CronArguments, context: ToolContext) -> str:
+        text = (arguments.message or "").strip()
+        if not text:
+            raise ToolFailed("add needs a message: what you are to do then")
+        if len(text) > MESSAGE_CHARS:
+            raise ToolFailed(
+                f"the message has {len(text):,} characters; at most {MESSAGE_CHARS:,} are kept. Put the rest into a "
+                "file, and name that in the message"
+            )
+        timezone, now_ms = arguments.timezone or context.timezone, context.clock.now_ms()
+        plan = _plan(arguments, timezone, now_ms)
+        misfire = arguments.missed or ("once" if isinstance(plan, At) else "skip")
+        key = f"{context.call_id}\0{msgspec.json.encode(arguments).decode()}"
+        schedule, next_ms = await context.schedules.add(
+            text, plan, misfire=misfire, timezone=timezone, key=key, now_ms=now_ms
+        )
+        first = "" if isinstance(plan, At) else f"; first {local_time(next_ms, schedule.timezone)}"
+        return f"Schedule {schedule.id} is made: {told_plan(schedule)}{first}."
+
+    async def _list(self, context: ToolContext) -> str:
+        standing = await context.schedules.listed()
+        if not standing:
+            return "Nothing is planned in this chat."
+        rows = [
+            f"{one.schedule.id}: {told_plan(one.schedule)}; next {local_time(one.next_ms, one.schedule.timezone)}; "
+            f"{one.runs} runs, {one.missed} missed{'; paused' if one.paused else ''}: {one.schedule.text}"
+            for one in standing
+        ]
+        return "\n".join(rows)
+
+
+def _plan(arguments: CronArguments, timezone: str, now_ms: int) -> Plan:
+    given = [name for name in ("at", "every_seconds", "cron_expr") if getattr(arguments, name) is not None]
+    if len(given) != 1:
+        raise ToolFailed(
+            f"add needs exactly one of at, every_seconds and cron_expr; {', '.join(given) or 'none'} was given"
+        )
+    if arguments.cron_expr is not None:
+        return Cron(" ".join(arguments.cron_expr.split()), timezone)
+    if arguments.every_seconds is not None:
+        if not 0 < arguments.every_seconds <= 366 * 86_400:
+            raise ToolFailed(f"every_seconds is {arguments.every_seconds:g}; give from 1 second to a year")
+        return Every(max(1, int(arguments.every_seconds * 1000)), now_ms)
+    return At(_instant(arguments.at or "", timezone))
+
+
+def _instant(text: str, timezone: str) -> int:
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ToolFailed(f"{text!r} is no date and time; write it like '2026-11-22 09:00'") from None
+    try:
+        zone = ZoneInfo(timezone)
+    except (KeyError, ValueError, OSError):
+        raise ToolFailed(f"{timezone!r} is no time zone; use an IANA name such as 'Europe/Berlin'") from None
+    try:
+        return int((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
+    except (OverflowError, ValueError):
+        raise ToolFailed(f"{text!r} is out of any calendar; give a time within ten years") from None

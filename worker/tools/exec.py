@@ -1,0 +1,217 @@
+"""Commands, in a sandbox and in the session's workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import signal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from shared.errors import ToolFailed
+from shared.log import logger
+from worker.agent.tool import Safety, ToolContext, cut
+from worker.guards.folder import Quota
+from worker.guards.paths import folder_name
+from worker.guards.workspace import Workspace, Workspaces
+from worker.sandbox.command import Command, Ending, Finished, Limits, Sandbox, SandboxBroken
+
+LONGEST_S: Final = 600.0
+AT_ONCE: Final = 8
+"""So many commands of a worker run at a time; others wait."""
+
+MEASURE_S: Final = 0.5
+"""How often the workspace is measured while a command runs."""
+
+SHOWN_BYTES: Final = 4096
+"""As much output is shown with a failure."""
+
+_BEYOND_S: Final = 300.0
+_OUT_OF_HAND: Final = 2
+_SIGNALLED: Final = 128
+_ESCAPES: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+)
+
+log = logger("exec")
+
+
+class ExecArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to run."""
+
+    command: Annotated[
+        str, msgspec.Meta(min_length=1, max_length=32_000, description="A line, or a script, for the shell.")
+    ]
+    timeout_s: Annotated[
+        Annotated[float, msgspec.Meta(ge=1, le=LONGEST_S)] | None,
+        msgspec.Meta(description="How many seconds it may take; leave it out for the usual time."),
+    ] = None
+
+
+class Exec:
+    """Answers `exit code N` and the output, both streams in order."""
+
+    name = "exec"
+    parameters = ExecArguments
+    safety: Safety = "unsafe"
+    timeout_s = LONGEST_S + _BEYOND_S
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        workspaces: Workspaces,
+        *,
+        limits: Limits,
+        network: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._sandbox = sandbox
+        self._workspaces = workspaces
+        self._limits = limits
+        self._network = network
+        self._environment = dict(environment or {})
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.description = (
+            "Run a command in a shell. It works in your workspace, on the same files as the file tools, "
+            f"{'with' if network else 'without'} network, for at most {limits.wall_s:g} s unless you ask for more; "
+            "nothing goes on after it. It sees MEMORY.md and HISTORY.md as read-only copies: "
+            "change MEMORY.md with edit_file or write_file."
+        )
+
+    async def run(self, arguments: ExecArguments, context: ToolContext) -> str:
+        began = context.clock.monotonic()
+        outcome = "cancelled"
+        try:
+            async with self._slots:
+                finished = await self._fenced(arguments, context)
+            outcome = finished.ended if finished.code is None else f"exit {finished.code}"
+            return _told(finished, self._limits, arguments.timeout_s)
+        except ToolFailed:
+            outcome = "failed" if outcome == "cancelled" else outcome
+            raise
+        finally:
+            log.info(
+                "command ended",
+                arguments=hashlib.blake2b(msgspec.json.encode(arguments), digest_size=8).hexdigest(),
+                turn=context.turn,
+                outcome=outcome,
+                seconds=round(context.clock.monotonic() - began, 3),
+                tier=self._sandbox.tier,
+            )
+
+    async def _fenced(self, arguments: ExecArguments, context: ToolContext) -> Finished:
+        """The command within its workspace's quota and its turn's lease."""
+        workspace = self._workspaces.of(context.session)
+        folder = await workspace.make()
+        quota = await _allowed(workspace)
+        since_ns = await workspace.begun()
+        command = Command(
+            what=arguments.command,
+            folder=str(folder),
+            session=folder_name(context.session),
+            token=context.outside.token,
+            shown=dict(await context.outside.copies()),
+            environment=self._environment,
+            network=self._network,
+            limits=msgspec.structs.replace(self._limits, wall_s=arguments.timeout_s or self._limits.wall_s),
+        )
+        running = asyncio.create_task(self._sandbox.run(command))
+        growing = asyncio.create_task(_grown(workspace, quota))
+        doubting = asyncio.create_task(context.outside.until_doubtful())
+        try:
+            await asyncio.wait((running, growing, doubting), return_when=asyncio.FIRST_COMPLETED)
+            ended = running.done()
+        finally:
+            await _end((running, growing, doubting))
+        if not ended and doubting.done() and not doubting.cancelled():
+            raise ToolFailed(
+                "the command was ended: for a moment it was not certain that this worker still has the turn. "
+                "What it did until then stands; look, then run it again"
+            )
+        gone = await workspace.settled(quota, since_ns)
+        if gone or not ended:
+            why = growing.result() if not growing.cancelled() else "the workspace was over its quota"
+            raise ToolFailed(
+                f"the command was ended, or its files were removed: {why}. Of what it wrote last, {gone:,} files and "
+                "folders are gone. Make room, or write less"
+            )
+        try:
+            return running.result()
+        except SandboxBroken as exc:
+            raise ToolFailed(f"the sandbox failed: {exc}. Try again later, or go on without exec") from None
+
+
+async def _allowed(workspace: Workspace) -> Quota:
+    """The quota; of a workspace that is over it, what it has now, so that a command can still make room."""
+    quota = workspace.quota
+    used = await workspace.measured()
+    if used.odd or used.size_bytes > quota.size_bytes * _OUT_OF_HAND or used.files > quota.files * _OUT_OF_HAND:
+        await workspace.settled(quota, 0)
+        used = await workspace.measured()
+    return msgspec.structs.replace(
+        quota, size_bytes=max(quota.size_bytes, used.size_bytes), files=max(quota.files, used.files)
+    )
+
+
+async def _grown(workspace: Workspace, quota: Quota) -> str:
+    """Return, with the reason, when the workspace is over its quota or cannot be measured."""
+    while True:
+        await asyncio.sleep(MEASURE_S)
+        try:
+            used = await workspace.measured()
+        except ToolFailed as exc:
+            return str(exc)
+        if why := used.over(quota):
+            return why
+
+
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel what is not done, and return when all is, however often this is cancelled meanwhile."""
+    pending = {task for task in tasks if not task.done()}
+    for task in pending:
+        task.cancel()
+    cancelled = False
+    while pending:
+        try:
+            _, pending = await asyncio.wait(pending)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+def _told(finished: Finished, limits: Limits, asked_s: float | None) -> str:
+    """Raises ToolFailed for a command that was ended over a limit."""
+    text = _ESCAPES.sub("", finished.output.decode("utf-8", "replace"))
+    if finished.ended == "exit":
+        code = finished.code or 0
+        named = _signal_name(code - _SIGNALLED)
+        return f"exit code {code}{f' ({named})' if named else ''}\n{text or '(no output)'}"
+    said = cut(text, SHOWN_BYTES, rest="send long output to a file") if text else "(nothing)"
+    raise ToolFailed(f"{_why(finished, limits, asked_s or limits.wall_s)}. Its output until then:\n{said}")
+
+
+def _why(finished: Finished, limits: Limits, wall_s: float) -> str:
+    megabytes = limits.memory_bytes // 2**20
+    reasons: dict[Ending, str] = {
+        "exit": "the command ended",
+        "signal": f"the command was ended by {_signal_name(finished.signal or 0) or 'a signal'}",
+        "wall": f"the command took more than {wall_s:g} s and was ended; ask for more time (up to {LONGEST_S:g} s), "
+        "or do it in smaller steps",
+        "cpu": f"the command used more than {limits.cpu_s} s of processor time and was ended; do it in smaller steps",
+        "memory": f"the command used more than {megabytes:,} MB of memory and was ended; work on less at a time",
+        "processes": f"the command started more than {limits.processes} processes and was ended; start fewer",
+        "output": f"the command wrote more than {limits.output_bytes:,} bytes and was ended; send its output to a file "
+        "and read parts of that",
+    }
+    return reasons[finished.ended]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return ""

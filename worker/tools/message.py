@@ -1,0 +1,118 @@
+"""Saying something in a chat while a turn runs, here or in another chat of the same person."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Final
+
+import msgspec
+
+from shared.errors import BadInput, ToolFailed
+from shared.media.reference import MediaRef
+from shared.media.store import MediaStore
+from shared.messages.effects import Say
+from shared.messages.outbound import OutboundMessage
+from shared.messages.transcript import AssistantEntry, UserEntry
+from worker.agent.tool import Safety, ToolContext
+from worker.guards.chats import ChatPolicy
+
+TEXT_CHARS: Final = 16_000
+BUTTONS: Final = 8
+BUTTON_CHARS: Final = 40
+FROM_ELSEWHERE: Final = "[Nobody wrote here: from another chat of the same person you said this]"
+
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=BUTTON_CHARS)]
+
+
+class MessageArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to say where."""
+
+    text: Annotated[str, msgspec.Meta(max_length=TEXT_CHARS, description="What to say, in Markdown.")]
+    chat: Annotated[
+        str | None,
+        msgspec.Meta(description="Another chat of the same person, by its Chat ID; leave it out for this one."),
+    ] = None
+    media: Annotated[
+        tuple[str, ...], msgspec.Meta(max_length=8, description="Paths of files in the workspace to send along.")
+    ] = ()
+    buttons: Annotated[
+        tuple[Label, ...],
+        msgspec.Meta(max_length=BUTTONS, description="Short answers that the person can give with one press."),
+    ] = ()
+
+
+class Message:
+    """Answers `sent`, and that the final text will not be sent when this was said in the turn's own chat.
+
+    A line is in the log of its chat once, whatever becomes of the worker.
+    """
+
+    name = "message"
+    description = (
+        "Say something at once, with files or buttons if wanted, in this chat or another chat of the same person. "
+        "Answer ordinary questions without it: once it has spoken to this chat, your final text is not sent."
+    )
+    parameters = MessageArguments
+    safety: Safety = "idempotent"
+    timeout_s = 60.0
+
+    def __init__(self, policy: ChatPolicy, media: MediaStore, *, files: int) -> None:
+        self._policy = policy
+        self._media = media
+        self._files = files
+
+    async def run(self, arguments: MessageArguments, context: ToolContext) -> str:
+        target = self._policy.target(context.session, arguments.chat)
+        buttons = tuple(" ".join(label.split()) for label in arguments.buttons)
+        if not all(buttons):
+            raise ToolFailed("a button has no label; give each a short word")
+        text = arguments.text.strip()
+        if not text and not arguments.media:
+            raise ToolFailed("there is nothing to say: `text` is empty and no file is sent along")
+        here = target.session == context.session
+        refs = await self._stored(arguments.media, target.session, context)
+        now_ms = context.clock.now_ms()
+        line = OutboundMessage(
+            content=text,
+            turn=context.turn if here else 0,
+            kind="notice",
+            media=tuple(map(str, refs)),
+            buttons=buttons,
+            at=now_ms,
+            said=True,
+        )
+        said = "\n".join([text, *(f"[file: {ref.name}]" for ref in refs), *(f"[button: {one}]" for one in buttons)])
+        history = () if here else _history(said.strip(), now_ms)
+        effect = Say(session=target.session, line=line, listed_for="" if here else target.listed_for, history=history)
+        try:
+            await context.effects.carry_out(effect)
+        except BadInput:
+            raise ToolFailed(
+                f"there is no chat {arguments.chat!r}, so nothing was sent. Only chats that the person has opened can "
+                "be written to; leave `chat` out to write here"
+            ) from None
+        if here:
+            return "Sent to this chat. Your final text of this turn will not be sent: do not repeat what you said."
+        return f"Sent to the chat {arguments.chat!r}. It was not shown in this chat."
+
+    async def _stored(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:
+        """The files, kept for the chat that they are sent to. The same file again is the same reference."""
+        if len(paths) > self._files:
+            raise ToolFailed(f"{len(paths)} files are too many for one message; at most {self._files} are allowed")
+        refs = []
+        for path in paths:
+            content = await context.files.content(path)
+            data = content.encode() if isinstance(content, str) else content
+            try:
+                refs.append(await asyncio.to_thread(self._media.put, session, data, path.rsplit("/", 1)[-1]))
+            except BadInput as exc:
+                raise ToolFailed(f"{path!r} cannot be sent: {exc.message}") from None
+            except OSError:
+                raise ToolFailed(f"{path!r} cannot be sent: the store of files is away. Say it in words") from None
+        return refs
+
+
+def _history(said: str, now_ms: int) -> tuple[UserEntry, AssistantEntry]:
+    """A pair, because some models take nothing but turns of two."""
+    asked = UserEntry(content=FROM_ELSEWHERE, turn=0, at=now_ms)
+    return asked, AssistantEntry(content=said, turn=0, at=now_ms)

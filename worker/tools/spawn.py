@@ -1,0 +1,142 @@
+"""Giving a task to a subagent, which works on it beside the turn, on whichever worker."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from typing import Annotated, Final, Protocol
+
+import msgspec
+
+from shared.errors import BadInput, RedisAway, ToolFailed
+from shared.messages.effects import Spawn
+from shared.messages.subagent import NO_RESULT, SubagentTask, label_of
+from shared.store.children import Awaited
+from worker.agent.tool import Safety, ToolContext
+
+WAIT_S: Final = 300.0
+"""How long a turn waits for a subagent at most; after that it is told like of any other."""
+
+LOOK_FIRST_S: Final = 0.05
+LOOK_CAP_S: Final = 0.5
+TASK_CHARS: Final = 16_000
+PER_TURN: Final = 5
+
+
+class Waits(Protocol):
+    """What the tool asks of those subagents that a turn waits for."""
+
+    async def awaited(self, id: str) -> Awaited | None: ...
+    async def detach(self, id: str) -> bool: ...
+
+
+class SpawnArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to do, and what to know for it."""
+
+    task: Annotated[
+        str,
+        msgspec.Meta(
+            min_length=1,
+            max_length=TASK_CHARS,
+            description="What to do, complete in itself: a subagent sees nothing of this conversation.",
+        ),
+    ]
+    label: Annotated[str, msgspec.Meta(max_length=100, description="A few words to call it by.")] = ""
+    context: Annotated[
+        str, msgspec.Meta(max_length=TASK_CHARS, description="Facts that it needs, such as paths, names or numbers.")
+    ] = ""
+    wait: Annotated[
+        bool,
+        msgspec.Meta(
+            description="For short tasks: wait, and get the result as the answer. Several in one reply run at once."
+        ),
+    ] = False
+
+
+class SpawnTool:
+    """Answers at once that it started, or with `wait` what came of it.
+
+    The subagent is queued in one step with the record of this call: neither lost nor doubled, whatever becomes of the
+    worker. Its id is made of the session, the turn and the call. Raises ToolFailed over the limits.
+    """
+
+    name = "spawn"
+    description = (
+        "Give a task to a subagent, which works on it in the background with the same files and web tools. You are "
+        "told when it has ended: then say so to the user. For long or independent work; short things do yourself."
+    )
+    parameters = SpawnArguments
+    safety: Safety = "idempotent"
+    concurrent = True
+
+    def __init__(self, children: Waits, *, wait_s: float = WAIT_S, per_turn: int = PER_TURN) -> None:
+        self._children = children
+        self._wait_s = wait_s
+        self._per_turn = per_turn
+        self.timeout_s = wait_s + 60.0
+
+    async def run(self, arguments: SpawnArguments, context: ToolContext) -> str:
+        text = arguments.task.strip()
+        if not text:
+            raise ToolFailed("`task` is empty; say what the subagent is to do")
+        task = SubagentTask(
+            id=child_id(context.session, context.turn, context.call_id),
+            session=context.session,
+            turn=context.turn,
+            call_id=context.call_id,
+            task=text,
+            label=label_of(arguments.label, text),
+            context=arguments.context.strip(),
+            wait=arguments.wait,
+            at=context.clock.now_ms(),
+        )
+        try:
+            await context.effects.carry_out(Spawn(task=task, per_turn=self._per_turn))
+        except BadInput as exc:
+            raise ToolFailed(
+                f"{exc.message}, so [{task.label}] was not started. Do it yourself, or when others have ended"
+            ) from None
+        if not task.wait:
+            return f"Subagent [{task.label}] started (id: {task.id}). I'll notify you when it completes."
+        return await self._result(task, context)
+
+    async def _result(self, task: SubagentTask, context: ToolContext) -> str:
+        """Also on the worker that takes the turn over: it waits for the same subagent."""
+        give_up_at = context.clock.monotonic() + self._wait_s
+        look_s, started = LOOK_FIRST_S, False
+        while True:
+            try:
+                found = await self._children.awaited(task.id)
+                if found is None:
+                    raise ToolFailed(f"subagent [{task.label}] is gone, and what came of it is not known")
+                if found.ended:
+                    return _told(task, found)
+                started = found.state == "running"
+                late = context.clock.monotonic() >= give_up_at
+                if not found.waited_for or (late and await self._children.detach(task.id)):
+                    return self._later(task, started=started)
+            except RedisAway:
+                pass  # the turn stands still until it is back
+            await context.effects.border()
+            await asyncio.sleep(look_s)
+            look_s = min(LOOK_CAP_S, look_s * 1.5)
+
+    def _later(self, task: SubagentTask, *, started: bool) -> str:
+        why = "is still running" if started else "has not started yet: no worker had room for it"
+        return f"Subagent [{task.label}] (id: {task.id}) {why}. I'll notify you when it completes; do not wait for it."
+
+
+def _told(task: SubagentTask, found: Awaited) -> str:
+    result = found.result.strip() or NO_RESULT
+    if found.state == "ok":
+        return f"Subagent [{task.label}] completed successfully. Result:\n{result}"
+    if found.state == "cancelled":
+        return f"Subagent [{task.label}] was cancelled; there is no result."
+    raise ToolFailed(f"subagent [{task.label}] failed: {result}")
+
+
+def child_id(session: str, turn: int, call_id: str) -> str:
+    """8 characters; the same for the same call, on whichever worker."""
+    digest = hashlib.blake2s(f"{session}\0{turn}\0{call_id}".encode(), digest_size=5).digest()
+    return base64.b32encode(digest).decode().lower()
