@@ -11,7 +11,7 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: up test lint lock clean
+.PHONY: up test tools lint lock clean
 
 up: $(VENV)/.stamp-base
 	@exec $(PY) -m shared.console up
@@ -25,10 +25,14 @@ lint: $(VENV)/.stamp-dev
 	@$(PY) -m mypy --no-error-summary
 	@$(VENV)/bin/lint-imports --no-cache >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 
-# Both locks anew, keeping every version that still fits. CONTRIBUTING.md says when.
+# What manifests and the image are checked with, in an environment of its own: 5 s, 255 MB. Tests that need it say so.
+tools: $(VENV)/tools/.stamp
+
+# All locks anew, keeping every version that still fits. CONTRIBUTING.md says when.
 lock:
 	@$(LOCK) -o requirements.txt
 	@$(LOCK) --extra dev -c requirements.txt -o requirements-dev.txt
+	@$(filter-out pyproject.toml,$(LOCK)) tools/requirements.in -o tools/requirements.txt
 
 clean:
 	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -46,6 +50,11 @@ $(VENV)/.stamp-dev: requirements-dev.txt requirements.txt .ci/check_packages.py 
 	@$(PY) -I -S .ci/check_packages.py $(VENV) requirements.txt requirements-dev.txt
 	@$(MAKE) --no-print-directory $(VENV)/bin/shoal
 	@touch $(VENV)/.stamp-base $@
+
+$(VENV)/tools/.stamp: tools/requirements.txt | $(PY)
+	@$(PY) -m venv --clear $(VENV)/tools
+	@$(VENV)/tools/bin/python $(wordlist 2,99,$(INSTALL)) --no-compile -r tools/requirements.txt
+	@touch $@
 
 # The `shoal` command for this checkout, without a build step.
 $(VENV)/bin/shoal: Makefile | $(PY)

@@ -11,6 +11,7 @@ import msgspec
 from gateway.commands.command import CommandRow
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import SaidLine
+from shared.store.approvals import Settled
 from shared.store.inbox import Accepted
 from shared.store.outbox import NumberedLine
 from shared.store.withdrawals import Withdrawal
@@ -48,6 +49,10 @@ class Sink(Protocol):
 
     async def stop(self, session: str, turn: int | None = None) -> int | None:
         """End the turn at the head of `session`; its number, None when there is none. Raises RedisAway."""
+        ...
+
+    async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> Settled:
+        """Answer the question whether a tool may run, in the name of `sender`. Raises RedisAway."""
         ...
 
     async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> Withdrawal:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.commands.approve import not_counted
 from gateway.commands.command import Command, CommandAnswer, CommandContext, CommandRow
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -17,16 +18,20 @@ from shared.ids import log_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
-from shared.metrics import COMMANDS, MESSAGES_REFUSED, MESSAGES_WITHDRAWN
+from shared.metrics import APPROVALS, COMMANDS, MESSAGES_REFUSED, MESSAGES_WITHDRAWN
+from shared.store.approvals import Approvals, Settled
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
 from shared.store.inbox import BOT_LOOP, Accepted, Inbox, InboxLimits, scope_of
 from shared.store.jobs import Jobs
 from shared.store.media_jobs import forget_media
 from shared.store.memory_jobs import MemoryJobs
-from shared.store.session import Answered, InboxMoved, Sessions
+from shared.store.session import Answered, InboxMoved, NotSettled, Sessions
 from shared.store.withdrawals import Withdrawal, Withdrawals
 
 TRIES: Final = 10
+HELD_S: Final = 0.1
+"""How long until a question that a worker looks at is there for answers again."""
+
 ANSWER_WITHIN_S: Final = 10.0
 ANSWER_CHARS: Final = 16_000
 ENDS_TURNS: Final = ("new", "forget")
@@ -54,6 +59,7 @@ class Ingress:
         self._inbox = Inbox(client, self._limits)
         self._sessions = Sessions(client, self._limits)
         self._withdrawals = Withdrawals(client, self._limits)
+        self._approvals = Approvals(client, self._limits)
         self._jobs = MemoryJobs(Jobs(client))
         self._clock = clock
 
@@ -122,6 +128,31 @@ class Ingress:
             MESSAGES_WITHDRAWN.labels(channel).inc()
         return done
 
+    async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> Settled:
+        """Answer the question `id` in the name of `sender`; with `digest` only for exactly those arguments. Raises
+        RedisAway."""
+        for _ in range(TRIES):
+            settled = await self._approvals.answer(
+                session, id, yes=yes, sender=sender, digest=digest, now_ms=self._clock.now_ms()
+            )
+            if settled != "held":
+                break
+            await asyncio.sleep(HELD_S)
+        self._note_approval(session, id, sender, "yes" if yes else "no", settled)
+        return settled
+
+    def _note_approval(self, session: str, id: str, sender: str, said: str, settled: Settled) -> None:
+        """The record of who answered what: hashes, and no text."""
+        APPROVALS.labels(said if settled == "done" else "refused").inc()
+        log.info(
+            "approval answered" if settled == "done" else "approval refused",
+            session=log_id(session),
+            question=id[:64],
+            said=said,
+            by=log_id(sender),
+            outcome=settled,
+        )
+
     def _command_in(self, text: str) -> tuple[Command, str] | None:
         text = text.lstrip()
         if not text.startswith("/"):
@@ -155,10 +186,11 @@ class Ingress:
     ) -> Answered:
         session = message.session
         scope = scope_of(self._limits.memory_scope, message) or f"chat:{session}"
+        refused: Settled | None = None
         for _ in range(TRIES):
             state = await self._sessions.state(session, scope=scope)
             context = CommandContext(message=message, argument=argument, state=state, client=self._client)
-            said = await self._say(command, context)
+            said = CommandAnswer(not_counted(refused)) if refused else await self._say(command, context)
             ends = said.change in ENDS_TURNS
             line = OutboundMessage(
                 content=said.text,
@@ -182,6 +214,16 @@ class Ingress:
                 )
             except InboxMoved:
                 continue
+            except NotSettled as exc:
+                if exc.why == "held":
+                    await asyncio.sleep(HELD_S)
+                else:
+                    refused = exc.why
+                continue
+            if command.name in ("yes", "no") and not answered.duplicate:
+                asked = state.asks.id if state.asks is not None else argument
+                settled: Settled = "done" if said.change else (refused or "unknown")
+                self._note_approval(session, asked, message.sender_id, command.name, settled)
             if said.change == "new":
                 await self._archive(session)
             elif said.change == "forget":

@@ -192,8 +192,8 @@ class _Question:
 
     def _text(self, lines: Sequence[OutboundMessage]) -> str:
         """The line that answers the message. One without a word ends a turn in which the agent spoke by its message
-        tool: then it is what was said. An apology for a record that cannot be read knows only its turn: then it is the last
-        line of the turn."""
+        tool: then it is what was said. An apology for a record that cannot be read knows only its turn: then it is the
+        last line of the turn."""
         said = [line.content for line in lines if line.said]
         ends = [line for line in lines if not line.said]
         answers = [line for line in ends if self._message.id in line.in_reply_to] or ends

@@ -51,6 +51,7 @@ MESSAGES_DUPLICATE: Final = _counter("messages_duplicate", "Messages seen before
 
 MESSAGES_JOINED: Final = _counter("messages_joined", "Messages that joined a turn that another one began.")
 MESSAGES_WITHDRAWN: Final = _counter("messages_withdrawn", "Messages taken back while they waited.", "channel")
+APPROVALS: Final = _counter("approvals", "Questions whether a tool may run, and what became of them.", "outcome")
 
 TURNS: Final = _counter("turns", "Turns ended, by outcome.", "outcome")
 TURN_SECONDS: Final = _histogram("turn_seconds", "From the claim of a turn until this worker was done with it.", _LONG)
@@ -89,9 +90,8 @@ REDIS_UP: Final = _gauge("redis_up", "1 when Redis answered the last reading, el
 REDIS_MEMORY_BYTES: Final = _gauge("redis_memory_bytes", "Memory that Redis uses; NaN when it does not tell.")
 REDIS_MEMORY_LIMIT_BYTES: Final = _gauge("redis_memory_limit_bytes", "Redis' maxmemory; 0 is none, NaN not told.")
 REDIS_WRITES_OK: Final = _gauge("redis_writes_ok", "0 when the last write of Redis' log failed; NaN is not told.")
-REDIS_COMMAND_SECONDS: Final = _histogram(
-    "redis_command_seconds", "How long Redis took, waiting calls apart.", _QUICK
-)
+REDIS_CLOCK_AHEAD_SECONDS: Final = _gauge("redis_clock_ahead_seconds", "How far Redis' clock is ahead of ours.")
+REDIS_COMMAND_SECONDS: Final = _histogram("redis_command_seconds", "How long Redis took, waiting calls apart.", _QUICK)
 REDIS_RECONNECTS: Final = _counter("redis_reconnects", "Times Redis was away and came back.")
 EVENT_LOOP_LAG_SECONDS: Final = _histogram("event_loop_lag_seconds", "How late the event loop ran a timer.", _QUICK)
 BUILD_INFO: Final = _gauge("build_info", "Always 1; the release is in the label.", "version")

@@ -13,16 +13,18 @@ from shared.metrics import (
     QUEUE_DUE,
     QUEUE_OLDEST_DUE_SECONDS,
     QUEUE_RUNNING,
+    REDIS_CLOCK_AHEAD_SECONDS,
     REDIS_MEMORY_BYTES,
     REDIS_MEMORY_LIMIT_BYTES,
     REDIS_UP,
     REDIS_WRITES_OK,
 )
+from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.presence import present, read_queue
-from shared.store.server import read_fullness
+from shared.store.server import read_pulse
 
-QUEUES: Final = ("turns", "jobs")
+QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
 KINDS: Final = ("gateway", "worker")
 CACHED_S: Final = 1.0
 
@@ -58,10 +60,11 @@ class Readings:
         alive = [one.kind for one in await present(self._client)]
         for kind in KINDS:
             PROCESSES.labels(kind).set(alive.count(kind))
-        full = await read_fullness(self._client)
-        REDIS_MEMORY_BYTES.set(_told(full.used_bytes))
-        REDIS_MEMORY_LIMIT_BYTES.set(_told(full.limit_bytes))
-        REDIS_WRITES_OK.set(_told(full.writes_ok))
+        pulse = await read_pulse(self._client)
+        REDIS_MEMORY_BYTES.set(_told(pulse.used_bytes))
+        REDIS_MEMORY_LIMIT_BYTES.set(_told(pulse.limit_bytes))
+        REDIS_WRITES_OK.set(_told(pulse.writes_ok))
+        REDIS_CLOCK_AHEAD_SECONDS.set(pulse.clock_ahead_s)
 
 
 def _told(value: float | None) -> float:

@@ -17,6 +17,11 @@ TESTS: Final = Path(__file__).parent
 OF_PROCESSES: Final = (
     "chaos/",
     "crash/",
+    "deploy/test_acl.py",
+    "deploy/test_backup.py",
+    "deploy/test_k8s_processes.py",
+    "deploy/test_readiness.py",
+    "deploy/test_watched_fleet.py",
     "e2e/",
     "gateway/test_start.py",
     "shared/test_up.py",

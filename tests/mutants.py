@@ -30,6 +30,14 @@ TESTS: Final = (
     ("tests/shared/test_console_session.py", "tests/gateway/test_ingress.py", "tests/worker/llm/test_throttle.py"),
     ("tests/worker/test_leases.py", "tests/worker/test_run_turn.py", "tests/worker/test_lease_worker.py"),
 )
+FIRST: Final = {
+    "acquire": "test_protocol", "child": "test_children", "command": "test_generations", "commit": "test_protocol",
+    "consolidate": "test_memory", "cron": "test_schedules", "fair": "test_fair_share", "ingest": "test_joining",
+    "ledger": "test_effects", "limit": "test_limits", "park": "test_approvals", "release": "test_protocol",
+    "session": "test_session", "spend": "test_spending", "take": "test_joining", "withdraw": "test_joining",
+}  # fmt: skip
+"""Which file of the store's tests most likely notices, by the first word of a script's name."""
+
 LIMIT_S: Final = 300.0
 
 HARMLESS: Final = {
@@ -70,7 +78,8 @@ def noticed(copy: Path, mutant: Mutant) -> str:
     whole = path.read_text()
     path.write_text(mutant.source)
     try:
-        for tests in TESTS:
+        likely = FIRST.get(mutant.script.partition("_")[0])
+        for tests in (*([(f"tests/shared/store/{likely}.py",)] if likely else ()), *TESTS):
             command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *tests]
             try:
                 told = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=LIMIT_S, check=False)

@@ -30,9 +30,11 @@ from worker.attachments import Attachments, TurnAttachments
 from worker.budget import ChatBudget, LateCounts
 from worker.conversation import Conversation
 from worker.files import TurnFiles
+from worker.guards.approval import ApprovalPolicy, consent_of
 from worker.guards.beneath import Access, NoSuchFile
 from worker.guards.chats import ChatPolicy
 from worker.guards.folder import Quota
+from worker.guards.shut_in import can_shut_in
 from worker.guards.workspace import Workspace, Workspaces
 from worker.hooks.logging import LoggingHook
 from worker.hooks.metrics import MetricsHook
@@ -72,6 +74,7 @@ class Answerer:
         self._memory = memory
         self._spending = Spending(client)
         self._late_counts = LateCounts(self._spending)
+        self._approval = ApprovalPolicy(settings)
         self.schedules: Final = Schedules(client, settings.cron, InboxLimits.of(settings))
         self.media: Final = MediaStore(settings.media)
         self._attachments = Attachments(self.media)
@@ -90,6 +93,7 @@ class Answerer:
             return Toolbox(every, result_limit_bytes=agent.result_bytes, report=_report)
 
         self._toolboxes = Toolboxes(tools, self.mcp, box)
+        self._child_toolboxes = Toolboxes(allowed(tools), self.mcp, box)
         self._hook = CompositeHook(
             [LoggingHook(log.debug), MetricsHook(), *plugin_hooks(settings.plugins)],
             report=_report,
@@ -97,7 +101,7 @@ class Answerer:
         )
         space = settings.workspace
         quota = Quota(space.quota_mb * 1024 * 1024, space.files, space.results_days * 86_400)
-        self._workspaces = Workspaces(space.root, quota, access=Access(space.group))
+        self.workspaces: Final = Workspaces(space.root, quota, access=Access(space.group))
         self._skills = Catalogue(settings.agent.dir, environment=child_environment({}))
         self._prompt = SystemPrompt(settings.agent.dir, self._skills, tools=[tool.name for tool in tools])
         self.subagent: Final = SubagentAgent(
@@ -105,12 +109,12 @@ class Answerer:
             self.children,
             memory,
             models=self.models,
-            tools=Toolboxes(allowed(tools), self.mcp, box),
+            tools=self._child_toolboxes,
             hook=self._hook,
             report=_report,
             spending=self._spending,
             late_counts=self._late_counts,
-            workspaces=self._workspaces,
+            workspaces=self.workspaces,
             skills=self._skills,
             timezone=self.timezone,
         )
@@ -123,7 +127,7 @@ class Answerer:
         facts = await self.models.facts_of(work.preset)
         tools = await self._toolboxes.now()
         skills = self._skills.skills()
-        workspace = self._workspaces.of(conversation.session)
+        workspace = self.workspaces.of(conversation.session)
         own = await self._own_skills(workspace)
         attached = TurnAttachments(self._attachments, workspace, journal, conversation.joined)
         said = await attached.message(message, conversation.entry, conversation.images)
@@ -165,6 +169,7 @@ class Answerer:
             pictures=files,
             outside=LeasedOutside(journal, files),
             schedules=schedules,
+            consent=consent_of(self._approval, work.n, lambda: conversation.messages),
         )
         try:
             result = await run_agent(
@@ -190,19 +195,19 @@ class Answerer:
         await schedules.keep_heartbeat(
             result.entries, every_s=settings.heartbeat.every_min * 60, now_ms=SYSTEM_CLOCK.now_ms()
         )
-        return unless_quiet(message, result)
+        return result if conversation.joined else unless_quiet(message, result)
 
     async def heartbeat(self, session: str) -> str:
         """What the HEARTBEAT.md of a session says; `""` when there is none. Raises ToolFailed when its workspace is
         away."""
         try:
-            data = await self._workspaces.of(session).read(HEARTBEAT_FILE)
+            data = await self.workspaces.of(session).read(HEARTBEAT_FILE)
         except NoSuchFile:
             return ""
         return cut(data.decode(errors="replace"), HEARTBEAT_BYTES, rest=f"read {HEARTBEAT_FILE!r} for all of it")
 
     def offer_exec(self, sandbox: Sandbox) -> None:
-        """Offer exec from the next turn on."""
+        """Offer exec from the next turn, and the next subagent, on."""
         tools, mine = self._settings.tools, child_environment({})
         limits = Limits(
             cpu_s=tools.exec_cpu_s,
@@ -213,15 +218,17 @@ class Answerer:
             output_bytes=tools.exec_output_kb * 1024,
         )
         shown = {name: mine[name] for name in tools.exec_env if name in mine}
-        self._toolboxes.add(
-            Exec(sandbox, self._workspaces, limits=limits, network=tools.exec_network, environment=shown)
-        )
+        tool = Exec(sandbox, self.workspaces, limits=limits, network=tools.exec_network, environment=shown)
+        self._toolboxes.add(tool)
+        self._child_toolboxes.add(tool.for_subagents())
 
     async def warm(self) -> None:
         """Do what the first turn would have to wait for, and say which models a budget in dollars does not see."""
         for name in await self.models.unpriced() if self._settings.budget.usd_per_day else ():
             log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
         await self.models.warm()
+        if not can_shut_in():
+            log.warning("parsers not shut in", doing="limiting them only", reason="it takes Linux 6.2 with Landlock")
         log.info("model ready", model=self.models.name)
 
     async def close(self) -> None:
@@ -229,7 +236,7 @@ class Answerer:
         await self.mcp.close()
         await self._late_counts.close()
         await self.models.close()
-        self._workspaces.close()
+        self.workspaces.close()
         self._attachments.close()
 
     async def _own_skills(self, workspace: Workspace) -> tuple[Skill, ...]:

@@ -77,6 +77,7 @@ class WorkerDeps:
         self._memory_jobs = MemoryJobs(Jobs(self.client))
         self._answerer = Answerer(settings, self.client, self.memory)
         self.media = self._answerer.media
+        self.workspaces = self._answerer.workspaces
         self.sweep = Sweep(self.memory, self._memory_jobs, settings.memory, self._answerer.children)
         self._sandbox = SandboxKeeper(settings, self._answerer.offer_exec)
         self._ticker = Ticker(
@@ -142,6 +143,7 @@ class WorkerDeps:
                 lease_s=worker.lease_s,
                 history_window=window,
                 subagents=SubagentCaps(agent.subagents_per_session, agent.subagents_in_all),
+                share=worker.share,
             )
             self._loops.append(LeaseLoop(queue, slots=slots, run=runner, stand_in=self.link))
         return self._loops

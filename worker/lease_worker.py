@@ -20,6 +20,7 @@ from arq.utils import timestamp_ms
 
 from shared.errors import LeaseLost, RedisAway, SettingsError
 from shared.log import logger
+from shared.metrics import QUEUE_WAIT_SECONDS
 from shared.store import keys
 from shared.store.client import RedisClient, plain_pool
 from shared.store.scripts import load
@@ -131,6 +132,7 @@ class LeaseWorker(arq_worker.Worker):
 
     async def _run_leased(self, lease: Lease) -> None:
         """The runner of plain arq jobs."""
+        QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
         job_id, score = lease.claim.member, timestamp_ms()
         self._claims[job_id], self._scores[job_id] = lease, score
         try:

@@ -1,23 +1,27 @@
-"""A turn's hold on what is outside the store: its lease, and copies of its files."""
+"""The hold of a turn, or of a subagent, on what is outside the store: its lease, and copies of its files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from worker.files import TurnFiles
-from worker.turn_journal import TurnJournal
+from worker.turn_journal import LeaseJournal
 
 
 class LeasedOutside:
-    """The Outside of a turn with this journal and these files."""
+    """The Outside of work with this journal and these files."""
 
-    def __init__(self, journal: TurnJournal, files: TurnFiles) -> None:
+    def __init__(self, journal: LeaseJournal, files: TurnFiles) -> None:
         self._journal = journal
         self._files = files
 
     @property
     def token(self) -> int:
         return int(self._journal.lease.claim.token)
+
+    @property
+    def fence(self) -> str:
+        return self._journal.lease.claim.member
 
     async def until_doubtful(self) -> None:
         await self._journal.lease.until_suspended()

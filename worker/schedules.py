@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 class TurnSchedules:
     """Those of the chat of `message`, for the turn that holds `claim`. A turn that a schedule began plans nothing new,
-    or plans would beget plans."""
+    nor does one that is told of its subagents, or plans would beget plans."""
 
     def __init__(self, store: Schedules, settings: CronSettings, claim: Claim, message: InboundMessage) -> None:
         self._store = store
@@ -42,7 +42,8 @@ class TurnSchedules:
     async def add(
         self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
     ) -> tuple[Schedule, int]:
-        if is_background(self._message):
+        assert self._claim.turn is not None
+        if is_background(self._message) or self._claim.turn.background:
             raise ToolFailed("a run of a schedule cannot make schedules; tell the person what to ask for")
         try:
             check_timezone(timezone)

@@ -19,11 +19,13 @@ from worker.agent.loop import run_agent
 from worker.agent.tool import Report, Tool
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.budget import ChatBudget, LateCounts
+from worker.guards.approval import ApprovalPolicy, TurnConsent
 from worker.guards.workspace import Workspaces
 from worker.hooks.subagent_progress import SubagentProgress
 from worker.jobs.run_subagent import Assignment
 from worker.llm.registry import Models
 from worker.mcp.servers import Toolboxes
+from worker.outside import LeasedOutside
 from worker.prompts.subagent import subagent_system, subagent_task
 from worker.skills.catalogue import Catalogue
 from worker.subagent_files import SubagentFiles
@@ -58,6 +60,7 @@ class SubagentAgent:
         timezone: str,
     ) -> None:
         self._settings = settings
+        self._approval = ApprovalPolicy(settings)
         self._children = children
         self._memory = memory
         self._models = models
@@ -104,6 +107,8 @@ class SubagentAgent:
             compact_keep=agent.compact_keep,
             files=files,
             pictures=files,
+            outside=LeasedOutside(journal, files),
+            consent=TurnConsent(self._approval, task.turn, "subagent"),
         )
         budget = ChatBudget(
             self._spending, task.session, self._settings.budget, late=self._late_counts, price=facts.cost_usd

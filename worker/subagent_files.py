@@ -28,6 +28,9 @@ class SubagentFiles(TurnFiles):
         _refuse_memory(path)
         await super().replace(path, text, was=was)
 
+    async def copies(self) -> dict[str, bytes]:
+        return {}
+
     async def entries(self) -> Sequence[FileEntry]:
         return [entry for entry in await super().entries() if entry.path.casefold() not in _REMEMBERED]
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from shared.crash_points import crash_point
-from shared.errors import TurnReleased
+from shared.errors import BadInput, TurnParked, TurnReleased
+from shared.log import logger
 from shared.messages.effects import Effect, Say
-from shared.messages.transcript import AssistantEntry, EffectEntry, IntentEntry, LedgerEntry, ToolEntry
-from shared.metrics import MESSAGES_JOINED
+from shared.messages.transcript import (
+    ApprovalEntry,
+    AssistantEntry,
+    EffectEntry,
+    IntentEntry,
+    LedgerEntry,
+    TakenEntry,
+    ToolEntry,
+)
+from shared.metrics import APPROVALS, MESSAGES_JOINED
 from shared.store.queue import Claim
-from shared.store.turns import Turns
+from shared.store.turns import LEDGER_CAP_BYTES, Turns
 from worker.agent.followups import Said
 from worker.agent.turn import AgentResult
 from worker.conversation import Joined, read_joined
 from worker.lease import Lease
+
+log = logger("turns")
 
 STORE_PATIENCE_S: Final = 3600.0
 """While Redis is away nobody else can take the turn, so its writes wait; the fence in each decides afterwards."""
@@ -41,6 +53,7 @@ class LeaseJournal:
         self._lease = lease
         self._ledgers = ledgers
         self._writing = asyncio.Lock()
+        self._doubtful: tuple[LedgerEntry, Effect | None] | None = None
 
     @property
     def lease(self) -> Lease:
@@ -56,13 +69,29 @@ class LeaseJournal:
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
         """Write the next step, and carry out its effect with it."""
         await self._lease.allow()
-        kind = _KINDS[type(entry)]
         async with self._writing:
-            crash_point(f"before_ledger_{kind}")
-            step = len(self.entries) + 1
-            await self._ledgers.append(self._lease.claim, step, entry, effect, retry_for_s=STORE_PATIENCE_S)
-            crash_point(f"after_ledger_{kind}")
-            self.entries.append(entry)
+            if self._doubtful is not None:
+                with contextlib.suppress(BadInput):  # it was not written, and would not be
+                    await self._write(*self._doubtful)
+                self._doubtful = None
+            try:
+                await self._write(entry, effect)
+            except asyncio.CancelledError:
+                # A tool ran out of time. The step may be there: it is sent again before the next one, and is so once.
+                self._doubtful = entry, effect
+                raise
+
+    async def _write(self, entry: LedgerEntry, effect: Effect | None) -> None:
+        kind = _KINDS[type(entry)]
+        crash_point(f"before_ledger_{kind}")
+        step = len(self.entries) + 1
+        await self._ledgers.append(self._lease.claim, step, entry, effect, retry_for_s=STORE_PATIENCE_S)
+        crash_point(f"after_ledger_{kind}")
+        self.entries.append(entry)
+
+    async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
+        """Only a turn can wait for a person."""
+        raise AssertionError(f"{question.tool!r} needs a yes, and nobody can be asked here")
 
     async def confirm(self) -> None:
         """Renew the lease before something that cannot be taken back."""
@@ -82,13 +111,53 @@ class TurnJournal(LeaseJournal):
         self._work = lease.claim.turn
 
     def spoken(self) -> bool:
-        """Whether the message tool said something in the turn's own chat, in this attempt or an earlier one."""
-        own = self._lease.claim.session
-        return any(isinstance(one, EffectEntry) and (one.kind, one.to) == (Say.kind, own) for one in self.entries)
+        """Whether the message tool spoke in the turn's own chat, in any attempt, to the messages that joined last."""
+        return self._told()[1]
 
     def unsaid(self, result: AgentResult) -> str:
-        """The final text; `""` when the message tool has said it. Why a turn is not finished is told all the same."""
-        return "" if self.spoken() and result.outcome in ("done", "empty") else result.content
+        """The final text without what the message tool has said. Why a turn is not finished is told all the same."""
+        before, spoken = self._told()
+        return "\n\n".join(before) if spoken and result.outcome in ("done", "empty") else result.content
+
+    def _told(self) -> tuple[list[str], bool]:
+        """The answers that messages came behind without the message tool, and whether it spoke since the last did."""
+        own, before, answer, spoken = self._lease.claim.session, [], "", False
+        for entry in self.entries:
+            match entry:
+                case TakenEntry():
+                    before += [answer] if answer and not spoken else []
+                    answer, spoken = "", False
+                case AssistantEntry(tool_calls=calls, content=content):
+                    answer = "" if calls else content or ""
+                case EffectEntry(kind=kind, to=to) if (kind, to) == (Say.kind, own):
+                    spoken = True
+        return before, spoken
+
+    async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
+        """Ask, or wait on, and give the lease up until a person answers or `wait_s` is over (see `Journal`)."""
+        await self._lease.allow()
+        async with self._writing:
+            crash_point("before_park")
+            known = question in self.entries
+            step = self.entries.index(question) + 1 if known else len(self.entries) + 1
+            waits = await self._turns.approvals.park(
+                self._lease.claim,
+                self._lease.queue.name,
+                step,
+                question,
+                wait_s=wait_s,
+                cap_bytes=LEDGER_CAP_BYTES,
+                retry_for_s=STORE_PATIENCE_S,
+            )
+            crash_point("after_park")
+        if not waits:
+            APPROVALS.labels("expired").inc()
+            log.info("approval expired", tool=question.tool, question=question.id, digest=question.digest)
+            return
+        if not known:
+            APPROVALS.labels("asked").inc()
+            log.info("approval asked", tool=question.tool, question=question.id, digest=question.digest)
+        raise TurnParked(f"{question.tool!r} waits for a yes")
 
     @property
     def open(self) -> bool:

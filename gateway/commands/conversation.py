@@ -72,10 +72,10 @@ class Forget:
             f"- `MEMORY.md` ({counted(has.memory_bytes, 'byte')})",
             f"- `HISTORY.md` ({counted(has.log_entries, 'entry', 'entries')})",
             f"- this conversation ({counted(state.entries, 'entry', 'entries')}), and older ones not yet in memory",
-            "- the files that were sent here",
+            "- the files that were sent here, and those in the workspace",
             *([f"- {counted(planned, 'plan')} of this chat"] if planned else []),
             "",
-            "Kept: the messages that you see here, which I do not read any more, and files in the workspace.",
+            "Kept: the messages that you see here, which I do not read any more.",
             *_ended(state),
         ]
         return CommandAnswer("\n".join(told), change="forget")

@@ -33,9 +33,8 @@ class JobsCommand:
             return CommandAnswer("Nothing runs in the background of this chat, and nothing did within the last hour.")
         rows = [_row(child) for child in found[-SHOWN:]]
         running = sum(child.open for child in found)
-        head = (
-            f"{counted(running, 'job')} in the background of this chat, {len(found) - running} ended within the hour:"
-        )
+        ended = f", {len(found) - running:,} ended within the hour" if running < len(found) else ""
+        head = f"{counted(running, 'job')} in the background of this chat{ended}:"
         return CommandAnswer("\n".join([head, "", *rows]))
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gateway.commands.approve import Approve
 from gateway.commands.busy import Busy
 from gateway.commands.command import Command
 from gateway.commands.conversation import Forget, New, Stop
@@ -31,7 +32,7 @@ _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 
 OWN: Final = (
     Help.name, New.name, Stop.name, Status.name, Model.name, Busy.name, JobsCommand.name, Memory.name, Cron.name,
-    Forget.name,
+    Forget.name, "yes", "no",
 )  # fmt: skip
 """The words of Shoal's own commands, as they are listed."""
 
@@ -51,6 +52,8 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
         Memory(MemoryStore(client), sessions),
         Cron(schedules),
         Forget(sessions, schedules),
+        Approve("yes"),
+        Approve("no"),
     ]
     commands.update((command.name, command) for command in (*own, *extra))
     return commands

@@ -57,6 +57,8 @@ def _doing(state: SessionState, workers: int) -> str:
 
 
 def _held_up(state: SessionState, workers: int) -> str:
+    if state.asks is not None:
+        return f"waiting for your yes to `{state.asks.tool}`: `/yes` or `/no`"
     if state.away_since:
         return "your message waits for the model, which cannot be reached; I keep trying"
     if not workers:

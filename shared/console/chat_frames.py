@@ -99,7 +99,21 @@ class Reply(msgspec.Struct, frozen=True, tag_field="type", tag="reply"):
     said: bool = False
 
 
-Line = Said | Reply
+class Question(msgspec.Struct, frozen=True, tag_field="type", tag="approval"):
+    """A line: may a tool run (`state` is open), or what was answered. `/yes` or `/no` with `call` answers it, too."""
+
+    chat: str
+    seq: int
+    turn: int
+    call: str
+    state: str
+    tool: str
+    text: str
+    arguments: str = ""
+    by: str = ""
+
+
+Line = Said | Reply | Question
 
 
 class Delta(msgspec.Struct, frozen=True, tag_field="type", tag="delta"):

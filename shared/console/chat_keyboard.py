@@ -83,6 +83,21 @@ class Keyboard:
             finally:
                 self._reading = False
 
+    def confirm(self, prompt: str) -> bool | None:
+        """What the person says to a question: y or n; None when they would not say."""
+        while True:
+            click.echo(f"{prompt} [y/n] ", nl=False, err=not sys.stdout.isatty())
+            try:
+                self._reading = True
+                said = input().strip().casefold()
+            except (EOFError, KeyboardInterrupt):
+                click.echo(err=True)
+                return None
+            finally:
+                self._reading = False
+            if said in ("y", "yes", "n", "no"):
+                return said.startswith("y")
+
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         if not self._reading:
             self._interrupt()

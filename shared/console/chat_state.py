@@ -21,6 +21,7 @@ from shared.console.chat_frames import (
     Line,
     Message,
     Progress,
+    Question,
     ReadHistory,
     Reply,
     Resume,
@@ -56,6 +57,12 @@ class Answer(msgspec.Struct, frozen=True):
     ids: tuple[str, ...]
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """A question whether a tool may run, or what somebody answered."""
+
+    question: Question
+
+
 class Refused(msgspec.Struct, frozen=True):
     """A message was not taken and will not be sent again; without an id, something else was refused."""
 
@@ -74,7 +81,7 @@ class Reset(msgspec.Struct, frozen=True):
     """The store lost its newest lines."""
 
 
-Event = Past | Accepted | Said | Answer | Running | Progress | Resumed | Refused | Delayed | Reset
+Event = Past | Accepted | Said | Answer | Asked | Running | Progress | Resumed | Refused | Delayed | Reset
 
 
 class ChatState:
@@ -136,7 +143,7 @@ class ChatState:
                     self._turns[turn] = id
                 yield frame
                 yield from self._stops()
-            case Said() | Reply():
+            case Said() | Reply() | Question():
                 yield from self._line(frame)
             case Delta():
                 yield from self._delta(frame)
@@ -156,7 +163,7 @@ class ChatState:
         """Said again whenever it may work now: a turn is stopped only while it runs or is next."""
         return [Stop(self._chat, min(self._turns))] if self._stopping and self._turns else []
 
-    def _line(self, line: Said | Reply) -> Iterator[Event | ClientFrame]:
+    def _line(self, line: Line) -> Iterator[Event | ClientFrame]:
         if self._shown is None or line.seq <= self._shown:
             if isinstance(line, Reply):
                 self._known_replies.append(line)
@@ -165,6 +172,8 @@ class ChatState:
         if isinstance(line, Said):
             self._unaccepted.pop(line.id, None)
             yield line
+        elif isinstance(line, Question):
+            yield Asked(line)
         else:
             yield self._answer(line)
             yield from self._stops()

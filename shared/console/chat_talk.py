@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from shared.console.chat_client import ChatFailed, Connected, Lost, News, Target
 from shared.console.chat_extras import is_silent
-from shared.console.chat_frames import Accepted, Progress, Reply, Resumed, Said
+from shared.console.chat_frames import Accepted, Progress, Question, Reply, Resumed, Said
 from shared.console.chat_keyboard import Keyboard
 from shared.console.chat_screen import LastWordScreen, PlainScreen, Screen
-from shared.console.chat_state import Answer, Delayed, Past, Refused, Reset, Running
+from shared.console.chat_state import Answer, Asked, Delayed, Past, Refused, Reset, Running
 from shared.console.chat_thread import ChatThread, Ended, Interrupted
-from shared.console.plain import counted
+from shared.console.plain import clean_line, counted
 from shared.errors import ShoalError
 
 LEAVE: Final = ("/quit", "/exit")
@@ -42,14 +42,23 @@ class Opened(NamedTuple):
     commands: tuple[str, ...]
 
 
-class Talk:
-    """Shows what happens in a chat. With `own_only` that is what answers the messages said here, and nothing else."""
+Decide = Callable[[str], bool | None]
+"""Asks the person at this terminal for a yes or a no; None when they would not say."""
 
-    def __init__(self, chat: ChatThread, screen: Screen, *, own_only: bool) -> None:
+
+class Talk:
+    """Shows what happens in a chat. With `own_only` that is what answers the messages said here, and nothing else.
+
+    Without `decide` nobody here can be asked whether a tool may run: the question is told, and waits."""
+
+    def __init__(self, chat: ChatThread, screen: Screen, *, own_only: bool, decide: Decide | None = None) -> None:
         self._chat = chat
         self._screen = screen
         self._own_only = own_only
+        self._decide = decide
         self._own: set[str] = set()
+        self._decisions: set[str] = set()
+        self._question: Question | None = None
         self._own_turn = 0
         self._answered = 0
         self._noted = ""
@@ -72,8 +81,11 @@ class Talk:
                     for line in lines[max(0, len(lines) - history) :]:
                         if isinstance(line, Said):
                             self._screen.said(line.text)
-                        elif not is_silent(line):
+                        elif isinstance(line, Reply) and not is_silent(line):
                             self._screen.reply(line)
+                    for line in lines:
+                        if isinstance(line, Question):
+                            self._question = line if line.state == "open" else None
                 case Resumed():
                     running = news.running or 0
                     return True
@@ -86,6 +98,8 @@ class Talk:
         self._follow(resumed, stop=None)
         if running > self._answered:
             self._screen.waiting()
+            if self._question is not None and self._question.turn == running:
+                self._ask_about(self._question)
             self._follow(quiet, stop=lambda: self._chat.stop(running))
         return Opened(tuple(said), tuple(f"/{word}" for word in offered))
 
@@ -140,6 +154,8 @@ class Talk:
                 if not isinstance(news, Interrupted):
                     heard = self._sound(news)
                     self._show(heard)
+                    if isinstance(heard, Asked):
+                        self._answer(heard.question)
                     if over(heard):
                         return
                 elif stop is None:
@@ -156,11 +172,36 @@ class Talk:
             raise ChatFailed(news.reason)
         return news
 
+    def _answer(self, question: Question) -> None:
+        """A question came up, or was answered: by us, or on another device."""
+        if self._own_only and question.turn != self._own_turn:
+            return
+        if question.state == "open":
+            self._ask_about(question)
+        elif self._question is not None and self._question.call == question.call:
+            self._question = None
+            self._screen.note(f"{question.state}: {question.tool}")
+
+    def _ask_about(self, question: Question) -> None:
+        self._question = question
+        self._screen.rest()
+        if self._decide is None:
+            what = f"{question.tool} {clean_line(question.arguments)}"
+            self._screen.note(f"waits for a yes to {what}; nobody here can be asked, say it on the chat page")
+            return
+        self._screen.reply(Reply(question.chat, question.seq, question.turn, question.text, kind="notice"))
+        said = self._decide(f"run {clean_line(question.tool)}?")
+        if said is None:
+            self._screen.note(f"not answered; /yes {question.call} or /no {question.call} does it later")
+            return
+        self._decisions.add(self._chat.say(f"/{'yes' if said else 'no'} {question.call}"))
+        self._screen.waiting()
+
     def _show(self, news: News) -> None:
         if isinstance(news, Answer) and news.reply.kind != "notice":
             self._answered = max(self._answered, news.reply.turn)
         match news:
-            case Said(id=id, text=text) if id not in self._own and not self._own_only:
+            case Said(id=id, text=text) if id not in self._own | self._decisions and not self._own_only:
                 self._screen.said(text)
             case Running(turn=turn, text=text) if self._shows(turn):
                 self._screen.running(text)
@@ -168,6 +209,8 @@ class Talk:
                 self._screen.progress(text)
             case Answer(reply=reply) if is_silent(reply):
                 pass
+            case Answer(reply=reply, ids=ids) if ids and self._decisions.issuperset(ids):
+                self._screen.note(reply.text)
             case Answer(reply=reply, ids=ids) if ids or not self._own_only or self._said_to_us(reply):
                 self._screen.reply(reply)
             case Lost():
@@ -198,9 +241,9 @@ class Talk:
 def ask_once(target: Target, chat: str, text: str, *, as_json: bool, patience_s: float) -> int:
     """Send one message and show its answer; the exit code. Raises NotTaken, ChatFailed."""
     screen = LastWordScreen(as_json=True) if as_json else _screen(last_word=True)
-    with ChatThread(target, chat, patience_s=patience_s) as line, Keyboard(line.interrupt):
+    with ChatThread(target, chat, patience_s=patience_s) as line, Keyboard(line.interrupt) as keyboard:
         try:
-            talk = Talk(line, screen, own_only=True)
+            talk = Talk(line, screen, own_only=True, decide=None if as_json else _decide(keyboard))
             reply = talk.ask(text)
         except Left:
             return _EXIT_CODES["stopped"]
@@ -213,7 +256,7 @@ def converse(target: Target, chat: str, *, history: int) -> None:
     """Talk until the person leaves. Raises ChatFailed."""
     screen = _screen(last_word=False)
     with ChatThread(target, chat) as line, Keyboard(line.interrupt) as keyboard:
-        talk = Talk(line, screen, own_only=False)
+        talk = Talk(line, screen, own_only=False, decide=_decide(keyboard))
         try:
             opened = talk.open(history)
             keyboard.remember(opened.said)
@@ -236,6 +279,11 @@ def unknown_command(text: str, commands: Sequence[str]) -> str:
     word = text.split(maxsplit=1)[0]
     looks = bool(commands) and re.fullmatch(r"/\w+", word) is not None
     return word if looks and word.lower() not in commands else ""
+
+
+def _decide(keyboard: Keyboard) -> Decide | None:
+    """The person at this terminal, if there is one."""
+    return keyboard.confirm if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
 def _screen(*, last_word: bool) -> Screen:

@@ -22,7 +22,7 @@ from shared.settings import Settings, load
 from shared.settings.sections import EMBEDDED_URL_FILE
 from shared.store.client import RedisClient
 from shared.store.jobs import QUEUE, Jobs
-from shared.store.presence import Presence
+from shared.store.presence import WHY_OFF, Presence
 from shared.store.server import ServerFacts
 
 PROBE_WITHIN_S: Final = 5.0
@@ -124,6 +124,22 @@ def _fleet(found: Survey) -> Iterator[Check]:
     if models:
         note = ": workers differ, which is fine only while they are being replaced" if len(models) > 1 else ""
         yield _ok("model", ", ".join(models) + note)
+    yield from _sandbox([one for one in found.processes if one.kind == "worker" and not one.draining])
+
+
+def _sandbox(workers: Sequence[Presence]) -> Iterator[Check]:
+    """Whether `exec` is on, and where: off is safe, and so no failure."""
+    name = "sandbox of exec"
+    tiers: dict[str, list[str]] = {}
+    for one in workers:
+        if "sandbox" in one.details:  # else of an older release
+            tiers.setdefault(one.details["sandbox"], []).append(one.name)
+    told = ", ".join(f"{tier} ({', '.join(names)})" for tier, names in sorted(tiers.items()))
+    whys = sorted({one.details[WHY_OFF] for one in workers if WHY_OFF in one.details})
+    if "off" in tiers:
+        yield Check(name, "skipped", "; ".join([told, *(whys or ["the worker's log says why"])]))
+    elif tiers:
+        yield _ok(name, told)
 
 
 def _present(kind: str, processes: Sequence[Presence]) -> Check:
@@ -133,7 +149,10 @@ def _present(kind: str, processes: Sequence[Presence]) -> Check:
     ready = sum(not one.draining for one in processes)
     if not ready:
         return _failed(name, f"all {len(processes)} are draining: {advice}")
-    each = (" ".join([one.name, *(f"{key}={value}" for key, value in one.details.items())]) for one in processes)
+    each = (
+        " ".join([one.name, *(f"{key}={value}" for key, value in one.details.items() if key != WHY_OFF)])
+        for one in processes
+    )
     return _ok(name, f"{ready} of {len(processes)} ready: {'; '.join(each)}")
 
 

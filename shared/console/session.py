@@ -116,7 +116,8 @@ def show(name: str, with_memory: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_as_json
 def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
-    """Delete what is remembered and the files that were sent, and end the conversation, as /forget does in the chat."""
+    """Delete what is remembered and the files, sent or in the workspace, and end the conversation, as /forget does in
+    the chat. A worker deletes the files, when it has the volumes they lie on."""
 
     async def look(client: RedisClient, settings: Settings) -> tuple[str, str]:
         session = await _found(client, name)

@@ -39,7 +39,8 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON ob
 @click.option("--memory-only", is_flag=True, help="MEMORY.md and HISTORY.md alone.")
 @_as_json
 def export(name: str, output: Path | None, memory_only: bool, as_json: bool) -> None:
-    """Write a conversation, its memory and its log as one JSON document; files that were sent are only named."""
+    """Write a conversation, its memory and its log as one JSON document; files that were sent are only named,
+    and those in the workspace are not in it."""
 
     async def read(client: RedisClient, settings: Settings) -> SessionFile:
         session = session_name(name)
@@ -73,8 +74,8 @@ def export(name: str, output: Path | None, memory_only: bool, as_json: bool) -> 
 def import_(file: BinaryIO, name: str | None, force: bool, as_json: bool) -> None:
     """Restore a memory and a conversation from an exported FILE (`-` is standard input), all or nothing.
 
-    A file of a memory alone leaves the conversation as it is. The log that people see, and the files that were sent,
-    are never changed.
+    A file of a memory alone leaves the conversation as it is. The log that people see, the files that were sent, and
+    those in the workspace are never changed.
     """
     found = read_file(file.read(FILE_LIMIT_BYTES + 1))
     session = session_name(name or found.session)

@@ -13,7 +13,7 @@ from shared.store.client import RedisClient
 from shared.store.presence import Presence, QueueReading, present, read_queue
 from shared.store.server import ServerFacts, read_server
 
-QUEUES: Final = ("turns", "jobs")
+QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
 OLDEST_REDIS: Final = (7, 0)
 MEMORY_LIMIT: Final = 0.7
 CLOCK_LIMIT_S: Final = 1.0
@@ -64,7 +64,8 @@ def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> I
 
 
 def serves(worker: Presence, queue: str) -> bool:
-    """Whether a worker takes work of this queue, as it says itself."""
+    """Whether a worker takes work of this queue, as it says itself. Who takes turns takes those of the background."""
+    queue = "turns" if queue == keys.BACKGROUND else queue
     named = worker.details.get("queues", "")
     return not named or queue in named.replace(",", " ").split()
 

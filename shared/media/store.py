@@ -7,6 +7,7 @@ so that nothing has to be kept in step with the store. Everything here blocks: c
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import BinaryIO, Final
 
 from shared.errors import BadInput
 from shared.media.bombs import Damaged, image_size, zip_parts
@@ -26,6 +27,9 @@ from shared.settings import MediaSettings
 DAY_S: Final = 86_400.0
 PART_S: Final = 3600.0
 """How long the beginning of an upload may lie there."""
+
+KEEP_FREE_BYTES: Final = 256 * 1024 * 1024
+"""No upload begins below that: the store of all messages may be on the same disk, and people may open many chats."""
 
 _PART: Final = ".part-"
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -54,9 +58,10 @@ class MediaStore:
     by it, as on a volume that processes of several users share.
     """
 
-    def __init__(self, settings: MediaSettings) -> None:
+    def __init__(self, settings: MediaSettings, *, keep_free_bytes: int = KEEP_FREE_BYTES) -> None:
         self._root = settings.dir.absolute()
         self._settings = settings
+        self._keep_free_bytes = keep_free_bytes
 
     @property
     def file_bytes(self) -> int:
@@ -85,10 +90,14 @@ class MediaStore:
 
     def read(self, session: str, ref: MediaRef) -> bytes:
         """The bytes. Raises NoSuchMedia."""
-        size_bytes = self.size(session, ref)
+        with self.open(session, ref) as file:
+            return file.read()
+
+    def open(self, session: str, ref: MediaRef) -> BinaryIO:
+        """The file, to be read from; close it. Raises NoSuchMedia."""
+        self.size(session, ref)
         try:
-            with open(os.open(self._folder(session) / ref.file, _READ), "rb") as file:
-                return file.read(size_bytes)
+            return open(os.open(self._folder(session) / ref.file, _READ), "rb")
         except FileNotFoundError:
             raise NoSuchMedia from None
 
@@ -141,6 +150,9 @@ class MediaStore:
     def _create(self, session: str) -> tuple[int, Path]:
         """A new file in the folder of a session, and where it is."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        space = os.statvfs(self._root)
+        if space.f_bavail * space.f_frsize < self._keep_free_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._root))
         shared = self._root.stat().st_mode & _SHARED
         folder = self._folder(session)
         part = folder / f"{_PART}{secrets.token_hex(8)}"

@@ -13,6 +13,14 @@ import msgspec
 from shared.errors import BadRecord
 
 SCHEMA_VERSION: Final = 1
+"""Of what every release can do something with."""
+
+KNOWN_VERSION: Final = 2
+"""The newest that this release knows. Release 1 knows 1, and leaves what is above it to newer workers."""
+
+REPORT_VERSION: Final = 2
+"""Of a subagent's report: release 1 would take it for a message of another session, and give it up."""
+
 RECORD_LIMIT_BYTES: Final = 4 * 1024 * 1024
 
 T = TypeVar("T")

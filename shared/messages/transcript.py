@@ -84,10 +84,11 @@ class TakenEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="approval"):
-    """A person was asked whether a call may run, and the turn waits for the answer. `id` names the question in its chat.
+    """A person was asked whether a call may run, and the turn waits for the answer.
 
-    `digest` is the SHA-256 of tool and arguments: only these may run. `arguments` are they as the chat was shown them.
-    `people` are the senders who may answer, none means whoever may write there. Times are the server's, in ms.
+    `id` names the question in its chat. `digest` is the SHA-256 of tool and arguments: only these may run.
+    `arguments` are they as the chat was shown them. `people` are the senders who may answer, none means whoever may
+    write there. Times are the server's, in ms.
     """
 
     id: str

@@ -1,5 +1,6 @@
 """Settings: `shoal.toml` and the environment, read once at start into frozen Structs."""
 
+from shared.settings.approval import ApprovalSettings
 from shared.settings.cron import CronSettings, HeartbeatSettings
 from shared.settings.load import child_environment, load, load_few, redis_url
 from shared.settings.masking import secrets_of, shown
@@ -29,6 +30,7 @@ from shared.settings.sections import (
 
 __all__ = [
     "AgentSettings",
+    "ApprovalSettings",
     "BudgetSettings",
     "CronSettings",
     "DataSettings",

@@ -16,6 +16,8 @@ CA_FILE: Final = "ssl_ca_certs"
 
 def whole_address(redis: RedisSettings) -> str:
     """`redis.url` with `user`, `password` and `ca_file` in it. Raises SettingsError for a file that cannot be read."""
+    if redis.password is None and redis.ca_file is None:
+        return redis.url.reveal()
     parts = urlsplit(redis.url.reveal())
     if redis.password is not None:
         login = f"{quote(redis.user or '', safe='')}:{quote(redis.password.reveal(), safe='')}"

@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from shared.settings.address import address_problems
+from shared.settings.approval import approval_problems
 from shared.settings.busy import busy_problems
 from shared.settings.mcp import mcp_problems
 from shared.settings.secret import RedisUrl, Secret
@@ -44,6 +45,7 @@ def problems_between(settings: Settings) -> Iterator[str]:
     yield from address_problems(settings.redis)
     yield from mcp_problems(settings.mcp)
     yield from busy_problems(settings.channels)
+    yield from approval_problems(settings.approval)
 
 
 def _redis_url(value: RedisUrl) -> str | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
+from shared.settings.approval import ApprovalSettings
 from shared.settings.busy import Busy
 from shared.settings.cron import CronSettings, HeartbeatSettings
 from shared.settings.mcp import McpServerSettings
@@ -146,7 +147,8 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How much one worker runs at once, how long a lease holds, and how long a drain may take.
 
-    A turn that stood in two crashes runs apart, in a process with `quarantine_mb` of memory."""
+    A turn that stood in two crashes runs apart, in a process with `quarantine_mb` of memory. One person has at most
+    `share` of the turns that run in the fleet while others wait."""
 
     turns: Count = 100
     jobs: Count = 20
@@ -154,6 +156,7 @@ class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     lease_s: Annotated[float, Meta(ge=0.5, le=300)] = 15.0
     drain_s: Annotated[float, Meta(ge=0, le=3600)] = 55.0
     quarantine_mb: Annotated[int, Meta(ge=128)] = 1024
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.5
 
 
 class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -278,6 +281,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
     media: MediaSettings = field(default_factory=MediaSettings)
     tools: ToolsSettings = field(default_factory=ToolsSettings)
+    approval: ApprovalSettings = field(default_factory=ApprovalSettings)
     mcp: dict[str, McpServerSettings] = {}
     inbox: InboxSettings = field(default_factory=InboxSettings)
     cron: CronSettings = field(default_factory=CronSettings)

@@ -17,9 +17,9 @@ from shared.store.queue import Claim
 from shared.store.scripts import load
 
 Settled = Literal["done", "unknown", "used", "late", "over", "not_allowed", "changed", "held"]
-"""What became of an answer. `held` means that a worker looks at the question at this moment: the same again may count."""
+"""What became of an answer. `held`: a worker looks at the question at this moment, the same again may count."""
 
-_SETTLED: Final[dict[int, Settled]] = {
+SETTLED: Final[dict[int, Settled]] = {
     1: "done",
     0: "done",
     -1: "unknown",
@@ -113,7 +113,7 @@ class Approvals:
             retry_for_s=retry_for_s,
         )
         crash_point("after_approve")
-        return _SETTLED[done]
+        return SETTLED[done]
 
 
 def answer_args(

@@ -13,6 +13,7 @@ from shared.ids import session_id
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.schedule import is_background
 from shared.settings import Settings
 from shared.settings.busy import Busy, busy_by_channel
 from shared.store import keys
@@ -190,6 +191,7 @@ class Inbox:
                 "" if internal else _writer(message), _echo(message.content),
                 "" if internal else limits.busy_by_channel.get(message.channel, limits.busy),
                 int(message.metadata.get(JOINS) == "1"), limits.merge_ms, keys.CONTROL, encode(_rejection(message)),
+                whose(message, internal=internal),
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip
@@ -232,6 +234,13 @@ class Inbox:
 def _sender(message: InboundMessage) -> str:
     """One person in one channel. Hashed: an id may be long, and a phone number."""
     return hashlib.sha256(f"{message.channel}\0{message.sender_id}".encode()).hexdigest()[:32]
+
+
+def whose(message: InboundMessage, *, internal: bool = False) -> str:
+    """Whose share of the slots its turn takes: a person's, nobody's (BACKGROUND), or `""` for its chat's own."""
+    if is_background(message):
+        return keys.BACKGROUND
+    return "" if internal or message.metadata.get("group") == "1" else _sender(message)[:16]
 
 
 def _writer(message: InboundMessage) -> str:

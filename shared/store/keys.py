@@ -24,6 +24,18 @@ SUBAGENTS: Final = "shoal:subagents"
 """ZSET: every subagent of the fleet that has not ended -> 0 while it has a place, else server time in ms since when it
 waits for one."""
 
+BACKGROUND: Final = "background"
+"""The queue of sessions whose turn no person waits for, and who has those turns. Only what waits is in it: what runs is
+in `turns`, and so is its lease."""
+
+SHARES: Final = "shoal:shares"
+"""HASH: turn member -> whose turn it is (a person's hash, BACKGROUND), of those that are not their chat's own; with a
+`+` it was given back and keeps its place."""
+
+SERVED: Final = "shoal:served"
+"""ZSET with an end of life: a person's hash -> when a turn of theirs last began while others waited, in ms;
+BACKGROUND -> how many turns have begun since one of its own, 4 at most; and when it was last looked further."""
+
 SEEN_PREFIX: Final = "shoal:seen:"
 TURN_PREFIX: Final = "turn:"
 SUB_PREFIX: Final = "sub:"

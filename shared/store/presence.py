@@ -12,6 +12,10 @@ from shared.store.scripts import load
 
 PRESENCE_TTL_S: Final = 15
 PRESENCE_EVERY_S: Final = 5
+TURNS: Final = "turns"
+SAMPLE: Final = 256
+WHY_OFF: Final = "sandbox.why"
+"""The detail of a worker that says why there is no sandbox: long, for `shoal doctor` alone."""
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,10 +68,20 @@ async def present(client: RedisClient) -> list[Presence]:
 
 
 async def read_queue(client: RedisClient, name: str) -> QueueReading:
-    """Counts and the age of the oldest due member, by the server's clock."""
-    (seconds, micros), running, total = await client.pipeline(
-        [("TIME",), ("HLEN", keys.leases(name)), ("ZCARD", keys.queue(name))]
+    """Counts and the age of the oldest due member, by the server's clock.
+
+    What runs of the background has its leases among those of turns; of more than 256 that run a sample says how many.
+    """
+    leases = keys.leases(TURNS if name == keys.BACKGROUND else name)
+    (seconds, micros), leased, total, some = await client.pipeline(
+        [("TIME",), ("HLEN", leases), ("ZCARD", keys.queue(name)), ("HRANDFIELD", leases, SAMPLE)]
     )
+    behind = 0
+    if name in (TURNS, keys.BACKGROUND) and some:
+        whose = await client.command("HMGET", keys.SHARES, *some)
+        behind = round(whose.count(keys.BACKGROUND.encode()) / len(some) * leased)
+    running = behind if name == keys.BACKGROUND else leased - behind
+    scored = 0 if name == keys.BACKGROUND else leased
     now = int(seconds) * 1000 + int(micros) // 1000
     due, oldest = await client.pipeline(
         [
@@ -76,4 +90,4 @@ async def read_queue(client: RedisClient, name: str) -> QueueReading:
         ]
     )
     age_s = max(0.0, (now - float(oldest[1])) / 1000) if oldest else 0.0
-    return QueueReading(name, due, running, max(0, total - due - running), age_s)
+    return QueueReading(name, due, running, max(0, total - due - scored), age_s)

@@ -11,7 +11,7 @@ import msgspec
 from shared.errors import LeaseLost
 from shared.ids import log_id
 from shared.log import logger
-from shared.messages.codec import SCHEMA_VERSION
+from shared.messages.codec import KNOWN_VERSION
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.scripts import load
@@ -48,6 +48,9 @@ class TurnWork(msgspec.Struct, frozen=True):
 
     steers: bool = False
     """Whether messages that come while the turn runs may join it."""
+
+    background: bool = False
+    """Whether no person waits for the message that it answers."""
 
 
 class ChildWork(msgspec.Struct, frozen=True):
@@ -99,7 +102,9 @@ UNCAPPED: Final = SubagentCaps(0, 0)
 
 
 class LeaseQueue:
-    """One queue as one worker sees it. `owner` is the worker's nonce, the same for all its queues."""
+    """One queue as one worker sees it. `owner` is the worker's nonce, the same for all its queues.
+
+    `share` is the part of the turns that run which one person may have while others wait."""
 
     WAIT_S: Final = 1.0
 
@@ -112,6 +117,7 @@ class LeaseQueue:
         lease_s: float,
         history_window: int = 200,
         subagents: SubagentCaps = UNCAPPED,
+        share: float = 1.0,
     ) -> None:
         self.name = name
         self.owner = owner
@@ -119,6 +125,7 @@ class LeaseQueue:
         self._client = client
         self._window = history_window
         self._subagents = subagents
+        self._share = share
         self._keys = [keys.queue(name), keys.leases(name), keys.wake(name)]
         self._blocking = client.blocking(self.WAIT_S)
         self._acquire, self._renew, self._release = load("acquire"), load("renew"), load("release")
@@ -132,7 +139,8 @@ class LeaseQueue:
             self._acquire,
             self._keys,
             [
-                self.owner, int(self.lease_s * 1000), count, int(grace), SCHEMA_VERSION, self._window, *self._subagents,
+                self.owner, int(self.lease_s * 1000), count, int(grace), KNOWN_VERSION, self._window, *self._subagents,
+                self._share,
             ],
         )  # fmt: skip
         claims = []
@@ -156,9 +164,8 @@ class LeaseQueue:
         elif len(rest) == 1:
             job_crashes = int(rest[0])
         elif rest:
-            n, record, errors, crashes, stop, attempt, away_ms, ledger, history, *memory, joined, at_start, steers = (
-                rest
-            )
+            n, record, errors, crashes, stop, attempt, away_ms, ledger, history, *rest = rest
+            *memory, joined, at_start, steers, background = rest
             turn = TurnWork(
                 n=int(n),
                 record=record,
@@ -176,6 +183,7 @@ class LeaseQueue:
                 joined=tuple((int(joined[at]), joined[at + 1]) for at in range(0, len(joined), 2)),
                 joins_at_start=at_start == b"1",
                 steers=steers == b"1",
+                background=background == b"1",
             )
         return Claim(
             member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn, job_crashes, child

@@ -18,7 +18,7 @@ from shared.store import keys
 from shared.store.agenda import Agenda
 from shared.store.agenda import Due as Member
 from shared.store.client import RedisClient, Value
-from shared.store.inbox import DAY_MS, TURNS, InboxLimits
+from shared.store.inbox import DAY_MS, TURNS, InboxLimits, whose
 from shared.store.queue import Claim
 from shared.store.scripts import load
 
@@ -215,7 +215,7 @@ class Schedules:
             encode(message) if message else b"", SCHEMA_VERSION, f"{schedule.chat_id}/{schedule.id}:{due.tick}",
             keys.seen(schedule.channel), limits.seen_days, keys.turn(session), limits.sessions_cap,
             self._settings.waiting, limits.session_days * DAY_MS, schedule.chat_id, int(move.skip_busy), PUT_OFF_MS,
-            "" if now_ms is None else now_ms,
+            "" if now_ms is None else now_ms, whose(message) if message else "",
         ]  # fmt: skip
         crash_point("before_fire")
         code, _ = await self._client.run(

@@ -1,4 +1,5 @@
-"""The Lua scripts: one file a script under `lua/`, each sent with `lib.lua` in front. Standard library only."""
+"""The Lua scripts: one file a script under `lua/`, each sent with `lib.lua` in front, and behind that with what its
+second line names (`-- with fair`). Standard library only."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ AWAY_REPLIES: Final = (
 )
 """Beginnings of error answers that say "not now" or "not here": a start, a fail-over, a full disk, a long script."""
 
+WITH: Final = "-- with "
 _FOLDER: Final = __file__.removesuffix("scripts.py") + "lua/"
 
 
@@ -32,7 +34,9 @@ class Script(NamedTuple):
 def load(name: str) -> Script:
     """Read `lua/<name>.lua`. Raises FileNotFoundError for a name that is none."""
     shebang, _, body = _read(name).partition("\n")
-    return Script(name, f"{shebang}\n{_read('lib')}\n{body}")
+    first = body.partition("\n")[0]
+    more = _read(first.removeprefix(WITH)) if first.startswith(WITH) else ""
+    return Script(name, f"{shebang}\n{_read('lib')}\n{more}\n{body}")
 
 
 @cache

@@ -58,18 +58,20 @@ async def read_server(client: RedisClient) -> ServerFacts:
     )
 
 
-class Fullness(msgspec.Struct, frozen=True):
-    """What is asked at every look at the metrics; None as in ServerFacts. A limit of 0 is none."""
+class Pulse(msgspec.Struct, frozen=True):
+    """What is asked at every look at the metrics; as in ServerFacts. A limit of 0 is none."""
 
     used_bytes: int | None
     limit_bytes: int | None
     writes_ok: bool | None
+    clock_ahead_s: float
 
 
-async def read_fullness(client: RedisClient) -> Fullness:
-    """Ask the server how full it is, and whether it can still write. Raises RedisAway."""
+async def read_pulse(client: RedisClient) -> Pulse:
+    """Ask the server how full it is, whether it can still write, and what time it is. Raises RedisAway."""
     info = _lines(await _asked(client, "INFO", "memory", "persistence"))
-    return Fullness(_number(info.get("used_memory")), _number(info.get("maxmemory")), _writes_ok(info))
+    used, limit = _number(info.get("used_memory")), _number(info.get("maxmemory"))
+    return Pulse(used, limit, _writes_ok(info), await _clock_ahead_s(client))
 
 
 def _writes_ok(info: dict[str, str]) -> bool | None:

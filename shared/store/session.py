@@ -12,9 +12,11 @@ from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.transcript import ApprovalEntry
 from shared.metrics import HISTORY_DROPPED
 from shared.store import keys
-from shared.store.client import RedisClient
+from shared.store.approvals import SETTLED, Settled, answer_args, question_in
+from shared.store.client import RedisClient, Value
 from shared.store.inbox import DAY_MS, TURNS, InboxLimits, check_message
 from shared.store.scripts import load
 
@@ -23,9 +25,17 @@ ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
 
 log = logger("sessions")
 
-Change = Literal["", "new", "forget", "stop", "preset", "busy", "unschedule", "cancel"]
+Change = Literal["", "new", "forget", "stop", "preset", "busy", "unschedule", "cancel", "yes", "no"]
 """What a command does: nothing, end the conversation, the same without keeping it, end the turn, choose a model, choose
-what is done while a turn runs, take a schedule out, end subagents."""
+what is done while a turn runs, take a schedule out, end subagents, answer the question that the turn waits for."""
+
+
+class NotSettled(ShoalError):
+    """An answer to a question that does not count; `why` says what is the matter."""
+
+    def __init__(self, why: Settled) -> None:
+        super().__init__(f"the answer does not count: {why}")
+        self.why: Settled = why
 
 
 class InboxMoved(ShoalError):
@@ -52,6 +62,9 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     away_since: int = 0
     subagents: int = 0
     """How many of its subagents have not ended."""
+
+    asks: ApprovalEntry | None = None
+    """What its turn waits for a yes to."""
 
 
 class Remembered(msgspec.Struct, frozen=True):
@@ -81,30 +94,34 @@ class Sessions:
 
         Raises RedisAway.
         """
-        told, waiting, lease, entries, subagents = await self._client.pipeline(
+        told, waiting, lease, entries, subagents, newest = await self._client.pipeline(
             [
                 ("HMGET", keys.session(session), "n", "gen", "preset", "scope", "tries", "away", "busy", "taken"),
                 ("XRANGE", keys.inbox(session), "-", "+"),
                 ("HGET", keys.leases(TURNS), keys.turn(session)),
                 ("LLEN", keys.history(session)),
                 ("ZCOUNT", keys.children(session), 0, "+inf"),
+                ("XREVRANGE", keys.ledger(session), "+", "-", "COUNT", 1),
             ]
         )
         counter, generation, preset, known_scope, attempt, away, busy, taken = told
+        turn = int(waiting[0][0].split(b"-")[0]) if waiting else 0
+        of, *joined = map(int, (taken or b"0").split())  # what an older release leaves behind is of another turn
         return SessionState(
             counter=int(counter or 0),
             waiting=tuple(_id(fields[3]) for _, fields in waiting),  # "" for a record that nobody can read
-            turn=int(waiting[0][0].split(b"-")[0]) if waiting else 0,
+            turn=turn,
             running=lease is not None,
             generation=int(generation or 0),
             preset=(preset or b"").decode(),
             busy=(busy or b"").decode(),
-            joined=max(0, len((taken or b"").split()) - 1),
+            joined=len(joined) if of == turn else 0,
             scope=scope or (known_scope.decode() if known_scope else f"chat:{session}"),
             entries=entries,
             attempt=int(attempt or 0),
             away_since=int(away or 0),
             subagents=subagents,
+            asks=question_in(newest),
         )
 
     async def remembered(self, scope: str) -> Remembered:
@@ -132,10 +149,21 @@ class Sessions:
         """Answer the command in `message`, once, and make its change in the same step.
 
         `new` and `forget` end the running turn and drop what waits, `stop` ends the turn at the head: their answer must
-        fit `state`. The same `message.id` again changes nothing. Raises BadInput, TooBig, InboxMoved, RedisAway.
+        fit `state`. `yes` and `no` answer what `state.asks`, in the name of the sender. The same `message.id` again
+        changes nothing. Raises BadInput, TooBig, InboxMoved, NotSettled, RedisAway.
         """
         check_message(message)
         session, limits = message.session, self._limits
+        settles: list[Value] = []
+        if change in ("yes", "no") and state.asks is not None:
+            settles = answer_args(
+                state.asks.id,
+                state.asks,
+                yes=change == "yes",
+                sender=message.sender_id,
+                digest=state.asks.digest,
+                now_ms=answer.at,
+            )
         status, seq, dropped = await self._client.run(
             self._command,
             [
@@ -146,16 +174,18 @@ class Sessions:
                 keys.wake(TURNS),
             ],
             [
-                change, state.counter, len(state.waiting), f"{message.chat_id}/{message.id}",
+                "approve" if settles else change, state.counter, len(state.waiting), f"{message.chat_id}/{message.id}",
                 keys.seen(message.channel), limits.seen_days, limits.session_days * DAY_MS, limits.log_days * DAY_MS,
                 encode(show) if show is not None else b"", encode(answer), keys.turn(session), keys.CONTROL,
                 encode_live(TurnEvent(state.turn, "stopped")), message.chat_id, preset, state.scope,
-                state.turn, ARCHIVE_CAP_BYTES, busy, schedule, child,
+                state.turn, ARCHIVE_CAP_BYTES, busy, schedule, child, *settles,
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip
         if status == -1:
             raise InboxMoved(f"the inbox of {keys.turn(session)!r} has changed; read its state again")
+        if status < -10:
+            raise NotSettled(SETTLED[status + 10])
         if dropped:
             HISTORY_DROPPED.inc(dropped)
             log.warning("archive dropped", entries=dropped)

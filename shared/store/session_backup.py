@@ -176,6 +176,9 @@ class SessionBackup:
             raise BadInput("reserved_channel", f"session {session!r} is Shoal's own; restore into one of a person")
         entries, archive = self._checked(file)
         planned = self._planned(file, session)
+        there = {one.schedule.id for one in await self._schedules.of(session)}
+        if len(there.union(one.id for one, _ in planned)) > self._cron.per_chat:
+            raise BadInput("too_many", f"with those there it would have more than {self._cron.per_chat} schedules")
         talk = file.conversation is not None
         read = await self._read(session, whole=False)
         scope = self._scope(session, read)

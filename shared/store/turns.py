@@ -9,12 +9,13 @@ import msgspec
 
 from shared.errors import BadInput, LeaseLost, TurnLimited, TurnStopped
 from shared.ids import split_session
-from shared.messages.codec import SCHEMA_VERSION, encode
+from shared.messages.codec import KNOWN_VERSION, SCHEMA_VERSION, encode
 from shared.messages.effects import Effect, Say, Spawn
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import LogLine
 from shared.messages.transcript import LedgerEntry, TakenEntry, TranscriptEntry, decode_ledger
 from shared.store import keys
+from shared.store.approvals import Approvals
 from shared.store.client import RedisClient, Value
 from shared.store.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.jobs import QUEUE as JOBS
@@ -56,6 +57,7 @@ class Turns:
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
         self._limits = limits or InboxLimits()
+        self.approvals = Approvals(client, self._limits)
         self._ledger, self._commit, self._take = load("ledger"), load("commit"), load("take")
 
     async def append(
@@ -65,6 +67,7 @@ class Turns:
 
         Raises LeaseLost, RedisAway, TurnLimited when the ledger has 2 MB, and BadInput, with nothing written, for a
         chat that is not there (`no_chat`) and too many subagents (`turn_spawned_enough`, `session_spawned_enough`).
+        A turn that was told to stop spawns nothing: TurnStopped.
         """
         effect_keys, effect_args = self._effect(effect)
         done = await self._client.run(
@@ -84,6 +87,8 @@ class Turns:
             raise BadInput("no_chat", f"there is no chat {effect.to!r}")
         if done == -4 and isinstance(effect, Spawn):
             raise BadInput("turn_spawned_enough", f"one turn starts at most {effect.per_turn} subagents")
+        if done == -6:
+            raise TurnStopped
         if done == -5:
             raise BadInput("session_spawned_enough", f"{CHILDREN_CAP} subagents of this chat have not ended yet")
 
@@ -102,7 +107,7 @@ class Turns:
                 keys.wake(TURNS), keys.live(session),
             ],
             [
-                claim.member, claim.lease, claim.turn.n, step, int(at_start), LEDGER_CAP_BYTES, SCHEMA_VERSION,
+                claim.member, claim.lease, claim.turn.n, step, int(at_start), LEDGER_CAP_BYTES, KNOWN_VERSION,
                 self._limits.cap,
             ],
             retry_for_s=retry_for_s,

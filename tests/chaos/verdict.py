@@ -19,7 +19,7 @@ from tests.helpers.fleet import history
 
 ALLOWED_KINDS = {
     "session", "history", "outbox", "seen", "chats", "presence", "wake", "idle", "memory", "memlog", "spent", "limit",
-    "brake", "cron",
+    "brake", "cron", "served",
 }  # fmt: skip
 
 

@@ -1,167 +1,197 @@
-"""One suite for every Tool: what the loop and the providers rely on."""
+"""One suite for every Tool that an agent can be offered: what the loop and the providers rely on."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from openai.types.chat import ChatCompletionFunctionToolParam
+from pydantic import TypeAdapter
 
+from shared.settings import Settings
+from shared.settings.sections import PluginSettings
+from shared.store.client import RedisClient
+from shared.store.memory import MemoryStore
+from tests.contracts.offered import FILES, GOOD, OFFERED, QUICK, Offered
 from tests.helpers.text_files import TextFiles
 from worker.agent.model import ToolCallRequest
 from worker.agent.schema import names_of
-from worker.agent.tool import NO_FILES, FileEntry, Files, Safety, Tool, Toolbox, ToolContext
-from worker.tools.registry import TOOLS, build_tools
+from worker.agent.tool import NO_FILES, Safety, Tool, Toolbox, ToolOutcome
+from worker.answer import Answerer
+from worker.sandbox.command import Command, Finished
+from worker.subagent import NOT_FOR_SUBAGENTS, allowed
+from worker.tools.registry import TOOLS
 
-GOOD: dict[str, dict[str, Any]] = {
-    "calculate": {"expression": "1 + 1"},
-    "current_time": {"timezone": "UTC"},
-    "roll_dice": {"count": 2},
-    "read_file": {"path": "MEMORY.md", "offset": 1, "limit": 10},
-    "write_file": {"path": "MEMORY.md", "content": "- Ada likes coffee"},
-    "edit_file": {"path": "MEMORY.md", "old_text": "tea", "new_text": "coffee"},
-    "list_dir": {"path": "skills"},
-    "glob": {"pattern": "**/*.md"},
-    "grep": {"words": "likes", "path": "MEMORY.md", "limit": 5},
-}
-"""Arguments with which each tool works. A new tool gets a line here."""
+HARMLESS = sorted(name for name, (safety, _) in GOOD.items() if safety != "unsafe")
+JUNK: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]
+_PARAM = TypeAdapter[Any](ChatCompletionFunctionToolParam)
 
-FILES = {
-    "MEMORY.md": "- Ada likes tea\n",
-    "HISTORY.md": "[2026-11-21 14:05] They met.",
-    "skills/recap/SKILL.md": "Sum up.",
-}
-HARMLESS = sorted(tool.name for tool in build_tools() if tool.safety != "unsafe")
+pytestmark = pytest.mark.timeout(120)
 
 
-def context(files: Files | None = None) -> ToolContext:
-    """The call of a turn, with files of its own."""
-    given = TextFiles(FILES) if files is None else files
-    return ToolContext(session="web:ada/main", turn=1, call_id="c1", channel="web", chat_id="ada/main", files=given)
-
-
-@pytest.fixture(params=sorted(TOOLS))
-def tool(request: pytest.FixtureRequest) -> Tool:
-    (built,) = build_tools([request.param])
-    assert built.name == request.param
-    return built
+@pytest.fixture(params=list(OFFERED))
+async def offered(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Offered]:
+    async with OFFERED[request.param](tmp_path) as made:
+        yield made
 
 
 def request_of(tool: Tool, arguments: dict[str, Any]) -> ToolCallRequest:
-    return ToolCallRequest("c1", tool.name, arguments, msgspec.json.encode(arguments).decode())
+    return ToolCallRequest("c1", tool.name, arguments, msgspec.json.encode(arguments, enc_hook=str).decode("utf-8"))
 
 
-def test_it_says_what_it_is(tool: Tool) -> None:
+async def called(offered: Offered, arguments: dict[str, Any], **more: Any) -> ToolOutcome:
+    """Through the box, as the loop calls it."""
+    request = ToolCallRequest("c1", offered.tool.name, arguments, "")
+    return await Toolbox([offered.tool]).call(request, offered.context(**more))
+
+
+async def test_it_says_what_it_is(offered: Offered) -> None:
     """A name that every provider takes, a description, a class, a time."""
+    tool = offered.tool
     assert re.fullmatch(r"[a-z][a-z0-9_]{0,63}", tool.name)
     assert 20 <= len(tool.description) <= 500
     assert tool.safety in get_args(Safety)
-    assert 0 < tool.timeout_s <= 600
+    assert tool.safety == offered.safety, "its class decides what a resumed turn does"
+    assert 0 < tool.timeout_s <= 900
 
 
-def test_every_parameter_is_described_in_a_schema_of_one_object(tool: Tool) -> None:
-    """The description is all that a model knows; unknown parameters are refused by name."""
-    (spec,) = Toolbox([tool]).specs()
+async def test_its_schema_is_one_that_providers_take(offered: Offered) -> None:
+    """Valid as a JSON Schema and for OpenAI's own types; one object without references."""
+    [spec] = Toolbox([offered.tool]).specs()
+    Draft202012Validator.check_schema(spec.parameters)
+    told = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    param = {"type": "function", "function": told}
+    assert _PARAM.validate_python(param) == param
     assert spec.parameters["type"] == "object"
-    assert spec.parameters["additionalProperties"] is False
     assert "$ref" not in msgspec.json.encode(spec).decode()
+    assert Draft202012Validator(spec.parameters).is_valid(offered.good)
+
+
+async def test_every_parameter_of_ours_is_described(offered: Offered) -> None:
+    """The description is all that a model knows; unknown parameters are refused."""
+    [spec] = Toolbox([offered.tool]).specs()
+    if not offered.ours:
+        return
+    assert spec.parameters["additionalProperties"] is False
     for name, field in spec.parameters["properties"].items():
-        assert field.get("description"), f"the parameter {name!r} of {tool.name!r} has no description"
+        assert field.get("description"), f"the parameter {name!r} of {offered.tool.name!r} has no description"
 
 
-async def test_it_works(tool: Tool) -> None:
+async def test_it_works(offered: Offered) -> None:
     """Good arguments give text."""
-    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), context())
+    outcome = await called(offered, offered.good)
     assert outcome.ok, outcome.content
     assert outcome.content
 
 
-async def test_an_unknown_parameter_is_named(tool: Tool) -> None:
+async def test_an_unknown_parameter_of_ours_is_named(offered: Offered) -> None:
     """A model that invents one learns what there is."""
-    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name] | {"colour": "red"}), context())
-    assert outcome.outcome == "bad_arguments"
-    assert "colour" in outcome.content
+    outcome = await called(offered, offered.good | {"colour": "red"})
+    if offered.ours:
+        assert outcome.outcome == "bad_arguments"
+        assert "colour" in outcome.content
 
 
-async def test_wrong_kinds_never_raise(tool: Tool) -> None:
-    """Whatever JSON stands in a parameter, the answer is a result or an error that begins with `Error: `."""
-    values: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]
-    for field in names_of(tool.parameters):
-        for value in values:
-            outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name] | {field: value}), context())
-            assert outcome.ok or outcome.content.startswith("Error: ")
-            assert outcome.outcome in ("ok", "failed", "bad_arguments"), outcome
+async def test_what_is_missing_or_of_another_kind_is_named(offered: Offered) -> None:
+    """The model reads which parameter it was, which there are, and what to do; nothing has run."""
+    tool = offered.tool
+    [spec] = Toolbox([tool]).specs()
+    for name in spec.parameters.get("required", ()):
+        missing = await called(offered, {key: value for key, value in offered.good.items() if key != name})
+        wrong = await called(offered, offered.good | {name: {"un": "fit"}})
+        for outcome in (missing, wrong):
+            assert outcome.outcome == "bad_arguments"
+            assert name in outcome.content
+            assert "Correct them and call it again." in outcome.content
+            assert all(field in outcome.content for field in names_of(tool.parameters))
+    whole = await Toolbox([tool]).call(ToolCallRequest("c1", tool.name, None, '{"a": '), offered.context())
+    assert (whole.outcome, '{"a": ' in whole.content) == ("bad_arguments", True)
 
 
-async def test_one_tool_serves_many_turns_at_once(tool: Tool) -> None:
+async def test_wrong_kinds_never_raise(offered: Offered) -> None:
+    """Whatever stands in a parameter, the answer is a result or an error that begins with `Error: `."""
+    for name in names_of(offered.tool.parameters):
+        for value in JUNK:
+            check(await called(offered, offered.good | {name: value}))
+
+
+@pytest.mark.parametrize("offered", QUICK, indirect=True)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_no_arguments_at_all_make_it_raise(offered: Offered, data: st.DataObject) -> None:
+    """Any JSON in any parameter, in any combination."""
+    scalar = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40)
+    value = st.recursive(scalar, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner))
+    names = sorted(names_of(offered.tool.parameters))
+    arguments = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(names, value)))
+    check(await called(offered, {**(offered.good if data.draw(st.booleans()) else {}), **arguments}))
+
+
+def check(outcome: ToolOutcome) -> None:
+    assert outcome.ok or outcome.content.startswith("Error: ")
+    assert outcome.outcome in ("ok", "failed", "bad_arguments"), outcome
+    outcome.content.encode()
+
+
+async def test_one_tool_serves_many_turns_at_once(offered: Offered) -> None:
     """It keeps nothing of a call."""
-    box = Toolbox([tool])
-    outcomes = await asyncio.gather(*(box.call(request_of(tool, GOOD[tool.name]), context()) for _ in range(20)))
-    assert all(outcome.ok for outcome in outcomes)
+    outcomes = await asyncio.gather(*(called(offered, offered.good) for _ in range(20)))
+    assert [outcome.content for outcome in outcomes if not outcome.ok] == []
 
 
-async def test_without_files_it_works_or_says_why(tool: Tool) -> None:
-    """An agent that has no files, such as a subagent, gets an error that it can read."""
-    outcome = await Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), context(NO_FILES))
-    assert outcome.ok or outcome.outcome == "failed"
-    assert outcome.content
+async def test_without_anything_around_it_it_works_or_says_why(offered: Offered) -> None:
+    """An agent without files, effects and plans gets an error that it can read."""
+    request = request_of(offered.tool, offered.good)
+    context = msgspec.structs.replace(Offered.context(offered), files=NO_FILES)
+    for bare in (context, type(context)(session=context.session, turn=1, call_id="c1")):
+        outcome = await Toolbox([offered.tool]).call(request, bare)
+        assert outcome.ok or outcome.outcome == "failed"
+        assert outcome.content
 
 
-@pytest.mark.parametrize("tool", HARMLESS, indirect=True)
-async def test_a_second_call_changes_nothing_more(tool: Tool) -> None:
+@pytest.mark.parametrize("offered", HARMLESS, indirect=True)
+async def test_a_second_call_changes_nothing_more(offered: Offered) -> None:
     """A turn that goes on elsewhere calls an unfinished tool again: the files are the same as after one call."""
     once, twice = TextFiles(FILES), TextFiles(FILES)
     for files, times in ((once, 1), (twice, 2)):
         for _ in range(times):
-            assert (await Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), context(files))).ok
+            assert (await called(offered, offered.good, files=files)).ok
     assert twice.texts == once.texts
-    assert tool.safety == "idempotent" or once.texts == FILES
+    assert offered.safety == "idempotent" or once.texts == FILES
 
 
-class NeverAnswering(TextFiles):
-    """Files on a volume that is away."""
+class AnySandbox:
+    """A sandbox that runs nothing."""
 
-    async def content(self, path: str) -> str | bytes:
-        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+    tier = "none"
 
-    async def read(self, path: str) -> str:
-        return str(await self.content(path))
+    async def run(self, command: Command) -> Finished:
+        return Finished(ended="exit", code=0)
 
-    async def replace(self, path: str, text: str, *, was: str | None) -> None:
-        await self.content(path)
-
-    async def entries(self) -> Sequence[FileEntry]:
-        await self.content("")
-        return ()
-
-    async def names(self) -> Sequence[str]:
-        return [entry.path for entry in await self.entries()]
+    async def close(self) -> None:
+        pass
 
 
-async def test_a_cancelled_call_leaves_nothing_running(tool: Tool) -> None:
-    """Neither a task nor a thread that works on: the turn belongs to another worker by then."""
-    before = asyncio.all_tasks()
-    running = asyncio.create_task(
-        Toolbox([tool]).call(request_of(tool, GOOD[tool.name]), context(NeverAnswering(FILES)))
+async def test_no_tool_is_offered_that_this_suite_does_not_know(client: RedisClient) -> None:
+    """With everything on that can be on. A new tool gets a line in OFFERED; its rights are decided there, too."""
+    answerer = Answerer(
+        Settings(plugins=PluginSettings(off=("letters", "signed", "count_letters"))), client, MemoryStore(client)
     )
-    for _ in range(5):
-        await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    assert asyncio.all_tasks() == before
-    await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), timeout=5)
-
-
-async def test_no_result_is_over_its_limit(tool: Tool) -> None:
-    """Also with huge files behind it: what is left out is said."""
-    limit_bytes = 10_000
-    huge = TextFiles(
-        dict.fromkeys(FILES, "- Ada likes tea and é\n" * 20_000) | {f"skills/{n:05}.md": "" for n in range(3000)}
-    )
-    outcome = await Toolbox([tool], result_limit_bytes=limit_bytes).call(
-        request_of(tool, GOOD[tool.name]), context(huge)
-    )
-    assert len(outcome.content.encode()) <= limit_bytes + 200
+    answerer.offer_exec(AnySandbox())
+    box = await answerer._toolboxes.now()
+    names = {spec.name for spec in box.specs()}
+    await answerer.close()
+    known = {name.partition(",")[0] for name in OFFERED if not name.startswith("a tool of")}
+    assert names == known
+    assert set(GOOD) == set(TOOLS)
+    assert {name for name in names if name not in NOT_FOR_SUBAGENTS} == {
+        tool.name for tool in allowed(box._tools.values())
+    }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from shared.console.main import cli
 from tests.deploy.alert_cases import CASES, Case, Series
@@ -121,7 +121,7 @@ def test_every_page_says_what_people_notice_where_to_look_and_what_to_do(name: s
     text = sections()[name]
     parts = re.findall(r"^\*\*(.+?)\.\*\* \S", text, re.MULTILINE)
     assert parts == list(PARTS)
-    assert re.search(r"`shoal [a-z]|dashboard|\]\(#shoal", text)
+    assert re.search(r"`shoal [a-z]|[Dd]ashboard|\]\(#shoal", text)
 
 
 def test_every_command_of_the_runbook_exists() -> None:

@@ -94,6 +94,39 @@ async def test_a_file_alone_is_a_message_and_files_can_be_pasted_and_dropped(
         await expect(page.locator('.bubble.reply[data-state="done"]')).to_contain_text("Thanks.", timeout=PATIENCE_MS)
 
 
+async def test_files_to_send_are_handled_by_keyboard_and_none_goes_silently(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """Taking one off leaves the focus at the next; one that was refused stays when the message goes without it. A file
+    that is dropped beside the chat is taken, for the browser would leave the page for it."""
+    model.script(Answer(text="Thanks.", times=0))
+    drop = """() => {
+      const data = new DataTransfer();
+      data.items.add(new File(["hello"], "drop.txt", { type: "text/plain" }));
+      const event = new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+      document.querySelector("#chats").dispatchEvent(event);
+      return event.defaultPrevented;
+    }"""
+    async with page_at(fleet(spawn, tmp_path)) as page:
+        texts = [FilePayload(name=f"{name}.txt", mimeType="text/plain", buffer=name.encode()) for name in "ab"]
+        await attach(page, *texts, FilePayload(name="all.zip", mimeType="application/zip", buffer=archive("a.txt")))
+        items = page.locator("#attachments li")
+        ready = page.locator('#attachments li[data-state="ready"]')
+        refused = page.locator('#attachments li[data-state="failed"]')
+        await expect(ready).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(refused).to_have_count(1, timeout=PATIENCE_MS)
+        await items.first.locator("button").press("Enter")
+        await expect(page.get_by_role("button", name="Remove b.txt")).to_be_focused()
+        assert await page.evaluate(drop)
+        await expect(ready.locator(".name")).to_have_text(["b.txt", "drop.txt"], timeout=PATIENCE_MS)
+        await ask(page, "here")
+        await expect(page.locator(".own button.file .name")).to_have_text(["b.txt", "drop.txt"])
+        await expect(items).to_have_count(1)
+        await refused.locator("button").press("Enter")
+        await expect(page.locator("#attach")).to_be_focused()
+        await expect(page.locator("#attachments")).to_be_hidden()
+
+
 async def test_buttons_are_pressed_by_keyboard_and_only_the_newest_line_has_them(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
 ) -> None:

@@ -43,7 +43,7 @@ async def test_it_lists_what_runs_waits_and_ended(client: RedisClient, ingress: 
     [claim] = await take(client, 1)
     await Children(client).note(claim, rounds=3, tokens=1234)
     told = await ask(client, ingress, "/jobs")
-    assert told.startswith("2 jobs in the background of this chat, 0 ended")
+    assert told.startswith("2 jobs in the background of this chat:")
     assert "`runs` **running** search: 3 rounds, 1,234 tokens" in told
     assert "`waits` **queued** search: 0 rounds" in told
     await end(client, claim)

@@ -106,12 +106,32 @@ def test_an_image_is_a_link_that_nobody_loads() -> None:
     """An image of a foreign host would tell that host that the reply was read, and carry data out in its address."""
     reader = assert_harmless(MARKDOWN.html("![secret plan](http://evil.example/x.png?d=data)"))
     assert [tag for tag, _ in reader.found] == ["p", "a"]
-    assert reader.text.strip() == "secret plan"
+    assert reader.text.strip() == "secret plan (evil.example)"
     nameless = assert_harmless(MARKDOWN.html("![](http://evil.example/x.png)"))
     assert nameless.text.strip() == "http://evil.example/x.png"
     linked = assert_harmless(MARKDOWN.html("[![badge](http://a/b.png)](http://c)"))
     assert [(tag, attributes.get("href")) for tag, attributes in linked.found] == [("p", None), ("a", "http://c")]
-    assert linked.text.strip() == "badge"
+    assert linked.text.strip() == "badge (c)"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[your bank](https://evil.example/x)", "your bank (evil.example)"),
+        ("[https://good.org](https://evil.org/)", "https://good.org (evil.org)"),
+        ("[good.org.evil.org](https://evil.org/)", "good.org.evil.org (evil.org)"),
+        ("[good.org](http://good.org@evil.org/)", "good.org (evil.org)"),
+        ("[**bold** `c`](https://h.example)", "bold c (h.example)"),
+        ("[x](https://\u0430pple.example)", "x (xn--pple-43d.example)"),
+        ("[me](mailto:a@b.example)", "me (a@b.example)"),
+        ("https://a.example/b", "https://a.example/b"),
+        ("[a.example/b](https://a.example/b?c)", "a.example/b"),
+        ("<a@b.example>", "a@b.example"),
+    ],
+)
+def test_a_link_says_where_it_leads(text: str, shown: str) -> None:
+    """Whatever its label pretends; look-alike letters are spelled out."""
+    assert assert_harmless(MARKDOWN.html(text)).text.strip() == shown
 
 
 def test_chat_markdown_is_rendered() -> None:

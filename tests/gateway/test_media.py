@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from structlog.testing import capture_logs
 
+from gateway.channels.web.auth import Principals
+from gateway.channels.web.media import AT_ONCE_EACH, PIECE_BYTES, MediaDoor
 from shared.media.store import MediaStore, folder_name
 from shared.messages.codec import encode
 from shared.messages.inbound import decode_inbound
@@ -23,6 +27,7 @@ from shared.store.client import RedisClient
 from shared.store.session_erase import erase
 from tests.gateway.harness import TOKENS, Gateway, client, gateway, session_of
 from tests.helpers.media_files import PDF, archive, png
+from tests.helpers.wait import eventually
 
 DAY_S = 86_400
 
@@ -282,3 +287,58 @@ async def test_too_many_uploads_at_once_are_slowed_down(gw: Gateway) -> None:
     refused = [answer for answer in answers if answer.status == 429]
     assert refused
     assert int(refused[0].headers["Retry-After"]) >= 1
+
+
+async def test_slow_uploads_of_one_person_keep_nobody_else_waiting(gw: Gateway, media: MediaSettings) -> None:
+    """Twenty that never end, and another person's file is taken all the same."""
+    host, _, port = gw.address.rpartition(":")
+    writers = []
+    for _ in range(20):
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            f"POST /media/a HTTP/1.1\r\nHost: {gw.address}\r\nAuthorization: Bearer {TOKENS['ann']}\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n".encode()
+        )
+        await writer.drain()
+        writers.append(writer)
+    name = folder_name(session_of("a", "ann"))
+    folder = media.dir / name[:2] / name
+    await eventually(lambda: len(list(folder.glob(".part-*"))) == AT_ONCE_EACH)
+    await put(gw, b"hello")
+    for writer in writers:
+        writer.close()
+    await eventually(lambda: list(folder.glob(".part-*")) == [], what="the end of what was begun")
+
+
+async def test_a_file_goes_out_in_pieces(media: MediaSettings) -> None:
+    """Whoever reads slowly costs the gateway a piece of it, not the whole: many such would be all its memory."""
+    store = MediaStore(media)
+    data = b"x" * (3 * PIECE_BYTES + 5)
+    ref = store.put(session_of("a"), data, "long.txt")
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("nothing is to be read")
+
+    headers = [(b"host", b"h"), (b"authorization", f"Bearer {TOKENS['owner']}".encode())]
+    scope = {"type": "http", "method": "GET", "headers": headers, "query_string": b"name=long.txt"}
+    request = Request({**scope, "path_params": {"chat": "a", "file": ref.file}})
+    answer = await MediaDoor(store, Principals(TOKENS)).download(request)
+    await answer(request.scope, receive, send)
+    assert dict(sent[0]["headers"])[b"content-length"] == str(len(data)).encode()
+    pieces = [message["body"] for message in sent[1:]]
+    assert b"".join(pieces) == data
+    assert max(map(len, pieces)) <= PIECE_BYTES
+
+
+async def test_each_refusal_leaves_a_line(gw: Gateway) -> None:
+    """Who, and what it was answered; nothing of the file, and not its name."""
+    with capture_logs() as logs:
+        await http(gw.address, "/media/a", b"\x7fELF\0canary", Shoal_File_Name="canary.exe")
+        await http(gw.address, "/media/a", b"x", token="wrong")
+    assert {"event": "file refused", "principal": "owner", "status": 415, "log_level": "info"} in logs
+    assert [one["event"] for one in logs].count("login refused") == 1
+    assert "canary" not in str(logs)

@@ -146,7 +146,7 @@ async def test_every_bad_frame_gets_an_error_and_the_socket_stays_open(gw: Gatew
         assert (await bad.next("error"))["code"] == "bad_frame"
         for frame, code in (
             ({"type": "withdraw", "id": "m"}, "not_found"),
-            ({"type": "approve", "chat": "a", "call": "c", "yes": True}, "not_available"),
+            ({"type": "approve", "chat": "a", "call": "c", "yes": True}, "approval_unknown"),
         ):
             await bad.raw(json.dumps(frame))
             assert (await bad.next("error"))["code"] == code

@@ -23,9 +23,7 @@ def authority(folder: Path, *, address: str = "127.0.0.1") -> Path:
     (folder / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     (folder / "server.crt").write_bytes(server.public_bytes(serialization.Encoding.PEM))
     (folder / "server.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return folder / "ca.crt"
 

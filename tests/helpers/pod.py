@@ -102,11 +102,13 @@ def main() -> int:
     parser.add_argument("--gid", type=int, default=UID)
     parser.add_argument("--groups", default="")
     parser.add_argument("--profile", type=Path)
+    parser.add_argument("--keep", action="store_true", help="stay who one is")
     parser.add_argument("module")
     parser.add_argument("words", nargs=argparse.REMAINDER)
     given = parser.parse_args()
     run = importlib.import_module(given.module).main
-    become(given.uid, given.gid, [int(group) for group in given.groups.split(",") if group])
+    if not given.keep:
+        become(given.uid, given.gid, [int(group) for group in given.groups.split(",") if group])
     if given.profile is not None:
         load_profile(given.profile)
     return int(run(given.words))

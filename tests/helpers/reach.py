@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shared.store import keys
+from shared.store.scripts import load
 
 ROOT: Final = Path(__file__).parents[2]
-LUA: Final = ROOT / "shared" / "store" / "lua"
-
-_PREFIXES: Final = {"SEEN_PREFIX", "TURN_PREFIX", "SUB_PREFIX"}
+_PREFIXES: Final = {"SEEN_PREFIX"}
 _CALL = re.compile(r"""redis\.p?call\(\s*['"](\w+)['"]""")
+_FUNCTION = re.compile(r"^(local function (\w+)\(.*?^end$)", re.MULTILINE | re.DOTALL)
+_CONSTANTS = re.compile(r"^(local ([A-Z][A-Z_, ]*) = .*)$", re.MULTILINE)
 _KEY = re.compile(r"""\bkey\(\s*['"](\w+)['"]|['"](shoal:[a-z:]+)['"]""")
 
 
@@ -68,10 +69,27 @@ def reach(*starts: str) -> Reach:
                         commands |= _commands([first])
                     case ast.Attribute(value=ast.Name(id="keys"), attr=attr):
                         found |= {_pattern(attr)} - {""}
-    for script in scripts | {"lib"}:
-        text = (LUA / f"{script}.lua").read_text()
-        commands |= {word.upper() for word in _CALL.findall(text)}
-    return Reach(frozenset(commands), frozenset(found | _keys_of(scripts)), frozenset(scripts))
+    for script in scripts:
+        used = _used(load(script).source)
+        commands |= {word.upper() for word in _CALL.findall(used)}
+        for noun, whole in _KEY.findall(used):
+            found.add(f"shoal:{noun}:*" if noun else f"{whole}*" if whole.endswith(":") else whole)
+    wide = {key.removesuffix("*") for key in found if key.endswith("*")}
+    found = {key for key in found if not any(key.startswith(start) and key != f"{start}*" for start in wide)}
+    return Reach(frozenset(commands), frozenset(found), frozenset(scripts))
+
+
+def _used(source: str) -> str:
+    """A script without the functions and constants before it that it does not use."""
+    parts = {name: block for block, name in _FUNCTION.findall(source)}
+    rest = _FUNCTION.sub("", source)
+    for line, names in _CONSTANTS.findall(rest):
+        parts |= dict.fromkeys(re.findall(r"\w+", names), line)
+    text, seen = _CONSTANTS.sub("", rest), set[str]()
+    while more := {name for name in parts.keys() - seen if re.search(rf"\b{name}\b", text)}:
+        seen |= more
+        text += "\n".join(parts[name] for name in more)
+    return text
 
 
 def _commands(said: list[ast.expr]) -> set[str]:
@@ -80,19 +98,11 @@ def _commands(said: list[ast.expr]) -> set[str]:
     return {word for word in words if re.fullmatch(r"[A-Z]{3,}", word)}
 
 
-def _keys_of(scripts: set[str]) -> set[str]:
-    found = set()
-    for script in scripts:
-        for noun, whole in _KEY.findall((LUA / f"{script}.lua").read_text()):
-            found.add(f"shoal:{noun}:*" if noun else f"{whole}*" if whole.endswith(":") else whole)
-    return found
-
-
 def _pattern(attr: str) -> str:
     """The key that `keys.<attr>` makes; `""` for what is none by itself."""
     made = getattr(keys, attr)
     if isinstance(made, str):
-        return "" if attr in _PREFIXES else made
+        return made if made.startswith("shoal:") and attr not in _PREFIXES else ""
     text: str = made(*("*" for _ in range(made.__code__.co_argcount)))
     text = re.sub(r"\*[:*]*$", "*", text) if "*" in text else text
     return f"{text.rstrip('*')}*" if text.startswith("shoal:") else ""

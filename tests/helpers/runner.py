@@ -37,6 +37,7 @@ class RunnerProcess:
             folder.mkdir(0o770)
             if AS_ROOT:
                 os.chown(folder, UID, self.group)
+                folder.chmod(0o2770)  # as a volume with an fsGroup
         self.settings = settings
         self.process = self.start()
 

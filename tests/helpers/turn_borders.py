@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from shared.errors import TurnParked
 from shared.messages.effects import Effect
-from shared.messages.transcript import EffectEntry, IntentEntry, LedgerEntry, TakenEntry, ToolEntry
+from shared.messages.transcript import ApprovalEntry, EffectEntry, IntentEntry, LedgerEntry, TakenEntry, ToolEntry
 from worker.agent.followups import Said
 from worker.agent.tool import Safety, ToolContext
 
@@ -25,6 +26,7 @@ class MemoryJournal:
         self.entries: list[LedgerEntry] = []
         self.effects: list[Effect] = []
         self.coming: list[Sequence[Said]] = []
+        self.unanswered: set[str] = set()
         self.events = events if events is not None else []
         self._faults: dict[str, list[tuple[BaseException | None, bool]]] = {}
 
@@ -45,6 +47,13 @@ class MemoryJournal:
 
     async def checkpoint(self) -> None:
         await self._happens("checkpoint", None)
+
+    async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
+        """Parks the turn; a question that is in `unanswered` by its call was waited for long enough."""
+        if question.call_id in self.unanswered:
+            return
+        await self._happens(f"park:{question.call_id}", None if question in self.entries else question)
+        raise TurnParked(question.id)
 
     async def confirm(self) -> None:
         await self._happens("confirm", None)

@@ -88,6 +88,8 @@ def newer() -> dict[str, tuple[str, bytes]]:
     """What release 1 did not have."""
     from shared.messages.schedule import At, Cron, Every, Plan, Schedule
     from shared.messages.subagent import SubagentTask, report
+    from shared.messages.transcript import ApprovalEntry, DecisionEntry, EffectEntry, TakenEntry
+    from shared.store.approvals import answered, asking
     from shared.store.session_backup import Numbered, SessionFile
 
     said = UserEntry(content="6*7", turn=1, at=AT)
@@ -104,6 +106,10 @@ def newer() -> dict[str, tuple[str, bytes]]:
         id="abcd2345", session=QUIET, turn=2, call_id="c1", task="six times seven?", label="sums", context="no hurry",
         wait=True, at=AT,
     )  # fmt: skip
+    question = ApprovalEntry(
+        id="0123456789", call_id="c2", turn=1, tool="exec", digest="d" * 64, arguments='{"command": "ls"}',
+        people=("owner",), at=AT, expires_at=AT + 600_000,
+    )  # fmt: skip
     seen = msgspec.structs.replace(RESULT, images=("plot.png",))
     file = SessionFile(
         kind="shoal session", version=1, session=QUIET, exported_at=AT, scope="user:web:owner", memory_md="# Owner",
@@ -115,6 +121,15 @@ def newer() -> dict[str, tuple[str, bytes]]:
         "the answer of a command": ("line", encode(command)),
         "an exported session": ("session", msgspec.json.encode(file)),
         "what a tool answered, with pictures": ("ledger", encode(seen)),
+        "a question whether a tool may run": ("step", encode(question)),
+        "what a call did inside Shoal": (
+            "step",
+            encode(EffectEntry(call_id="c1", turn=1, kind="say", to=QUIET, at=AT)),
+        ),
+        "messages joined": ("step", encode(TakenEntry(turn=1, messages=(2, 3), at=AT))),
+        "the answer to it": ("step", encode(DecisionEntry(call_id="c2", turn=1, yes=True, by="owner", at=AT))),
+        "the line that asks": ("line", encode(asking(question, wait_s=600))),
+        "the line that says what was answered": ("line", encode(answered(question, yes=True, sender="o", now_ms=AT))),
         "a subagent's task": ("subagent", encode(task)),
         "a subagent's report": ("inbound", encode(report(task, "ok", "42", now_ms=AT))),
     }

@@ -7,18 +7,29 @@ from typing import Any, Final
 import msgspec
 
 from shared.messages.inbound import InboundMessage
-from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent
+from shared.messages.live import DeltaEvent, JoinedEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.schedule import At, Cron, Every, Schedule
 from shared.messages.subagent import SubagentTask
-from shared.messages.transcript import AssistantEntry, IntentEntry, ToolCall, ToolEntry, UserEntry
+from shared.messages.transcript import (
+    ApprovalEntry,
+    AssistantEntry,
+    DecisionEntry,
+    EffectEntry,
+    IntentEntry,
+    TakenEntry,
+    ToolCall,
+    ToolEntry,
+    UserEntry,
+)
 from shared.store.presence import Presence
 from shared.store.session_backup import Numbered, SessionFile
 
 RECORDS: Final = (
     InboundMessage, OutboundMessage, SaidLine, UserEntry, AssistantEntry, ToolEntry, IntentEntry, ToolCall, TurnEvent,
     DeltaEvent, ProgressEvent, Presence, Numbered, SessionFile,
-    Schedule, At, Every, Cron, SubagentTask,
+    Schedule, At, Every, Cron, SubagentTask, EffectEntry, TakenEntry, ApprovalEntry, DecisionEntry,
+    JoinedEvent,
 )  # fmt: skip
 """Every Struct that crosses a process border or stays in Redis."""
 

@@ -133,10 +133,10 @@ def test_status_shows_queues_and_processes(durable: str) -> None:
     command(durable, "ZADD", "shoal:queue:turns", "1000", "turn:web:a", "1000", "turn:web:b", "9e15", "turn:web:c")
     appear(durable, one(running=2, slots=100), one("gateway", name="g1"))
     told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
-    turns, jobs = told["queues"]
+    turns, background, jobs = told["queues"]
     assert turns.pop("oldest_due_s") > 1_000_000
     assert turns == {"name": "turns", "due": 2, "running": 0, "delayed": 1}
-    assert jobs["due"] == 0
+    assert (background["name"], background["due"], jobs["due"]) == ("background", 0, 0)
     gateway, worker = told["processes"]
     assert (worker["name"], worker["running"], worker["draining"], worker["details"]["model"]) == ("w1", 2, False, "m")
     assert gateway["kind"] == "gateway"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 
@@ -37,7 +36,7 @@ def gauge(name: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def shut(redis_url: str) -> Iterator[Shut]:
+def shut(redis_url: str) -> Shut:
     return Shut(redis_url)
 
 
@@ -51,6 +50,7 @@ async def test_queues_fleet_and_server_are_read(client: RedisClient) -> None:
     assert gauge("queue_running", queue="turns") == gauge("queue_due", queue="jobs") == 0
     assert (gauge("processes", kind="gateway"), gauge("processes", kind="worker")) == (2, 1)
     assert gauge("redis_up") == gauge("redis_writes_ok") == 1
+    assert abs(gauge("redis_clock_ahead_seconds")) < 1
     assert gauge("redis_memory_bytes") > 500_000
     assert gauge("redis_memory_limit_bytes") == 0
     await client.command("CONFIG", "SET", "maxmemory", 50_000_000)

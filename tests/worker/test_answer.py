@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from shared.errors import ModelError
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
-from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
+from shared.messages.schedule import HEARTBEAT
+from shared.messages.transcript import AssistantEntry, TakenEntry, ToolEntry, TranscriptEntry, UserEntry
 from shared.metrics import MODEL_REQUESTS
 from shared.settings import (
     AgentSettings,
@@ -41,6 +42,7 @@ from worker.agent.compact import PROMPT
 from worker.agent.turn import AgentResult
 from worker.answer import Answerer
 from worker.conversation import read_conversation
+from worker.schedules import NOTHING_NEEDED
 from worker.turn_journal import TurnJournal
 
 SESSION, SCOPE = "web:owner/a", "chat:web:owner/a"
@@ -65,6 +67,7 @@ async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> As
         *answers: Answer,
         said: InboundMessage | None = None,
         history: tuple[TranscriptEntry, ...] = (),
+        joined: tuple[InboundMessage, ...] = (),
         preset: str = "",
         model: dict[str, Any] | None = None,
         agent: dict[str, Any] | None = None,
@@ -83,6 +86,7 @@ async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> As
         store = MemoryStore(client)
         made.append(Answerer(settings, client, store))
         memory = await store.read(SCOPE)
+        numbers = tuple(range(len(history) + 2, len(history) + 2 + len(joined)))
         work = TurnWork(
             n=len(history) + 1,
             record=encode(said or message("question")),
@@ -91,7 +95,8 @@ async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> As
             stop=0,
             attempt=1,
             away_ms=0,
-            ledger=(),
+            ledger=(encode(TakenEntry(turn=len(history) + 1, messages=numbers)),) if joined else (),
+            joined=tuple((number, encode(one)) for number, one in zip(numbers, joined, strict=True)),
             history=tuple(map(encode, history)),
             scope=SCOPE,
             memory=memory.text,
@@ -312,3 +317,13 @@ async def test_a_model_without_a_price_is_told_where_dollars_are_counted(
     told = [one for one in logs if one["log_level"] == "warning"]
     assert [one["model"] for one in told] == expected
     assert all("model.prices" in one.values() for one in told)
+
+
+@pytest.mark.parametrize("joined", [(), (message("and the time?"),)], ids=["alone", "with a person"])
+async def test_a_heartbeat_is_quiet_only_when_nobody_joined_it(ask: Ask, joined: tuple[InboundMessage, ...]) -> None:
+    """A person who wrote meanwhile is answered, whatever it is, and what they said is kept."""
+    beat = replace(message("look"), metadata={"schedule": HEARTBEAT})
+    result = await ask(Answer(text=NOTHING_NEEDED), said=beat, joined=joined)
+    assert result.content == (NOTHING_NEEDED if joined else "")
+    said = [entry.content for entry in result.entries if isinstance(entry, UserEntry)]
+    assert said == (["look", "and the time?"] if joined else [])

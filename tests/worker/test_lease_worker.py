@@ -185,10 +185,10 @@ async def test_a_drained_job_is_taken_by_the_next_worker(redis_url: str) -> None
         job = await enqueue(first, "slow")
         await began.wait()
     async with working(redis_url, slow) as second:
-        assert (
-            await result(second, Job(job.job_id, second.ctx["redis"], _deserializer=second.job_deserializer))
-            == "second"
+        again = Job(
+            job.job_id, second.ctx["redis"], _queue_name=second.queue_name, _deserializer=second.job_deserializer
         )
+        assert await result(second, again) == "second"
 
 
 async def test_a_cron_tick_runs_once_on_two_workers(redis_url: str) -> None:

@@ -13,14 +13,15 @@ from shared.direct import process_direct
 from shared.errors import TurnReleased
 from shared.ids import nonce
 from shared.media.store import MediaStore
+from shared.messages.effects import Effect
 from shared.messages.outbound import OutboundMessage
-from shared.messages.transcript import decode_transcript
+from shared.messages.transcript import LedgerEntry, decode_ledger, decode_transcript
 from shared.settings import AgentSettings, MediaSettings, Settings
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox
 from shared.store.outbox import Outbox
-from shared.store.queue import LeaseQueue
+from shared.store.queue import Claim, LeaseQueue
 from shared.store.turns import HISTORY_CAP_BYTES, Turns
 from shared.tasks import cancel_all
 from tests.helpers.build import say
@@ -183,3 +184,52 @@ async def test_a_python_caller_gets_what_was_said(client: RedisClient, tmp_path:
         fleet.loop.drain()
         await cancel_all([working])
     assert answer == "One.\n\nTwo."
+
+
+class Unheard(Turns):
+    """Writes an effect, and the answer does not arrive the first time; or does not even write it."""
+
+    written = True
+    cut = False
+
+    async def append(
+        self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
+    ) -> None:
+        if effect is not None and not self.cut:
+            self.cut = True
+            if self.written:
+                await super().append(claim, step, entry, effect)
+            await asyncio.Event().wait()
+        await super().append(claim, step, entry, effect)
+
+
+class Hasty(Message):
+    """Has hardly any time."""
+
+    timeout_s = 0.05
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_line_that_was_perhaps_said_when_time_ran_out_is_said_once(
+    client: RedisClient, tmp_path: Path, written: bool
+) -> None:
+    """The tool's time ends while the store is silent: the ledger has each step once, at the place that this worker
+    knows, and the turn has spoken."""
+    await say(Inbox(client), "hi")
+    fleet = Fleet(client, [speak(), "I have told you."], tmp_path, tool=Hasty)
+    seen: list[list[LedgerEntry]] = []
+    turns = Unheard(client)
+    turns.written = written
+
+    async def answer(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+        result = await fleet.answer(conversation, journal, show)
+        stored = await client.command("XRANGE", keys.ledger(A), "-", "+")
+        seen.extend([[decode_ledger(fields[1]) for _, fields in stored], list(journal.entries)])
+        return result
+
+    runner = RunTurn(client, turns, answer, settings=AgentSettings())
+    fleet.loop = LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=30), slots=1, run=runner)
+    await fleet.run()
+    assert seen[0] == seen[1]
+    assert [type(entry).__name__ for entry in seen[0]] == ["AssistantEntry", "IntentEntry", "EffectEntry", "ToolEntry"]
+    assert [line.content for line in await lines(client)] == ["Here it is.", ""]

@@ -66,7 +66,7 @@ def _line(panel: Panel) -> timeseries.Panel:
         .description(panel.about)
         .unit(panel.unit)
         .datasource(SOURCE)
-        .min(0)
+        .axis_soft_min(0)
         .fill_opacity(8)
         .span(panel.width)
         .height(8)

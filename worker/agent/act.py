@@ -12,6 +12,7 @@ import msgspec
 from shared.clock import Clock
 from shared.messages.effects import Effect
 from shared.messages.transcript import EffectEntry, IntentEntry, ToolEntry
+from worker.agent.consent import FREE, Asked, Need, withheld
 from worker.agent.hook import AgentHook, ToolRun
 from worker.agent.journal import Journal
 from worker.agent.model import ToolCallRequest
@@ -32,6 +33,8 @@ class Actor:
         self._clock = clock
         self._files: Files = spec.files
         self._effects: Mapping[str, Sequence[EffectEntry]] = {}
+        self._asked: Mapping[str, Asked] = {}
+        self._needs: dict[str, Need] = {}
         self.runs: dict[str, ToolRun] = {}
         """How each call went that this worker ran, by its id."""
 
@@ -42,20 +45,25 @@ class Actor:
         results: Mapping[str, ToolEntry],
         effects: Mapping[str, Sequence[EffectEntry]] = {},
         *,
+        asked: Mapping[str, Asked] = {},
         seen: str | None = None,
     ) -> tuple[ToolEntry, ...]:
         """Run the calls that have no result yet; answer all results in the order of the calls.
 
         Calls run together when each may run beside others, else one after the other. A call that an earlier worker
         began (it has an intent) runs again only if that does no harm. `seen` is set for calls that the model asked an
-        earlier worker for: what it had seen of the files by then.
+        earlier worker for: what it had seen of the files by then. A call that needs a person's yes runs when it has
+        it; until then the turn is given up (TurnParked). `asked` are those that a person was asked about.
         """
         done = dict(results)
-        self._effects = effects
+        self._effects, self._asked = effects, asked
         self._files = self._spec.files if seen is None else self._spec.files.as_of(seen)
         waiting = [call for call in calls if call.id not in done]
         refused = await self._hook.before_execute_tools(tuple(waiting)) if waiting else {}
-        if all(self._tools.concurrent(call.name) for call in waiting):
+        # By what the model had read when it asked for them: the results of calls beside them are no part of that.
+        self._needs = {call.id: self._spec.consent.need(call, self._tools.safety(call.name)) for call in waiting}
+        consented = all(need == FREE for need in self._needs.values())
+        if consented and all(self._tools.concurrent(call.name) for call in waiting):
             await self._journal.checkpoint()
             for entry in await self._together(waiting, refused, intents):
                 done[entry.call_id] = entry
@@ -65,6 +73,8 @@ class Actor:
                 await self._journal.checkpoint()
                 done[call.id] = await self._call(call, refused, intents)
                 await self._journal.append(done[call.id])
+        for call in calls:
+            self._spec.consent.heard(call)
         return tuple(done[call.id] for call in calls)
 
     async def _together(
@@ -101,6 +111,11 @@ class Actor:
         if refusal is not None:
             reason = valid_text(refusal)
             return ToolOutcome(f"Error: {call.name!r} was refused: {reason}. Do not try it again.", "refused")
+        without = await withheld(
+            self._spec.consent, self._journal, call, self._needs.get(call.id, FREE), self._asked.get(call.id)
+        )
+        if without:
+            return ToolOutcome(without, "refused")
         if safety == "unsafe":
             await self._journal.confirm()
         if safety in ("idempotent", "unsafe") and intent is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from shared.messages.effects import Effect
-from shared.messages.transcript import LedgerEntry
+from shared.messages.transcript import ApprovalEntry, LedgerEntry
 
 
 class Journal(Protocol):
@@ -21,6 +21,13 @@ class Journal(Protocol):
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
         """Write one step, and carry out `effect` with it, both or neither; durable when this returns. Raises LeaseLost.
         Safe to call from several tasks."""
+        ...
+
+    async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
+        """Ask a person, or wait on for the answer to a question that was asked, and give the turn up until then.
+
+        Raises TurnParked; returns when `wait_s` went by and nobody answered. Raises LeaseLost, TurnStopped.
+        """
         ...
 
     async def confirm(self) -> None:

@@ -107,6 +107,8 @@ class _Turn:
         )
         self._actor = Actor(spec, tools, journal, hook, clock)
         self._steps = Steps(spec)
+        for call in self._steps.calls():
+            spec.consent.heard(call)
         self._view = View(spec, tools.specs(), journal, hook=hook, meter=meter, compact=compact, now_ms=clock.now_ms())
         self._view.add(self._steps.entries)
         self._followups = followups
@@ -176,7 +178,9 @@ class _Turn:
             await self._journal.append(stored.reply)
         hint = tool_hint(reply.calls)
         await self._show.progress(f"{reply.text}\n{hint}" if reply.text else hint)
-        results = await self._actor.act(reply.calls, stored.intents, stored.results, stored.effects, seen=seen)
+        results = await self._actor.act(
+            reply.calls, stored.intents, stored.results, stored.effects, asked=stored.asked, seen=seen
+        )
         self._steps.add([stored.reply, *results])
         self._view.add([stored.reply, *results])
         await self._after(reply, results)

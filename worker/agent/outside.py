@@ -13,7 +13,12 @@ class Outside(Protocol):
 
     @property
     def token(self) -> int:
-        """That of the lease: it only grows within a session."""
+        """That of the lease: it only grows within a fence."""
+        ...
+
+    @property
+    def fence(self) -> str:
+        """What the lease is on: the session's turns, or one subagent."""
         ...
 
     async def until_doubtful(self) -> None:
@@ -29,6 +34,7 @@ class Unfenced:
     """The hold of an agent without a lease."""
 
     token: Final = 0
+    fence: Final = ""
 
     async def until_doubtful(self) -> None:
         await asyncio.Event().wait()

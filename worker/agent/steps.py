@@ -43,6 +43,12 @@ class Steps:
                 case TakenEntry(messages=numbers):
                     yield from (self._spec.joined[n].entry for n in numbers if n in self._spec.joined)
 
+    def calls(self) -> Iterator[ToolCallRequest]:
+        """Every call whose result the model has seen."""
+        for entry in self.entries:
+            if isinstance(entry, AssistantEntry):
+                yield from map(requested_call, entry.tool_calls)
+
     @property
     def answered(self) -> str:
         """The answers that messages came behind: they are a part of the final text."""

@@ -8,7 +8,9 @@ from typing import Final, Literal, TypeGuard
 import msgspec
 
 from shared.messages.transcript import (
+    ApprovalEntry,
     AssistantEntry,
+    DecisionEntry,
     EffectEntry,
     IntentEntry,
     LedgerEntry,
@@ -18,6 +20,7 @@ from shared.messages.transcript import (
     TranscriptEntry,
     UserEntry,
 )
+from worker.agent.consent import NO_CONSENT, Asked, Consent
 from worker.agent.followups import Said
 from worker.agent.image import Image
 from worker.agent.model import Usage
@@ -68,6 +71,7 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     pictures: Pictures = NO_PICTURES
     outside: Outside = UNFENCED
     schedules: ChatSchedules = NO_SCHEDULES
+    consent: Consent = NO_CONSENT
 
     @property
     def turn(self) -> int:
@@ -86,12 +90,13 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 
 class StoredReply(msgspec.Struct, frozen=True):
     """Where a ledger ends: the last stored reply, the calls begun (intents), what each has done inside Shoal (effects),
-    and the calls answered (results)."""
+    the calls answered (results), and those that a person was asked about."""
 
     reply: AssistantEntry
     intents: dict[str, IntentEntry]
     results: dict[str, ToolEntry]
     effects: dict[str, list[EffectEntry]] = {}
+    asked: dict[str, Asked] = {}
 
     @property
     def answered(self) -> bool:
@@ -105,7 +110,7 @@ def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
     for entry in ledger:
         match entry:
             case AssistantEntry():
-                point = StoredReply(entry, {}, {}, {})
+                point = StoredReply(entry, {}, {}, {}, {})
             case TakenEntry() if point is not None and not point.reply.tool_calls:
                 point = None  # an answer that messages came behind: the turn goes on with them
             case IntentEntry() if point is not None:
@@ -114,6 +119,10 @@ def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
                 point.effects.setdefault(entry.call_id, []).append(entry)
             case ToolEntry() if point is not None:
                 point.results[entry.call_id] = entry
+            case ApprovalEntry() if point is not None:
+                point.asked[entry.call_id] = Asked(entry)
+            case DecisionEntry() if point is not None and entry.call_id in point.asked:
+                point.asked[entry.call_id] = Asked(point.asked[entry.call_id].question, entry)
     return point
 
 

@@ -55,6 +55,7 @@ class SessionFolder:
         self.path: Final = root / name
         self._root = root
         self._name = name
+        self._lock = root / f"{name}.lock"
         self.quota: Final = quota
         self._access = access
 
@@ -75,7 +76,8 @@ class SessionFolder:
     def write(self, stop: Stop, parts: Sequence[str], data: bytes, was: bytes | None) -> None:
         """Write a whole file at once: it is the old one or the new one, never a part. With `was`, only if it still
         holds that (or holds `data` already). Raises OSError, and ToolFailed for what changed or is over the quota."""
-        with self._opened(make=True) as top, self._locked(stop):
+        self._make_root()
+        with self._locked(stop), self._opened(make=True) as top:
             old, new_files = _old(top, parts)
             if was is not None:
                 limit_bytes = max(len(was), len(data), old.st_size if old else 0)
@@ -100,10 +102,29 @@ class SessionFolder:
             return []
 
     @contextlib.contextmanager
+    def held(self, stop: Stop) -> Iterator[int]:
+        """The handle of the folder while nobody else writes into it by this class. Raises FileNotFoundError when it was
+        never made, OSError."""
+        os.stat(self.path, follow_symlinks=False)
+        with self._locked(stop), self._opened() as top:
+            yield top
+
+    def drop(self) -> None:
+        """Take the folder away with its lock, which is held, if nothing is in it."""
+        try:
+            os.rmdir(self.path)
+            os.unlink(self._lock)
+        except OSError:
+            return  # something came into it, or the volume is away again
+
+    def _make_root(self) -> None:
+        self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int]:
         """The handle of the folder. The way to the root is the operator's; from there on nothing is followed."""
         if make:
-            self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
+            self._make_root()
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             if make:
@@ -117,17 +138,26 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def _locked(self, stop: Stop) -> Iterator[None]:
-        lock = os.open(self._root / f"{self._name}.lock", _LOCK, OWNER_ALONE.file)
+        lock = self._taken_lock(stop)
         try:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    stop.wait(_LOCK_WAIT_S)
             yield
         finally:
             os.close(lock)
+
+    def _taken_lock(self, stop: Stop) -> int:
+        while True:
+            lock = os.open(self._lock, _LOCK, OWNER_ALONE.file)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(lock), os.stat(self._lock)):  # else `drop` took it away meanwhile
+                    return lock
+            except (BlockingIOError, FileNotFoundError):
+                pass
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+            stop.wait(_LOCK_WAIT_S)
 
     def _make_room(self, stop: Stop, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
         """Forget results that are too old, and as many more as it takes. Raises ToolFailed when it is not enough."""

@@ -13,6 +13,9 @@ PATH_LIMIT_BYTES: Final = 1024
 NAME_LIMIT_BYTES: Final = 255
 DEPTH_LIMIT: Final = 16
 
+FOLDER_NAME: Final = re.compile(r"[0-9a-f]{40}")
+"""What `folder_name` makes."""
+
 _DRIVE: Final = re.compile(r"[A-Za-z]:.*", re.DOTALL)
 
 

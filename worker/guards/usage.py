@@ -39,7 +39,9 @@ class Usage(msgspec.Struct, frozen=True):
         return self.odd
 
 
-class _Found(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct, frozen=True):
+    """Something in a workspace, by the names on the way to it, and when it last changed by the clock of the disk."""
+
     parts: tuple[str, ...]
     size_bytes: int
     changed_ns: int
@@ -55,7 +57,7 @@ def measured(stop: Stop, folder: Path, quota: Quota) -> Usage:
     size_bytes = files = 0
     with _opened(folder) as top:
         try:
-            for found in _walk(stop, top, limit=quota.files + 1):
+            for found in walk(stop, top, limit=quota.files + 1):
                 size_bytes, files = size_bytes + found.size_bytes, files + 1
         except _Odd as odd:
             return Usage(size_bytes, files, str(odd))
@@ -80,8 +82,8 @@ def settled(stop: Stop, folder: Path, quota: Quota, since_ns: int) -> int:
     opened or goes, and of what changed since `since_ns` (by the clock of the disk) the newest goes, as much as it
     takes. How many files and folders went. Raises OSError."""
     with _opened(folder) as top:
-        gone = _levelled(stop, top, folder)
-        found = list(_walk(stop, top, limit=None))
+        gone = levelled(stop, top, folder)
+        found = list(walk(stop, top, limit=None))
         size_bytes, files = sum(one.size_bytes for one in found), len(found)
         # A folder goes after all that is in it.
         for one in sorted(
@@ -94,7 +96,7 @@ def settled(stop: Stop, folder: Path, quota: Quota, since_ns: int) -> int:
         return gone
 
 
-def _levelled(stop: Stop, top: int, folder: Path) -> int:
+def levelled(stop: Stop, top: int, folder: Path) -> int:
     """Open what was closed; remove what is too deep. How many were removed."""
     gone = 0
     waiting: list[tuple[str, ...]] = [()]
@@ -118,7 +120,7 @@ def _levelled(stop: Stop, top: int, folder: Path) -> int:
     return gone
 
 
-def _walk(stop: Stop, top: int, limit: int | None) -> Iterator[_Found]:
+def walk(stop: Stop, top: int, limit: int | None) -> Iterator[Found]:
     """Everything below, `limit` at most. Raises _Odd for what cannot be measured."""
     waiting: list[tuple[str, ...]] = [()]
     seen = 0
@@ -138,6 +140,8 @@ def _walk(stop: Stop, top: int, limit: int | None) -> Iterator[_Found]:
                     if limit is not None and seen >= limit:
                         return
         except PermissionError:
+            if _of_another(top, inside):
+                continue  # made by a runner, which measures what it has closed
             raise _Odd("a folder was closed to its owner, and cannot be measured") from None
         except OSError:
             if not inside:
@@ -145,19 +149,21 @@ def _walk(stop: Stop, top: int, limit: int | None) -> Iterator[_Found]:
             continue  # gone meanwhile, or swapped for something else
 
 
-def _found(inside: tuple[str, ...], entry: os.DirEntry[str]) -> _Found:
+def _of_another(top: int, parts: tuple[str, ...]) -> bool:
+    """Whether a folder is some other user's."""
+    with contextlib.suppress(OSError, IndexError), folder_beneath(top, parts[:-1]) as at:
+        return os.stat(parts[-1], dir_fd=at, follow_symlinks=False).st_uid != os.geteuid()
+    return False
+
+
+def _found(inside: tuple[str, ...], entry: os.DirEntry[str]) -> Found:
     info = entry.stat(follow_symlinks=False)
     is_folder = stat.S_ISDIR(info.st_mode)
     size_bytes = 0 if is_folder else max(info.st_size, info.st_blocks * 512) if info.st_nlink else 0
-    return _Found((*inside, entry.name), size_bytes, info.st_ctime_ns, is_folder)
+    return Found((*inside, entry.name), size_bytes, info.st_ctime_ns, is_folder)
 
 
-def _goes_first(one: _Found) -> tuple[bool, int]:
-    """The newest file; a folder after all that is in it."""
-    return one.is_folder, -len(one.parts) if one.is_folder else -one.changed_ns
-
-
-def _removed(top: int, found: _Found) -> bool:
+def _removed(top: int, found: Found) -> bool:
     try:
         with folder_beneath(top, found.parts[:-1]) as at:
             (os.rmdir if found.is_folder else os.unlink)(found.parts[-1], dir_fd=at)

@@ -10,8 +10,9 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from shared.errors import ToolFailed
 from worker.agent.tool import FileEntry
 from worker.guards.beneath import OWNER_ALONE, Access, explained
+from worker.guards.erasing import erased
 from worker.guards.folder import Quota, SessionFolder
-from worker.guards.paths import folder_name, parts_of
+from worker.guards.paths import FOLDER_NAME, folder_name, parts_of
 from worker.guards.threads import FileThreads, Stop
 from worker.guards.usage import Usage, begun, measured, settled
 
@@ -46,6 +47,14 @@ class Workspaces:
     def of(self, session: str) -> Workspace:
         """The workspace of a session; it is made on the volume when something is first written."""
         return Workspace(SessionFolder(self._root, folder_name(session), self._quota, self._access), self._threads)
+
+    async def forget(self, folder: str, *, before_s: float) -> int:
+        """Delete what the session with this folder (`folder_name`) keeps, but for what changed since `before_s`, in
+        seconds since 1970; how many files and folders went. Raises OSError, and ToolFailed for a volume that is away
+        or slow: do it again then."""
+        if not FOLDER_NAME.fullmatch(folder):
+            raise ValueError(f"{folder!r} is the folder of no session; folder_name() makes them")
+        return await self._threads.run(erased, SessionFolder(self._root, folder, self._quota, self._access), before_s)
 
     def close(self) -> None:
         self._threads.close()

@@ -1,28 +1,41 @@
-"""The end of stored files: those of a session that was forgotten, and all that are too old."""
+"""The end of stored files: those of a session that was forgotten, with its workspace, and all that are too old."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
-from shared.errors import TryLater
+from shared.errors import ToolFailed, TryLater
 from shared.log import logger
 from shared.media.store import MediaStore
-
-AWAY_S: Final = 60.0
+from worker.guards.workspace import Workspaces
+from worker.jobs.later import wait_after
 
 log = logger("jobs")
 
 
 async def forget_media(context: dict[str, Any], folder: str) -> None:
-    """Delete the files that a session, named by its folder, had when this was asked for. Raises TryLater while the
-    volume is away."""
+    """Delete the files that a session, named by its folder, had when this was asked for: those that were sent, and
+    those in its workspace. Raises TryLater while a volume is away; the other one is not waited for."""
     media: MediaStore = context["deps"].media
+    workspaces: Workspaces = context["deps"].workspaces
+    before_s = context["enqueue_time"].timestamp()
+    away: list[str] = []
+    sent = kept = 0
     try:
-        gone = await asyncio.to_thread(media.forget, folder, before_s=context["enqueue_time"].timestamp())
+        sent = await asyncio.to_thread(media.forget, folder, before_s=before_s)
     except OSError as exc:
-        raise TryLater("the volume of the files is away", AWAY_S) from exc
-    log.info("files forgotten", files=gone)
+        away.append(f"media ({type(exc).__name__})")
+    try:
+        kept = await workspaces.forget(folder, before_s=before_s)
+    except (OSError, ToolFailed) as exc:
+        away.append(f"workspace ({type(exc).__name__})")
+    if sent or kept or not away:
+        log.info("files forgotten", files=sent, workspace=kept)
+    if away:
+        wait_s = wait_after(context["job_try"])
+        log.warning("files not forgotten yet", away=away, wait_s=round(wait_s))
+        raise TryLater("a volume is away", wait_s)
 
 
 async def expire_media(context: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from shared.errors import (
     RedisAway,
     ShoalError,
     TurnLimited,
+    TurnParked,
     TurnReleased,
     TurnStopped,
 )
@@ -29,6 +30,7 @@ from shared.messages.outbound import OutboundKind, OutboundMessage
 from shared.messages.transcript import AssistantEntry, TranscriptEntry
 from shared.metrics import DEAD_LETTERS, HISTORY_DROPPED, QUEUE_WAIT_SECONDS, TURN_SECONDS, TURNS, TURNS_RUNNING
 from shared.settings import AgentSettings
+from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.queue import TurnWork
 from shared.store.turns import DeadLetter, Turns
@@ -87,7 +89,8 @@ class RunTurn:
         work = lease.claim.turn
         assert work is not None
         crash_point("after_acquire")
-        QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
+        queue = keys.BACKGROUND if work.background else lease.queue.name
+        QUEUE_WAIT_SECONDS.labels(queue).observe(lease.claim.waited_ms / 1000)
         started = self._clock.monotonic()
         TURNS_RUNNING.inc()
         try:
@@ -135,6 +138,8 @@ class RunTurn:
                     await lease.allow()
         except TurnStopped as exc:
             return await self._stopped(lease, work, conversation, journal, exc.partial or show.visible)
+        except TurnParked:
+            return "parked"
         except TurnReleased as exc:
             await lease.queue.release(lease.claim, delay_s=exc.delay_s, retry_for_s=STORE_PATIENCE_S)
             return "released"
@@ -174,13 +179,16 @@ class RunTurn:
         self, lease: Lease, work: TurnWork, conversation: Conversation, verdict: Verdict
     ) -> str:
         if verdict == "guilty":
-            # The child may have let more join than was known here.
-            for number, record in await self._turns.joined(lease.claim):
-                conversation.joined.setdefault(number, read_joined(lease.claim, number, record))
             return await self._bury(lease, work, conversation, "poison")
         if verdict == "unproven":
             await lease.queue.release(lease.claim, delay_s=1.0, count="crashes", retry_for_s=STORE_PATIENCE_S)
         return f"quarantine_{verdict}"
+
+    async def _hear_all(self, lease: Lease, work: TurnWork, conversation: Conversation) -> None:
+        """What joined the turn unheard, for the answer to its `take` was lost or a child got it, ends with it."""
+        if work.steers or work.joins_at_start:
+            for number, record in await self._turns.joined(lease.claim):
+                conversation.joined.setdefault(number, read_joined(lease.claim, number, record))
 
     async def _commit(
         self,
@@ -226,6 +234,7 @@ class RunTurn:
     async def _stopped(
         self, lease: Lease, work: TurnWork, conversation: Conversation, journal: TurnJournal, partial: str
     ) -> str:
+        await self._hear_all(lease, work, conversation)
         mark = INTERRUPTED if await self._superseded(lease) else STOPPED
         final = self._said(work, f"{partial.rstrip()}\n\n{mark}".lstrip())
         first, *joined = conversation.entries
@@ -271,6 +280,7 @@ class RunTurn:
         dead = DeadLetter(f"{reason} {reference}", work.record)
         history: tuple[TranscriptEntry, ...] = ()
         if conversation is not None:
+            await self._hear_all(lease, work, conversation)
             history = (*conversation.entries, self._said(work, f"[no answer was given: {reason}]"))
         if await self._commit(lease, work, conversation, "apology", "failed", text, history, dead):
             messages = len(conversation.ids) if conversation else 1

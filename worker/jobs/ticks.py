@@ -104,6 +104,9 @@ class Ticker:
             except Refused as exc:
                 log.warning("ticks wait", reason=exc.code)
                 wait_s = LOOK_S
+            except Exception:
+                log.exception("ticks wait")  # turns are answered all the same
+                wait_s = LOOK_S
             await asyncio.sleep(wait_s + self._rng.uniform(0, JITTER_S))
 
     async def run_once(self, *, now_ms: int | None = None) -> float:

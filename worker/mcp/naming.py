@@ -65,6 +65,9 @@ def fitting_schema(listed: Listed) -> dict[str, Any]:
         raise ValueError("its schema refers to another document")
     rest = {name: value for name, value in schema.items() if name not in ("$schema", "$id")}
     cleaned: dict[str, Any] = _cleaned({**rest, "type": "object", "properties": properties})
+    text = msgspec.json.encode(cleaned).decode()  # names, choices and defaults: what changes them breaks the tool
+    if visible(text) != text:
+        raise ValueError("its schema has characters that nobody sees")
     return cleaned
 
 

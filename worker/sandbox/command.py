@@ -15,7 +15,7 @@ from shared.errors import ShoalError
 WORKSPACE: Final = "/workspace"
 """Where a tier that can choose shows the workspace; it is `$HOME` and the working folder everywhere."""
 
-Ending = Literal["exit", "signal", "wall", "cpu", "memory", "processes", "output"]
+Ending = Literal["exit", "signal", "wall", "cpu", "memory", "processes", "output", "room"]
 """How a command ended: by itself, by a signal of its own making, or over a limit (then all of it was killed)."""
 
 
@@ -44,14 +44,21 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     `folder` is the workspace, by its absolute path on this machine; it is there, and its last name is `session`, so a
     runner with another mount finds it by that name. `shown` are files (plain names at the top of the workspace) that
     the command sees with this content and cannot change. `environment` is all it gets of variables beside what the tier
-    sets itself (PATH, HOME, LANG, TMPDIR). `token` is that of the turn's lease: one session's tokens only grow, so a
-    runner kills what still runs for an older one before it starts this, and refuses what comes with an older one.
+    sets itself (PATH, HOME, LANG, TMPDIR). `token` is that of the lease it runs under, and `fence` names what is
+    leased: the tokens of one fence only grow, so a runner kills what still runs for an older one before it starts
+    this, and refuses what comes with an older one. A subagent has a fence of its own ("": that of the session).
+
+    `room_bytes` and `room_files` are what the workspace may hold while the command runs; 0 = whoever asks sees to it. A
+    tier whose commands are of another user than the worker measures it, for the worker cannot look everywhere.
     """
 
     what: str | tuple[str, ...]
     folder: str
     session: str
     token: int = 0
+    fence: str = ""
+    room_bytes: int = 0
+    room_files: int = 0
     shown: dict[str, bytes] = {}
     environment: dict[str, str] = {}
     network: bool = False

@@ -11,11 +11,10 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
-
 from worker.sandbox.census import used_below
 from worker.sandbox.command import Ending, Finished, Limits, SandboxBroken
-from worker.sandbox.layout import OWN_PROCESSES
+from worker.sandbox.layout import OWN_PROCESSES, PATH
+from worker.sandbox.passage import User
 
 LOOK_S: Final = 0.1
 """How often memory and processes are measured."""
@@ -25,13 +24,6 @@ KILL_S: Final = 20.0
 _STATUS_BYTES: Final = 4096
 _PIPE_BYTES: Final = 64 * 1024
 _XCPU_CODE: Final = 128 + signal.SIGXCPU
-
-
-class User(msgspec.Struct, frozen=True):
-    """Whom bubblewrap is started as, when the worker is root."""
-
-    uid: int
-    gid: int
 
 
 class Jailed:
@@ -82,7 +74,7 @@ class Jailed:
                     told += piece
         if b"\n" not in told:
             self._drain(output)
-            raise SandboxBroken(f"bubblewrap did not start: {self._last_line()}")
+            raise SandboxBroken(f"bubblewrap did not start ({self._last_line()}); it needs user namespaces")
         return int(json.loads(told.partition(b"\n")[0])["child-pid"])
 
     async def _watched(self, outer: int, first: int, gate: int) -> Ending:
@@ -170,7 +162,7 @@ def _started(
             stdout=output,
             stderr=output,
             pass_fds=fds,
-            env={},
+            env={"PATH": PATH},  # for the programs of a passage; what is inside gets none of it
             cwd="/",
             start_new_session=True,
             user=None if user is None else user.uid,

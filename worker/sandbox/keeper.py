@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from shared.settings import Settings
+from shared.store.presence import WHY_OFF
 from worker.sandbox.command import Sandbox
-from worker.sandbox.probe import Off, choose
+from worker.sandbox.probe import TIERS, Off, Open, choose
 
 AGAIN_S: Final = 30.0
+WHY_CHARS: Final = 600
 
 
 class SandboxKeeper:
     """Calls `found` once, when there is a sandbox. A worker without one works, too."""
 
-    def __init__(self, settings: Settings, found: Callable[[Sandbox], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        found: Callable[[Sandbox], None],
+        *,
+        tiers: Sequence[tuple[str, Open]] = TIERS,
+    ) -> None:
         self._settings = settings
         self._found = found
+        self._tiers = tiers
         self._sandbox: Sandbox | Off | None = None
 
     async def open(self) -> None:
         """Look once; harmless when there is none."""
-        self._sandbox = await choose(self._settings)
+        self._sandbox = await choose(self._settings, self._tiers)
         if not isinstance(self._sandbox, Off):
             self._found(self._sandbox)
 
@@ -35,8 +44,14 @@ class SandboxKeeper:
             await self.open()
 
     def details(self) -> dict[str, str]:
-        """For the presence record: the tier, or `off`."""
-        return {"sandbox": "off" if self._sandbox is None or isinstance(self._sandbox, Off) else self._sandbox.tier}
+        """For the presence record: the tier; or `off`, and why."""
+        match self._sandbox:
+            case None:
+                return {"sandbox": "off"}
+            case Off(reason):
+                return {"sandbox": "off", WHY_OFF: reason[:WHY_CHARS]}
+            case sandbox:
+                return {"sandbox": sandbox.tier}
 
     async def close(self) -> None:
         """Kill what runs."""

@@ -14,6 +14,7 @@ import msgspec
 
 from shared.log import logger
 from shared.settings import Settings
+from worker.guards.beneath import OWNER_ALONE, Access
 from worker.guards.paths import folder_name
 from worker.sandbox.command import Command, Ending, Limits, Sandbox, SandboxBroken
 
@@ -55,14 +56,16 @@ TIERS: Final[Sequence[tuple[str, Open]]] = (("bubblewrap", open_bubblewrap), ("r
 async def choose(settings: Settings, tiers: Sequence[tuple[str, Open]] = TIERS) -> Sandbox | Off:
     """The first tier that runs a command and keeps it inside; a line of the log says which, or why there is none."""
     if not settings.tools.exec:
-        return Off("tools.exec is false")
+        off = Off("tools.exec is false")
+        log.info("sandbox off", reason=off.reason)
+        return off
     reasons: list[str] = []
     for name, make in tiers:
         try:
             async with asyncio.timeout(PROBE_S):
                 sandbox = await make(settings)
                 try:
-                    await prove(sandbox, settings.workspace.root.absolute())
+                    await prove(sandbox, settings.workspace.root.absolute(), Access(settings.workspace.group))
                 except BaseException:
                     await sandbox.close()
                     raise
@@ -74,20 +77,21 @@ async def choose(settings: Settings, tiers: Sequence[tuple[str, Open]] = TIERS) 
             continue
         log.info("sandbox ready", tier=sandbox.tier)
         return sandbox
-    off = Off(f"no sandbox on this worker ({'; '.join(reasons)}); docs/agent.md says how to get one")
+    off = Off(f"no sandbox on this worker ({'; '.join(reasons)}); docs/sandbox.md says how to get one")
     log.warning("sandbox missing", doing="not offering exec", reason=off.reason)
     return off
 
 
-async def prove(sandbox: Sandbox, root: Path) -> None:
+async def prove(sandbox: Sandbox, root: Path, access: Access = OWNER_ALONE) -> None:
     """Run commands beside a canary, as one session stands beside another. Raises SandboxBroken unless they ran, could
     neither read nor write it, and were killed when their time was over."""
     session, other = (folder_name(f"probe:{secrets.token_hex(8)}") for _ in range(2))
     canary = secrets.token_hex(16)
     try:
-        await asyncio.to_thread(_lay_out, root, session, other, canary)
+        await asyncio.to_thread(_lay_out, root, access, session, other, canary)
     except OSError as exc:
-        raise SandboxBroken(f"workspace.root cannot be written ({exc.strerror})") from None
+        group = "" if access.group is None else f", or this user is not in workspace.group {access.group}"
+        raise SandboxBroken(f"workspace.root cannot be written{group} ({exc.strerror})") from None
     try:
         ways = [f"../{other}", str(root / other)]
         line = "; ".join(f"cat '{way}/canary'; echo x >'{way}/written'" for way in ways)
@@ -110,14 +114,24 @@ async def _run(sandbox: Sandbox, folder: Path, line: str, wall_s: float, expecte
     return finished.output
 
 
-def _lay_out(root: Path, session: str, other: str, canary: str) -> None:
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+def _lay_out(root: Path, access: Access, session: str, other: str, canary: str) -> None:
+    root.mkdir(mode=access.folder, parents=True, exist_ok=True)
+    _grant(root, access)
     for name in (session, other):
         (root / name).mkdir(mode=0o700)
+        _grant(root / name, access)
         # As open as a runner of another user needs its own, so that it is the sandbox that is tried.
         (root / name).chmod(0o777)
     (root / other / "canary").write_text(canary)
     os.chmod(root / other / "canary", 0o644)
+
+
+def _grant(folder: Path, access: Access) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        access.grant(handle)
+    finally:
+        os.close(handle)
 
 
 def _take_away(root: Path, session: str, other: str) -> None:

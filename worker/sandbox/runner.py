@@ -43,10 +43,10 @@ log = logger("runner")
 
 
 class _Held:
-    """A supervisor that runs, for which session and lease token."""
+    """A supervisor that runs, for which fence and lease token."""
 
-    def __init__(self, session: str, token: int) -> None:
-        self.session = session
+    def __init__(self, fence: str, token: int) -> None:
+        self.fence = fence
         self.token = token
         self.kill_at: float | None = None
 
@@ -109,11 +109,12 @@ class Runner:
         for visitor, command, until in waiting:
             if visitor.gone:
                 continue
-            newest = max(self._tokens.pop(command.session, 0), command.token)
-            self._tokens[command.session] = newest
+            fence = command.fence or command.session
+            newest = max(self._tokens.pop(fence, 0), command.token)
+            self._tokens[fence] = newest
             if len(self._tokens) > TOKENS_KEPT:
                 del self._tokens[next(iter(self._tokens))]
-            older = [pid for pid, held in self._running.items() if held.session == command.session]
+            older = [pid for pid, held in self._running.items() if held.fence == fence]
             older = [pid for pid in older if self._running[pid].token < command.token]
             for pid in older:
                 self._tell(pid)
@@ -163,7 +164,7 @@ class Runner:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
             os.close(workspace)
-        self._running[pid] = _Held(command.session, command.token)
+        self._running[pid] = _Held(command.fence or command.session, command.token)
         self._doorway.hand_over(visitor)
 
     def _workspace(self, command: Command) -> tuple[str, int]:

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NoReturn
 
-from worker.sandbox import frames, scratch
+from worker.sandbox import frames, room, scratch
 from worker.sandbox.census import used_below
 from worker.sandbox.command import Command, Ending, Finished
 from worker.sandbox.confined import Place, become
@@ -27,6 +27,9 @@ from worker.sandbox.prctl import DEATH_SIGNAL, SUBREAPER, prctl
 from worker.sandbox.shown_files import hide, show
 
 WATCH_MS: Final = 50
+MEASURE_S: Final = 0.5
+"""How often the workspace is measured."""
+
 SEND_S: Final = 10.0
 """How long the last answer may take to be read."""
 
@@ -100,6 +103,7 @@ class Supervisor:
         if os.getppid() != self._parent:
             return
         home = scratch.of_command(self._scratch)
+        room.reopen(self._workspace)  # what a supervisor that was killed left closed
         try:
             last = self._supervise(home)
         except OSError as exc:
@@ -107,6 +111,7 @@ class Supervisor:
             last = frames.Refused(f"the command cannot be started: {exc.strerror or exc}")
         finally:
             hide(self._workspace, self._command.shown)
+            room.reopen(self._workspace)
             with contextlib.suppress(OSError):
                 scratch.remove(home)
         self._to_send += frames.encode(last)
@@ -169,7 +174,7 @@ class Supervisor:
         poll = select.poll()
         poll.register(output, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
-        look_at = 0.0
+        look_at = measure_at = 0.0
         while True:
             poll.register(self._link, select.POLLIN | (select.POLLOUT if self._to_send else 0))
             ready = dict(poll.poll(WATCH_MS))
@@ -189,6 +194,10 @@ class Supervisor:
             if now >= look_at:
                 self._look()
                 look_at = time.monotonic() + WATCH_MS / 1000
+            if now >= measure_at:
+                if room.over(self._workspace, self._command.room_bytes, self._command.room_files):
+                    raise Ended("room")
+                measure_at = time.monotonic() + MEASURE_S
 
     def _talk(self, event: int) -> None:
         """A worker that says anything, or goes, has no more use for the command."""

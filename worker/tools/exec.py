@@ -7,6 +7,7 @@ import hashlib
 import re
 import signal
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -77,11 +78,20 @@ class Exec:
         self.description = (
             "Run a command in a shell. It works in your workspace, on the same files as the file tools, "
             f"{'with' if network else 'without'} network, for at most {limits.wall_s:g} s unless you ask for more; "
-            "nothing goes on after it. It sees MEMORY.md and HISTORY.md as read-only copies: "
-            "change MEMORY.md with edit_file or write_file."
+            "nothing goes on after it."
+        )
+        self._for_subagents = copy(self)
+        self.description += (
+            " It sees MEMORY.md and HISTORY.md as read-only copies: change MEMORY.md with edit_file or write_file."
         )
 
+    def for_subagents(self) -> Exec:
+        """The same, without a word of the memory that a subagent has not."""
+        return self._for_subagents
+
     async def run(self, arguments: ExecArguments, context: ToolContext) -> str:
+        if "\0" in arguments.command:
+            raise ToolFailed("the command has a NUL character in it, which no shell takes; write it without")
         began = context.clock.monotonic()
         outcome = "cancelled"
         try:
@@ -107,13 +117,17 @@ class Exec:
         workspace = self._workspaces.of(context.session)
         folder = await workspace.make()
         quota = await _allowed(workspace)
+        shown = dict(await context.outside.copies())
         since_ns = await workspace.begun()
         command = Command(
             what=arguments.command,
             folder=str(folder),
             session=folder_name(context.session),
             token=context.outside.token,
-            shown=dict(await context.outside.copies()),
+            fence=context.outside.fence,
+            room_bytes=quota.size_bytes,
+            room_files=quota.files + len(shown),  # their names are there meanwhile
+            shown=shown,
             environment=self._environment,
             network=self._network,
             limits=msgspec.structs.replace(self._limits, wall_s=arguments.timeout_s or self._limits.wall_s),
@@ -123,7 +137,7 @@ class Exec:
         doubting = asyncio.create_task(context.outside.until_doubtful())
         try:
             await asyncio.wait((running, growing, doubting), return_when=asyncio.FIRST_COMPLETED)
-            ended = running.done()
+            ended = running.done() and not _out_of_room(running)
         finally:
             await _end((running, growing, doubting))
         if not ended and doubting.done() and not doubting.cancelled():
@@ -133,7 +147,8 @@ class Exec:
             )
         gone = await workspace.settled(quota, since_ns)
         if gone or not ended:
-            why = growing.result() if not growing.cancelled() else "the workspace was over its quota"
+            told = growing.done() and not growing.cancelled()
+            why = growing.result() if told else "the workspace was over its quota, or part of it was closed"
             raise ToolFailed(
                 f"the command was ended, or its files were removed: {why}. Of what it wrote last, {gone:,} files and "
                 "folders are gone. Make room, or write less"
@@ -166,6 +181,11 @@ async def _grown(workspace: Workspace, quota: Quota) -> str:
             return str(exc)
         if why := used.over(quota):
             return why
+
+
+def _out_of_room(running: asyncio.Task[Finished]) -> bool:
+    """Whether the sandbox ended it because of the quota."""
+    return not running.cancelled() and running.exception() is None and running.result().ended == "room"
 
 
 async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -204,6 +224,7 @@ def _why(finished: Finished, limits: Limits, wall_s: float) -> str:
         "cpu": f"the command used more than {limits.cpu_s} s of processor time and was ended; do it in smaller steps",
         "memory": f"the command used more than {megabytes:,} MB of memory and was ended; work on less at a time",
         "processes": f"the command started more than {limits.processes} processes and was ended; start fewer",
+        "room": "the workspace was over its quota, and the command was ended; make room, or write less",
         "output": f"the command wrote more than {limits.output_bytes:,} bytes and was ended; send its output to a file "
         "and read parts of that",
     }

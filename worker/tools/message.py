@@ -15,6 +15,7 @@ from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, UserEntry
 from worker.agent.tool import Safety, ToolContext
 from worker.guards.chats import ChatPolicy
+from worker.pages.untrusted import one_line
 
 TEXT_CHARS: Final = 16_000
 BUTTONS: Final = 8
@@ -63,9 +64,12 @@ class Message:
 
     async def run(self, arguments: MessageArguments, context: ToolContext) -> str:
         target = self._policy.target(context.session, arguments.chat)
-        buttons = tuple(" ".join(label.split()) for label in arguments.buttons)
+        buttons = tuple(one_line(label, BUTTON_CHARS) for label in arguments.buttons)
         if not all(buttons):
             raise ToolFailed("a button has no label; give each a short word")
+        if command := next((label for label in buttons if label.startswith("/")), ""):
+            # Pressing says the label as the person's own: what somebody else wrote must not get a command said so.
+            raise ToolFailed(f"a button cannot be a command such as {command!r}; tell the person to type it")
         text = arguments.text.strip()
         if not text and not arguments.media:
             raise ToolFailed("there is nothing to say: `text` is empty and no file is sent along")

@@ -74,7 +74,8 @@ class SpawnTool:
         self._children = children
         self._wait_s = wait_s
         self._per_turn = per_turn
-        self.timeout_s = wait_s + 60.0
+        # It ends its wait itself. Cut off while Redis is away, it would leave a subagent whose result nobody fetches.
+        self.timeout_s = wait_s + 600.0
 
     async def run(self, arguments: SpawnArguments, context: ToolContext) -> str:
         text = arguments.task.strip()
@@ -110,9 +111,10 @@ class SpawnTool:
                 found = await self._children.awaited(task.id)
                 if found is None:
                     raise ToolFailed(f"subagent [{task.label}] is gone, and what came of it is not known")
-                if found.ended:
+                # One that reports in the inbox is told of there, and not here, too.
+                if found.ended and (found.waited_for or found.state == "cancelled"):
                     return _told(task, found)
-                started = found.state == "running"
+                started = found.state != "queued"
                 late = context.clock.monotonic() >= give_up_at
                 if not found.waited_for or (late and await self._children.detach(task.id)):
                     return self._later(task, started=started)

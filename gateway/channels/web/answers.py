@@ -8,12 +8,12 @@ from typing import Final
 import msgspec
 
 from gateway.channel import Sink
+from gateway.channels.web.approval_frames import Approve
 from gateway.channels.web.hub import Hub
 from gateway.channels.web.lines import Lines
 from gateway.channels.web.media import MediaDoor
 from gateway.channels.web.protocol import (
     Ack,
-    Approve,
     ChatList,
     ChatRow,
     ClientFrame,
@@ -39,6 +39,7 @@ from shared.log import logger
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
+from shared.store.approvals import REFUSALS
 from shared.store.outbox import NumberedLine, Outbox
 
 NAME: Final = "web"
@@ -115,7 +116,7 @@ class Answers:
             case Withdraw(id=id, chat=chat):
                 await self._withdraw(id, chat)
             case Approve():
-                raise BadInput("not_available", "this Shoal cannot do that yet")
+                await self._approve(frame)
             case Hello():
                 raise BadInput("bad_frame", "hello is said once, as the first frame")
 
@@ -167,6 +168,15 @@ class Answers:
                 case "over":
                     raise BadInput("too_late", "this message is answered already")
         raise BadInput("not_found", f"no message {id!r} waits in this chat")
+
+    async def _approve(self, frame: Approve) -> None:
+        """The line that says so goes to everybody who is shown the chat, this client too."""
+        session = self._session(frame.chat)
+        settled = await self._sink.approve(
+            session, frame.call, yes=frame.yes, sender=self._principal, digest=frame.digest
+        )
+        if settled != "done":
+            raise BadInput(f"approval_{settled}", REFUSALS[settled])
 
     async def _list(self) -> None:
         prefix = self._chat_id("")

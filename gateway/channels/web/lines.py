@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from gateway.channels.web.approval_frames import ApprovalFrame
 from gateway.channels.web.markdown import Markdown
 from gateway.channels.web.media import media_frames
-from gateway.channels.web.protocol import Delta, JoinedFrame, LineFrame, Progress, Reply, Said, ServerFrame, TurnFrame
+from gateway.channels.web.protocol import (
+    Delta,
+    JoinedFrame,
+    LineFrame,
+    Progress,
+    Reply,
+    Said,
+    ServerFrame,
+    TurnFrame,
+)
 from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.store.outbox import NumberedLine
@@ -52,7 +62,12 @@ def _said(chat: str, seq: int, line: SaidLine) -> Said:
     return Said(chat, seq, line.id, line.text, line.at, media_frames(chat, line.media))
 
 
-def _reply(chat: str, seq: int, line: OutboundMessage, html: str) -> Reply:
+def _reply(chat: str, seq: int, line: OutboundMessage, html: str) -> Reply | ApprovalFrame:
+    if (asked := line.approval) is not None:
+        return ApprovalFrame(
+            chat, seq, line.turn, asked.id, asked.state, asked.tool, line.content, html, line.at, asked.arguments,
+            asked.digest, asked.expires_at, asked.by,
+        )  # fmt: skip
     files = media_frames(chat, line.media)
     return Reply(
         chat, seq, line.turn, line.content, html, line.in_reply_to, line.kind, line.at, files, line.buttons, line.said

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import nh3
 from markdown_it import MarkdownIt
@@ -52,13 +53,20 @@ _clean = nh3.Cleaner(
 
 
 class _Renderer(RendererHTML):
-    """An image is shown as a link: loading it would tell its host that, and when, somebody reads the reply."""
+    """An image is shown as a link: loading it would tell its host that, and when, somebody reads the reply. A link that
+    does not say itself where it leads has its host behind it."""
+
+    def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        opened = next(at for at in range(idx, -1, -1) if tokens[at].type == "link_open")
+        label = self.renderInlineAsText(tokens[opened + 1 : idx], options, env)
+        return f"</a>{_where(label, str(tokens[opened].attrs.get('href', '')))}"
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         token = tokens[idx]
         source = html.escape(str(token.attrs.get("src", "")))
         label = self.renderInlineAsText(token.children, options, env) if token.children else ""
-        return f'<a href="{source}">{html.escape(label) or source}</a>'
+        where = _where(label, str(token.attrs.get("src", ""))) if label else ""
+        return f'<a href="{source}">{html.escape(label) or source}</a>{where}'
 
 
 class _Markdown:
@@ -84,6 +92,24 @@ class _Markdown:
                 token.attrs = {"align": _ALIGN.get(str(token.attrs["style"]), "left")}
             _unlink_linked_images(token.children or ())
         return _clean(self._parser.renderer.render(tokens, self._parser.options, env))
+
+
+def _where(label: str, target: str) -> str:
+    """` (host)`; nothing when the label is an address of that host."""
+    host = _place(target)
+    return "" if not host or _place(label.strip()) == host else f" ({html.escape(host)})"
+
+
+def _place(address: str) -> str:
+    """The host of an address, also of one without a scheme; of mail the address."""
+    if address.lower().startswith("mailto:"):
+        return address[7:].partition("?")[0]
+    if "@" in address and "://" not in address:
+        return address
+    try:
+        return urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _unlink_linked_images(tokens: Sequence[Token]) -> None:

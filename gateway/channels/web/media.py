@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
+from http import HTTPStatus
+from typing import BinaryIO, Final
 from urllib.parse import quote, unquote
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from gateway.channels.web.auth import Login, Principals, origin_allowed
 from gateway.channels.web.problems import problem
@@ -26,7 +30,9 @@ from shared.media.store import MediaStore, NoSuchMedia, TooMuch
 
 CHANNEL: Final = "web"
 NAME_HEADER: Final = "shoal-file-name"
-AT_ONCE: Final = 8
+AT_ONCE: Final = 16
+AT_ONCE_EACH: Final = 4
+"""Of one principal: whoever sends slowly keeps those who come after waiting, and nobody else."""
 WITHIN_S: Final = 120.0
 BURST: Final = 40
 PER_S: Final = 2.0
@@ -98,6 +104,7 @@ class MediaDoor:
         self._clock = clock
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._rates: dict[str, TokenBucket] = {}
+        self._own_slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE_EACH))
 
     @property
     def file_bytes(self) -> int:
@@ -109,6 +116,12 @@ class MediaDoor:
         login = self._login(request)
         if isinstance(login, Response):
             return login
+        answer = await self._upload(request, login)
+        if answer.status_code >= HTTPStatus.BAD_REQUEST:
+            log.info("file refused", principal=login.principal, status=answer.status_code)
+        return answer
+
+    async def _upload(self, request: Request, login: Login) -> Response:
         chat = request.path_params["chat"]
         if not _CHAT.fullmatch(chat):
             return problem(404)
@@ -119,7 +132,7 @@ class MediaDoor:
             return problem(413, f"file refused: it is larger than {limit // 1024 // 1024} MB", {"Connection": "close"})
         name = unquote(request.headers.get(NAME_HEADER, ""), errors="replace")
         try:
-            async with asyncio.timeout(self._within_s), self._slots:
+            async with asyncio.timeout(self._within_s), self._own_slots[login.principal], self._slots:
                 ref = await self._take(request, _session(login.principal, chat), clean_name(name))
         except TooMuch as exc:
             return problem(413, exc.message, {"Connection": "close"})
@@ -148,7 +161,7 @@ class MediaDoor:
             return problem(404)
         ref = MediaRef(*found, 0, clean_name(request.query_params.get("name", "")))
         try:
-            data = await asyncio.to_thread(self._store.read, _session(login.principal, chat), ref)
+            file = await asyncio.to_thread(self._store.open, _session(login.principal, chat), ref)
         except NoSuchMedia:
             return problem(404, "this file is not there any more")
         except OSError as exc:
@@ -158,7 +171,7 @@ class MediaDoor:
         disposition = f"attachment; filename*=UTF-8''{quote(ref.name, safe='')}"
         # Only pictures have a type that a browser would show, and only in an <img> of ours.
         media_type = kind.media_type if kind.is_image else "application/octet-stream"
-        return Response(data, 200, {**HEADERS, "Content-Disposition": disposition}, media_type)
+        return _Kept(file, {**HEADERS, "Content-Disposition": disposition}, media_type)
 
     async def named(self, session: str, media: Sequence[str], *, limit: int) -> tuple[str, ...]:
         """The references that a message names, each looked at. Raises BadInput (`bad_media`) for one that is not of
@@ -193,6 +206,8 @@ class MediaDoor:
         if not origin_allowed(headers.getlist("origin"), headers.get("host", ""), self._allowed_origins):
             return problem(403, "pages of this origin may not do that; web.allowed_origins names those that may")
         login = self._principals.bearer(headers.get("authorization"))
+        if login is None:
+            log.info("login refused")
         return login or problem(401, "a valid token is needed", {"WWW-Authenticate": "Bearer"})
 
     def _rate(self, principal: str) -> float:
@@ -201,6 +216,22 @@ class MediaDoor:
             self._rates.clear()
         bucket = self._rates.setdefault(principal, TokenBucket(burst=BURST, per_s=PER_S, now=now))
         return bucket.take(now)
+
+
+class _Kept(Response):
+    """A file as an answer, in pieces: whoever reads slowly costs one of them, and not the whole file."""
+
+    def __init__(self, file: BinaryIO, headers: dict[str, str], media_type: str) -> None:
+        size_bytes = os.fstat(file.fileno()).st_size
+        super().__init__(None, 200, {**headers, "Content-Length": f"{size_bytes}"}, media_type)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._file as file:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _session(principal: str, chat: str) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.channels.web.approval_frames import ApprovalFrame, Approve
 from gateway.channels.web.media import MediaFrame
 from gateway.commands.command import CommandRow
 from shared.errors import BadInput
@@ -78,14 +79,6 @@ class Withdraw(Struct, frozen=True, tag_field="type", tag="withdraw"):
     chat: str | None = None
 
 
-class Approve(Struct, frozen=True, tag_field="type", tag="approve"):
-    """The answer to a question whether a tool may run."""
-
-    chat: str
-    call: str
-    yes: bool
-
-
 ClientFrame = Hello | Say | Stop | Resume | ListChats | ReadHistory | Ack | Withdraw | Approve
 
 
@@ -138,7 +131,7 @@ class Reply(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="repl
     said: bool = False
 
 
-LineFrame = Said | Reply
+LineFrame = Said | Reply | ApprovalFrame
 
 
 class TurnFrame(Struct, frozen=True, tag_field="type", tag="turn"):
@@ -230,7 +223,8 @@ ServerFrame = (
 ErrorCode = Literal[
     "bad_frame", "bad_chat", "bad_id", "bad_media", "empty", "too_big", "not_allowed", "not_available",
     "too_late", "not_found", "rate_limited", "busy", "sender_limit", "bot_loop", "inbox_full", "overloaded",
-    "unavailable",
+    "unavailable", "approval_unknown", "approval_used", "approval_late", "approval_over", "approval_not_allowed",
+    "approval_changed", "approval_held",
 ]  # fmt: skip
 """Every code a client may meet."""
 

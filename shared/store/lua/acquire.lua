@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Lease the lowest due members of a queue. Of turns: those in the background come after the others, but get a fifth. When
--- more is due than is taken, whoever has more than a share of what runs comes last, and who was served last behind
+-- with fair
+-- Lease the lowest due members of a queue. Of turns: those in the background come after the others, but get a fifth.
+-- When more is due than is taken, whoever has more than a share of what runs comes last, and who was served last behind
 -- those who waited longer; a turn that was begun keeps its place.
 -- KEYS   1 queue  2 leases  3 wake
 -- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave entries that still have an owner (grace)
@@ -10,7 +11,8 @@
 -- returns a list of {member, token, waited ms, '1' if its owner was lost}, for jobs with {.., crashes}, for turns with
 --         {.., n, record, errors, crashes, stop, attempt, ms since the model went away, {ledger}, {history},
 --         memory scope, MEMORY.md, its version, preset, {number, record of each message that joined the turn},
---         '1' if what waits behind it joins it at its start, '1' if what comes while it runs may join it} behind it,
+--         '1' if what waits behind it joins it at its start, '1' if what comes while it runs may join it, '1' if no
+--         person waits for its first message} behind it,
 --         for subagents with {.., record, errors, crashes, attempt, ms since the model went away, {ledger}, preset, ms
 --         since it began, rounds so far},
 --         and of {member, '', error} for entries whose keys are broken
@@ -32,7 +34,7 @@ local function take_turn(member, due, lost, from)
   local session = key('session', name)
   local head, second = unpack(redis.call('XRANGE', key('inbox', name), '-', '+', 'COUNT', 2))
   if not head then
-    leave(queue, member)
+    leave_queue(queue, member)
     redis.call('HDEL', leases, member)
     redis.call('DEL', key('ledger', name))
     return
@@ -85,6 +87,7 @@ local function take_turn(member, due, lost, from)
     ledger, redis.call('LRANGE', key('history', name), -window, -1),
     scope, memory[1] or '', memory[2] or '0', more[5] or '', joined, at_start and '1' or '0',
     (mark == 'steer' or next_mark == 'steer' or more[7] == 'steer') and '1' or '0',
+    field(head, 'p') == 'background' and '1' or '0',
   }
 end
 
@@ -183,164 +186,60 @@ local function take_in_order()
   end
 end
 
--- Who has how many of the turns that run; where that are more than 256, some of them stand for all.
-local SAMPLE, FIFTH = 256, 5
-local has, all = nil, 0
-local function count_running()
-  has = {}
-  local members = redis.call('HRANDFIELD', leases, SAMPLE)
-  all = #members
-  for _, whose in ipairs(all > 0 and redis.call('HMGET', SHARES, unpack(members)) or {}) do
-    if whose then
-      whose = string.match(whose, '^%+?(.*)')
-      has[whose] = (has[whose] or 0) + 1
-    end
-  end
-end
-
-local function begun(whose)
-  if not has then return end
-  all = all + 1
-  if whose then
-    has[whose] = (has[whose] or 0) + 1
-  end
-end
-
--- The lowest due members of turns, each with its person; more of them when it does not do.
-local FEW, MOST = 64, 512
-local waiting, served = {}, {}
-local function see(from, count)
-  local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', from, count)
-  local members = {}
-  for i = 1, #found, 2 do members[#members + 1] = found[i] end
-  if #members == 0 then return end
-  local whose = redis.call('HMGET', SHARES, unpack(members))
-  local lost = redis.call('HMGET', leases, unpack(members))
-  local ask, new = {}, {}
-  for i, member in ipairs(members) do
-    local one = {member = member, due = tonumber(found[2 * i]), lost = lost[i]}
-    if left_alone(one.due, one.lost) then
-      one.gone = true
-    elseif whose[i] and whose[i] ~= 'background' then
-      one.whose = string.match(whose[i], '^%+?(.*)')
-      one.keeps = one.lost or one.whose ~= whose[i]
-      if not served[one.whose] then
-        served[one.whose] = 0
-        ask[#ask + 1] = one.whose
-      end
-    end
-    waiting[#waiting + 1] = one
-  end
-  for i, at in ipairs(#ask > 0 and redis.call('ZMSCORE', 'shoal:served', unpack(ask)) or {}) do
-    served[ask[i]] = tonumber(at or 0)
-  end
-end
-
--- Who comes next, with respect to what each has and had.
-local share_of = tonumber(ARGV[9] or 1)
-local function choose()
-  local best, best_over, best_at
-  local most = math.max(1, math.ceil(share_of * (all + 1)))
-  for _, one in ipairs(waiting) do
-    if not one.gone then
-      local plain = not one.whose or one.keeps
-      local over = not plain and (has[one.whose] or 0) >= most
-      local at = plain and one.due or math.max(one.due, served[one.whose])
-      if not best or (best_over and not over) or (best_over == over and at < best_at) then
-        best, best_over, best_at = one, over, at
-      end
-      if not best_over and best_at <= one.due then break end
-    end
-  end
-  return best, best_over, best_at
-end
-
-local function take_fairly()
-  if not has then count_running() end
-  if #waiting == 0 then see(0, FEW) end
-  while true do
-    local best, over, at = choose()
-    if #waiting == FEW and (not best or over or at > waiting[FEW].due) then
-      local consumed = 0
-      for _, one in ipairs(waiting) do
-        if one.out then consumed = consumed + 1 end
-      end
-      see(FEW - consumed, MOST - FEW)
-      best = choose()
-    end
-    if not best then return false end
-    best.gone, best.out = true, true
-    if try(best.member, best.due, best.lost, queue) then
-      begun(best.whose)
-      if best.whose then
-        served[best.whose] = us / 1000
-        redis.call('ZADD', 'shoal:served', us / 1000, best.whose)
-      end
-      return true
-    end
-  end
-end
-
--- So many wait that not all can be looked at: of each person one stays, the others make room.
-local function make_room()
-  local seen = {}
-  for i, one in ipairs(waiting) do
-    if not one.gone and one.whose and not one.keeps then
-      if seen[one.whose] then
-        redis.call('ZADD', queue, now - 1 + i / 1024, one.member)
-      end
-      seen[one.whose] = true
-    end
-  end
-end
-
-local function take_from_background()
+local function take_from_background(row)
   for _ = 1, 32 do
     local found = redis.call('ZRANGEBYSCORE', BACKGROUND, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1)
     local member = found[1]
     if not member then return false end
     if redis.call('ZSCORE', queue, member) then
-      -- Another release put it there, too.
-      redis.call('ZREM', BACKGROUND, member)
+      redis.call('ZREM', BACKGROUND, member)  -- an older release put it there, too
     elseif try(member, tonumber(found[2]), redis.call('HGET', leases, member), BACKGROUND) then
-      begun('background')
+      row.begun('background')
       return true
     end
   end
   return false
 end
 
+local function take_from_row(row)
+  while true do
+    local one = row.next()
+    if not one then return false end
+    if try(one.member, one.due, one.lost, queue) then
+      row.begun(one.whose)
+      return true
+    end
+  end
+end
+
 local function is_due(name)
   return #redis.call('ZRANGEBYSCORE', name, '-inf', now, 'LIMIT', 0, 1) > 0
 end
 
--- Turns that are short of slots, or among which there are some in the background.
+local FIFTH = 5
 local function take_turns()
   local behind = is_due(BACKGROUND)
-  local short = redis.call('ZCOUNT', queue, '-inf', now) > many
-  if not behind and not short then
+  if not behind and redis.call('ZCOUNT', queue, '-inf', now) <= many then
     return take_in_order()
   end
-  local since = behind and tonumber(redis.call('HGET', SHARES, 'since') or 0) or 0
-  count_running()
+  local few, most = grace and 1000 or math.max(16, many), grace and 2000 or 256
+  local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), left_alone, few, most)
+  local since = behind and tonumber(redis.call('ZSCORE', SERVED, 'background') or 0)
   while #taken < many do
-    local turn_of = behind and since >= FIFTH - 1
-      and (has.background or 0) < math.max(1, math.ceil((all + 1) / FIFTH))
-    if turn_of and take_from_background() then
+    if behind and since >= FIFTH - 1 and row.background_below(FIFTH) and take_from_background(row) then
       since = 0
-    elseif take_fairly() then
-      since = since + 1
-    elseif behind and take_from_background() then
+    elseif take_from_row(row) then
+      since = behind and math.min(since + 1, FIFTH - 1)
+    elseif behind and take_from_background(row) then
       since = 0
     else
       break
     end
   end
   if behind then
-    redis.call('HSET', SHARES, 'since', since)
+    redis.call('ZADD', SERVED, since, 'background')
   end
-  if #waiting >= MOST then make_room() end
-  redis.call('PEXPIRE', 'shoal:served', 600000)
+  row.leave()
 end
 
 local turns = queue == 'shoal:queue:turns'

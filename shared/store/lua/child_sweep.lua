@@ -6,7 +6,7 @@
 -- returns how many were put back
 local back = 0
 for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1)) do
-  local state = redis.call('HGET', key('child', id), 'state')
+  local state = redis.pcall('HGET', key('child', id), 'state')  -- a key that is broken is no subagent
   if state ~= 'queued' and state ~= 'running' then
     redis.call('ZREM', KEYS[1], id)
   elseif redis.call('ZADD', KEYS[2], 'NX', now_ms(), 'sub:' .. id) == 1 then

@@ -4,7 +4,8 @@
 --        keeps no list)  11 memory  12 HISTORY.md  13 idle  14 rework  15 wake
 -- ARGV   1 '' = only answer, 'new' = a new generation, 'forget' = the same and nothing is remembered, 'stop' = end the
 --        turn at the head, 'preset' = choose a model, 'busy' = choose what is done while a turn runs,
---        'unschedule' = take a schedule out, 'cancel' = end subagents; 'stop', 'new' and 'forget' end all of them
+--        'unschedule' = take a schedule out, 'cancel' = end subagents; 'stop', 'new' and 'forget' end all of them,
+--        'approve' = answer the question that a parked turn waits for
 --        as the answer has it: 2 the session's message counter  3 how many waited ('new', 'forget')
 --        4 dedupe id  5 prefix of the seen hashes  6 days an id is remembered  7 keep the session ms
 --        8 keep the log ms  9 line of the command ('' = the channel keeps no log)  10 line of the answer
@@ -13,7 +14,8 @@
 --        as the answer has it: 17 the turn at the head, 0 = none ('stop')
 --        18 cap of the archive in bytes  19 what is done while a turn runs ('' = as the channel has it)
 --        20 the schedule that goes  21 the subagent that ends ('' = all)
--- returns {1 done | 0 known | -1 the inbox has changed, seq of the command's line, archived entries dropped}
+--        of an answer: 22 id of the question  23 '1' = yes  24 who asks  25 sender  26 SHA-256 of what is meant  27 line
+-- returns {1 done | 0 known | -1 the inbox has changed | below -10 an answer that does not count: settle_question - 10, seq of the command's line, archived entries dropped}
 local session, inbox, member, op = KEYS[1], KEYS[2], ARGV[11], ARGV[1]
 local now, dropped = now_ms(), 0
 
@@ -34,7 +36,7 @@ if op == 'new' or op == 'forget' then
     redis.call('PUBLISH', KEYS[9], ARGV[13])
     redis.call('DEL', inbox)
   end
-  leave(KEYS[3], member)
+  leave_queue(KEYS[3], member)
   redis.call('HDEL', KEYS[4], member)
   redis.call('DEL', KEYS[5])
   local talk_bytes = tonumber(redis.call('HGET', session, 'history') or 0)
@@ -91,6 +93,13 @@ elseif op == 'stop' then
   stop_head(session, inbox, KEYS[3], KEYS[4], KEYS[15], member, ARGV[12])
 elseif op == 'cancel' then
   cancel_children(string.sub(member, 6), '', ARGV[21])
+elseif op == 'approve' then
+  local settled = settle_question({
+    member = member, queue = KEYS[3], leases = KEYS[4], wake = KEYS[15], session = session, ledger = KEYS[5],
+    log = KEYS[8], live = KEYS[9], id = ARGV[22], yes = ARGV[23], request = ARGV[24], sender = ARGV[25],
+    digest = ARGV[26], line = ARGV[27], log_ms = ARGV[8],
+  })
+  if settled < 0 then return {settled - 10, 0, 0} end
 elseif op == 'unschedule' then
   drop_schedule(string.sub(member, 6), ARGV[20])
 elseif op == 'preset' or op == 'busy' then

@@ -61,7 +61,7 @@ if ARGV[10] ~= '0' then
 end
 if redis.call('XLEN', inbox) == 0 then
   redis.call('DEL', inbox)
-  leave(KEYS[1], member)
+  leave_queue(KEYS[1], member)
   redis.call('HDEL', session, 'cut', 'person')
 else
   -- To the tail: one busy chat does not keep a slot.

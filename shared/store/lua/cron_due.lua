@@ -10,8 +10,11 @@ local answer = {integer(now), '-1'}
 for i = 1, #found, 2 do
   local id, name = string.match(found[i], '^([^:]*):(.*)$')
   local all = id and key('cron', name) or ''
-  local told = id and redis.call('HMGET', all, id, id .. ':tick') or {}
-  if told[1] and told[2] then
+  local told = id and redis.pcall('HMGET', all, id, id .. ':tick') or {}
+  if told.err then
+    -- One chat with a broken key must not stand in everybody's way.
+    redis.call('ZADD', KEYS[1], integer(now + 60000), found[i])
+  elseif told[1] and told[2] then
     answer[#answer + 1] = {found[i], found[i + 1], told[2], told[1]}
   else
     redis.call('ZREM', KEYS[1], found[i])

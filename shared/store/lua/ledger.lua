@@ -10,7 +10,7 @@
 --               ARGV 7 id  8 record  9 schema version  10 '1' = the turn waits for it  11 the turn
 --               12 how many a turn may spawn  13 how many of a session may be there that have not ended
 -- returns 1 written, 0 it was there already, -1 the lease is lost, -2 the ledger is full, -3 there is no such chat,
---         -4 the turn has spawned enough, -5 the session has
+--         -4 the turn has spawned enough, -5 the session has, -6 the turn was told to stop before it spawned
 if not holds(KEYS[1], ARGV[1], ARGV[2]) then return -1 end
 local have = redis.call('XLEN', KEYS[3])
 if have >= tonumber(ARGV[3]) then return 0 end
@@ -25,6 +25,9 @@ end
 if ARGV[6] == 'say' and redis.call('EXISTS', KEYS[6]) == 0 then return -3 end
 local spawned = 0
 if ARGV[6] == 'spawn' then
+  -- Whoever was told to stop, and has not heard it yet, leaves nothing that goes on.
+  local told = redis.call('HMGET', KEYS[2], 'stop', 'cut')
+  if told[1] == ARGV[11] or tonumber(told[2] or 0) > tonumber(ARGV[11]) then return -6 end
   local of, count = string.match(redis.call('HGET', KEYS[2], 'spawned') or '', '(%d+) (%d+)')
   spawned = of == ARGV[11] and tonumber(count) or 0
   if spawned >= tonumber(ARGV[12]) then return -4 end

@@ -47,8 +47,10 @@ end
 
 -- A session waits in one of two queues: of turns, or of those that no person waits for. What runs is in the first, and
 -- its lease is the only one there is. SHARES says of members whose turn they are: of a person (field `p` of the message
--- at the head), or `background`; of one that is not there, its chat's own. A '+' before it: given back, it keeps its place.
-local BACKGROUND, SHARES = 'shoal:queue:background', 'shoal:shares'
+-- at the head), or `background`; of one that is not there, its chat's own. A '+' before it: given back, it keeps its
+-- place.
+-- SERVED: when each person's turn last began while others waited, and how many began since one of the background.
+local BACKGROUND, SHARES, SERVED = 'shoal:queue:background', 'shoal:shares', 'shoal:served'
 
 local function share(member, whose)
   if whose and whose ~= '' then
@@ -59,7 +61,7 @@ local function share(member, whose)
 end
 
 -- Takes a session that has nothing to do out of its queue.
-local function leave(queue, member)
+local function leave_queue(queue, member)
   redis.call('ZREM', queue, member)
   redis.call('ZREM', BACKGROUND, member)
   redis.call('HDEL', SHARES, member)
@@ -213,7 +215,19 @@ local function settle_question(ask)
   redis.call('HSET', ask.session, 'asked',
     table.concat({ask.yes == '1' and 'yes' or 'no', id, expires, step, n, ask.request, tool}, ' '))
   add_line(ask.session, ask.log, ask.live, ask.line, ask.log_ms)
-  redis.call('ZADD', ask.queue, 'XX', integer(now), ask.member)
+  -- A person waits for it now, whoever's turn it was; it has the place that it had when it was begun.
+  local place = tonumber(string.match(redis.call('HGET', ask.session, 'place') or '', '^%d+'))
+  local whose = redis.call('HGET', SHARES, ask.member)
+  redis.call('ZREM', BACKGROUND, ask.member)
+  redis.call('ZADD', ask.queue, integer(math.min(now, place or now)), ask.member)
+  if place then
+    redis.call('HSET', ask.session, 'place', integer(place) .. ' ' .. integer(now))
+  end
+  if whose == 'background' then
+    share(ask.member, nil)
+  elseif whose and place and string.sub(whose, 1, 1) ~= '+' then
+    share(ask.member, '+' .. whose)
+  end
   wake(ask.wake)
   return 1
 end

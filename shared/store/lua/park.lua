@@ -49,5 +49,6 @@ if not asked then
   redis.call('PEXPIRE', session, ARGV[12])
 end
 redis.call('HDEL', KEYS[2], member)
-redis.call('ZADD', KEYS[1], integer(expires), member)
+local head = redis.call('XRANGE', key('inbox', string.sub(member, 6)), '-', '+', 'COUNT', 1)[1]
+line_up(KEYS[1], KEYS[3], session, member, head, expires, now)
 return 1

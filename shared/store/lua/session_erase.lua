@@ -11,7 +11,7 @@ if n then
     redis.call('PUBLISH', KEYS[4], ARGV[6])
   end
 end
-leave(KEYS[2], ARGV[2])
+leave_queue(KEYS[2], ARGV[2])
 redis.call('HDEL', KEYS[3], ARGV[2])
 redis.call('ZREM', KEYS[5], ARGV[1])
 redis.call('ZREM', KEYS[6], ARGV[3])

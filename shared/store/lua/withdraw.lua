@@ -32,7 +32,7 @@ if redis.call('HGET', session, 'stop') == n then
 end
 if redis.call('XLEN', inbox) == 0 then
   redis.call('DEL', inbox)
-  leave(KEYS[3], member)
+  leave_queue(KEYS[3], member)
   redis.call('HDEL', session, 'cut', 'person')
 elseif head == n then
   line_up_next(KEYS[3], KEYS[5], session, inbox, member, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -142,6 +143,15 @@ def test_a_session_has_at_most_so_much(store: MediaStore, tmp_path: Path) -> Non
         store.put(SESSION, b"cc", "c")
     store.put(OTHER, b"cc", "c")
     assert len(files(tmp_path)) == 3
+
+
+def test_a_disk_is_never_filled_to_the_end(tmp_path: Path) -> None:
+    """Each chat has its limit, but there may be many chats; messages may be on the same disk."""
+    full = MediaStore(MediaSettings(dir=tmp_path / "media"), keep_free_bytes=2**62)
+    with pytest.raises(OSError, match="No space left") as caught:
+        full.put(SESSION, b"hello", "a.txt")
+    assert caught.value.errno == errno.ENOSPC
+    assert list((tmp_path / "media").rglob("*")) == []
 
 
 def test_a_file_is_of_its_session_alone(store: MediaStore) -> None:

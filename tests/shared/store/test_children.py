@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from shared.errors import BadInput, LeaseLost, ToolFailed
+from shared.errors import BadInput, LeaseLost, ToolFailed, TurnStopped
 from shared.messages.effects import Spawn
+from shared.messages.inbound import decode_inbound
+from shared.messages.subagent import is_report
 from shared.messages.transcript import EffectEntry
 from shared.store import keys
 from shared.store.children import Children
 from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.queue import SubagentCaps
+from shared.store.inbox import Inbox, InboxLimits
+from shared.store.queue import LeaseQueue, SubagentCaps
 from shared.store.session_erase import erase, forget
 from shared.store.turns import CHILDREN_CAP
 from tests.helpers.build import say
 from tests.helpers.children import CHAT, SESSION, Parent, end, jobs, reports, take, task
+from tests.records.release_1 import store as release_1
 
 
 async def left(client: RedisClient) -> list[str]:
@@ -45,6 +48,36 @@ async def test_a_worker_that_lost_its_turn_spawns_nothing(client: RedisClient) -
     with pytest.raises(LeaseLost):
         await parent.spawn("aaaaaaaa")
     assert await left(client) == []
+
+
+async def test_release_1_leaves_a_report_to_those_who_know_what_it_is(client: RedisClient) -> None:
+    """It would take it for a message of another session, and make a dead letter of it."""
+    parent = await Parent.begin(client)
+    await parent.spawn("aaaaaaaa")
+    await parent.commit()
+    [child] = await take(client)
+    await end(client, child)
+    assert await release_1.acquire(client, "old", 60_000) == []
+    await client.command("ZADD", keys.queue("turns"), 1, keys.turn(SESSION))  # it was put off by a second
+    [claim] = await LeaseQueue(client, "turns", owner="new", lease_s=60.0).acquire(1)
+    assert claim.turn is not None
+    assert is_report(decode_inbound(claim.turn.record))
+
+
+@pytest.mark.parametrize("by", ["stop", "interrupt"])
+async def test_a_turn_that_was_told_to_stop_spawns_nothing_more(client: RedisClient, by: str) -> None:
+    """Its worker hears of it a moment later: what it started by then would outlive the stop, for it was not there to
+    be cancelled."""
+    parent = await Parent.begin(client)
+    await parent.spawn("aaaaaaaa")
+    if by == "stop":
+        await Inbox(client).stop(SESSION)
+    else:
+        await say(Inbox(client, InboxLimits(busy="interrupt")))
+    with pytest.raises(TurnStopped):
+        await parent.spawn("bbbbbbbb")
+    assert await client.command("XLEN", keys.ledger(SESSION)) == 1
+    assert await Children(client).read("bbbbbbbb") is None
 
 
 async def test_one_turn_spawns_so_many_and_the_next_one_again(client: RedisClient) -> None:
@@ -265,4 +298,7 @@ async def test_one_that_fell_out_of_the_queue_is_put_back(client: RedisClient) -
     await client.command("ZREM", keys.queue("jobs"), "sub:lost")
     assert await Children(client).put_back() == 1
     assert await Children(client).put_back() == 0
+    await client.command("SET", keys.child("broken"), "x")
+    await client.command("ZADD", keys.SUBAGENTS, 0, "broken")
+    assert await Children(client).put_back() == 0, "whatever lies under a key, the sweep goes on"
     assert sorted(claim.member for claim in await take(client)) == ["sub:lost", "sub:there"]

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import LeaseLost, TurnStopped
 from shared.ids import nonce
-from shared.messages.codec import SCHEMA_VERSION, encode
+from shared.messages.codec import KNOWN_VERSION, encode
 from shared.messages.inbound import decode_inbound
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
@@ -162,7 +162,7 @@ async def test_what_nobody_marked_stops_the_row(client: RedisClient) -> None:
     claim = await steer.acquire()
     record = encode(message("newer"))
     await client.command("HSET", keys.session(SESSION), "n", 5)
-    await client.command("XADD", keys.inbox(SESSION), "5-0", "v", SCHEMA_VERSION + 1, "m", record, "b", "steer")
+    await client.command("XADD", keys.inbox(SESSION), "5-0", "v", KNOWN_VERSION + 1, "m", record, "b", "steer")
     assert await steer.take(claim, 1) is None
 
 
@@ -305,6 +305,7 @@ async def test_release_1_answers_what_ours_would_let_join(chat: Chat) -> None:
         assert await release_1.commit(chat.client, SESSION, lease, n, 2_000_000, [], reply("yes", n)) == 1
     assert await chat.waiting() == []
     await chat.say("c")
+    assert (await chat.sessions.state(SESSION)).joined == 0
     again = await chat.acquire()
     assert again.turn is not None
     assert (again.turn.n, again.turn.joined) == (3, ())

@@ -416,5 +416,20 @@ async def test_a_file_that_was_changed_by_hand_is_checked_first(
     assert await client.command("KEYS", "*") == []
 
 
+async def test_plans_that_find_no_room_beside_others_are_refused_first(client: RedisClient) -> None:
+    """Nothing of the file is there then."""
+    schedules, settings = Schedules(client), Settings(cron=CronSettings(per_chat=2))
+    backup = SessionBackup(client, settings)
+    for id in ("aa", "bb"):
+        await schedules.add(schedule(id), NOW)
+    file = await backup.export(SESSION, now_ms=NOW)
+    await backup.restore(file, SESSION)
+    await schedules.remove(SESSION, "aa")
+    await schedules.add(schedule("cc"), NOW)
+    with pytest.raises(BadInput, match="more than 2 schedules"):
+        await backup.restore(msgspec.structs.replace(file, memory_md="new"), SESSION, replace=True)
+    assert (await backup.export(SESSION, now_ms=NOW)).memory_md == ""
+
+
 def _past(one: Schedule) -> Schedule:
     return msgspec.structs.replace(one, plan=At(1)) if isinstance(one.plan, At) else one

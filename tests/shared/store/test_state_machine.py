@@ -12,6 +12,7 @@ import asyncio
 import copy
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,12 +22,13 @@ from shared.errors import LeaseLost, Refused, TurnLimited, TurnStopped
 from shared.messages.codec import encode
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundKind, OutboundMessage
+from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import AssistantEntry
 from shared.settings.busy import Busy
 from shared.store import keys
 from shared.store.queue import Claim
 from shared.store.turns import DeadLetter, Taken
-from tests.helpers.build import say
+from tests.helpers.build import message, say
 from tests.shared.store.stage import LEASE_S, LEDGER_CAP_BYTES, Held, Saved, Stage, believed, when
 from tests.shared.store.world import CHATS, INBOX_CAP, Chat, check, dump, look, restore
 
@@ -76,13 +78,32 @@ class Sessions(Stage):
         answer = self.run(say(inbox, chat=name.removeprefix("web:"), id=id))
         if known is None:
             ended = busy == "interrupt" and bool(chat.inbox) and chat.lease is None
-            self.world.wake = self.world.wake or chat.queue is None or ended
+            moved = chat.behind and chat.queue == "due" and busy != "reject"
+            self.world.wake = self.world.wake or chat.queue is None or ended or moved
             chat.queue = chat.queue or "due"
             chat.ingest(id, busy)
         assert (answer.turn, answer.seq) == chat.answers[id]
         assert (answer.duplicate, answer.rejected) == (known is not None, known is None and answer.turn == 0)
         if answer.turn or answer.duplicate:
             assert answer.ahead == (chat.ahead_of(answer.turn) if answer.turn else 0)
+
+    @when(Chat.has_room)
+    @rule(chat=chats, known=st.sampled_from([False, False, False, True]))
+    def a_tick_comes(self, chat: str, known: bool) -> None:
+        """No person waits for it: it waits in the background, unless one does already."""
+        name = self.like(Chat.has_room, chat)
+        now = self.world.chats[name]
+        ids = [id for id in now.answers if id.startswith("tick")]
+        known = known and bool(ids)
+        self.ids += not known
+        id = ids[0] if known else f"tick{self.ids}"
+        said = msgspec.structs.replace(message(chat=name.removeprefix("web:"), id=id), metadata={BACKGROUND: "1"})
+        answer = self.run(self.inbox.ingest(said, internal=True))
+        if not known:
+            self.world.wake = self.world.wake or now.queue is None
+            now.queue = now.queue or "due"
+            now.tick(id)
+        assert (answer.turn, answer.duplicate) == (now.answers[id][0], known)
 
     @when(Chat.said_anything)
     @rule(chat=chats, which=st.sampled_from([0, 0, 0, 1, 2, -1, -2]))
@@ -109,7 +130,7 @@ class Sessions(Stage):
         if which != -1:
             now.counts["stop"] = now.inbox[0]
             if now.lease is None:
-                now.queue, self.world.wake = "due", True
+                now.queue, now.behind, self.world.wake = "due", False, True
 
     # --- leases ---
 
@@ -138,24 +159,20 @@ class Sessions(Stage):
             self._go_on(self.held[name][-1], what, again)
 
     def _acquire(self, owner: int, count: int, grace: bool, heard: bool) -> list[str]:
-        due = self.run(self.client.command("ZRANGE", keys.queue("turns"), 0, -1))
+        due = {name for name, chat in self.world.chats.items() if chat.queue == "due"}
+        due -= {name for name in due if grace and self.world.chats[name].lease and self.world.chats[name].late}
         claims = {claim.session: claim for claim in self.run(self.queues[owner].acquire(count, grace=grace))}
+        assert set(claims) <= due, "what is not due was acquired"
+        assert len(claims) == min(count, len(due)), "a slot stays free only when nothing is due"
         taken = []
-        for member in due:
-            name = member.decode().removeprefix(keys.TURN_PREFIX)
+        for name, claim in claims.items():
             chat = self.world.chats[name]
-            if count == 0 or chat.queue != "due":
-                continue
-            if grace and chat.lease is not None and chat.late:
-                continue
-            count -= 1
-            claim, lost = claims.pop(name), chat.lease is not None
+            lost = chat.lease is not None
             chat.acquire(claim.lease)
             self.check_handed_over(claim, lost=lost)
             if heard:
                 self.held[name].append(Held(claim, len(chat.ledger)))
             taken.append(name)
-        assert claims == {}, "what is not due was acquired"
         left = any(map(Chat.is_due, self.world.chats.values()))
         self.world.wake = self.world.wake or (bool(taken) and left)
         return taken
@@ -206,7 +223,8 @@ class Sessions(Stage):
         """A delay is over, or a lease: for long, or so shortly that a worker in grace leaves it to its owner."""
         name = self.like(Chat.is_later, chat)
         seconds, _ = self.run(self.client.command("TIME"))
-        self.run(self.client.command("ZADD", keys.queue("turns"), 1 if long else int(seconds) * 1000, keys.turn(name)))
+        queue = keys.queue(keys.BACKGROUND if self.world.chats[name].behind else "turns")
+        self.run(self.client.command("ZADD", queue, 1 if long else int(seconds) * 1000, keys.turn(name)))
         self.world.chats[name].queue, self.world.chats[name].late = "due", not long
 
     @when(Chat.is_leased)
@@ -252,6 +270,7 @@ class Sessions(Stage):
             with pytest.raises(LeaseLost):
                 self.run(self.turns.append(claim, step, entry))
             now.release(later=False, count="")
+            now.behind = False
             self.world.wake = True
             return
         size = sum(map(len, now.ledger)) + len(encode(entry))
@@ -274,6 +293,7 @@ class Sessions(Stage):
             with pytest.raises(LeaseLost):
                 self.run(take())
             now.release(later=False, count="")
+            now.behind = False
             self.world.wake = True
             return
         if now.lease == claim.lease and now.is_stopped():

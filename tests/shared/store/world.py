@@ -18,7 +18,7 @@ Dumps = dict[bytes, tuple[bytes, int]]
 
 IDLE_KINDS: Final = {"session", "history", "outbox"}
 IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"title"}
-COUNTS: Final = ("n", "done", "errors", "crashes", "tries", "stop", "away", "cut")
+COUNTS: Final = ("n", "done", "errors", "crashes", "tries", "stop", "away", "cut", "person")
 ENDS: Final = ("reply", "stopped", "apology")
 
 
@@ -36,6 +36,8 @@ class Chat:
     history: int = 0
     taken: list[int] = field(default_factory=list)  # by the turn of the first message in the inbox
     marks: dict[int, str] = field(default_factory=dict)  # of those in the inbox that may join a turn
+    ticks: set[int] = field(default_factory=set)  # those in the inbox that no person waits for
+    behind: bool = False  # in the queue of the background
     withdrawn: set[str] = field(default_factory=set, compare=False)
     answers: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False)
     token: int = field(default=0, compare=False)
@@ -63,6 +65,20 @@ class Chat:
     def count(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
 
+    def line_up(self) -> None:
+        """Where it waits with this head; a person behind a tick waits for that, too."""
+        head = self.inbox[0] if self.inbox else 0
+        self.behind = head in self.ticks and self.counts.get("person", 0) <= head
+
+    def tick(self, id: str) -> None:
+        """A message that no person waits for. It is no line of the log."""
+        self.count("n")
+        n = self.counts["n"]
+        self.behind = self.behind or not self.inbox
+        self.inbox.append(n)
+        self.ticks.add(n)
+        self.answers[id] = (n, 0)
+
     def ingest(self, id: str, busy: Busy = "queue") -> None:
         self.lines.append(("said", id))
         if busy == "reject" and self.inbox:
@@ -71,6 +87,8 @@ class Chat:
             return
         self.count("n")
         n = self.counts["n"]
+        if self.inbox:
+            self.counts["person"], self.behind = n, False
         if busy == "interrupt" and self.inbox:
             self.counts.update(cut=n, stop=self.inbox[0])
             self.queue = "later" if self.lease else "due"
@@ -110,22 +128,24 @@ class Chat:
             return "answering"
         self.inbox.remove(n)
         self.marks.pop(n, None)
+        self.ticks.discard(n)
         self.withdrawn.add(id)
         self.answers[id] = (0, seq)
         self.lines.append(("withdrawn", id))
         gone: tuple[str, ...] = ("errors", "crashes", "tries", "away") if at_head else ()
         gone += ("stop",) if self.counts.get("stop") == n else ()
-        gone += () if self.inbox else ("cut",)
+        gone += () if self.inbox else ("cut", "person")
         self.counts = {name: value for name, value in self.counts.items() if name not in gone}
         if at_head:
             self.queue = "due" if self.inbox else None
+            self.line_up()
         return "withdrawn"
 
     def acquire(self, lease: str) -> None:
         if self.lease is not None:
             self.count("crashes")
         self.count("tries")
-        self.queue, self.lease = "later", lease
+        self.queue, self.lease, self.behind = "later", lease, False
 
     def write_step(self, record: bytes) -> None:
         self.ledger.append(record)
@@ -133,6 +153,7 @@ class Chat:
 
     def release(self, *, later: bool, count: str) -> None:
         self.queue, self.lease = "later" if later else "due", None
+        self.line_up()
         if count == "away":
             self.counts["away"] = 1
         elif count:
@@ -142,6 +163,7 @@ class Chat:
         ended = [n, *self.taken]
         self.inbox = [other for other in self.inbox if other not in ended]
         self.marks = {other: mark for other, mark in self.marks.items() if other not in ended}
+        self.ticks.difference_update(ended)
         self.ledger, self.lease, self.taken = [], None, []
         self.queue = "due" if self.inbox else None
         self.lines.append((kind, ",".join(map(str, ended))))
@@ -149,8 +171,9 @@ class Chat:
         self.counts = {
             name: value
             for name, value in self.counts.items()
-            if name in ("n", "done") or (name == "stop" and value != n) or (name == "cut" and self.inbox)
+            if name in ("n", "done") or (name == "stop" and value != n) or (name in ("cut", "person") and self.inbox)
         }
+        self.line_up()
         self.counts["done"] = ended[-1]
 
 
@@ -175,13 +198,17 @@ async def look(client: RedisClient) -> World:
             ["HGETALL", keys.session(name)],
             ["XRANGE", keys.outbox(name), "-", "+"],
             ["LLEN", keys.history(name)],
+            ["ZSCORE", keys.queue(keys.BACKGROUND), keys.turn(name)],
         ]
     (seconds, micros), dead, tokens, *rest = await client.pipeline(ask)
     now = int(seconds) * 1000 + int(micros) // 1000
     assert tokens <= 1, "more than one wake token"
     found = World({}, [(fields[1].decode(), int(fields[3])) for _, fields in dead], bool(tokens))
     for i, name in enumerate(CHATS):
-        inbox, score, lease, ledger, flat, log, history = rest[7 * i : 7 * i + 7]
+        inbox, score, lease, ledger, flat, log, history, behind = rest[8 * i : 8 * i + 8]
+        assert score is None or behind is None, "a session is in one queue at a time"
+        assert lease is None or behind is None, "what runs is among the turns"
+        score = score or behind
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         assert _numbers(ledger) == list(range(1, len(ledger) + 1)), "the ledger has a hole"
         assert int(fields.get(b"ledger", 0)) == sum(len(entry[1][1]) for entry in ledger), "bytes of the ledger"
@@ -196,6 +223,8 @@ async def look(client: RedisClient) -> World:
             history=history,
             taken=[int(number) for number in fields.get(b"taken", b"").split()[1:]],
             marks={int(id.split(b"-")[0]): flat[5].decode() for id, flat in inbox if b"b" in flat[::2]},
+            ticks={int(id.split(b"-")[0]) for id, flat in inbox if flat[-1] == keys.BACKGROUND.encode()},
+            behind=behind is not None,
         )
     return found
 
@@ -215,7 +244,8 @@ async def check(client: RedisClient, found: World, expected: World) -> None:
             left = {kind for kind in ("inbox", "ledger", *IDLE_KINDS) if f"shoal:{kind}:{name}" in names}
             assert left <= IDLE_KINDS, "I8: debris"
             assert set(await client.command("HKEYS", keys.session(name))) <= IDLE_FIELDS, "I8: debris in the session"
-    known = {"queue", "leases", "wake", "dead", "seen", "chats", "inbox", "ledger", *IDLE_KINDS}
+            assert not await client.command("HEXISTS", keys.SHARES, keys.turn(name)), "I8: it has no share"
+    known = {"queue", "leases", "wake", "dead", "seen", "chats", "inbox", "ledger", "shares", "served", *IDLE_KINDS}
     assert {name.split(":")[1] for name in names} <= known, "I8: keys of a kind that nobody knows"
 
 

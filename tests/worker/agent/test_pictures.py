@@ -99,7 +99,7 @@ async def test_history_and_the_ledger_have_no_picture() -> None:
 async def test_a_resumed_turn_shows_them_again() -> None:
     """Also those of earlier rounds, each behind the results of its own reply."""
     wall = Wall("a.png", "b.png")
-    ledger = [
+    ledger: list[LedgerEntry] = [
         AssistantEntry(content=None, turn=7, tool_calls=(ToolCall("1", "look", '{"text":"a.png"}'),)),
         ToolEntry(call_id="1", name="look", content="seen", turn=7, images=("a.png",)),
         AssistantEntry(content=None, turn=7, tool_calls=(ToolCall("2", "look", '{"text":"b.png"}'),)),

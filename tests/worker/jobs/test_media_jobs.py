@@ -10,16 +10,32 @@ from typing import Any
 
 import pytest
 
-from shared.errors import TryLater
+from shared.errors import ToolFailed, TryLater
 from shared.media.store import MediaStore, NoSuchMedia, folder_name
 from shared.settings import MediaSettings
+from worker.guards.workspace import Workspaces
 from worker.jobs.media import expire_media, forget_media
 
 SESSION = "web:owner/a"
 
 
-def context(store: Any, *, asked: datetime | None = None) -> dict[str, Any]:
-    return {"deps": SimpleNamespace(media=store), "enqueue_time": asked or datetime.now(UTC)}
+class NoWorkspaces:
+    """A volume with nothing on it; with `fault`, one that is away. `asked` are the folders to forget."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.fault = fault
+        self.asked: list[str] = []
+
+    async def forget(self, folder: str, *, before_s: float) -> int:
+        self.asked.append(folder)
+        if self.fault is not None:
+            raise self.fault
+        return 0
+
+
+def context(store: Any, spaces: Any = None, *, asked: datetime | None = None, tries: int = 1) -> dict[str, Any]:
+    deps = SimpleNamespace(media=store, workspaces=spaces or NoWorkspaces())
+    return {"deps": deps, "enqueue_time": asked or datetime.now(UTC), "job_try": tries}
 
 
 async def test_the_files_of_a_forgotten_session_go_and_later_ones_stay(tmp_path: Path) -> None:
@@ -49,9 +65,28 @@ class Away:
 
 async def test_a_volume_that_is_away_is_tried_again(tmp_path: Path) -> None:
     """The job asks for another time; the sweep has its next hour."""
-    with pytest.raises(TryLater):
-        await forget_media(context(Away()), folder_name(SESSION))
+    spaces = NoWorkspaces()
+    with pytest.raises(TryLater) as soon:
+        await forget_media(context(Away(), spaces), folder_name(SESSION))
+    assert spaces.asked == [folder_name(SESSION)], "the other volume is not waited for"
+    with pytest.raises(TryLater) as later:
+        await forget_media(context(Away(), tries=30), folder_name(SESSION))
+    assert soon.value.wait_s <= 60 < later.value.wait_s <= 3600
+    for fault in (OSError(5, "away"), ToolFailed("did not answer within 10 s")):
+        with pytest.raises(TryLater):
+            await forget_media(context(MediaStore(MediaSettings(dir=tmp_path)), NoWorkspaces(fault)), "0" * 40)
     await expire_media(context(Away()))
+
+
+async def test_a_job_for_a_session_takes_its_workspace_away(tmp_path: Path) -> None:
+    """Both volumes call the folder of a session by the same name."""
+    spaces = Workspaces(tmp_path / "workspaces")
+    workspace = spaces.of(SESSION)
+    await workspace.write("notes/a.txt", b"mine")
+    asked = datetime.now(UTC) + timedelta(seconds=5)
+    await forget_media(context(MediaStore(MediaSettings(dir=tmp_path)), spaces, asked=asked), folder_name(SESSION))
+    assert not workspace.path.exists()
+    spaces.close()
 
 
 async def test_old_files_are_swept(tmp_path: Path) -> None:

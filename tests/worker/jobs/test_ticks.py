@@ -178,7 +178,7 @@ async def test_the_runs_after_an_outage_are_spread(client: RedisClient) -> None:
     tickers = [Ticker(schedules, settings, rng=random.Random(seed)) for seed in range(3)]
     for _ in range(20):
         await asyncio.gather(*(ticker.run_once() for ticker in tickers))
-    early = await client.command("ZCARD", keys.queue("turns"))
+    early = await client.command("ZCARD", keys.queue(keys.BACKGROUND))
     flat = await client.command("ZRANGE", keys.SCHEDULES, 0, -1, "WITHSCORES")
     by_minute = Counter((int(float(score)) - now) // MINUTE for score in flat[1::2])
     assert early + len(flat) / 2 == 1000
@@ -187,7 +187,7 @@ async def test_the_runs_after_an_outage_are_spread(client: RedisClient) -> None:
     later = max(int(float(score)) for score in flat[1::2])
     for _ in range(20):
         await asyncio.gather(*(ticker.run_once(now_ms=later) for ticker in tickers))
-    assert await client.command("ZCARD", keys.queue("turns")) == 1000
+    assert await client.command("ZCARD", keys.queue(keys.BACKGROUND)) == 1000
     assert await left(client) == []
 
 
@@ -257,6 +257,17 @@ async def test_a_schedule_that_cannot_be_run_is_in_nobodys_way(client: RedisClie
     assert [message.metadata["schedule"] for message in await inbox(client)] == ["aa"]
     assert (await schedules.due(now_ms=now + 1000)).due == ()
     assert len((await schedules.due(now_ms=now + 2 * MINUTE)).due) == 3
+
+
+async def test_a_chat_whose_key_is_broken_is_in_nobodys_way(client: RedisClient) -> None:
+    """Whatever lies under it: the others have their ticks, and it is looked at again after a minute."""
+    store, now = Schedules(client), await server_ms(client)
+    for chat in ("owner/a", "owner/b"):
+        await store.add(schedule(chat=chat), now - 1)
+    await client.command("SET", keys.schedules("web:owner/a"), "broken")
+    await Ticker(store, CronSettings(spread_s=0)).run_once()
+    assert [one.chat_id for one in await inbox(client, "owner/b")] == ["owner/b"]
+    assert float(await client.command("ZSCORE", keys.SCHEDULES, "aa:web:owner/a")) > now + 30_000
 
 
 async def test_what_came_of_ticks_is_counted(client: RedisClient) -> None:

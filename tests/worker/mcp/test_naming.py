@@ -63,6 +63,8 @@ def test_a_description_is_bounded_and_says_where_it_is_from() -> None:
         ({"type": "object", "properties": []}, "names that providers do not take"),
         ({"type": "object", "required": "a"}, "no list of names"),
         ({"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}}, "another document"),
+        ({"type": "object", "properties": {"a": {"enum": ["\U000e0041obey"]}}}, "characters that nobody sees"),
+        ({"type": "object", "properties": {"a": {"properties": {"b\u202e": {}}}}}, "characters that nobody sees"),
     ],
 )
 def test_a_schema_that_a_provider_would_refuse_is_refused_first(schema: dict[str, Any], why: str) -> None:
@@ -76,12 +78,12 @@ def test_a_schema_that_fits_is_passed_on() -> None:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "properties": {"a": {"$ref": "#/$defs/A", "description": "one\u200b"}},
-        "$defs": {"A": {"type": "string", "enum": ["x\u200b"]}},
+        "$defs": {"A": {"type": "string", "enum": ["x"]}},
     }
     assert fitting_schema(Listed("x", schema=schema)) == {
         "type": "object",
         "properties": {"a": {"$ref": "#/$defs/A", "description": "one"}},
-        "$defs": {"A": {"type": "string", "enum": ["x\u200b"]}},
+        "$defs": {"A": {"type": "string", "enum": ["x"]}},
     }
 
 
@@ -100,6 +102,19 @@ async def test_a_bad_tool_is_refused_and_the_others_are_offered(tmp_path: Path) 
     assert set(names) & set(taken) == set()
     assert tool_name("peer", "add", marked=True) in names
     assert "mcp_peer_look" in names
+
+
+async def test_a_server_that_changes_its_list_all_day_fills_no_log(tmp_path: Path) -> None:
+    """A refused tool is told of once, and in one visible line."""
+    odd = {"name": "odd\x1b[2J\n", "inputSchema": {"type": "object", "oneOf": []}}
+    (tmp_path / "tools.json").write_text(json.dumps([odd]))
+    with capture_logs() as logs:
+        async with working(peer=peer(tmp_path)) as worker:
+            await worker.names()
+            for _ in range(3):
+                worker.servers._stale()
+                await worker.names()
+    assert [one["tool"] for one in logs if one["event"] == "mcp tool refused"] == ["odd[2J"]
 
 
 async def test_a_server_offers_so_many_tools_and_no_more(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from shared.store.inbox import TURNS, Inbox
 from shared.store.queue import Claim, LeaseQueue
 from shared.store.schedules import Schedules
 from tests.helpers.build import message, say
+from tests.helpers.children import Parent, end, take
 from tests.helpers.clock import HandClock
 from tests.helpers.schedules import left
 from tests.helpers.scripted_model import call
@@ -157,6 +158,22 @@ async def test_a_run_of_a_schedule_makes_no_schedules(client: RedisClient, claim
     running = context(client, claim, background=True)
     assert "cannot make schedules" in await asked(running, action="add", message="More!", every_seconds=60)
     assert "is removed" in await asked(running, action="remove", id=made.split()[1])
+
+
+async def test_a_subagent_of_a_run_opens_no_way_to_schedules(client: RedisClient) -> None:
+    """The turn that is told of it is of the schedule, too, though a subagent has said it."""
+    await Inbox(client).ingest(msgspec.structs.replace(message(), metadata={BACKGROUND: "1"}), internal=True)
+    queue = LeaseQueue(client, TURNS, owner="hand", lease_s=60)
+    [running] = await queue.acquire(1)
+    parent = Parent(client, running)
+    await parent.spawn("aaaaaaaa")
+    await parent.commit()
+    [child] = await take(client)
+    assert await end(client, child) == "reported"
+    [told] = await queue.acquire(1)
+    await queue.close()
+    answer = await asked(context(client, told), action="add", message="More!", every_seconds=3600)
+    assert "cannot make schedules" in answer
 
 
 async def test_a_turn_that_lost_its_lease_plans_nothing(client: RedisClient, claim: Claim) -> None:

@@ -34,6 +34,7 @@ class Held:
     """A turn's hold that a test ends."""
 
     token = 7
+    fence = "turn"
 
     def __init__(self) -> None:
         self.doubtful = asyncio.Event()

@@ -119,6 +119,14 @@ async def test_a_line_to_its_own_chat_is_a_part_of_the_turn(tmp_path: Path) -> N
     assert (ref.name, speaker.media.read(OWN, ref)) == ("plan.txt", b"the plan")
 
 
+async def test_a_button_says_what_is_read_on_it(tmp_path: Path) -> None:
+    """No characters that nobody sees, and none that turn the text around: a press sends the label as it is."""
+    speaker = Speaker(tmp_path)
+    assert (await speaker.call(text="Sure?", buttons=["Yes\u202e\u200b,\n  go", "No\x1b[2J"])).ok
+    [said] = speaker.effects.done
+    assert said.line.buttons == ("Yes, go", "No[2J")
+
+
 async def test_a_line_to_another_chat_is_known_there(tmp_path: Path) -> None:
     """It moves up in the person's list, its history says who said it, and the file is that chat's."""
     speaker = Speaker(tmp_path)
@@ -140,6 +148,9 @@ async def test_a_line_to_another_chat_is_known_there(tmp_path: Path) -> None:
         ({"text": "x", "chat": "gone"}, "there is no chat 'gone'"),
         ({"text": "  "}, "nothing to say"),
         ({"text": "x", "buttons": ["ok", " "]}, "no label"),
+        ({"text": "x", "buttons": ["ok", "\u200b\u202e"]}, "no label"),
+        ({"text": "x", "buttons": ["ok", " /forget"]}, "cannot be a command such as '/forget'"),
+        ({"text": "x", "buttons": ["\u200b/forget"]}, "cannot be a command"),
         ({"text": "x", "media": ["missing.txt"]}, "there is no file 'missing.txt'"),
         ({"text": "x", "media": ["empty.txt"]}, "'empty.txt' cannot be sent: file refused: it is empty"),
         ({"text": "x", "media": ["notes/plan.txt"] * 3}, "at most 2 are allowed"),

@@ -113,10 +113,14 @@ async def test_waiting_has_an_end_and_the_chat_is_told_later() -> None:
 
 
 async def test_a_successor_does_not_wait_for_one_that_reports_already() -> None:
-    """Else its result would come twice."""
-    tool = SpawnTool(Waits(Awaited("running", False, "")))
-    told = await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
-    assert "I'll notify you" in told
+    """Else its result would come twice, also when it has ended by then."""
+    for reporting in (Awaited("running", False, ""), Awaited("ok", False, "gold"), Awaited("failed", False, "none")):
+        tool = SpawnTool(Waits(reporting))
+        told = await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
+        assert "I'll notify you" in told
+        assert "gold" not in told
+    cancelled = SpawnTool(Waits(Awaited("cancelled", False, "")))
+    assert "was cancelled" in await cancelled.run(SpawnArguments(task="dig", wait=True), context(Effects()))
 
 
 async def test_a_drain_ends_the_waiting() -> None:

@@ -20,7 +20,9 @@ def tools(web: WebServer, engine: str = "searxng") -> dict[str, Tool]:
 
 
 async def call(tool: Tool, **arguments: object) -> str:
-    return await tool.run(msgspec.convert(arguments, tool.parameters), CONTEXT)
+    told = await tool.run(msgspec.convert(arguments, tool.parameters), CONTEXT)
+    assert isinstance(told, str)
+    return told
 
 
 async def test_a_page_is_read_with_its_title_and_final_address_and_marked() -> None:

@@ -93,6 +93,10 @@ function startChats(token) {
       conversations.discard(conversations.current, entry);
       composer.focus();
     },
+    approve(entry, yes) {
+      conversations.approve(conversations.current, entry, yes);
+      composer.focus();
+    },
     withdraw(entry) {
       conversations.withdraw(conversations.current, entry);
       composer.focus();

@@ -1,22 +1,25 @@
 /** Files that go with the next message of a chat: picked, pasted or dropped, and sent ahead while it is written. */
 
-import { icon, make, toast } from "./dom.js";
+import { icon, make, setText, toast } from "./dom.js";
 import { size, upload } from "./media.js";
 
 export class Attachments {
   #list;
   #input;
+  #button;
   #changed;
+  #lit;
   #chat = null;
   #waiting = new Map();
   #limits = { files: 4, bytes: 10 * 1024 * 1024 };
 
-  /** `changed()` is called when something came, is there, or went. */
+  /** `changed()` is called when something came, is there, or went; `dropOn` is lit while files are over the page. */
   constructor(root, dropOn, changed) {
     this.#list = root.querySelector("#attachments");
     this.#input = root.querySelector("#files");
     this.#changed = changed;
-    root.querySelector("#attach").addEventListener("click", () => this.#input.click());
+    this.#button = root.querySelector("#attach");
+    this.#button.addEventListener("click", () => this.#input.click());
     this.#input.addEventListener("change", () => {
       this.add(this.#input.files);
       this.#input.value = "";
@@ -26,13 +29,14 @@ export class Attachments {
       event.preventDefault();
       this.add(event.clipboardData.files);
     });
-    dropOn.addEventListener("dragover", (event) => this.#drag(event, true));
-    dropOn.addEventListener("dragleave", (event) => this.#drag(event, false));
-    dropOn.addEventListener("drop", (event) => {
+    // Anywhere: a file that is dropped beside a target takes the browser away from the page.
+    addEventListener("dragover", (event) => this.#drag(event, true));
+    addEventListener("dragleave", (event) => this.#drag(event, false));
+    addEventListener("drop", (event) => {
       this.#drag(event, false);
       if (event.dataTransfer?.files.length) this.add(event.dataTransfer.files);
     });
-    this.dropOn = dropOn;
+    this.#lit = dropOn;
   }
 
   limit(files, bytes) {
@@ -59,7 +63,7 @@ export class Attachments {
 
   add(files) {
     for (const file of files) {
-      if (this.#files.length >= this.#limits.files) {
+      if (this.#files.filter((one) => one.state !== "failed").length >= this.#limits.files) {
         toast(`A message can have ${this.#limits.files} files.`);
         break;
       }
@@ -68,16 +72,17 @@ export class Attachments {
     }
   }
 
-  /** Takes the files for a message. */
+  /** Takes the files for a message. What was refused stays until the person takes it off. */
   take() {
     const ready = this.#files.filter((one) => one.state === "ready").map((one) => one.media);
-    this.#waiting.delete(this.#chat);
+    this.#waiting.set(this.#chat, this.#files.filter((one) => one.state !== "ready"));
     this.#paint();
     return ready;
   }
 
   #send(chat, file) {
     const one = { file, state: "sending", share: 0, media: null, reason: "" };
+    Object.assign(one, this.#item(one));
     const sending = upload(chat.id, file, (share) => {
       one.share = share;
       this.#paint();
@@ -93,28 +98,39 @@ export class Attachments {
 
   #remove(one) {
     one.stop();
+    const at = this.#files.indexOf(one);
     this.#waiting.set(this.#chat, this.#files.filter((other) => other !== one));
     this.#paint();
+    const next = this.#files[at] ?? this.#files.at(-1);
+    (next?.remove ?? this.#button).focus();
   }
 
   #drag(event, over) {
     if (![...(event.dataTransfer?.types ?? [])].includes("Files")) return;
     event.preventDefault();
-    this.dropOn.classList.toggle("dropping", over);
+    this.#lit.classList.toggle("dropping", over);
   }
 
+  /** An item stays the same node, so that the one in focus keeps it. */
   #paint() {
-    this.#list.replaceChildren(...this.#files.map((one) => this.#item(one)));
+    const wanted = new Set(this.#files.map((one) => one.item));
+    for (const item of [...this.#list.children]) if (!wanted.has(item)) item.remove();
+    for (const { item, status, file, state, share, reason } of this.#files) {
+      if (!item.isConnected) this.#list.append(item);
+      item.dataset.state = state;
+      if (state === "failed") status.setAttribute("role", "alert");
+      setText(status, { sending: `${Math.round(share * 100)} %`, ready: size(file.size), failed: reason }[state]);
+    }
     this.#list.hidden = this.#files.length === 0;
     this.#changed();
   }
 
   #item(one) {
-    const { file, state, share, reason } = one;
-    const told = { sending: `${Math.round(share * 100)} %`, ready: size(file.size), failed: reason }[state];
-    const status = make("span", { className: "muted", role: state === "failed" ? "alert" : "status" }, told);
-    const label = `Remove ${file.name}`;
+    const { name } = one.file;
+    const status = make("span", { className: "muted" });
+    const label = `Remove ${name}`;
     const remove = make("button", { type: "button", ariaLabel: label, title: label, onclick: () => this.#remove(one) }, icon("close"));
-    return make("li", { data: { state } }, icon("file"), make("span", { className: "name" }, file.name), status, remove);
+    const item = make("li", {}, icon("file"), make("span", { className: "name", title: name }, name), status, remove);
+    return { item, status, remove };
   }
 }

@@ -4,7 +4,7 @@
  * that "sending" becomes a line of the log, and a streamed answer the final one, in place.
  */
 
-import { ownEntry, replyEntry } from "./entries.js";
+import { approvalEntry, ownEntry, replyEntry } from "./entries.js";
 
 export class Chat {
   title = "";
@@ -34,6 +34,9 @@ export class Chat {
   /** Messages that joined the turn of an earlier one, by their numbers. */
   #joined = new Set();
   #awaiting = new Set();
+  /** Questions whether a tool may run, by their names, and answers to some that are not here yet. */
+  #questions = new Map();
+  #settled = new Map();
   #changed;
 
   /** `changed(chat, entry)` is called for every entry that came, changed or went. */
@@ -125,6 +128,7 @@ export class Chat {
       case "delta": return this.#delta(frame);
       case "progress": return this.#progress(frame);
       case "reply": return this.#reply(frame);
+      case "approval": return this.#approval(frame);
       case "history": return this.#history(frame);
       case "resumed": return this.#resumed(frame);
     }
@@ -183,7 +187,7 @@ export class Chat {
     const known = attempt > entry.attempt ? -1 : entry.deltaSeq;
     if (full ? seq <= known : seq !== known + 1) return;
     entry.text = full || known < 0 ? text : entry.text + text;
-    Object.assign(entry, { attempt, deltaSeq: seq, atWork: false });
+    Object.assign(entry, { attempt, deltaSeq: seq, atWork: false, waiting: false });
     this.#changed(entry);
   }
 
@@ -215,6 +219,7 @@ export class Chat {
       if (inReplyTo.includes(waiting.id) || (endsTurn && waiting.turn === turn)) this.#release(waiting);
       else if (endsTurn && waiting.turn > turn) this.#setAhead(waiting, waiting.ahead - 1);
     }
+    if (endsTurn) this.#closeQuestions((asked) => asked.turn === turn, at || Date.now());
     this.doubtful ||= !beside && this.turn !== null;
     const hidden = kind === "reply" && !text && !media.length;
     Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), media, buttons, said, hidden });
@@ -225,6 +230,7 @@ export class Chat {
   /** A command ended all turns up to `turn` (0: none); their messages, named behind its own, get no answer. */
   #endUpTo(turn, [, ...dropped]) {
     this.#overUpTo = Math.max(this.#overUpTo, turn);
+    this.#closeQuestions((asked) => asked.turn <= turn);
     for (const [other, entry] of this.#live) {
       if (other > turn) continue;
       this.#live.delete(other);
@@ -264,6 +270,56 @@ export class Chat {
     this.#place({ seq, at, hidden: true });
   }
 
+  /** A question, or the answer to one: that line itself is not shown. */
+  #approval(frame) {
+    const { seq, call, state, at } = frame;
+    if (this.#lines.has(seq)) return;
+    if (state !== "open") {
+      this.#settled.set(call, state);
+      this.#settle(this.#questions.get(call), state);
+      return this.#place({ seq, at, hidden: true });
+    }
+    const entry = approvalEntry(frame);
+    const over = this.#answeredTurns.has(entry.turn) || entry.turn <= this.#overUpTo;
+    entry.state = this.#settled.get(call) ?? (over ? "over" : "open");
+    this.#questions.set(call, entry);
+    this.#place(entry);
+    this.#wait(entry.turn, entry.state === "open");
+  }
+
+  /** This page's answer is under way. */
+  answering(entry) {
+    entry.sent = true;
+    this.#changed(entry);
+  }
+
+  /** What was answered here did not count: the question stands as it stood. */
+  unanswered() {
+    for (const entry of this.#questions.values()) if (entry.sent) this.#settle(entry, entry.state);
+  }
+
+  #settle(entry, state) {
+    if (!entry) return;
+    Object.assign(entry, { state, sent: false });
+    this.#changed(entry);
+    if (state !== "open") this.#wait(entry.turn, false);
+  }
+
+  /** Their turn has ended at this time: nobody answered, or there was nothing to answer any more. */
+  #closeQuestions(which, at = Date.now()) {
+    for (const entry of this.#questions.values()) {
+      if (entry.state === "open" && which(entry)) this.#settle(entry, at >= entry.expiresAt ? "expired" : "over");
+    }
+  }
+
+  /** Whether the bubble of a turn has anything to show while its question stands open. */
+  #wait(turn, waiting) {
+    const live = this.#live.get(turn);
+    if (!live || live.waiting === waiting) return;
+    live.waiting = waiting;
+    this.#changed(live);
+  }
+
   #history({ lines = [], more = false }) {
     if (!this.loaded) this.top = Math.max(this.top, lines.at(-1)?.seq ?? 0);
     this.loaded = true;
@@ -283,6 +339,8 @@ export class Chat {
       this.#live.delete(turn);
       this.#changed(entry);
     }
+    this.#closeQuestions((asked) => asked.turn !== running);
+    this.unanswered();
     for (const entry of this.#awaiting) {
       if (running === null || entry.turn < running) this.#release(entry);
     }
@@ -292,7 +350,7 @@ export class Chat {
 
   #forget() {
     const pending = [...this.#pending];
-    for (const map of [this.#lines, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#withdrawn, this.#joined,
+    for (const map of [this.#questions, this.#settled, this.#lines, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#withdrawn, this.#joined,
       this.#awaiting]) {
       map.clear();
     }
@@ -308,6 +366,7 @@ export class Chat {
     let entry = this.#live.get(turn);
     if (!entry) {
       entry = replyEntry(turn);
+      entry.waiting = [...this.#questions.values()].some((asked) => asked.turn === turn && asked.state === "open");
       this.#live.set(turn, entry);
       this.#changed(entry);
     }

@@ -1,7 +1,7 @@
 /** Where the person writes. */
 
 import { CommandList } from "./command-list.js";
-import { setText } from "./dom.js";
+import { setText, toast } from "./dom.js";
 import { drop, read, write } from "./storage.js";
 
 const FINE_POINTER = matchMedia("(pointer: fine)");
@@ -41,7 +41,8 @@ export class Composer {
       event.preventDefault();
       // Blank lines around go; the indentation of a first line of code stays.
       const text = this.#area.value.replace(/^\s*\n/, "").trimEnd();
-      if (this.#attachments.busy || !(text || this.#attachments.ready)) return;
+      if (this.#attachments.busy) return toast("A file is still being sent; the message can go when it is there.");
+      if (!text && !this.#attachments.ready) return;
       this.#write("");
       actions.send(text, this.#attachments.take());
     });

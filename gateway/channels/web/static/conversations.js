@@ -115,6 +115,12 @@ export class Conversations {
     this.#connection.send({ type: "withdraw", chat: chat.id, id });
   }
 
+  approve(chat, entry, yes) {
+    const { call, digest } = entry;
+    if (this.#connection.send({ type: "approve", chat: chat.id, call, yes, digest })) chat.answering(entry);
+    else this.#events.trouble("You are not connected just now. Please answer again in a moment.");
+  }
+
   stop(turn) {
     this.#connection.send({ type: "stop", chat: this.current.id, turn });
   }
@@ -187,6 +193,10 @@ export class Conversations {
         if (frame.kind !== "withdrawn" && (frame.text || frame.media?.length)) this.#events.spoken(chat, frame);
         this.#refreshSoon();
         break;
+      case "approval":
+        this.#see(chat);
+        if (frame.state === "open") this.#events.spoken(chat, { text: `May I run ${frame.tool}? Please answer yes or no.` });
+        break;
       case "history":
         this.#historyAsked.delete(chat);
         this.#see(chat);
@@ -201,7 +211,8 @@ export class Conversations {
     if (chat.torn && !wasTorn) this.#ask(chat);
   }
 
-  #trouble({ code, id, message, retry_after: wait }) {
+  #trouble({ code, id, chat: about, message, retry_after: wait }) {
+    if (code.startsWith("approval_") || PASSING.has(code)) this.#chats.get(about)?.unanswered();
     const advice = wait ? `${message} Try again in ${Math.ceil(wait)} s.` : message;
     for (const chat of this.#chats.values()) {
       const entry = chat.refuse(id, advice);

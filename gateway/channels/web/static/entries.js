@@ -13,11 +13,21 @@ export function ownEntry(id, text, at, media = []) {
  * `text` is what was streamed (up to `deltaSeq` of `attempt`), then the final text, with its `html`.
  * `tools` are the steps so far, `atWork` says that the last one is the latest news. `ended` means that the turn is
  * over, `done` that the reply is here; `kind` is reply, stopped, apology, notice or command. `said` marks a notice that
- * is the agent's own word, with `media` and `buttons`; a reply that only ends its turn is `hidden`.
+ * is the agent's own word, with `media` and `buttons`; a reply that only ends its turn is `hidden`. `waiting` means that
+ * the turn waits for the answer to a question, and has nothing else to show.
  */
 export function replyEntry(turn) {
   return {
     own: false, turn, seq: 0, text: "", html: "", kind: "reply", at: 0, inReplyTo: [],
-    media: [], buttons: [], said: false, hidden: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
+    media: [], buttons: [], said: false, hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
   };
+}
+
+/**
+ * A question whether a tool may run. `call` names it, `digest` what exactly is meant; after `expiresAt` it is a no.
+ * `state` is open, yes, no, expired, or over (its turn has ended); `sent` means that this page's answer is under way.
+ */
+export function approvalEntry({ call, tool, arguments: shown = "", digest = "", expires_at: expiresAt = 0, turn, seq, at }) {
+  const marks = { own: false, approval: true, state: "open", sent: false };
+  return { ...marks, call, tool, arguments: shown, digest, expiresAt, turn, seq, at: at || Date.now() };
 }

@@ -54,15 +54,16 @@ export class ReplyBubble {
     } else if (!this.#buttons) {
       const press = (label) => make("button", { type: "button", onclick: () => this.#actions.say(label) }, label);
       this.#buttons = make("div", { className: "buttons", role: "group", ariaLabel: "Answers" }, ...buttons.map(press));
-      this.node.append(this.#buttons);
+      this.node.insertBefore(this.#buttons, this.node.querySelector("footer"));
     }
   }
 
-  #stream({ text, tools, atWork, ended }) {
+  #stream({ text, tools, atWork, ended, waiting }) {
     this.node.dataset.state = "streaming";
+    this.node.hidden = waiting && !text;
     this.node.ariaBusy = "true";
     showStream(this.#body, text);
-    if (ended) this.#progress.replaceChildren();
+    if (ended || waiting) this.#progress.replaceChildren();
     else if (atWork) this.#showTool(tools.at(-1));
     else if (!text) this.#showThinking();
     else this.#progress.replaceChildren();
@@ -82,6 +83,7 @@ export class ReplyBubble {
 
   #finish({ seq, text, html, kind, tools, at, media, said }) {
     if (this.node.dataset.state === "done") return;
+    this.node.hidden = false;
     Object.assign(this.node.dataset, { state: "done", seq, kind: said ? "said" : kind });
     this.node.ariaBusy = "false";
     if (html) {

@@ -1,5 +1,6 @@
 /** The open chat on the screen: one bubble for each entry, in the order of the log. */
 
+import { ApprovalCard } from "./approval-card.js";
 import { OwnBubble } from "./own-bubble.js";
 import { ReplyBubble } from "./reply-bubble.js";
 
@@ -12,7 +13,7 @@ export class Transcript {
   #changed = new Set();
   #rearranged = false;
 
-  /** `actions` are those of own-bubble.js and reply-bubble.js. */
+  /** `actions` are those of approval-card.js, own-bubble.js and reply-bubble.js. */
   constructor(root, scroll, actions) {
     this.#root = root;
     this.#scroll = scroll;
@@ -64,12 +65,13 @@ export class Transcript {
       const entry = entries[index];
       if (!this.#bubbles.has(entry)) {
         fresh.add(entry);
-        this.#bubbles.set(entry, entry.own ? new OwnBubble(entry, this.#actions) : new ReplyBubble(entry, this.#actions));
+        const Bubble = entry.own ? OwnBubble : entry.approval ? ApprovalCard : ReplyBubble;
+        this.#bubbles.set(entry, new Bubble(entry, this.#actions));
       }
       const { node } = this.#bubbles.get(entry);
       if (node.nextSibling !== below || !node.isConnected) this.#root.insertBefore(node, below);
       below = node;
-      if (entry.own) continue;
+      if (entry.own || entry.approval) continue;
       this.#bubbles.get(entry).quote(this.#quoteFor(entry, entries[index - 1]));
       this.#bubbles.get(entry).offer(entry === newest);
     }

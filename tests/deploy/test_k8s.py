@@ -1,0 +1,311 @@
+"""What the manifests of k8s/ say fits what the processes do. Rendered, never applied to a cluster."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from gateway.app import CHANNELS
+from shared.metrics import REGISTRY
+from shared.settings import RunnerSettings, Settings, load
+from shared.version import VERSION
+from tests.deploy import prometheus_rule
+from tests.deploy.test_k8s_schemas import VERSIONS, validated
+from tests.helpers.manifests import (
+    K8S,
+    OVERLAYS,
+    ROOT,
+    Object,
+    containers,
+    environment,
+    named,
+    of_kind,
+    overlay,
+    pods,
+    tool,
+    variant,
+)
+
+GUARDIAN_S = 5
+"""After worker.drain_s a guardian waits so long before it kills its workers."""
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    shutil.copytree(K8S, tmp_path / "k8s")
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("without", "components"),
+    [(("autoscaling",), ("hpa",)), (("redis",), ("redis-managed",)), (("monitoring", "autoscaling"), ())],
+    ids=["without KEDA", "a managed Redis", "without operators"],
+)
+def test_other_ways_to_put_it_together_are_valid(
+    without: tuple[str, ...], components: tuple[str, ...], copied: Path
+) -> None:
+    """Each component goes with and without the others."""
+    objects = variant(copied, without=without, components=components)
+    assert validated(yaml.safe_dump_all(objects), VERSIONS[0], copied) == []
+    check_settings(objects)
+
+
+def test_a_changed_agent_or_setting_is_a_rollout(copied: Path) -> None:
+    """The name of a ConfigMap is that of its content, so all pods of one revision have the same `agent/`."""
+    before = named(overlay("production"), "Deployment", "worker-turns")["spec"]["template"]
+    file = copied / "k8s" / "overlays" / "production" / "agent" / "AGENTS.md"
+    file.write_text(file.read_text() + "Be kind.\n")
+    after = named(variant(copied), "Deployment", "worker-turns")["spec"]["template"]
+    assert after != before
+    jobs = named(variant(copied), "Deployment", "worker-jobs")["spec"]["template"]["spec"]
+    assert source_of(jobs) == source_of(after["spec"]) != source_of(before["spec"])
+
+
+def source_of(pod: Object) -> str:
+    """The ConfigMap with the agent's files."""
+    [volume] = [one for one in pod["volumes"] if one["name"] == "agent"]
+    name: str = volume["projected"]["sources"][0]["configMap"]["name"]
+    return name
+
+
+def test_the_files_of_redis_are_those_of_deploy() -> None:
+    """One truth."""
+    data = named(overlay("production"), "ConfigMap", "shoal-redis-config")["data"]
+    deploy = ROOT / "deploy"
+    files = {"valkey.conf": "valkey.conf", "users.acl": "redis/users.acl", "render-users": "redis/render-users"}
+    assert data == {name: (deploy / path).read_text() for name, path in files.items()}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_each_key_of_the_manifests_is_a_setting(name: str) -> None:
+    """In shoal.toml and in the environment, with a value that fits; and no secret stands in either."""
+    check_settings(overlay(name))
+
+
+def check_settings(objects: list[Object]) -> None:
+    """Each container of ours, as it reads its settings when every secret is there."""
+    text = named(objects, "ConfigMap", "shoal-config")["data"]["shoal.toml"]
+    for _, pod in pods(objects):
+        for container in containers(pod):
+            if not container["image"].partition(":")[0].endswith("shoal"):
+                continue
+            variables = environment(container)
+            unsecret = {key: value for key, value in variables.items() if not key.endswith("_FILE")}
+            for key in variables.keys() - unsecret.keys():
+                section, _, setting = key.removeprefix("SHOAL_").removesuffix("_FILE").lower().partition("__")
+                if setting == "ca":
+                    setting = "ca_file"
+                assert setting in type(getattr(Settings(), section)).__struct_fields__, key
+                mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
+                assert any(variables[key].startswith(f"{place}/") for place in mounted), f"{key}: nothing is there"
+            if "SHOAL_REDIS__USER" in unsecret:
+                unsecret["SHOAL_REDIS__PASSWORD"] = "x"
+            config = unsecret.pop("SHOAL_CONFIG", None)
+            assert all(not place.startswith("SHOAL_") or "__" in place for place in unsecret)
+            loaded = load(unsecret, path=write(text, config is not None))
+            assert not [key for key in tomllib.loads(text) if key not in Settings.__struct_fields__]
+            if config is not None:
+                assert loaded.log.format == "json"
+
+
+def write(text: str, wanted: bool) -> Path:
+    """The settings file of a container, or an empty one."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as file:
+        file.write(text if wanted else "")
+    return Path(file.name)
+
+
+def test_production_begins_with_what_holds_everywhere() -> None:
+    """Its shoal.toml replaces the base's, and repeats it."""
+    base = tomllib.loads((K8S / "base" / "shoal.toml").read_text())
+    own = tomllib.loads((K8S / "overlays" / "production" / "shoal.toml").read_text())
+    assert {name: own.get(name) for name in base} == base
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_pod_is_given_the_time_that_its_end_takes(name: str) -> None:
+    """preStop, the drain, and the guardian's patience; then the runner ends."""
+    objects = overlay(name)
+    drain_s = settings_of(objects).worker.drain_s
+    for pod_name, pod in pods(objects):
+        [main] = pod["containers"]
+        hook = main.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
+        assert hook[0] == "sleep"
+        needed_s = int(hook[1]) + (drain_s + GUARDIAN_S if pod_name.startswith("worker") else 0)
+        assert pod["terminationGracePeriodSeconds"] >= needed_s + 5, pod_name
+        if pod_name.startswith("gateway"):
+            assert int(hook[1]) >= 3, "a Service leads to a pod for a moment after its end has begun"
+
+
+def settings_of(objects: list[Object]) -> Settings:
+    """What shoal.toml says."""
+    text = named(objects, "ConfigMap", "shoal-config")["data"]["shoal.toml"]
+    return load({}, path=write(text, True))
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_ports_and_probes_are_where_the_processes_listen(name: str) -> None:
+    """A probe on a port that nobody listens on restarts pods for ever."""
+    objects = overlay(name)
+    settings = settings_of(objects)
+    ports = {"gateway": settings.metrics.port_of("gateway"), "worker": settings.metrics.port_of("worker")}
+    assert settings.metrics.host == settings.web.host == "0.0.0.0"
+    for pod_name, pod in pods(objects):
+        role = pod_name.partition("-")[0]
+        if role not in ports:
+            continue
+        [main] = pod["containers"]
+        listening = {one["name"]: one["containerPort"] for one in main["ports"]}
+        assert listening["metrics"] == ports[role]
+        if role == "gateway":
+            assert listening["http"] == settings.web.port
+        for probe, path in (("startupProbe", "healthz"), ("livenessProbe", "healthz"), ("readinessProbe", "readyz")):
+            assert main[probe]["httpGet"] == {"path": f"/{path}", "port": "metrics"}
+    [service] = [one for one in of_kind(objects, "Service") if one["metadata"]["name"] == "gateway-web"]
+    assert [one["targetPort"] for one in service["spec"]["ports"]] == ["http"], "metrics are not for everybody"
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_process_is_one_of_ours(name: str) -> None:
+    """Exec form, a command that the README names, an image by exact tag, this release's."""
+    for pod_name, pod in pods(overlay(name)):
+        for container in containers(pod):
+            image, _, tag = container["image"].rpartition(":")
+            if not image.endswith("shoal"):
+                assert (image, tag) == ("valkey/valkey", "9.1.2")
+                assert pod_name == "shoal-redis"
+                continue
+            assert tag == VERSION
+            match container["command"]:
+                case ["python", "-m", "gateway", *channels]:
+                    assert set(channels) <= CHANNELS.keys()
+                    assert channels
+                case ["python", "-m", "worker", "runner"]:
+                    assert container["name"] == "runner"
+                case ["python", "-m", "worker", queue]:
+                    assert queue in ("turns", "jobs")
+                case ["python", "-c", _]:
+                    assert pod_name == "console"
+                case other:
+                    raise AssertionError(other)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_a_runner_fits_its_worker(name: str) -> None:
+    """Another user, one group with it, the same socket and the same workspaces, no settings file, no secret, memory
+    for all its commands; and it ends after its worker."""
+    objects = overlay(name)
+    settings = settings_of(objects)
+    for queue in ("turns", "jobs"):
+        pod = named(objects, "Deployment", f"worker-{queue}")["spec"]["template"]["spec"]
+        [runner], [worker] = pod["initContainers"], pod["containers"]
+        told = environment(runner)
+        uid = pod["securityContext"]["runAsUser"]
+        assert runner["restartPolicy"] == "Always"
+        assert runner["securityContext"]["runAsUser"] != uid == int(told["SHOAL_RUNNER__WORKER_UID"])
+        assert runner["securityContext"]["runAsGroup"] != pod["securityContext"]["runAsGroup"]
+        assert settings.workspace.group == pod["securityContext"]["fsGroup"]
+        assert told["SHOAL_RUNNER__SOCKET"] == settings.tools.exec_runner
+        assert told["SHOAL_WORKSPACE__ROOT"] == str(settings.workspace.root)
+        assert not any("CONFIG" in key or key.endswith("_FILE") for key in told)
+        volumes = {mount["name"] for mount in runner["volumeMounts"]}
+        assert volumes == {"socket", "files", "runner-tmp"}
+        assert [mount["mountPath"] for mount in runner["volumeMounts"] if mount["name"] == "files"] == [
+            str(settings.workspace.root)
+        ]
+        shared = {mount["name"] for mount in worker["volumeMounts"]} & volumes
+        assert shared == {"socket", "files"}
+        at_once = int(told["SHOAL_RUNNER__COMMANDS"])
+        assert at_once <= RunnerSettings().commands
+        memory_mb = int(runner["resources"]["limits"]["memory"].removesuffix("Mi"))
+        assert memory_mb >= at_once * settings.tools.exec_memory_mb + 128
+        assert not pod.get("shareProcessNamespace")
+
+
+def test_autoscaling_reads_metrics_that_are_there_and_below_what_a_worker_takes() -> None:
+    """The names are the registry's; a worker is added before the others are full; replicas are left to KEDA."""
+    objects = overlay("production")
+    settings = settings_of(objects)
+    known = {metric.name for metric in REGISTRY.collect()}
+    scaled = of_kind(objects, "ScaledObject")
+    slots: Mapping[str, int] = {"turns": settings.worker.turns, "jobs": settings.worker.jobs}
+    assert len(scaled) == 2
+    for one in scaled:
+        target = named(objects, "Deployment", one["spec"]["scaleTargetRef"]["name"])
+        assert "replicas" not in target["spec"]
+        queue = target["metadata"]["name"].removeprefix("worker-")
+        for trigger in one["spec"]["triggers"]:
+            query = trigger["metadata"]["query"]
+            assert set(re.findall(r"shoal_\w+", query)) <= known
+            assert set(re.findall(r'queue="(\w+)"', query)) == {queue}
+        backlog = one["spec"]["triggers"][1]["metadata"]
+        assert 0 < int(backlog["threshold"]) < slots[queue]
+
+
+def test_redis_keeps_room_for_rewriting_its_log() -> None:
+    """At most three quarters of the container's memory are for data, and what is full refuses instead of evicting."""
+    pod = named(overlay("production"), "StatefulSet", "shoal-redis")["spec"]["template"]["spec"]
+    [main] = pod["containers"]
+    words = main["args"]
+    maxmemory_mb = int(words[words.index("--maxmemory") + 1].removesuffix("mb"))
+    assert maxmemory_mb <= 0.75 * 2048
+    assert main["resources"]["limits"]["memory"] == "2Gi"
+    assert "--maxmemory-policy" not in words
+    assert words[words.index("--port") + 1] == "0", "nothing without TLS"
+
+
+def test_the_alerts_of_the_cluster_are_those_of_deploy() -> None:
+    """Written by `python -m tests.deploy.prometheus_rule`."""
+    assert prometheus_rule.FILE.read_text() == prometheus_rule.text()
+
+
+def test_each_deployment_of_people_and_work_outlives_a_drained_node() -> None:
+    """Two of each, spread over nodes, and one at most away on purpose."""
+    objects = overlay("production")
+    budgets = {
+        one["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]: one["spec"]["maxUnavailable"]
+        for one in of_kind(objects, "PodDisruptionBudget")
+    }
+    assert budgets == {"gateway-web": 1, "worker-turns": 1, "worker-jobs": 1}
+    for name in budgets:
+        spec = named(objects, "Deployment", name)["spec"]
+        assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+        labels = spec["template"]["metadata"]["labels"]
+        keys = set()
+        for constraint in spec["template"]["spec"]["topologySpreadConstraints"]:
+            assert constraint["labelSelector"]["matchLabels"].items() <= labels.items()
+            keys.add(constraint["topologyKey"])
+        assert keys == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+
+
+def test_yaml_is_clean() -> None:
+    """yamllint on what we write."""
+    files = [path for path in (*K8S.rglob("*.yaml"), *(ROOT / "deploy").glob("*.yaml")) if path != prometheus_rule.FILE]
+    rules = msgspec.json.encode(
+        {
+            "extends": "default",
+            "rules": {
+                "line-length": {"max": 120},
+                "document-start": "disable",
+                "comments": {"min-spaces-from-content": 1},
+                "braces": {"max-spaces-inside": 1},
+                "truthy": {"check-keys": False},
+                "octal-values": "disable",
+            },
+        }
+    ).decode()
+    told = subprocess.run(
+        [tool("yamllint"), "--strict", "-d", rules, *files], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout

@@ -1,0 +1,93 @@
+"""Readiness as a balancer sees it, of real processes: while Redis comes and goes, and while they drain."""
+
+from __future__ import annotations
+
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.embedded import EmbeddedValkey
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from tests.gateway.harness import TOKENS
+from tests.helpers.build import say
+from tests.helpers.fleet import holder, warm
+from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
+from tests.helpers.monitoring import fetch, free_port
+from tests.helpers.openai_server import Answer, ScriptedOpenAI
+from tests.helpers.wait import eventually
+
+__all__ = ["model", "model_server", "spawn"]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedValkey]:
+    """A Redis of the test's own, with an address, that is away."""
+    made = EmbeddedValkey(tmp_path / "valkey")
+    made.start()
+    made.stop()
+    yield made
+    made.kill()
+
+
+def page(port: int, name: str) -> tuple[int, str]:
+    """Status and text; 0 when nobody answers."""
+    try:
+        return 200, fetch(f"http://127.0.0.1:{port}/{name}").strip()
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, exc.read().decode().strip()
+    except OSError:
+        return 0, ""
+
+
+@pytest.mark.parametrize("kind", ["gateway", "worker"])
+async def test_readiness_follows_redis_and_liveness_does_not(kind: str, server: EmbeddedValkey, spawn: Spawn) -> None:
+    """False before a worker's first acquire and a gateway's first answer, and whenever Redis is away; a process that is
+    not ready is alive, and its metrics can be read."""
+    port = free_port()
+    spawn(
+        kind,
+        REDIS__URL=server.url,
+        METRICS__PORT=str(port),
+        WEB__PORT="0",
+        WEB__TOKENS__OWNER=TOKENS["owner"],
+        MODEL__CLIENT="direct",
+    )
+
+    def ready() -> bool:
+        return page(port, "readyz")[0] == 200
+
+    def away() -> bool:
+        status, text = page(port, "readyz")
+        return status == 503 and "redis" in text.lower()
+
+    for _ in range(2):
+        await eventually(away, within_s=30, every_s=0.1)
+        assert page(port, "healthz") == (200, "ok")
+        await eventually(lambda: "\nshoal_redis_up 0.0\n" in page(port, "metrics")[1], within_s=10, every_s=0.2)
+        server.start()
+        await eventually(ready, within_s=30, every_s=0.1)
+        await eventually(lambda: "\nshoal_redis_up 1.0\n" in page(port, "metrics")[1], within_s=10, every_s=0.2)
+        server.kill()
+    await eventually(away, within_s=30, every_s=0.1)
+
+
+async def test_a_worker_that_drains_is_not_ready_while_its_turn_ends(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """No new work is sent to it, and what it has comes to its border."""
+    model.script(Answer(match="slow", text="slow " * 50, delta_s=0.1))
+    port = free_port()
+    worker = spawn("worker", METRICS__PORT=str(port), MODEL__CLIENT="direct", WORKER__LEASE_S="15")
+    await warm(worker)
+    await eventually(lambda: page(port, "readyz")[0] == 200, within_s=30)
+    await say(Inbox(client), "slow")
+    await holder(client, "web:owner/a")
+    await eventually(lambda: model.stats()["open"] == 1, within_s=10)
+    worker.terminate()
+    await eventually(lambda: page(port, "readyz") == (503, "draining"), within_s=10)
+    assert page(port, "healthz") == (200, "ok")
+    assert worker.wait(60) == 0

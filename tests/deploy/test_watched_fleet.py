@@ -1,0 +1,245 @@
+"""A real fleet, scraped by a real Prometheus: every dashboard and rule has data, and an alert reaches somebody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import urllib.error
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from shared.store.client import RedisClient
+from shared.store.spending import Spending
+from tests.deploy.test_alerts import rules
+from tests.deploy.test_dashboards import committed, metrics_in
+from tests.gateway.harness import TOKENS, Client, answers
+from tests.gateway.harness import client as person
+from tests.helpers.fleet import holder, warm, workers
+from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
+from tests.helpers.monitoring import RULES, Alertmanager, Prometheus, fetch, free_port
+from tests.helpers.need import need
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.processes import Process
+from tests.helpers.wait import eventually
+from tests.helpers.web_server import WebServer, reply, web_server
+from tools.dashboards.boards import BOARDS
+
+__all__ = ["model", "model_server", "spawn"]
+
+CANARY: Final = "canary-chat"
+BUDGET: Final = 1_000_000
+CROWD: Final = ("time", "time", "send somebody")
+
+EMPTY: Final[dict[str, str]] = {
+    "Approvals": "no tool of this fleet asks people first",
+}
+"""What may be without data here, and the fault or setting that it needs; at most five."""
+
+
+class Fleet(NamedTuple):
+    """The processes and where they are asked."""
+
+    worker: Process
+    worker_port: int
+    gateway_port: int
+    web: str
+
+
+@pytest.fixture
+async def fleet(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI) -> Fleet:
+    """One gateway, one worker under its guardian."""
+    ports = free_port(), free_port(), free_port()
+    gateway = spawn(
+        "gateway",
+        METRICS__PORT=str(ports[0]),
+        WEB__PORT=str(ports[1]),
+        WEB__TOKENS__OWNER=TOKENS["owner"],
+        INBOX__SENDER_PER_MINUTE="0",
+    )
+    worker = spawn(
+        "worker",
+        METRICS__PORT=str(ports[2]),
+        MODEL__NAME="openai/gpt-4o-mini",  # it has a price
+        MODEL__CLIENT="direct",
+        BUDGET__TOKENS_PER_DAY=str(BUDGET),
+        CRON__MIN_EVERY_S="0.5",
+        AGENT__TIMEZONE="UTC",
+    )
+    web = f"127.0.0.1:{ports[1]}"
+    await eventually(lambda: answers(web), within_s=30, what=f"the gateway: {gateway.log}")
+    await workers(client, 1)
+    await warm(worker)
+    return Fleet(worker, ports[2], ports[0], web)
+
+
+@pytest.fixture
+async def prometheus(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Prometheus]:
+    """Ours, looking at the fleet."""
+    need("prometheus", install="Debian: apt-get install prometheus")
+    made = Prometheus(tmp_path, {"shoal-gateway": [fleet.gateway_port], "shoal-worker": [fleet.worker_port]})
+    try:
+        await made.ready()
+        yield made
+    finally:
+        made.stop()
+
+
+def script(model: ScriptedOpenAI) -> None:
+    """What the model does when it is told so."""
+    plan = json.dumps({"action": "add", "message": "count the birds", "every_seconds": 1})
+    task = json.dumps({"task": "look", "label": "look"})
+    model.script(
+        Answer(match="^plan", role="user", calls=[Call("cron", plan)]),
+        Answer(match="^send somebody", role="user", calls=[Call("spawn", task)], times=0),
+        Answer(match="^send somebody", role="tool", text="sent", first_s=0.5, times=0),
+        Answer(match="^time", role="user", calls=[Call("current_time")], times=0),
+        Answer(match="^time", role="tool", text="late", first_s=0.5, times=0),
+        Answer(match="^slow", text="slow " * 40, delta_s=0.1, times=2),
+        Answer(match="^refused", status=401, error={"message": "no"}),
+        Answer(match="^busy", status=429, retry_after="2"),
+    )
+
+
+async def everything_happens(client: RedisClient, people: Client) -> None:
+    """Each thing that a counter with labels counts, once."""
+    await people.say(CANARY, "slow")
+    await people.next("delta", chat=CANARY)
+    (await holder(client, f"web:owner/{CANARY}")).kill()
+    await people.next("reply", chat=CANARY)
+    await people.say(CANARY, "/status")
+    await people.say(CANARY, "hello", id="twice")
+    await people.next("reply", chat=CANARY)
+    await people.say(CANARY, "hello", id="twice")
+    await people.send("message", id="long", chat=CANARY, text="x" * 70_000)
+    assert (await people.answer("long"))["type"] == "error"
+    for text in ("plan", "busy", "refused"):
+        await people.say(text, text)
+        await people.next("reply", chat=text)
+    await people.say("slow", "slow")
+    await people.say("slow", "not this", id="back")
+    await people.send("withdraw", id="back")
+    await people.say(CANARY, "/new")
+    await Spending(client).add("web:owner/rich", BUDGET, 0.0)
+    await people.say("rich", "hello")
+    await people.next("reply", chat="rich")
+
+
+async def keep_talking(web: str, chat: str, text: str) -> None:
+    """Somebody who asks the same again and again."""
+    async with person(web) as people:
+        while True:
+            await people.say(chat, text)
+            await people.next("reply", chat=chat)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_every_dashboard_and_rule_has_data_of_a_running_fleet(
+    fleet: Fleet, prometheus: Prometheus, client: RedisClient, model: ScriptedOpenAI
+) -> None:
+    """Under load, as Grafana would ask; and no chat is in any page of metrics."""
+    script(model)
+    async with person(fleet.web) as people:
+        crowd = [asyncio.create_task(keep_talking(fleet.web, f"crowd{n}", text)) for n, text in enumerate(CROWD)]
+        try:
+            await everything_happens(client, people)
+            asked = {
+                f"{board.uid}: {panel['title']}: {target['expr']}": target["expr"].replace("$__rate_interval", "1m")
+                for board in BOARDS
+                for panel in committed(board)["panels"]
+                for target in panel.get("targets", ())
+                if panel["title"] not in EMPTY
+            }
+            asked |= {name: name for rule in rules() if (name := rule.get("record")) and name not in EMPTY}
+            for rule in rules():
+                asked |= {name: f"count({name})" for name in metrics_in(rule["expr"]) if name not in EMPTY}
+            for task in crowd:
+                assert not task.done(), task.exception()
+            without: list[str] = []
+
+            def answered() -> bool:
+                without[:] = [where for where, expr in asked.items() if not prometheus.values(expr)]
+                return not without
+
+            with contextlib.suppress(AssertionError):
+                await eventually(answered, within_s=90, every_s=1)
+            assert without == [], "\n".join(without)
+            for task in crowd:
+                assert not task.done(), task.exception()
+        finally:
+            for task in crowd:
+                task.cancel()
+            await asyncio.gather(*crowd, return_exceptions=True)
+    health = {rule["name"]: rule["health"] for group in prometheus.ask("rules")["groups"] for rule in group["rules"]}
+    assert set(health.values()) == {"ok"}
+    assert {target["health"] for target in prometheus.ask("targets")["activeTargets"]} == {"up"}
+    for port in (fleet.gateway_port, fleet.worker_port):
+        page = fetch(f"http://127.0.0.1:{port}/metrics")
+        assert not [word for word in (CANARY, "owner/", "crowd") if word in page]
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_few_expressions_are_excused() -> None:
+    """Five at most."""
+    assert len(EMPTY) <= 5
+
+
+async def test_machines_pages_are_not_on_the_address_of_people(fleet: Fleet) -> None:
+    """What is told to the monitoring is told to nobody else."""
+    for page in ("metrics", "healthz", "readyz"):
+        assert fetch(f"http://127.0.0.1:{fleet.gateway_port}/{page}")
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
+            fetch(f"http://{fleet.web}/{page}")
+        refused.value.close()
+
+
+def told(web: WebServer, status: str) -> set[str]:
+    """The alerts that came with this status."""
+    posts = [json.loads(asked.body) for asked in web.asked]
+    return {alert["labels"]["alertname"] for post in posts for alert in post["alerts"] if alert["status"] == status}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_somebody_is_called_when_workers_die_and_the_line_ages(
+    fleet: Fleet, client: RedisClient, spawn: Spawn, tmp_path: Path
+) -> None:
+    """Killed workers, a message, Prometheus, Alertmanager, a webhook; and the end of it is told, too. The rules are
+    ours with shorter times."""
+    need("prometheus", install="Debian: apt-get install prometheus")
+    need("prometheus-alertmanager")
+    quick = []
+    for path in RULES:
+        text = (
+            path.read_text().replace("for: 1m\n", "for: 1s\n").replace('{queue="turns"}) > 30', '{queue="turns"}) > 3')
+        )
+        quick.append(tmp_path / path.name)
+        quick[-1].write_text(text)
+    targets = {"shoal-gateway": [fleet.gateway_port], "shoal-worker": [fleet.worker_port]}
+    async with web_server() as web:
+        web.pages["/alert"] = reply("ok")
+        alertmanager = Alertmanager(tmp_path, web.url("/alert"))
+        prometheus = Prometheus(tmp_path, targets, rules=quick, alertmanager=alertmanager)
+        try:
+            await alertmanager.ready()
+            await prometheus.ready()
+            fleet.worker.kill_group()
+            async with person(fleet.web) as people:
+                await people.say("waits", "hello?")
+                await eventually(lambda: "ShoalOldestTurnWaits" in told(web, "firing"), within_s=60, every_s=0.5)
+                await eventually(lambda: "ShoalNoWorkers" in told(web, "firing"), within_s=60, every_s=0.5)
+                spawn("worker", METRICS__PORT=str(fleet.worker_port), MODEL__CLIENT="direct")
+                await workers(client, 1)
+                await people.shown("waits", 2, within_s=30)
+            await eventually(lambda: "ShoalOldestTurnWaits" in told(web, "resolved"), within_s=90, every_s=0.5)
+        finally:
+            prometheus.stop()
+            alertmanager.stop()

@@ -1,0 +1,169 @@
+"""Questions whether a tool may run, as clients of the web channel see and answer them, and as chat commands."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from shared.messages.inbound import InboundMessage
+from shared.messages.transcript import ApprovalEntry, AssistantEntry, DecisionEntry, decode_ledger
+from shared.metrics import REGISTRY
+from shared.store import keys
+from shared.store.queue import LeaseQueue
+from shared.store.turns import LEDGER_CAP_BYTES, Turns
+from tests.gateway.harness import Gateway, client, gateway, session_of
+from tests.helpers.build import message
+
+QUESTION = ApprovalEntry(
+    id="0123456789", call_id="c1", turn=1, tool="exec", digest="d" * 64, arguments='{"command": "<b>ls</b>"}',
+    people=("owner",),
+)  # fmt: skip
+
+
+@pytest.fixture
+async def gw(redis_url: str) -> AsyncIterator[Gateway]:
+    async with gateway(redis_url) as running:
+        yield running
+
+
+async def park(gw: Gateway, question: ApprovalEntry = QUESTION, *, wait_s: float = 600) -> None:
+    """What a worker does with the chat's message when a tool needs a yes."""
+    [claim] = await LeaseQueue(gw.client, "turns", owner=secrets.token_hex(16), lease_s=30).acquire(1)
+    turns = Turns(gw.client)
+    await turns.append(claim, 1, AssistantEntry(content=None, turn=1))
+    assert await turns.approvals.park(claim, "turns", 2, question, wait_s=wait_s, cap_bytes=LEDGER_CAP_BYTES)
+
+
+async def decision(gw: Gateway) -> DecisionEntry | None:
+    entries = await gw.client.command("XRANGE", keys.ledger(session_of("a")), "-", "+")
+    found = [decode_ledger(fields[1]) for _, fields in entries]
+    return next((entry for entry in found if isinstance(entry, DecisionEntry)), None)
+
+
+async def test_a_question_is_shown_live_and_to_whoever_comes_later(gw: Gateway) -> None:
+    """With exactly what would run; its answer is a line like others, for every device."""
+    async with client(gw.address) as phone, client(gw.address) as laptop:
+        await phone.say("a", "go")
+        await laptop.send("resume", chat="a", after=0)
+        await park(gw)
+        for device in (phone, laptop):
+            frame = await device.next("approval")
+            shown = (frame["call"], frame["state"], frame["tool"], frame["arguments"], frame["digest"], frame["turn"])
+            assert shown == (QUESTION.id, "open", "exec", QUESTION.arguments, QUESTION.digest, 1)
+            assert frame["expires_at"] > frame["at"]
+            assert "<b>" not in frame["html"]
+        async with client(gw.address) as late:
+            await late.send("history", chat="a")
+            lines = (await late.next("history"))["lines"]
+            assert [line["type"] for line in lines] == ["message", "approval"]
+        await laptop.send("approve", chat="a", call=QUESTION.id, yes=True, digest=QUESTION.digest)
+        for device in (phone, laptop):
+            answered = await device.next("approval", state="yes")
+            assert (answered["call"], answered["by"]) == (QUESTION.id, "owner")
+    found = await decision(gw)
+    assert found is not None
+    assert (found.yes, found.by) == (True, "owner")
+
+
+@pytest.mark.parametrize(
+    ("chat", "call", "digest", "token", "code"),
+    [
+        ("a", "ffffffffff", "", "sesame", "approval_unknown"),
+        ("b", QUESTION.id, "", "sesame", "approval_unknown"),
+        ("a", QUESTION.id, "", "anns-secret", "approval_unknown"),
+        ("a", QUESTION.id, "e" * 64, "sesame", "approval_changed"),
+        ("a", "", "", "sesame", "approval_unknown"),
+    ],
+)
+async def test_an_answer_that_is_none_is_refused_by_name(
+    gw: Gateway, chat: str, call: str, digest: str, token: str, code: str
+) -> None:
+    """Another call's, another chat's, another person's, about other arguments; nothing is recorded, the refusal is."""
+    before = REGISTRY.get_sample_value("shoal_approvals_total", {"outcome": "refused"}) or 0
+    async with client(gw.address) as me, client(gw.address, token=token) as somebody:
+        await me.say("a", "go")
+        await park(gw)
+        await somebody.send("approve", chat=chat, call=call, yes=True, digest=digest)
+        failure = await somebody.next("error")
+        assert failure["code"] == code
+    assert await decision(gw) is None
+    assert REGISTRY.get_sample_value("shoal_approvals_total", {"outcome": "refused"}) == before + 1
+
+
+async def test_a_second_answer_and_one_for_somebody_else_are_refused(gw: Gateway) -> None:
+    """In a chat of several people only who asked may answer."""
+    async with client(gw.address) as me:
+        await me.say("a", "go")
+        await park(gw, msgspec.structs.replace(QUESTION, people=("somebody",)))
+        await me.send("approve", chat="a", call=QUESTION.id, yes=True)
+        assert (await me.next("error"))["code"] == "approval_not_allowed"
+        assert await gw.sink.approve(session_of("a"), QUESTION.id, yes=False, sender="somebody") == "done"
+        await me.send("approve", chat="a", call=QUESTION.id, yes=True)
+        assert (await me.next("error"))["code"] == "approval_used"
+    found = await decision(gw)
+    assert found is not None
+    assert not found.yes
+
+
+async def test_two_gateways_with_a_yes_and_a_no_record_one(gw: Gateway, redis_url: str) -> None:
+    """Whoever is first; the other one is told."""
+    async with gateway(redis_url) as other, client(gw.address) as one, client(other.address) as two:
+        await one.say("a", "go")
+        await park(gw)
+        await one.send("approve", chat="a", call=QUESTION.id, yes=True)
+        await two.send("approve", chat="a", call=QUESTION.id, yes=False)
+        await one.next("approval", state="open")
+        settled = await one.next("approval")
+        found = await decision(gw)
+        assert found is not None
+        assert settled["state"] == ("yes" if found.yes else "no")
+        loser = two if found.yes else one
+        assert (await loser.next("error"))["code"] == "approval_used"
+
+
+def command(text: str, sender: str = "owner") -> InboundMessage:
+    return msgspec.structs.replace(message(text), sender_id=sender)
+
+
+async def said(gw: Gateway, text: str, sender: str = "owner") -> str:
+    """A command in the chat, and what it is answered."""
+    asked = command(text, sender)
+    await gw.sink.ingest(asked)
+    entries = await gw.client.command("XREVRANGE", keys.outbox(session_of("a")), "+", "-", "COUNT", 1)
+    return str(msgspec.msgpack.decode(entries[0][1][1])["content"])
+
+
+@pytest.mark.parametrize("word", ["yes", "no"])
+async def test_a_text_answers_as_well_and_counts_once(gw: Gateway, word: str) -> None:
+    """For channels without buttons; delivered twice it is one answer; what does not count says why."""
+    assert "not waiting" in await said(gw, f"/{word}")
+    await gw.sink.ingest(message("go"))
+    await park(gw)
+    assert "waiting for your yes to `exec`" in await said(gw, "/status")
+    assert "no such question" in await said(gw, f"/{word} ffff")
+    assert "Only who asked" in (await said(gw, f"/{word}", sender="mallory"))
+    assert await decision(gw) is None
+    answer = command(f"/{word} {QUESTION.id}")
+    first = await gw.sink.ingest(answer)
+    again = await gw.sink.ingest(answer)
+    assert (first.duplicate, again.duplicate) == (False, True)
+    found = await decision(gw)
+    assert found is not None
+    assert found.yes == (word == "yes")
+    assert "not waiting" in await said(gw, "/yes")
+    assert "asked any more" in await said(gw, f"/yes {QUESTION.id}")
+
+
+async def test_a_late_text_is_told_so(gw: Gateway) -> None:
+    """The store decides, by its own clock, between what was read and what is written."""
+    await gw.sink.ingest(message("go"))
+    await park(gw)
+    session = keys.session(session_of("a"))
+    told = (await gw.client.command("HGET", session, "asked")).decode().split()
+    told[2] = "1"
+    await gw.client.command("HSET", session, "asked", " ".join(told))
+    assert "time for an answer is over" in await said(gw, "/yes")
+    assert await decision(gw) is None

@@ -1,0 +1,85 @@
+"""The manifests as a cluster would get them."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import yaml  # type: ignore[import-untyped]
+
+from tests.helpers.need import need
+
+ROOT: Final = Path(__file__).parents[2]
+K8S: Final = ROOT / "k8s"
+OVERLAYS: Final = tuple(sorted(path.name for path in (K8S / "overlays").iterdir()))
+WORKLOADS: Final = ("Deployment", "StatefulSet")
+
+Object = dict[str, Any]
+
+
+def tool(name: str) -> Path:
+    """A program of `make tools`; the test is skipped, or fails, where it is missing."""
+    path = ROOT / ".venv" / "tools" / "bin" / name
+    need(name, install="run `make tools`", found=path.exists())
+    return path
+
+
+def rendered_text(folder: Path) -> str:
+    """What `kubectl kustomize` makes of a folder. It needs no network."""
+    told = subprocess.run([tool("kubectl"), "kustomize", folder], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert told.stderr == ""
+    return told.stdout
+
+
+@cache
+def _overlay(name: str) -> tuple[Object, ...]:
+    return tuple(yaml.safe_load_all(rendered_text(K8S / "overlays" / name)))
+
+
+def overlay(name: str) -> list[Object]:
+    """The objects of an overlay, for the caller to change."""
+    return copy.deepcopy(list(_overlay(name)))
+
+
+def variant(folder: Path, *, without: tuple[str, ...] = (), components: tuple[str, ...] = ()) -> list[Object]:
+    """The production overlay with other components, rendered in `folder`, a copy of k8s/ and deploy/."""
+    file = folder / "k8s" / "overlays" / "production" / "kustomization.yaml"
+    settings = yaml.safe_load(file.read_text())
+    kept = [name for name in settings["components"] if Path(name).name not in without]
+    settings["components"] = kept + [f"../../components/{name}" for name in components]
+    file.write_text(yaml.safe_dump(settings))
+    return list(yaml.safe_load_all(rendered_text(file.parent)))
+
+
+def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
+    """Those of these kinds."""
+    return [one for one in objects if one["kind"] in kinds]
+
+
+def named(objects: list[Object], kind: str, name: str) -> Object:
+    """One by its name; the hash that a generator hangs on is not looked at."""
+    found = [one for one in of_kind(objects, kind) if one["metadata"]["name"].startswith(name)]
+    assert len(found) == 1, f"{len(found)} of {kind} {name!r}"
+    return found[0]
+
+
+def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
+    """(name, pod spec) of each workload."""
+    for one in of_kind(objects, *WORKLOADS):
+        yield one["metadata"]["name"], one["spec"]["template"]["spec"]
+
+
+def containers(pod: Object) -> Iterator[Object]:
+    """All of a pod, those of its start included."""
+    yield from pod.get("initContainers", ())
+    yield from pod["containers"]
+
+
+def environment(container: Object) -> dict[str, str]:
+    """The variables that a container sets."""
+    return {one["name"]: one["value"] for one in container.get("env", ())}

@@ -1,0 +1,50 @@
+"""What a worker of this user finds and what its commands see, as JSON on one line. For tests.helpers.pod.
+
+Words: `choose` (all tiers by the settings of the environment) or `bubblewrap`, and for the second the folder `top` in
+which a workspace is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures.thread  # as all of these: before this process becomes another user, who cannot read them
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared.settings import load
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.command import Command, SandboxBroken
+from worker.sandbox.probe import Off, choose
+from worker.sandbox.runner_client import RunnerSandbox
+
+__all__ = ["RunnerSandbox", "concurrent"]
+
+
+def main(words: Sequence[str]) -> int:
+    """0 when there is a sandbox."""
+    return asyncio.run(_choose() if words[0] == "choose" else _bubblewrap(Path(words[1])))
+
+
+async def _choose() -> int:
+    found = await choose(load())
+    print(json.dumps({"off": found.reason} if isinstance(found, Off) else {"tier": found.tier}))
+    return int(isinstance(found, Off))
+
+
+async def _bubblewrap(top: Path) -> int:
+    folder = top / "workspaces" / "mine"
+    folder.mkdir(parents=True, mode=0o700)
+    try:
+        sandbox = await Bubblewrap.found()
+        line = "echo kept >note; cat MEMORY.md; ls /; ls -A /proc | wc -l; cat /mnt/* 2>&1"
+        finished = await sandbox.run(
+            Command(what=line, folder=str(folder), session="mine", shown={"MEMORY.md": b"fact\n"})
+        )
+    except SandboxBroken as exc:
+        print(json.dumps({"off": str(exc)}))
+        return 1
+    print(
+        json.dumps({"output": finished.output.decode(), "code": finished.code, "kept": (folder / "note").read_text()})
+    )
+    return 0

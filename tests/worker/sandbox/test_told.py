@@ -1,0 +1,48 @@
+"""Operators are told which tier is on, and when none is, why and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from shared.console.main import cli
+from shared.settings import Settings
+from shared.settings.sections import ToolsSettings, WorkspaceSettings
+from shared.store.client import RedisClient
+from shared.store.presence import Presence, announce
+from worker.sandbox.command import Sandbox, SandboxBroken
+from worker.sandbox.keeper import SandboxKeeper
+from worker.sandbox.probe import Off, choose
+
+
+async def _refuses(_: Settings) -> Sandbox:
+    raise SandboxBroken("it did not start; allow user namespaces")
+
+
+async def test_the_doctor_says_which_tier_is_on_or_why_none_is(
+    client: RedisClient, redis_url: str, folder: Path
+) -> None:
+    """The same words in the log and in the worker's presence; off is safe, and no failure."""
+    settings = Settings(workspace=WorkspaceSettings(root=folder.parent), tools=ToolsSettings())
+    off = await choose(settings, [("bubblewrap", _refuses)])
+    assert isinstance(off, Off)
+    keeper = SandboxKeeper(settings, lambda _: None, tiers=[("bubblewrap", _refuses)])
+    await keeper.open()
+    assert keeper.details()["sandbox.why"] == off.reason
+    given = {"kind": "worker", "host": "h", "pid": 7, "started_at": 1, "version": "0"}
+    await announce(client, Presence(name="w1", details=keeper.details(), **given))  # type: ignore[arg-type]
+    await announce(client, Presence(name="w2", details={"sandbox": "runner"}, **given))  # type: ignore[arg-type]
+
+    def told() -> dict[str, dict[str, str]]:
+        result = CliRunner().invoke(cli, ["doctor", "--json"], env={"SHOAL_REDIS__URL": redis_url})
+        return {check["name"]: check for check in json.loads(result.output)["checks"]}
+
+    checks = await asyncio.to_thread(told)
+    check = checks["sandbox of exec"]
+    assert check["outcome"] == "skipped"
+    for word in ("off (w1)", "runner (w2)", "allow user namespaces", "docs/sandbox.md"):
+        assert word in check["found"]
+    assert "allow user" not in checks["workers"]["found"]

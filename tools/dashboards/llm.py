@@ -1,0 +1,71 @@
+"""Calls of models, and what they cost."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tools.dashboards.panels import RATE, Board, Panel, Query, Row, number, rate_by, slow_by
+
+MODELS: Final = Board(
+    "shoal-models",
+    "Shoal: models and cost",
+    "What models were asked, what they took, what they cost.",
+    (
+        Row(
+            "Calls",
+            (
+                number(
+                    "Failed, last hour",
+                    "percentunit",
+                    "shoal:model_failures:ratio_rate1h",
+                    "Calls that failed after their retries and fallbacks.",
+                    warn=0.02,
+                    bad=0.2,
+                ),
+                number(
+                    "Cost, last 24 h",
+                    "currencyUSD",
+                    "sum(increase(shoal_model_cost_usd_total[1d]))",
+                    "As far as prices are known.",
+                ),
+                Panel(
+                    "Calls",
+                    "ops",
+                    rate_by("shoal_model_requests_total", "model", "outcome"),
+                    "Once each, whatever was retried.",
+                    width=16,
+                ),
+                Panel(
+                    "Slow calls", "s", slow_by("shoal_model_seconds", "model"), "95 % were quicker, to the last token."
+                ),
+                Panel(
+                    "Held back",
+                    "ops",
+                    rate_by("shoal_model_throttled_total", "model", "reason"),
+                    "`rate_limit` and `overloaded`: the breaker is open for the whole fleet.",
+                ),
+                Panel(
+                    "Budgets reached",
+                    "ops",
+                    rate_by("shoal_budgets_reached_total", "budget"),
+                    "Turns that ended because their chat had used its day.",
+                ),
+            ),
+        ),
+        Row(
+            "Use",
+            (
+                Panel(
+                    "Tokens", "short", rate_by("shoal_model_tokens_total", "model", "direction"), "A second.", width=12
+                ),
+                Panel(
+                    "Cost an hour",
+                    "currencyUSD",
+                    (Query(f"3600 * sum by (model) (rate(shoal_model_cost_usd_total[{RATE}]))", "{{model}}"),),
+                    "At the present pace. A model without a known price has no line.",
+                    width=12,
+                ),
+            ),
+        ),
+    ),
+)

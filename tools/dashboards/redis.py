@@ -1,0 +1,65 @@
+"""The one store, as Shoal sees it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tools.dashboards.panels import Board, Panel, Query, Row, number, rate_by, spread
+
+REDIS: Final = Board(
+    "shoal-redis",
+    "Shoal: Redis",
+    "As Shoal sees its one store.",
+    (
+        Row(
+            "Server",
+            (
+                number("Answers", "short", "min(shoal_redis_up)", "1 when it answered every process.", warn=1, bad=0.5),
+                number(
+                    "Writes its log",
+                    "short",
+                    "min(shoal_redis_writes_ok)",
+                    "0: its disk is full or broken, and it refuses writes.",
+                    warn=1,
+                    bad=0.5,
+                ),
+                Panel(
+                    "Memory",
+                    "bytes",
+                    (
+                        Query("max(shoal_redis_memory_bytes)", "used"),
+                        Query("max(shoal_redis_memory_limit_bytes)", "limit (0: none)"),
+                    ),
+                    "At the limit new messages are refused.",
+                    width=16,
+                ),
+            ),
+        ),
+        Row(
+            "Commands",
+            (
+                Panel(
+                    "How long",
+                    "s",
+                    spread("shoal_redis_command_seconds"),
+                    "On the way and in the server; calls that wait for work apart.",
+                ),
+                Panel(
+                    "How many",
+                    "ops",
+                    rate_by("shoal_redis_command_seconds_count", "instance"),
+                    "Scripts and commands; a pipeline is one.",
+                ),
+                Panel(
+                    "Clock ahead",
+                    "s",
+                    (Query("shoal_redis_clock_ahead_seconds", "{{instance}}"),),
+                    "Of each process's own.",
+                ),
+                Panel(
+                    "Away and back", "ops", rate_by("shoal_redis_reconnects_total"), "Each process counts for itself."
+                ),
+            ),
+        ),
+    ),
+)
