@@ -13,13 +13,13 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
 .NOTPARALLEL:
 .PHONY: up test tools lint lock clean
 
-up: $(VENV)/.stamp-base
+up: $(VENV)/.stamp-base $(VENV)/bin/shoal
 	@exec $(PY) -m shared.console up
 
 test: lint
 	@exec $(PY) -m pytest
 
-lint: $(VENV)/.stamp-dev
+lint: $(VENV)/.stamp-dev $(VENV)/bin/shoal
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --quiet --check .
 	@$(PY) -m mypy --no-error-summary

@@ -68,25 +68,24 @@ class Answerer:
     cannot be had as the settings want it."""
 
     def __init__(self, settings: Settings, client: RedisClient, memory: MemoryStore) -> None:
-        self.models = Models(settings.model, ProviderLimits(client))
-        self.timezone: Final = settings.agent.timezone or machine_timezone()
+        agent, limits = settings.agent, InboxLimits.of(settings)
         self._settings = settings
+        self.timezone: Final = agent.timezone or machine_timezone()
+
         self._memory = memory
+        self.children: Final = Children(client, limits)
+        self.schedules: Final = Schedules(client, settings.cron, limits)
         self._spending = Spending(client)
         self._late_counts = LateCounts(self._spending)
-        self._approval = ApprovalPolicy(settings)
-        self.schedules: Final = Schedules(client, settings.cron, InboxLimits.of(settings))
         self.media: Final = MediaStore(settings.media)
         self._attachments = Attachments(self.media)
-        message = Message(ChatPolicy(settings.tools.message_to), self.media, files=settings.media.per_message)
-        own = [*build_tools(), message, *_web_tools(settings.tools)]
-        if settings.cron.on:
-            own.append(CronTool(settings.heartbeat.every_min))
-        self.children: Final = Children(client, InboxLimits.of(settings))
-        agent = settings.agent
-        wait_s = min(WAIT_S, agent.subagent_timeout_s, agent.turn_timeout_s / 2)
-        own.append(SpawnTool(self.children, wait_s=wait_s))
-        tools = [*own, *plugin_tools(settings.plugins, taken=[Exec.name, *(tool.name for tool in own)])]
+        space = settings.workspace
+        quota = Quota(space.quota_mb * 1024 * 1024, space.files, space.results_days * 86_400)
+        self.workspaces: Final = Workspaces(space.root, quota, access=Access(space.group))
+        self._approval = ApprovalPolicy(settings)
+
+        self.models = Models(settings.model, ProviderLimits(client))
+        tools = self._tools()
         self.mcp: Final = McpServers(settings.mcp, taken=[Exec.name, *(tool.name for tool in tools)])
 
         def box(every: Iterable[Tool]) -> Toolbox:
@@ -97,13 +96,10 @@ class Answerer:
         self._hook = CompositeHook(
             [LoggingHook(log.debug), MetricsHook(), *plugin_hooks(settings.plugins)],
             report=_report,
-            call_limit_s=settings.agent.hook_s,
+            call_limit_s=agent.hook_s,
         )
-        space = settings.workspace
-        quota = Quota(space.quota_mb * 1024 * 1024, space.files, space.results_days * 86_400)
-        self.workspaces: Final = Workspaces(space.root, quota, access=Access(space.group))
-        self._skills = Catalogue(settings.agent.dir, environment=child_environment({}))
-        self._prompt = SystemPrompt(settings.agent.dir, self._skills, tools=[tool.name for tool in tools])
+        self._skills = Catalogue(agent.dir, environment=child_environment({}))
+        self._prompt = SystemPrompt(agent.dir, self._skills, tools=[tool.name for tool in tools])
         self.subagent: Final = SubagentAgent(
             settings,
             self.children,
@@ -121,7 +117,8 @@ class Answerer:
 
     async def __call__(self, conversation: Conversation, journal: TurnJournal, show: Show) -> AgentResult:
         """Raises what `run_agent` raises."""
-        message, work, settings = conversation.message, conversation.work, self._settings
+        message, work = conversation.message, conversation.work
+        settings, agent = self._settings, self._settings.agent
         model = self.models.get(work.preset)
         limits = await self.models.limits_of(work.preset)
         facts = await self.models.facts_of(work.preset)
@@ -156,15 +153,15 @@ class Answerer:
             resume=conversation.resume,
             joined={number: one.said for number, one in conversation.joined.items()},
             timezone=self.timezone,
-            max_rounds=settings.agent.max_rounds,
-            memory_window=settings.agent.memory_window,
+            max_rounds=agent.max_rounds,
+            memory_window=agent.memory_window,
             max_tokens=limits.max_tokens,
             temperature=limits.temperature,
-            continuations=settings.agent.continuations,
+            continuations=agent.continuations,
             context_tokens=limits.context_tokens,
-            compact_at=settings.agent.compact_at,
-            compact_keep=settings.agent.compact_keep,
-            saved_result_chars=settings.agent.saved_result_chars,
+            compact_at=agent.compact_at,
+            compact_keep=agent.compact_keep,
+            saved_result_chars=agent.saved_result_chars,
             files=files,
             pictures=files,
             outside=LeasedOutside(journal, files),
@@ -238,6 +235,16 @@ class Answerer:
         await self.models.close()
         self.workspaces.close()
         self._attachments.close()
+
+    def _tools(self) -> list[Tool]:
+        """Those that every turn has from the start: ours, then those of plugins, which take no name of ours."""
+        settings, agent = self._settings, self._settings.agent
+        message = Message(ChatPolicy(settings.tools.message_to), self.media, files=settings.media.per_message)
+        own = [*build_tools(), message, *_web_tools(settings.tools)]
+        if settings.cron.on:
+            own.append(CronTool(settings.heartbeat.every_min))
+        own.append(SpawnTool(self.children, wait_s=min(WAIT_S, agent.subagent_timeout_s, agent.turn_timeout_s / 2)))
+        return [*own, *plugin_tools(settings.plugins, taken=[Exec.name, *(tool.name for tool in own)])]
 
     async def _own_skills(self, workspace: Workspace) -> tuple[Skill, ...]:
         """What an agent wrote into its workspace; nothing while that is away, for a turn needs none of it."""

@@ -30,7 +30,8 @@ Runner = Callable[[Lease], Awaitable[None]]
 
 
 class LeaseLoop:
-    """Takes work from one queue and keeps its leases. `slots` is how much runs at once."""
+    """Takes work from one queue and keeps its leases. `slots` is how much runs at once; of subagents no more than
+    three quarters of it, at least one: they may take a quarter of an hour, and other jobs do not wait behind them."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class LeaseLoop:
             raise ValueError(f"a lease loop needs at least one slot, not {slots!r}")
         self.queue = queue
         self.slots = slots
+        self.subagent_slots = max(1, slots * 3 // 4)
         self.connected = asyncio.Event()
         """Set while Redis answers."""
         self._run_one = run
@@ -56,6 +58,7 @@ class LeaseLoop:
         self._busy = asyncio.Event()
         self._draining = False
         self._waiting: asyncio.Task[None] | None = None
+        self._waits_for_room = False
         self._grace_until = clock.monotonic() + queue.lease_s / 2
 
     @property
@@ -67,6 +70,11 @@ class LeaseLoop:
     def running(self) -> int:
         """How many leases are under work."""
         return len(self._leases)
+
+    @property
+    def _room(self) -> int:
+        """How many subagents more may run."""
+        return max(0, self.subagent_slots - sum(lease.claim.child is not None for lease in self._leases))
 
     def find(self, member: str) -> list[Lease]:
         """The leases on `member` under work here: a second one when an older, lost one has not ended yet."""
@@ -101,7 +109,7 @@ class LeaseLoop:
         if free <= 0:
             return False
         sent = self._clock.monotonic()
-        claims = await self.queue.acquire(max(1, free // 8), grace=sent < self._grace_until)
+        claims = await self.queue.acquire(max(1, free // 8), grace=sent < self._grace_until, subagents=self._room)
         self.connected.set()
         for claim in claims:
             self._start(claim, sent)
@@ -175,6 +183,8 @@ class LeaseLoop:
             if not self._leases:
                 self._busy.clear()
             self._freed.set()
+            if self._waits_for_room and self._room and self._waiting is not None:
+                self._waiting.cancel()  # it did not hear of subagents; now it looks, which makes up for a token lost
 
     async def _keep_working(self) -> None:
         await self._keep_taking()
@@ -208,11 +218,13 @@ class LeaseLoop:
     async def _wait(self) -> None:
         if self._draining:
             return
-        self._waiting = asyncio.ensure_future(self.queue.wait())
+        self._waits_for_room = not self._room
+        self._waiting = asyncio.ensure_future(self.queue.wait(subagents=not self._waits_for_room))
         try:
             await self._waiting
         except asyncio.CancelledError:
-            if not (self._draining and self._waiting.cancelled()):
+            ours = asyncio.current_task()
+            if ours is None or ours.cancelling() or not self._waiting.cancelled():
                 raise
         finally:
             self._waiting = None

@@ -18,11 +18,11 @@ from worker.agent.hook import AgentHook, CompositeHook
 from worker.agent.loop import run_agent
 from worker.agent.tool import Report, Tool
 from worker.agent.turn import AgentResult, AgentRunSpec
+from worker.assignment import Assignment
 from worker.budget import ChatBudget, LateCounts
 from worker.guards.approval import ApprovalPolicy, TurnConsent
 from worker.guards.workspace import Workspaces
 from worker.hooks.subagent_progress import SubagentProgress
-from worker.jobs.run_subagent import Assignment
 from worker.llm.registry import Models
 from worker.mcp.servers import Toolboxes
 from worker.outside import LeasedOutside

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import queue
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from shared.console.chat_client import ChatFailed, Connected, Lost, News, Target
-from shared.console.chat_extras import is_silent
+from shared.console.chat_extras import ends_offers, is_silent
 from shared.console.chat_frames import Accepted, Progress, Question, Reply, Resumed, Said
 from shared.console.chat_keyboard import Keyboard
 from shared.console.chat_screen import LastWordScreen, PlainScreen, Screen
 from shared.console.chat_state import Answer, Asked, Delayed, Past, Refused, Reset, Running
 from shared.console.chat_thread import ChatThread, Ended, Interrupted
+from shared.console.chat_typed import by_number, unknown_command
 from shared.console.plain import clean_line, counted
 from shared.errors import ShoalError
 
@@ -62,6 +62,7 @@ class Talk:
         self._own_turn = 0
         self._answered = 0
         self._noted = ""
+        self._buttons: tuple[str, ...] = ()
 
     def open(self, history: int) -> Opened:
         """Wait until the chat is there, and for an answer that runs; show its last lines. Raises ChatFailed, Left."""
@@ -82,7 +83,7 @@ class Talk:
                         if isinstance(line, Said):
                             self._screen.said(line.text)
                         elif isinstance(line, Reply) and not is_silent(line):
-                            self._screen.reply(line)
+                            self._reply(line)
                     for line in lines:
                         if isinstance(line, Question):
                             self._question = line if line.state == "open" else None
@@ -102,6 +103,13 @@ class Talk:
                 self._ask_about(self._question)
             self._follow(quiet, stop=lambda: self._chat.stop(running))
         return Opened(tuple(said), tuple(f"/{word}" for word in offered))
+
+    def meant(self, text: str) -> str:
+        """What a person says who typed this: the label of a button for its number in the agent's newest message."""
+        label = by_number(text, self._buttons)
+        if label != text:
+            self._screen.said(label)
+        return label
 
     def ask(self, text: str) -> Reply:
         """Say something, and show what comes until it is answered. Raises NotTaken, ChatFailed, Left."""
@@ -211,8 +219,8 @@ class Talk:
                 pass
             case Answer(reply=reply, ids=ids) if ids and self._decisions.issuperset(ids):
                 self._screen.note(reply.text)
-            case Answer(reply=reply, ids=ids) if ids or not self._own_only or self._said_to_us(reply):
-                self._screen.reply(reply)
+            case Answer(reply=reply, ids=ids) if ids or not self._own_only or (reply.said and self._shows(reply.turn)):
+                self._reply(reply)
             case Lost():
                 self._note("the connection is lost; trying again")
             case Connected(again=True):
@@ -226,8 +234,10 @@ class Talk:
             case _:
                 pass
 
-    def _said_to_us(self, reply: Reply) -> bool:
-        return reply.said and reply.turn == self._own_turn
+    def _reply(self, reply: Reply) -> None:
+        self._screen.reply(reply)
+        if ends_offers(reply):
+            self._buttons = reply.buttons
 
     def _shows(self, turn: int) -> bool:
         return turn == self._own_turn or not self._own_only
@@ -262,6 +272,7 @@ def converse(target: Target, chat: str, *, history: int) -> None:
             keyboard.remember(opened.said)
             keyboard.offer((*opened.commands, *LEAVE))
             while (text := keyboard.line()) is not None and text.strip() not in LEAVE:
+                text = talk.meant(text)
                 talk.catch_up()
                 if text.strip():
                     if word := unknown_command(text, opened.commands):
@@ -272,13 +283,6 @@ def converse(target: Target, chat: str, *, history: int) -> None:
                         screen.note(f"not sent: {exc}")
         except Left:
             return
-
-
-def unknown_command(text: str, commands: Sequence[str]) -> str:
-    """The `/word` at the beginning of a text that looks like a command and is none; `""` for everything else."""
-    word = text.split(maxsplit=1)[0]
-    looks = bool(commands) and re.fullmatch(r"/\w+", word) is not None
-    return word if looks and word.lower() not in commands else ""
 
 
 def _decide(keyboard: Keyboard) -> Decide | None:

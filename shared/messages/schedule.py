@@ -107,6 +107,12 @@ def tick_message(schedule: Schedule, tick_ms: int, *, now_ms: int, late: bool, t
     )
 
 
+def is_tick(id: str) -> bool:
+    """Whether this is the id of a message that a schedule sent. No person's client may make one with a colon."""
+    schedule, colon, tick = id.partition(":")
+    return bool(schedule and colon) and tick.isdecimal()
+
+
 def is_background(message: InboundMessage) -> bool:
     """Whether no person waits for the answer. This is the one place that says so."""
     return message.metadata.get(BACKGROUND) == "1"

@@ -157,7 +157,7 @@ class Children:
 
     async def put_back(self, *, look_at: int = 1000) -> int:
         """Queue those again that have not ended and are in no queue; how many there were. Raises RedisAway, Refused."""
-        names = [keys.SUBAGENTS, keys.queue(JOBS), keys.wake(JOBS)]
+        names = [keys.SUBAGENTS, keys.queue(JOBS), keys.wake(keys.SUBAGENT_WAKE)]
         back: int = await self._client.run(self._sweep, names, [look_at])
         return back
 

@@ -24,6 +24,9 @@ SUBAGENTS: Final = "shoal:subagents"
 """ZSET: every subagent of the fleet that has not ended -> 0 while it has a place, else server time in ms since when it
 waits for one."""
 
+SUBAGENT_WAKE: Final = "subagents"
+"""The wake list of due subagents: their queue is that of the jobs, but not every worker has room for them."""
+
 BACKGROUND: Final = "background"
 """The queue of sessions whose turn no person waits for, and who has those turns. Only what waits is in it: what runs is
 in `turns`, and so is its lease."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,7 @@ from shared.log import logger
 from shared.messages.codec import KNOWN_VERSION
 from shared.store import keys
 from shared.store.client import RedisClient
+from shared.store.jobs import QUEUE as JOBS
 from shared.store.scripts import load
 
 log = logger("queue")
@@ -106,7 +107,7 @@ class LeaseQueue:
 
     `share` is the part of the turns that run which one person may have while others wait."""
 
-    WAIT_S: Final = 1.0
+    WAIT_S: ClassVar[float] = 1.0
 
     def __init__(
         self,
@@ -127,11 +128,13 @@ class LeaseQueue:
         self._subagents = subagents
         self._share = share
         self._keys = [keys.queue(name), keys.leases(name), keys.wake(name)]
+        self._wakes = [keys.wake(name), *([keys.wake(keys.SUBAGENT_WAKE)] if name == JOBS else [])]
         self._blocking = client.blocking(self.WAIT_S)
         self._acquire, self._renew, self._release = load("acquire"), load("renew"), load("release")
 
-    async def acquire(self, count: int, *, grace: bool = False) -> list[Claim]:
-        """Lease up to `count` due members. With `grace`, entries whose owner may still live are left alone.
+    async def acquire(self, count: int, *, grace: bool = False, subagents: int | None = None) -> list[Claim]:
+        """Lease up to `count` due members, at most `subagents` of them subagents; the others of those stay due. With
+        `grace`, entries whose owner may still live are left alone.
 
         An entry whose keys are broken (of another type, say) is logged and looked at again after a minute.
         """
@@ -140,7 +143,7 @@ class LeaseQueue:
             self._keys,
             [
                 self.owner, int(self.lease_s * 1000), count, int(grace), KNOWN_VERSION, self._window, *self._subagents,
-                self._share,
+                self._share, count if subagents is None else subagents,
             ],
         )  # fmt: skip
         claims = []
@@ -212,9 +215,10 @@ class LeaseQueue:
         if done != 1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
 
-    async def wait(self) -> None:
-        """Return when somebody is due, at the latest after a second."""
-        await self._blocking.command("BLPOP", self._keys[2], self.WAIT_S)
+    async def wait(self, *, subagents: bool = True) -> None:
+        """Return when somebody is due (without `subagents`: somebody else than one of those), at the latest after a
+        second."""
+        await self._blocking.command("BLPOP", *(self._wakes if subagents else self._wakes[:1]), self.WAIT_S)
 
     async def reclaim(self, running: Iterable[Claim]) -> int:
         """Release leases that carry our nonce but that we do not run: an acquire whose answer got lost. How many."""

@@ -156,7 +156,8 @@ class Turns:
                 ]  # fmt: skip
             case Spawn(task=task, per_turn=per_turn):
                 names = [
-                    keys.child(task.id), keys.children(task.session), keys.SUBAGENTS, keys.queue(JOBS), keys.wake(JOBS),
+                    keys.child(task.id), keys.children(task.session), keys.SUBAGENTS, keys.queue(JOBS),
+                    keys.wake(keys.SUBAGENT_WAKE),
                 ]  # fmt: skip
                 return names, [
                     "spawn", task.id, encode(task), SCHEMA_VERSION, int(task.wait), task.turn, per_turn, CHILDREN_CAP,

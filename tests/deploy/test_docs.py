@@ -15,7 +15,7 @@ import pytest
 
 from gateway.commands.registry import OWN
 from shared.settings import Settings
-from worker.agent.loop import NO_ANSWER
+from worker.agent.run import NO_ANSWER
 from worker.agent.turn import TurnOutcome
 from worker.jobs.apologies import APOLOGIES
 from worker.llm.faults import RETRYABLE

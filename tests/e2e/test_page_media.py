@@ -7,8 +7,11 @@ from pathlib import Path
 
 from playwright.async_api import FilePayload, Page, expect
 
+from shared.errors import Refused
 from shared.store.client import RedisClient
-from tests.e2e.test_page import PATIENCE_MS, ask, free_port, page_at
+from shared.store.inbox import Inbox
+from tests.e2e.test_page import PATIENCE_MS, ask, free_port, page_at, sessions
+from tests.helpers.build import message
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.media_files import archive, png
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
@@ -127,10 +130,11 @@ async def test_files_to_send_are_handled_by_keyboard_and_none_goes_silently(
         await expect(page.locator("#attachments")).to_be_hidden()
 
 
-async def test_buttons_are_pressed_by_keyboard_and_only_the_newest_line_has_them(
+async def test_buttons_are_pressed_by_keyboard_and_stay_until_the_talk_goes_on(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
 ) -> None:
-    """The agent's word stands once, without an empty bubble behind it; a button says its label."""
+    """The agent's word stands once, without an empty bubble behind it; a button says its label. A command and a notice
+    leave the buttons, what the person writes takes them away."""
     model.script(
         Answer(match="choose", calls=[say(text="**Which** one?", buttons=["Red", "<b>Blue</b>"])]),
         Answer(match="choose", text="I asked."),
@@ -147,6 +151,13 @@ async def test_buttons_are_pressed_by_keyboard_and_only_the_newest_line_has_them
         await page.reload()
         await expect(buttons).to_have_count(2, timeout=PATIENCE_MS)
         await expect(page.locator(".bubble.reply")).to_have_count(1)
+        await ask(page, "/help")
+        await expect(page.locator('.bubble.reply[data-kind="command"]')).to_have_count(1, timeout=PATIENCE_MS)
+        [session] = await sessions(client)
+        chat = session.removeprefix("web:")
+        await Inbox(client).slow_down(message(chat=chat), Refused("sender_limit", "too much", retry_after_s=1))
+        await expect(page.locator('.bubble.reply[data-kind="notice"]')).to_have_count(1, timeout=PATIENCE_MS)
+        await expect(buttons).to_have_count(2)
         await buttons.last.focus()
         await page.keyboard.press("Enter")
         await expect(page.locator(".own").last).to_contain_text("<b>Blue</b>")

@@ -16,8 +16,8 @@ from tests.helpers.schedules import schedule, server_ms
 
 
 async def test_a_page_shows_the_answer_of_a_schedule(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI) -> None:
-    """It grows as a bubble of its own, quotes nobody, leaves the page ready for the next question, and a page that is
-    opened later shows the same."""
+    """It grows as a bubble of its own, says why it came and quotes nobody, leaves the page ready for the next question,
+    and a page that is opened later shows the same."""
     model.script(
         Answer(match="count the birds", text="There are **seven** birds.", delta_s=0.05, times=0),
         Answer(match="hello", text="Hello.", times=0),
@@ -33,6 +33,8 @@ async def test_a_page_shows_the_answer_of_a_schedule(client: RedisClient, spawn:
         await Schedules(client).add(_in_this_chat(session), await server_ms(client))
         await expect(done).to_have_count(2, timeout=PATIENCE_MS)
         await expect(done.nth(1).locator("strong")).to_have_text("seven")
+        await expect(done.nth(1).locator(".origin")).to_have_text("Scheduled")
+        await expect(done.nth(0).locator(".origin")).to_have_count(0)
         await expect(done.nth(1).locator(".quote")).to_have_count(0)
         await expect(page.locator('.bubble.reply[data-state="streaming"]')).to_have_count(0)
         await expect(page.locator(".bubble.own")).to_have_count(1)
@@ -43,6 +45,7 @@ async def test_a_page_shows_the_answer_of_a_schedule(client: RedisClient, spawn:
         done = later.locator('.bubble.reply[data-state="done"]')
         await expect(done).to_have_count(3, timeout=PATIENCE_MS)
         await expect(done.nth(1)).to_contain_text("There are seven birds.")
+        await expect(later.locator(".bubble.reply .origin")).to_have_text(["Scheduled"])
         await expect(done.nth(1).locator(".quote")).to_have_count(0)
 
 

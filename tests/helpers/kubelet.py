@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -99,7 +100,9 @@ class Pod:
         words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
         top = str(self._cluster.folder.parent)
         if (scratch := self._mount(container, TMP)) is not None:
-            words += ["--bind", str(scratch), TMP, "--ro-bind", top, top]
+            words += ["--bind", str(scratch), TMP]
+            for needed in (str(ROOT), sys.prefix, top):  # one of these may lie under it
+                words += ["--ro-bind", needed, needed]
         for mount in container.get("volumeMounts", ()):
             if (place := mount["mountPath"]) != TMP:
                 words += ["--ro-bind" if mount.get("readOnly") else "--bind", *[str(self._places[place])] * 2]

@@ -32,10 +32,11 @@ from shared.console.chat_frames import (
 )
 from shared.console.chat_screen import LastWordScreen, PlainScreen
 from shared.console.chat_state import Answer, ChatState, Delayed, Event, Past, Refused, Reset, Running
-from shared.console.chat_talk import SILENCE_S, Left, Talk, unknown_command
+from shared.console.chat_talk import SILENCE_S, Left, Talk
 from shared.console.chat_target import find_target
 from shared.console.chat_terminal import SafeMarkdown, TerminalScreen
 from shared.console.chat_thread import ChatThread, Ended, Interrupted
+from shared.console.chat_typed import unknown_command
 from shared.console.plain import clean, duration, size
 from shared.errors import SettingsError
 from shared.settings import load

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from gateway.commands.registry import build_commands
@@ -16,6 +17,7 @@ from gateway.ingress import Ingress
 from shared.ids import nonce
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntry, decode_transcript
 from shared.settings import AgentSettings, Settings
 from shared.settings.busy import POLICIES, Busy
@@ -26,7 +28,7 @@ from shared.store.outbox import Outbox
 from shared.store.queue import LeaseQueue
 from shared.store.turns import Turns
 from tests.chaos.verdict import torn
-from tests.helpers.build import message
+from tests.helpers.build import message, say
 from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.helpers.wait import eventually
@@ -269,6 +271,19 @@ async def test_reject_reads_only_the_first(fleet_of: Callable[..., Fleet]) -> No
     assert all("waiting before it: 1" in note.content for note in notes)
     await every_message_is_accounted_for(fleet, accepted)
     assert len(await fleet.lines("notice")) == BURST - 1
+
+
+@pytest.mark.parametrize("metadata", [{BACKGROUND: "1"}, {"joins": "1"}], ids=["tick", "report"])
+async def test_reject_refuses_nobody_because_of_what_no_person_said(
+    client: RedisClient, metadata: dict[str, str]
+) -> None:
+    """Who comes while only ticks or reports of subagents are answered waits; who comes behind a person is refused."""
+    inbox = Inbox(client, InboxLimits(busy="reject"))
+    for _ in range(10):
+        said = msgspec.structs.replace(message(), metadata=metadata)
+        await inbox.ingest(said, internal=True)
+    accepted = [await say(inbox) for _ in range(3)]
+    assert [(one.rejected, one.ahead) for one in accepted] == [(False, 10), (True, 11), (True, 11)]
 
 
 @pytest.mark.parametrize("busy", POLICIES)

@@ -29,7 +29,7 @@ LEASE_S: Final = 5.0
 class SeldomLooks(LeaseQueue):
     """Only a wake-up makes it look: its poll is longer than a test."""
 
-    WAIT_S = 120.0  # type: ignore[misc]
+    WAIT_S = 120.0
 
 
 class Loops:

@@ -29,7 +29,8 @@ from tests.helpers.wait import eventually
 from worker.agent.model import Usage
 from worker.agent.turn import AgentResult
 from worker.conversation import Conversation
-from worker.jobs.run_turn import CRASH_LIMIT, RunTurn
+from worker.jobs.run_turn import RunTurn
+from worker.jobs.tries import CRASH_LIMIT
 from worker.leases import LeaseLoop
 from worker.live_show import LiveShow
 from worker.turn_journal import TurnJournal

@@ -21,7 +21,7 @@ from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.turn import AgentResult
 from worker.answer import Answerer
-from worker.jobs.run_subagent import Assignment
+from worker.assignment import Assignment
 from worker.subagent import NOT_FOR_SUBAGENTS
 from worker.turn_journal import LeaseJournal
 

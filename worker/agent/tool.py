@@ -29,6 +29,7 @@ Report = Callable[[str, BaseException], None]
 RESULT_LIMIT_BYTES: Final = 10 * 1024
 KEEP_LIMIT_S: Final = 10.0
 """How long keeping the whole of a long result may take; after that only its beginning is there."""
+_FENCE_END: Final = re.compile(r"\n\[end [0-9a-f]{12}\]\Z")
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -281,9 +282,12 @@ def shorten(text: str, chars: int) -> str:
 
 
 def cut(text: str, limit_bytes: int, *, rest: str = "ask for a smaller part") -> str:
-    """At most `limit_bytes` of UTF-8, followed by a note that says how much was left out, and `rest`."""
+    """At most `limit_bytes` of UTF-8, followed by a note that says how much was left out, and `rest`. A fence around
+    the text stays closed: what its author wrote must not run into what comes behind it."""
     data = text.encode("utf-8")
     if len(data) <= limit_bytes:
         return text
-    kept = data[:limit_bytes].decode("utf-8", "ignore")
-    return f"{kept}\n\n[cut: {len(data) - limit_bytes:,} of {len(data):,} bytes are left out; {rest}]"
+    closed = _FENCE_END.search(text)
+    end = closed.group() if closed and len(closed.group()) < limit_bytes else ""
+    kept = data[: limit_bytes - len(end)].decode("utf-8", "ignore")
+    return f"{kept}{end}\n\n[cut: {len(data) - limit_bytes:,} of {len(data):,} bytes are left out; {rest}]"

@@ -7,8 +7,6 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import msgspec
-
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.crash_points import crash_point
 from shared.errors import (
@@ -23,36 +21,21 @@ from shared.errors import (
 from shared.ids import split_session
 from shared.log import bind_work, logger
 from shared.messages.subagent import Outcome, SubagentTask, decode_task
-from shared.messages.transcript import AssistantEntry, LedgerEntry, decode_ledger
+from shared.messages.transcript import AssistantEntry, decode_ledger
 from shared.metrics import QUEUE_WAIT_SECONDS, SUBAGENT_RESULTS_DROPPED, SUBAGENTS
 from shared.settings import AgentSettings
 from shared.store.children import Children
-from shared.store.queue import ChildWork, Claim
+from shared.store.queue import ChildWork
 from worker.agent.turn import AgentResult
+from worker.assignment import Assignment
 from worker.jobs.apologies import APOLOGIES
-from worker.jobs.away import away_wait
-from worker.jobs.run_turn import CRASH_LIMIT, ERROR_WAITS_S, NEWER_WAIT_S
+from worker.jobs.tries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
 from worker.lease import Lease
 from worker.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.turn_journal import STORE_PATIENCE_S, LeaseJournal
 
 UNREADABLE_WAIT_S: Final = 60.0
 log = logger("subagents")
-
-
-class Assignment(msgspec.Struct, frozen=True):
-    """What the agent gets: the task, and the steps that an earlier attempt made."""
-
-    claim: Claim
-    task: SubagentTask
-    resume: tuple[LedgerEntry, ...]
-
-    @property
-    def work(self) -> ChildWork:
-        """The rest of what the store handed over."""
-        assert self.claim.child is not None
-        return self.claim.child
-
 
 AgentCall = Callable[[Assignment, LeaseJournal], Awaitable[AgentResult]]
 
@@ -200,9 +183,9 @@ class RunSubagent:
         return "model_away"
 
     async def _failed(self, lease: Lease, work: ChildWork, task: SubagentTask) -> str:
-        if work.errors >= len(ERROR_WAITS_S):
+        wait_s = error_wait(work.errors, self._rng)
+        if wait_s is None:
             return await self._report(lease, task, "failed", "Something went wrong inside; it could not be done.")
-        wait_s = self._rng.uniform(0, ERROR_WAITS_S[work.errors])
         await lease.queue.release(lease.claim, delay_s=wait_s, count="errors", retry_for_s=STORE_PATIENCE_S)
         return "error"
 

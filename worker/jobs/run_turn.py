@@ -38,26 +38,20 @@ from worker.agent.turn import AgentResult, saved_history
 from worker.conversation import Conversation, NewerLedger, read_conversation, read_joined
 from worker.jobs.answer_times import count_answers
 from worker.jobs.apologies import APOLOGIES
-from worker.jobs.away import away_wait
+from worker.jobs.tries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
 from worker.lease import Lease
 from worker.live_show import LiveShow
 from worker.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.turn_journal import STORE_PATIENCE_S, TurnJournal
 
-ERROR_WAITS_S: Final = (1.0, 5.0)
-"""Ceilings of the waits between tries after an error; there is one try more than waits."""
-
 STOPPED: Final = "[stopped by the user]"
 INTERRUPTED: Final = "[interrupted by a newer message]"
-CRASH_LIMIT: Final = 8
-NEWER_WAIT_S: Final = 5.0
 log = logger("turns")
-
 
 OnCommit = Callable[[str, int], Awaitable[None]]
 """Called after each commit with the session and how many entries its conversation has now. What it raises is logged."""
 
-AgentCall = Callable[["Conversation", "TurnJournal", LiveShow], Awaitable[AgentResult]]
+AgentCall = Callable[[Conversation, TurnJournal, LiveShow], Awaitable[AgentResult]]
 
 
 class RunTurn:
@@ -265,9 +259,9 @@ class RunTurn:
         return "model_away"
 
     async def _failed(self, lease: Lease, work: TurnWork, conversation: Conversation) -> str:
-        if work.errors >= len(ERROR_WAITS_S):
+        wait_s = error_wait(work.errors, self._rng)
+        if wait_s is None:
             return await self._bury(lease, work, conversation, "error")
-        wait_s = self._rng.uniform(0, ERROR_WAITS_S[work.errors])
         await lease.queue.release(lease.claim, delay_s=wait_s, count="errors", retry_for_s=STORE_PATIENCE_S)
         return "error"
 

@@ -30,7 +30,7 @@ AT_ONCE: Final = 4
 """Ticks that one worker runs at once: fewer than the connections of its pool, and a file that hangs is in few ways."""
 
 LATER_MS: Final = 60_000
-COUNTED: Final = 1000
+COUNTED: Final = 250
 """As many missed ticks are counted at once."""
 
 HEARTBEAT_TEXT: Final = (

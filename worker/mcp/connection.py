@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from shared.settings import McpServerSettings
 from shared.version import VERSION
 from worker.mcp.http import http_streams
+from worker.mcp.naming import bounded
 from worker.mcp.parse import malformed, read_part, read_tool
 from worker.mcp.process import process_streams
 from worker.mcp.wire import CallResult, Gone, Listed, Part, Refused
@@ -52,19 +53,23 @@ class Session:
         found: list[Listed] = []
         cursor: str | None = None
         for _ in range(PAGES):
-            try:
-                page = await self._session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
-            except MCPError as exc:
-                if exc.code == METHOD_NOT_FOUND:
-                    return ()  # a server without tools
-                raise self._fault(exc) from None
-            except ValidationError as exc:
-                raise malformed(exc) from None
-            found += map(read_tool, page.tools)
-            cursor = page.next_cursor
+            listed, cursor = await self._page(cursor, TOOLS_LISTED - len(found))
+            found += listed
             if not cursor or len(found) >= TOOLS_LISTED:
                 break
-        return tuple(found[:TOOLS_LISTED])
+        return tuple(found)
+
+    async def _page(self, cursor: str | None, limit: int) -> tuple[list[Listed], str | None]:
+        """Bounded here: of a page of megabytes, nothing but this is left when the next one is asked for."""
+        try:
+            page = await self._session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+        except MCPError as exc:
+            if exc.code == METHOD_NOT_FOUND:
+                return [], None  # a server without tools
+            raise self._fault(exc) from None
+        except ValidationError as exc:
+            raise malformed(exc) from None
+        return [bounded(read_tool(tool)) for tool in page.tools[:limit]], page.next_cursor
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))

@@ -7,12 +7,14 @@ import re
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from worker.mcp.wire import Listed
 from worker.pages.untrusted import visible
 
 PREFIX: Final = "mcp_"
 DESCRIPTION_CHARS: Final = 1000
+NAME_CHARS: Final = 256
 SCHEMA_BYTES: Final = 8 * 1024
 SCHEMA_DEPTH: Final = 12
 TOOLS_OFFERED: Final = 64
@@ -34,6 +36,18 @@ def tool_name(server: str, tool: str, *, marked: bool = False) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_-]', '_', plain)[: 64 - len(mark) - 1]}_{mark}"
 
 
+def bounded(listed: Listed) -> Listed:
+    """The tool as it may be kept: of one that cannot be offered no more than its name and why, as a list may bring
+    thousands of such in messages of megabytes."""
+    try:
+        if len(listed.name) > NAME_CHARS:
+            raise ValueError(f"its name has {len(listed.name):,} characters; at most {NAME_CHARS} are taken")
+        fitting_schema(listed)
+    except ValueError as exc:
+        return Listed(listed.name[:NAME_CHARS], unfit=str(exc))
+    return replace(listed, description=listed.description[: 4 * DESCRIPTION_CHARS])
+
+
 def description(server: str, listed: Listed) -> str:
     """What a model is told of a tool: where it comes from, and what its server says of it, in bounds."""
     text = " ".join(visible(listed.description[: 4 * DESCRIPTION_CHARS]).split())
@@ -44,6 +58,8 @@ def description(server: str, listed: Listed) -> str:
 def fitting_schema(listed: Listed) -> dict[str, Any]:
     """The schema of a tool as providers take it. Raises ValueError with what is wrong with it: one tool that a provider
     refuses would end every call of the model."""
+    if listed.unfit:
+        raise ValueError(listed.unfit)
     schema = listed.schema
     if schema.get("type", "object") != "object":
         raise ValueError("its parameters are no object")

@@ -21,11 +21,13 @@ _EXTENSION: Final = {"application/json": "json", "text/markdown": "md", "text/cs
 
 async def told(server: str, result: CallResult, context: ToolContext) -> str:
     """The texts of a result, and a line for each other part, marked as what a stranger says. A text resource goes to
-    the files of the turn. Raises ToolFailed for a result that is a failure."""
+    the files of the turn, marked as well. Raises ToolFailed for a result that is a failure."""
     if result.failed:
         texts = "\n".join(visible(part.text) for part in result.parts[:PARTS] if part.text)
         raise ToolFailed(fenced(server, texts[:FAILURE_CHARS] or "it failed and does not say why"))
-    lines = [await _line(part, position, context) for position, part in enumerate(result.parts[:PARTS], start=1)]
+    lines = [
+        await _line(server, part, position, context) for position, part in enumerate(result.parts[:PARTS], start=1)
+    ]
     if len(result.parts) > PARTS:
         lines.append(f"[{len(result.parts) - PARTS} more parts are left out]")
     return fenced(server, "\n".join(lines) or "(nothing)")
@@ -54,7 +56,7 @@ def masked(result: CallResult, hidden: Sequence[str], mask: str) -> CallResult:
     return CallResult(tuple(map(cleaned, result.parts)), result.failed)
 
 
-async def _line(part: Part, position: int, context: ToolContext) -> str:
+async def _line(server: str, part: Part, position: int, context: ToolContext) -> str:
     if part.kind == "text":
         return visible(part.text or "")
     about = ", ".join(filter(None, [one_line(part.name, 200), one_line(part.media_type, 100), _size(part)]))
@@ -63,8 +65,9 @@ async def _line(part: Part, position: int, context: ToolContext) -> str:
         call = re.sub(r"[^A-Za-z0-9_-]", "_", context.call_id)[:64]
         path = f"results/{context.turn}-{call}-{position}.{_EXTENSION.get(part.media_type, 'txt')}"
         try:
-            await context.files.replace(path, visible(part.text), was=None)
-            place = f"it is in the file {path!r}"
+            # Fenced there, too: it may be read in another turn, when nobody knows any more whose it is.
+            await context.files.replace(path, fenced(server, visible(part.text)), was=None)
+            place = f"it is in the file {path!r}, marked alike"
         except ToolFailed:
             place = "it could not be kept"
     return f"[{part.kind}: {about or 'nothing is known of it'}; {place}]"

@@ -15,13 +15,15 @@ MESSAGE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Listed(Struct, frozen=True):
-    """One tool as its server lists it. Everything here was written by a stranger."""
+    """One tool as its server lists it. Everything here was written by a stranger, but for `unfit`: why it cannot be
+    offered, and then nothing else of it is kept."""
 
     name: str
     description: str = ""
     schema: dict[str, Any] = {}
     read_only: bool = False
     idempotent: bool = False
+    unfit: str = ""
 
 
 class Part(Struct, frozen=True):

@@ -24,7 +24,6 @@ ASK_S: Final = 10.0
 READ_S: Final = 1.0
 VISITORS: Final = 128
 _READ_BYTES: Final = 256 * 1024
-_SEND_BYTES: Final = 64 * 1024
 
 log = logger("runner")
 

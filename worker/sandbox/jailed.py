@@ -78,7 +78,8 @@ class Jailed:
         return int(json.loads(told.partition(b"\n")[0])["child-pid"])
 
     async def _watched(self, outer: int, first: int, gate: int) -> Ending:
-        os.write(gate, b".")
+        with contextlib.suppress(BrokenPipeError):  # bubblewrap has failed already, and what it wrote says why
+            os.write(gate, b".")
         watching = asyncio.create_task(self._watch(first))
         leaving = asyncio.create_task(_readable(outer))
         leaving.add_done_callback(lambda _: self._end("exit"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gateway.channels.web.approval_frames import ApprovalFrame
 from gateway.channels.web.markdown import Markdown
 from gateway.channels.web.media import media_frames
 from gateway.channels.web.protocol import (
+    About,
     Delta,
     JoinedFrame,
     LineFrame,
@@ -17,6 +20,8 @@ from gateway.channels.web.protocol import (
 )
 from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.schedule import is_tick
+from shared.messages.subagent import ID_PREFIX
 from shared.store.outbox import NumberedLine
 
 
@@ -70,5 +75,14 @@ def _reply(chat: str, seq: int, line: OutboundMessage, html: str) -> Reply | App
         )  # fmt: skip
     files = media_frames(chat, line.media)
     return Reply(
-        chat, seq, line.turn, line.content, html, line.in_reply_to, line.kind, line.at, files, line.buttons, line.said
-    )
+        chat, seq, line.turn, line.content, html, line.in_reply_to, line.kind, line.at, files, line.buttons, line.said,
+        _about(line.in_reply_to),
+    )  # fmt: skip
+
+
+def _about(ids: Sequence[str]) -> About:
+    """By the id of the message that the turn began with; what joined it later stands behind."""
+    first = ids[0] if ids else ""
+    if first.startswith(ID_PREFIX):
+        return "subagent"
+    return "schedule" if is_tick(first) else ""

@@ -114,9 +114,13 @@ class Said(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="messa
     media: Sequence[MediaFrame] = ()
 
 
+About = Literal["", "schedule", "subagent"]
+
+
 class Reply(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="reply"):
     """A line of the log: what Shoal said. `html` is `text` rendered and made safe. `said` marks a notice that is the
-    agent's own word; the reply that ends such a turn has no text and is not shown. `buttons` are answers on offer."""
+    agent's own word; the reply that ends such a turn has no text and is not shown. `buttons` are answers on offer,
+    `about` says what the turn began with when that was nobody's message."""
 
     chat: str
     seq: int
@@ -129,6 +133,7 @@ class Reply(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="repl
     media: Sequence[MediaFrame] = ()
     buttons: Sequence[str] = ()
     said: bool = False
+    about: About = ""
 
 
 LineFrame = Said | Reply | ApprovalFrame

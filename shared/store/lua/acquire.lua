@@ -8,6 +8,7 @@
 --        5 newest schema version known  6 history entries to hand over
 --        7 how many subagents of a session run at once  8 how many of all (each: 0 or none = no cap)
 --        9 the share of what runs that one person may have while others wait (none = all)
+--        10 how many subagents this worker has room for (none = any number)
 -- returns a list of {member, token, waited ms, '1' if its owner was lost}, for jobs with {.., crashes}, for turns with
 --         {.., n, record, errors, crashes, stop, attempt, ms since the model went away, {ledger}, {history},
 --         memory scope, MEMORY.md, its version, preset, {number, record of each message that joined the turn},
@@ -169,20 +170,28 @@ local function left_alone(due, lost)
   return lost and grace and now - due < lease_ms / 2
 end
 
-local scan = grace and 1000 or math.max(32, many)
+-- Subagents that this worker has no room for stay where they are, for others, and those behind them are looked at.
+local room = tonumber(ARGV[10] or many)
+local scan = (grace or room < 1) and 1000 or math.max(32, many)
 local function take_in_order()
+  local from, left = 0, 0
   for _ = 1, 8 do
-    passed = 0
-    local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', 0, scan)
+    passed, left = 0, 0
+    local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', from, scan)
     for i = 1, #found, 2 do
       if #taken == many then return end
       local member, due = found[i], tonumber(found[i + 1])
-      local lost = redis.call('HGET', leases, member)
-      if not left_alone(due, lost) then
-        try(member, due, lost, queue)
+      if is_sub(member) and room < 1 then
+        left = left + 1
+      else
+        local lost = redis.call('HGET', leases, member)
+        if not left_alone(due, lost) and try(member, due, lost, queue) and is_sub(member) then
+          room = room - 1
+        end
       end
     end
-    if passed == 0 then return end
+    if passed + left == 0 or #found < 2 * scan then return end
+    from = from + left
   end
 end
 
@@ -245,7 +254,15 @@ end
 local turns = queue == 'shoal:queue:turns'
 if turns then take_turns() else take_in_order() end
 -- A worker that left everything alone wakes nobody, or it would wake itself without end.
-if #taken > 0 and (is_due(queue) or (turns and is_due(BACKGROUND))) then
+if #taken > 0 and turns and (is_due(queue) or is_due(BACKGROUND)) then
   wake(KEYS[3])
+elseif #taken > 0 and not turns then
+  local others = {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, 1000)) do
+    others[is_sub(member)] = member
+  end
+  for _, member in pairs(others) do
+    wake_for(member, KEYS[3])
+  end
 end
 return taken

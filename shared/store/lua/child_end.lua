@@ -18,6 +18,7 @@ end
 local now = now_ms()
 redis.call('HSET', KEYS[2], 'result', ARGV[4])
 close_child(ARGV[1], name, ARGV[3], now)
+look_at_waiting(name, 1, now)
 if redis.call('EXISTS', KEYS[3]) == 0 or (redis.call('HGET', KEYS[3], 'gen') or '0') ~= told[3] then
   return 3
 end

@@ -22,9 +22,16 @@ local id, prefix, days, member = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local now = now_ms()
 local function ahead_of(n)
   if n == '0' then return 0 end  -- it was a command
-  local before = redis.call('XRANGE', inbox, '-', '(' .. n .. '-0')
-  local ahead = #before
-  for _, other in ipairs(ahead > 0 and taken_by(session, string.match(before[1][1], '%d+')) or {}) do
+  local first = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+  local head = first and string.match(first[1], '%d+')
+  if not head or tonumber(n) <= tonumber(head) then return 0 end
+  -- Numbers have gaps only where a message was withdrawn: without one, nobody's text need be read.
+  local ahead = tonumber(n) - tonumber(head)
+  local newest = tonumber(redis.call('HGET', session, 'n') or 0)
+  if redis.call('XLEN', inbox) ~= newest - tonumber(head) + 1 then
+    ahead = #redis.call('XRANGE', inbox, '-', '(' .. n .. '-0')
+  end
+  for _, other in ipairs(taken_by(session, head)) do
     if other == n then return 0 end
     if tonumber(other) < tonumber(n) then ahead = ahead - 1 end
   end
@@ -105,7 +112,20 @@ if waiting > 0 and redis.call('HEXISTS', session, 'taken') == 1 then
   local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
   ahead = waiting - #taken_by(session, string.match(head[1], '%d+'))
 end
-if busy == 'reject' and waiting > 0 then
+-- Whether a message of a person waits or is answered; a tick or the report of a subagent is none.
+local function before_it_a_person()
+  local from = '-'
+  repeat
+    local found = redis.call('XRANGE', inbox, from, '+', 'COUNT', 8)
+    for _, one in ipairs(found) do
+      if field(one, 'p') ~= 'background' and field(one, 'b') ~= 'joins' then return true end
+      from = '(' .. one[1]
+    end
+  until #found < 8
+  return false
+end
+
+if busy == 'reject' and waiting > 0 and before_it_a_person() then
   count_it()
   local seq = 0
   if ARGV[11] ~= '' then
@@ -140,6 +160,7 @@ if mark == 'merge' then
   note('d', integer(due))
 end
 if ARGV[26] ~= '' then note('p', ARGV[26]) end
+if busy == 'interrupt' and waiting > 0 then note('c', '1') end
 redis.call('XADD', inbox, n .. '-0', unpack(entry))
 local seq = 0
 if ARGV[11] ~= '' then

@@ -6,7 +6,7 @@
 --               10 the list of chats in which it moves up ('' = it stays where it is)
 --               ARGV 7 line  8 keep the log ms  9 chat id  10 keep the session ms  11 history cap in bytes,
 --               then what its history gains
---        spawn  KEYS 6 child  7 children  8 subagents  9 queue of jobs  10 wake of jobs
+--        spawn  KEYS 6 child  7 children  8 subagents  9 queue of jobs  10 wake of subagents
 --               ARGV 7 id  8 record  9 schema version  10 '1' = the turn waits for it  11 the turn
 --               12 how many a turn may spawn  13 how many of a session may be there that have not ended
 -- returns 1 written, 0 it was there already, -1 the lease is lost, -2 the ledger is full, -3 there is no such chat,
@@ -19,7 +19,7 @@ if have < tonumber(ARGV[3]) - 1 then
   -- ledger really ends, and at once.
   redis.call('HDEL', KEYS[1], ARGV[1])
   redis.call('ZADD', KEYS[4], now_ms(), ARGV[1])
-  wake(KEYS[5])
+  wake_for(ARGV[1], KEYS[5])
   return -1
 end
 if ARGV[6] == 'say' and redis.call('EXISTS', KEYS[6]) == 0 then return -3 end

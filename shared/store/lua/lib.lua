@@ -29,6 +29,17 @@ local function wake(list)
   end
 end
 
+-- Of subagents on a list of their own: a worker that has no room for one does not listen to it.
+local SUBAGENT_WAKE = 'shoal:wake:subagents'
+
+local function is_sub(member)
+  return string.sub(member, 1, 4) == 'sub:'
+end
+
+local function wake_for(member, list)
+  wake(is_sub(member) and SUBAGENT_WAKE or list)
+end
+
 -- One field of a stream's entry.
 local function field(entry, name)
   for i = 1, #entry[2], 2 do
@@ -265,8 +276,17 @@ local function drop_schedules(name)
   return redis.call('DEL', key('cron', name))
 end
 
--- A subagent has ended: it leaves the work, and its record stays for an hour, for who asks late. Who waits longest for
--- a place, in its session and in the fleet, is looked at again.
+-- Places of subagents have become free: who waits longest for one, in the session and in the fleet, is looked at again.
+local function look_at_waiting(name, freed, now)
+  for _, waiting in ipairs({key('children', name), 'shoal:subagents'}) do
+    for _, next in ipairs(redis.call('ZRANGEBYSCORE', waiting, '(0', '+inf', 'LIMIT', 0, math.max(4, freed))) do
+      redis.call('ZADD', 'shoal:queue:jobs', 'XX', now, 'sub:' .. next)
+      wake(SUBAGENT_WAKE)
+    end
+  end
+end
+
+-- A subagent has ended: it leaves the work, and its record stays for an hour, for who asks late.
 local function close_child(id, name, outcome, now)
   local child, children, member = key('child', id), key('children', name), 'sub:' .. id
   redis.call('ZREM', 'shoal:queue:jobs', member)
@@ -285,12 +305,6 @@ local function close_child(id, name, outcome, now)
   if redis.call('ZCOUNT', children, 0, '+inf') == 0 then
     redis.call('PEXPIRE', children, 3600000)
   end
-  for _, waiting in ipairs({children, 'shoal:subagents'}) do
-    for _, next in ipairs(redis.call('ZRANGEBYSCORE', waiting, '(0', '+inf', 'LIMIT', 0, 4)) do
-      redis.call('ZADD', 'shoal:queue:jobs', 'XX', now, 'sub:' .. next)
-      wake('shoal:wake:jobs')
-    end
-  end
 end
 
 -- Ends subagents of a session without a word to its chat: all, those of one turn, or one; '' = any. How many there were.
@@ -304,6 +318,9 @@ local function cancel_children(name, turn, only)
       close_child(id, name, 'cancelled', now)
       ended = ended + 1
     end
+  end
+  if ended > 0 then
+    look_at_waiting(name, ended, now)
   end
   return ended
 end

@@ -35,6 +35,6 @@ elseif ARGV[4] ~= '' then
   redis.call('HINCRBY', KEYS[4], ARGV[4], 1)
 end
 if delay == 0 then
-  wake(KEYS[3])
+  wake_for(ARGV[1], KEYS[3])
 end
 return 1

@@ -30,6 +30,16 @@ end
 if redis.call('HGET', session, 'stop') == n then
   redis.call('HDEL', session, 'stop')
 end
+if redis.call('HGET', session, 'cut') == n then
+  -- What waits before it is answered after all, but for what an older one that interrupts has ended.
+  redis.call('HDEL', session, 'cut')
+  for _, older in ipairs(redis.call('XREVRANGE', inbox, '(' .. n .. '-0', '-')) do
+    if field(older, 'c') then
+      redis.call('HSET', session, 'cut', string.match(older[1], '%d+'))
+      break
+    end
+  end
+end
 if redis.call('XLEN', inbox) == 0 then
   redis.call('DEL', inbox)
   leave_queue(KEYS[3], member)

@@ -296,9 +296,33 @@ async def test_one_that_fell_out_of_the_queue_is_put_back(client: RedisClient) -
     parent = await Parent.begin(client)
     await parent.spawn("lost", "there")
     await client.command("ZREM", keys.queue("jobs"), "sub:lost")
+    await client.command("DEL", keys.wake(keys.SUBAGENT_WAKE))
     assert await Children(client).put_back() == 1
+    assert await client.command("LLEN", keys.wake(keys.SUBAGENT_WAKE)) == 1, "an idle worker takes it at once"
     assert await Children(client).put_back() == 0
     await client.command("SET", keys.child("broken"), "x")
     await client.command("ZADD", keys.SUBAGENTS, 0, "broken")
     assert await Children(client).put_back() == 0, "whatever lies under a key, the sweep goes on"
     assert sorted(claim.member for claim in await take(client)) == ["sub:lost", "sub:there"]
+
+
+async def test_an_entry_of_one_that_has_ended_is_taken_out_and_not_run(client: RedisClient) -> None:
+    """A server that lost its tail may have kept the entry and not the end of it, or the other way round."""
+    parent = await Parent.begin(client)
+    await parent.spawn("aaaaaaaa")
+    [claim] = await take(client)
+    await end(client, claim)
+    await client.command("ZADD", keys.queue("jobs"), 1, "sub:aaaaaaaa")
+    assert await take(client) == []
+    assert await client.command("ZSCORE", keys.queue("jobs"), "sub:aaaaaaaa") is None
+
+
+async def test_a_subagent_of_a_newer_release_is_left_for_its_workers(client: RedisClient) -> None:
+    """Moved on by a second, so that it hides nobody; nothing is counted against it."""
+    parent = await Parent.begin(client)
+    await parent.spawn("aaaaaaaa", "bbbbbbbb")
+    await client.command("HSET", keys.child("aaaaaaaa"), "v", 99)
+    before = float(await client.command("ZSCORE", keys.queue("jobs"), "sub:aaaaaaaa"))
+    assert [claim.member for claim in await take(client)] == ["sub:bbbbbbbb"]
+    assert float(await client.command("ZSCORE", keys.queue("jobs"), "sub:aaaaaaaa")) > before
+    assert await client.command("HGET", keys.child("aaaaaaaa"), "tries") is None

@@ -291,6 +291,65 @@ async def test_interrupt_ends_all_before_it_and_nothing_behind_it(client: RedisC
     assert await client.command("HGET", keys.session(SESSION), "cut") is None
 
 
+async def test_an_interrupting_message_that_is_withdrawn_ends_nothing_more(client: RedisClient) -> None:
+    """What ran was told at once, and that stands; what waited behind it is answered, as if nothing had been said."""
+    chat, before = Chat(client, "interrupt"), Chat(client, "queue")
+    for id in "abc":
+        await before.say(id)
+    claim = await chat.acquire()
+    await chat.say("d")
+    assert await chat.withdraw("d") == "withdrawn"
+    assert await client.command("HGET", keys.session(SESSION), "cut") is None
+    assert await rest(chat, claim) == [(2, 0), (3, 0)]
+
+
+async def test_an_older_message_that_interrupts_still_does_when_a_newer_one_is_withdrawn(client: RedisClient) -> None:
+    """Each ends what was there before itself, and no more."""
+    chat, before = Chat(client, "interrupt"), Chat(client, "queue")
+    for id in "ab":
+        await before.say(id)
+    claim = await chat.acquire()
+    await chat.say("c")
+    await before.say("d")
+    await chat.say("e")
+    assert await chat.withdraw("e") == "withdrawn"
+    assert await client.command("HGET", keys.session(SESSION), "cut") == b"3"
+    assert await rest(chat, claim) == [(2, 2), (3, 0), (4, 0)]
+
+
+async def test_an_interrupting_message_that_is_withdrawn_behind_another_changes_nothing(client: RedisClient) -> None:
+    """The newest one ends all before it, whatever became of those between."""
+    chat, before = Chat(client, "interrupt"), Chat(client, "queue")
+    await before.say("a")
+    claim = await chat.acquire()
+    for id in "bcd":
+        await chat.say(id)
+    assert await chat.withdraw("c") == "withdrawn"
+    assert await rest(chat, claim) == [(2, 2), (4, 0)]
+
+
+async def test_a_duplicate_is_told_what_is_before_it_also_where_one_was_withdrawn(client: RedisClient) -> None:
+    """Numbers have a gap there."""
+    chat = Chat(client, "queue")
+    for id in "abcd":
+        await chat.say(id)
+    assert [(await chat.say(id)).ahead for id in "abcd"] == [0, 1, 2, 3]
+    assert await chat.withdraw("b") == "withdrawn"
+    assert [(await chat.say(id)).ahead for id in "acd"] == [0, 1, 2]
+
+
+async def rest(chat: Chat, claim: Claim) -> list[tuple[int, int]]:
+    """Ends the turn that runs, and all that wait: number of each and what it was told to stop."""
+    found = []
+    await chat.commit(claim)
+    while await chat.waiting():
+        claim = await chat.acquire()
+        assert claim.turn is not None
+        found.append((claim.turn.n, claim.turn.stop))
+        await chat.commit(claim)
+    return found
+
+
 async def test_release_1_answers_what_ours_would_let_join(chat: Chat) -> None:
     """During a rolling deploy nothing is lost: what an old worker does not know makes turns of their own."""
     await chat.say("a")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,6 +165,49 @@ def test_a_plan_that_cannot_be_is_refused_with_what_to_write(plan: Plan, said: s
     """Also one that would come too often."""
     with pytest.raises(BadInput, match=said):
         check_plan(plan, now_ms=NOW, min_every_s=60)
+
+
+@pytest.mark.parametrize("expression", ["0 0 * 2 1#5", "0 0 */30 2 1", "0 9 29 2 */7", "59 23 * 2 0#5,1#5"])
+def test_an_expression_is_not_looked_for_further_than_the_horizon(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a century for each of 60 ticks would hold the event loop for a tenth of a second."""
+    months = 0
+    look = CronSim.advance_month
+
+    def count(self: CronSim) -> None:
+        nonlocal months
+        months += 1
+        look(self)
+
+    monkeypatch.setattr(CronSim, "advance_month", count)
+    with contextlib.suppress(BadInput):
+        check_plan(Cron(expression, BERLIN), now_ms=NOW, min_every_s=60)
+    assert 0 < months < 100
+
+
+def test_an_expression_that_comes_round_too_late_is_refused() -> None:
+    """The fifth Monday of a February comes every 28 years."""
+    with pytest.raises(BadInput, match="ten years"):
+        check_plan(Cron("0 0 * 2 1#5", "UTC"), now_ms=NOW, min_every_s=60)
+
+
+@pytest.mark.parametrize("expression", ["* * * * *", "0 * * * *", "30 8 * * 1-5"])
+def test_missed_ticks_are_counted_without_going_through_many_more(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After ten years, too."""
+    looked = 0
+    look = CronSim.__next__
+
+    def count(self: CronSim) -> datetime:
+        nonlocal looked
+        looked += 1
+        return look(self)
+
+    monkeypatch.setattr(CronSim, "__next__", count)
+    assert len(ticks_between(Cron(expression, BERLIN), NOW - HORIZON_MS, NOW, limit=250)) == 250
+    assert looked < 3 * 250
 
 
 def test_an_expression_may_be_too_often_at_times() -> None:

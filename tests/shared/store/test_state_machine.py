@@ -71,14 +71,14 @@ class Sessions(Stage):
     def _say(self, name: str, id: str, busy: Busy) -> None:
         chat, inbox = self.world.chats[name], self.inboxes[busy]
         known, waiting = chat.answers.get(id), len(chat.inbox)
-        if known is None and waiting == INBOX_CAP and busy != "reject":
+        if known is None and waiting == INBOX_CAP and not chat.rejects(busy):
             with pytest.raises(Refused, match="already wait"):
                 self.run(say(inbox, chat=name.removeprefix("web:"), id=id))
             return
         answer = self.run(say(inbox, chat=name.removeprefix("web:"), id=id))
         if known is None:
             ended = busy == "interrupt" and bool(chat.inbox) and chat.lease is None
-            moved = chat.behind and chat.queue == "due" and busy != "reject"
+            moved = chat.behind and chat.queue == "due" and not chat.rejects(busy)
             self.world.wake = self.world.wake or chat.queue is None or ended or moved
             chat.queue = chat.queue or "due"
             chat.ingest(id, busy)

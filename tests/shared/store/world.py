@@ -38,6 +38,7 @@ class Chat:
     marks: dict[int, str] = field(default_factory=dict)  # of those in the inbox that may join a turn
     ticks: set[int] = field(default_factory=set)  # those in the inbox that no person waits for
     behind: bool = False  # in the queue of the background
+    cutting: set[int] = field(default_factory=set, compare=False)  # those that interrupted
     withdrawn: set[str] = field(default_factory=set, compare=False)
     answers: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False)
     token: int = field(default=0, compare=False)
@@ -81,7 +82,7 @@ class Chat:
 
     def ingest(self, id: str, busy: Busy = "queue") -> None:
         self.lines.append(("said", id))
-        if busy == "reject" and self.inbox:
+        if self.rejects(busy):
             self.lines.append(("notice", id))
             self.answers[id] = (0, len(self.lines) - 1)
             return
@@ -90,12 +91,17 @@ class Chat:
         if self.inbox:
             self.counts["person"], self.behind = n, False
         if busy == "interrupt" and self.inbox:
+            self.cutting.add(n)
             self.counts.update(cut=n, stop=self.inbox[0])
             self.queue = "later" if self.lease else "due"
         if busy in ("steer", "merge"):
             self.marks[n] = busy
         self.inbox.append(n)
         self.answers[id] = (n, len(self.lines))
+
+    def rejects(self, busy: Busy) -> bool:
+        """A person is not refused because of ticks."""
+        return busy == "reject" and any(n not in self.ticks for n in self.inbox)
 
     def ahead_of(self, n: int) -> int:
         return 0 if n in self.taken else sum(other < n and other not in self.taken for other in self.inbox)
@@ -136,6 +142,11 @@ class Chat:
         gone += ("stop",) if self.counts.get("stop") == n else ()
         gone += () if self.inbox else ("cut", "person")
         self.counts = {name: value for name, value in self.counts.items() if name not in gone}
+        self.cutting.discard(n)
+        if self.counts.get("cut") == n:
+            del self.counts["cut"]
+            if older := self.cutting.intersection(self.inbox):
+                self.counts["cut"] = max(older)
         if at_head:
             self.queue = "due" if self.inbox else None
             self.line_up()

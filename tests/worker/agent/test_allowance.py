@@ -17,8 +17,8 @@ from tests.worker.agent.turns import BUSY, SPEC, Turn
 from worker.agent.compact import Compacted
 from worker.agent.hook import AgentHook
 from worker.agent.limits import UNLIMITED, estimate_tokens
-from worker.agent.loop import NO_ANSWER
 from worker.agent.model import LLMResponse, OnDelta, ToolSpec, Usage
+from worker.agent.run import NO_ANSWER
 
 USED_UP = "This chat has used what it may use today."
 NEARLY = "This chat has used 80 % of what it may use today."

@@ -18,8 +18,8 @@ from tests.worker.agent.turns import BUSY, SPEC, Turn
 from worker.agent.ask import CONTINUE
 from worker.agent.hook import AgentHook, CompositeHook, Iteration, IterationDone, ToolRun
 from worker.agent.journal import SILENT
-from worker.agent.loop import NO_ANSWER
 from worker.agent.model import LLMResponse, ToolCallRequest, Usage
+from worker.agent.run import NO_ANSWER
 from worker.llm.arguments import parse_arguments
 
 

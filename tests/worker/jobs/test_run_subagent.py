@@ -22,8 +22,9 @@ from tests.helpers.children import SESSION, Parent, reports
 from tests.helpers.wait import eventually
 from worker.agent.model import Usage
 from worker.agent.turn import AgentResult, TurnOutcome
-from worker.jobs.run_subagent import Assignment, RunSubagent
-from worker.jobs.run_turn import CRASH_LIMIT
+from worker.assignment import Assignment
+from worker.jobs.run_subagent import RunSubagent
+from worker.jobs.tries import CRASH_LIMIT
 from worker.leases import LeaseLoop
 from worker.turn_journal import LeaseJournal
 

@@ -18,8 +18,9 @@ from shared.store.client import RedisClient
 from shared.store.limits import ProviderLimits
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
-from worker.agent.loop import NO_ANSWER, run_agent
+from worker.agent.loop import run_agent
 from worker.agent.model import Model
+from worker.agent.run import NO_ANSWER
 from worker.agent.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.llm.registry import build_model

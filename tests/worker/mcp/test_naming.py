@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
+from mcp_types import ListToolsResult, Tool
 from structlog.testing import capture_logs
 
 from shared.settings import McpServerSettings
 from tests.worker.mcp.peers import peer, working
-from worker.mcp.naming import DESCRIPTION_CHARS, SCHEMA_BYTES, TOOLS_OFFERED, description, fitting_schema, tool_name
+from worker.mcp.connection import TOOLS_LISTED, Session
+from worker.mcp.naming import (
+    DESCRIPTION_CHARS,
+    SCHEMA_BYTES,
+    TOOLS_OFFERED,
+    bounded,
+    description,
+    fitting_schema,
+    tool_name,
+)
 from worker.mcp.wire import Listed
 
 DEEP: dict[str, Any] = {}
@@ -85,6 +97,52 @@ def test_a_schema_that_fits_is_passed_on() -> None:
         "properties": {"a": {"$ref": "#/$defs/A", "description": "one"}},
         "$defs": {"A": {"type": "string", "enum": ["x"]}},
     }
+
+
+@pytest.mark.parametrize(
+    "big",
+    [
+        Listed("x", schema={"type": "object", "description": "y" * 1_000_000}),
+        Listed("x" * 1_000_000),
+        Listed("x", "y" * 1_000_000, {"type": "object"}),
+    ],
+    ids=["schema", "name", "description"],
+)
+def test_what_is_kept_of_a_tool_is_small(big: Listed) -> None:
+    """Whatever its server sent. Why one cannot be offered is still told, and a tool that fits stays as it is."""
+    kept = bounded(big)
+    assert len(msgspec.json.encode(kept)) < 5 * DESCRIPTION_CHARS
+    assert bool(kept.unfit) is not big.description.startswith("y")
+    if kept.unfit:
+        with pytest.raises(ValueError, match=re.escape(kept.unfit)):
+            fitting_schema(kept)
+    fits = Listed("x", "Reads.", {"type": "object", "properties": {"a": {"type": "string"}}}, read_only=True)
+    assert bounded(fits) == fits
+
+
+class Library:
+    """What the library's session is for a list: pages of megabytes without end, each gone before the next is made."""
+
+    def __init__(self) -> None:
+        self.pages = 0
+        self._last: weakref.ref[Tool] | None = None
+
+    async def list_tools(self, *, params: object) -> ListToolsResult:
+        assert self._last is None or self._last() is None, "a page is still held"
+        self.pages += 1
+        names = [f"t{self.pages}-{number}" for number in range(30)]
+        tools = [Tool(name=name, input_schema={"type": "object", "description": "x" * 100_000}) for name in names]
+        self._last = weakref.ref(tools[-1])
+        return ListToolsResult(tools=tools, next_cursor="more")
+
+
+async def test_a_list_is_bounded_page_by_page() -> None:
+    """A worker never holds more of it than one page and what may be kept; beyond so many tools it asks no more."""
+    library = Library()
+    found = await Session(cast(Any, library), cast(Any, None)).tools()
+    assert len(found) == TOOLS_LISTED
+    assert library.pages == -(-TOOLS_LISTED // 30)
+    assert all(tool.unfit and tool.schema == {} for tool in found)
 
 
 async def test_a_bad_tool_is_refused_and_the_others_are_offered(tmp_path: Path) -> None:

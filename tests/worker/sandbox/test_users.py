@@ -25,7 +25,7 @@ from tests.helpers.runner import RunnerProcess
 from tests.helpers.wait import eventually
 from tests.worker.sandbox.conftest import tier
 from worker.sandbox import landlock
-from worker.sandbox.bubblewrap import NOBODY, Bubblewrap
+from worker.sandbox.bubblewrap import NOBODY, Bubblewrap, _programs
 from worker.sandbox.command import Command, Sandbox
 from worker.sandbox.passage import Program, passage
 
@@ -117,12 +117,36 @@ async def test_no_command_of_a_root_worker_is_root(as_root: None, closed: Path) 
             await running
 
 
-async def test_root_without_the_right_to_mount_says_why_or_runs(as_root: None, folder: Path) -> None:
-    """In a container root has no CAP_SYS_ADMIN: where the way is open to others no passage is needed."""
+def open_to_others(path: Path) -> bool:
+    """Whether every folder above may be passed by users who are not its owner."""
+    return all(above.stat().st_mode & stat.S_IXOTH for above in path.parents)
+
+
+@pytest.fixture
+async def another_user_may_start_one() -> None:
+    """Without a passage the program itself must be where everybody can reach it; `.venv` may lie in a home."""
     await tier("bubblewrap")
-    (folder.parents[1]).chmod(0o711)
-    found = tried(["--uid", "0", "--gid", "0", "tests.helpers.try_exec", "bubblewrap", str(folder)])
-    assert "off" in found or found["kept"] == "kept\n"
+    found = [one.path for one in _programs()]
+    place = "install bubblewrap (Debian: apt-get install bubblewrap), or have the virtual environment outside of a home"
+    need("bwrap for others", found=any(map(open_to_others, found)), install=place)
+
+
+@pytest.mark.usefixtures("as_root", "another_user_may_start_one")
+def test_root_without_the_right_to_mount_runs_where_the_way_is_open_to_others(folder: Path) -> None:
+    """In a container root has no CAP_SYS_ADMIN: no passage is needed where the other user can get in by itself."""
+    assert open_to_others(folder)
+    found = tried(["--uid", "0", "--gid", "0", "tests.helpers.try_exec", "bubblewrap", str(folder.parent)])
+    assert found.get("kept") == "kept\n", found
+
+
+@pytest.mark.usefixtures("as_root", "another_user_may_start_one")
+def test_root_without_the_right_to_mount_says_why_where_the_way_is_closed(closed: Path) -> None:
+    """Nothing is opened for it, and the error is one that names what is missing."""
+    found = tried(["--uid", "0", "--gid", "0", "tests.helpers.try_exec", "bubblewrap", str(closed)])
+    assert set(found) == {"off"}, found
+    assert "bubblewrap failed: " in str(found["off"])
+    assert "Permission denied" in str(found["off"])
+    assert stat.S_IMODE(closed.stat().st_mode) == 0o700
 
 
 def test_a_passage_hides_none_of_its_ends(tmp_path: Path) -> None:

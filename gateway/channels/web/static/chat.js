@@ -199,7 +199,7 @@ export class Chat {
     this.#changed(entry);
   }
 
-  #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at, media = [], buttons = [], said = false }) {
+  #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at, media = [], buttons = [], said = false, about = "" }) {
     if (this.#lines.has(seq)) return;
     // Notices and the answers of commands are said beside a turn.
     const beside = kind === "notice" || kind === "command";
@@ -222,7 +222,7 @@ export class Chat {
     if (endsTurn) this.#closeQuestions((asked) => asked.turn === turn, at || Date.now());
     this.doubtful ||= !beside && this.turn !== null;
     const hidden = kind === "reply" && !text && !media.length;
-    Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), media, buttons, said, hidden });
+    Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), media, buttons, said, about, hidden });
     entry.done = true;
     this.#place(entry);
   }

@@ -1,5 +1,7 @@
 /** The two kinds of bubbles, as data. `seq` is 0 until the entry is a line of the log; times are in ms. */
 
+const COMMAND = /^\s*\/\w+(\s|$)/;
+
 /**
  * `state` is sending, received or failed (then `reason` says why); `ahead` counts the turns to be run first. `dropped`
  * means that it gets no answer, `withdrawn` that the person took it back.
@@ -13,13 +15,14 @@ export function ownEntry(id, text, at, media = []) {
  * `text` is what was streamed (up to `deltaSeq` of `attempt`), then the final text, with its `html`.
  * `tools` are the steps so far, `atWork` says that the last one is the latest news. `ended` means that the turn is
  * over, `done` that the reply is here; `kind` is reply, stopped, apology, notice or command. `said` marks a notice that
- * is the agent's own word, with `media` and `buttons`; a reply that only ends its turn is `hidden`. `waiting` means that
- * the turn waits for the answer to a question, and has nothing else to show.
+ * is the agent's own word, with `media` and `buttons`; a reply that only ends its turn is `hidden`. `about` is what the
+ * turn began with when nobody had written: schedule or subagent. `waiting` means that the turn waits for the answer to a
+ * question, and has nothing else to show.
  */
 export function replyEntry(turn) {
   return {
     own: false, turn, seq: 0, text: "", html: "", kind: "reply", at: 0, inReplyTo: [],
-    media: [], buttons: [], said: false, hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
+    media: [], buttons: [], said: false, about: "", hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
   };
 }
 
@@ -30,4 +33,15 @@ export function replyEntry(turn) {
 export function approvalEntry({ call, tool, arguments: shown = "", digest = "", expires_at: expiresAt = 0, turn, seq, at }) {
   const marks = { own: false, approval: true, state: "open", sent: false };
   return { ...marks, call, tool, arguments: shown, digest, expiresAt, turn, seq, at: at || Date.now() };
+}
+
+/**
+ * Whether answers on offer in lines before this one are over: the person wrote, or the agent said something else. What
+ * is said beside the talk leaves them: notices, and commands with their answers, but for one that ended the turns.
+ */
+export function endsOffers({ own, approval, done, said, kind, turn, text }) {
+  if (own) return !COMMAND.test(text);
+  if (approval || !done) return false;
+  if (kind === "command") return turn > 0;
+  return said || kind !== "notice";
 }

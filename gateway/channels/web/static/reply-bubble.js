@@ -6,6 +6,7 @@ import { mediaList } from "./media.js";
 import { showStream } from "./stream.js";
 
 const MARKS = { stopped: "Stopped", apology: "Something went wrong" };
+const ORIGINS = { schedule: "Scheduled", subagent: "From a subagent" };
 const QUOTE_CHARACTERS = 120;
 
 export class ReplyBubble {
@@ -45,7 +46,7 @@ export class ReplyBubble {
     }
   }
 
-  /** Shows the answers on offer, which only the newest line of a chat does. */
+  /** Shows the answers on offer, which only the newest word of the agent does, until the person writes. */
   offer(newest) {
     const { done, buttons } = this.#entry;
     if (!newest || !done || !buttons.length) {
@@ -81,11 +82,12 @@ export class ReplyBubble {
     this.#progress.replaceChildren(make("span", { className: "spinner" }), make("code", {}, tool));
   }
 
-  #finish({ seq, text, html, kind, tools, at, media, said }) {
+  #finish({ seq, text, html, kind, tools, at, media, said, about }) {
     if (this.node.dataset.state === "done") return;
     this.node.hidden = false;
     Object.assign(this.node.dataset, { state: "done", seq, kind: said ? "said" : kind });
     this.node.ariaBusy = "false";
+    if (ORIGINS[about]) this.node.prepend(make("p", { className: "origin" }, ORIGINS[about]));
     if (html) {
       this.#body.innerHTML = html;
       furnish(this.#body);

@@ -1,6 +1,7 @@
 /** The open chat on the screen: one bubble for each entry, in the order of the log. */
 
 import { ApprovalCard } from "./approval-card.js";
+import { endsOffers } from "./entries.js";
 import { OwnBubble } from "./own-bubble.js";
 import { ReplyBubble } from "./reply-bubble.js";
 
@@ -59,7 +60,7 @@ export class Transcript {
       this.#bubbles.delete(entry);
     }
     const fresh = new Set();
-    const newest = entries.findLast((entry) => entry.own || entry.done);
+    const newest = entries.findLast(endsOffers);
     let below = null;
     for (let index = entries.length - 1; index >= 0; index -= 1) {
       const entry = entries[index];

@@ -1,4 +1,4 @@
-"""How long a model that cannot be reached is left alone before a turn asks it again."""
+"""How often, and after which waits, the work of a lease is tried again before it is given up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from typing import Final
 
 from shared.errors import ModelError
 from shared.settings import AgentSettings
+
+CRASH_LIMIT: Final = 8
+"""So many deaths of workers under it end it, whatever a quarantine says."""
+
+NEWER_WAIT_S: Final = 5.0
+"""How long what a newer release began is left to that release's workers."""
+
+ERROR_WAITS_S: Final = (1.0, 5.0)
+"""Ceilings of the waits between tries after an error; there is one try more than waits."""
 
 AWAY_WAITS_S: Final = (2.0, 4.0, 8.0, 15.0, 30.0)
 AWAY_WAIT_CAP_S: Final = 60.0
@@ -21,3 +30,8 @@ def away_wait(
     ceiling = AWAY_WAITS_S[min(attempt, len(AWAY_WAITS_S)) - 1]
     wanted_s = max(error.retry_after_s or 0.0, rng.uniform(ceiling / 2, ceiling))
     return min(wanted_s, AWAY_WAIT_CAP_S, max(1.0, settings.give_up_s - away_s))
+
+
+def error_wait(errors: int, rng: random.Random) -> float | None:
+    """Seconds until the next try after an error that had `errors` before it; None when they were enough."""
+    return rng.uniform(0, ERROR_WAITS_S[errors]) if errors < len(ERROR_WAITS_S) else None

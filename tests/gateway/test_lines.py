@@ -1,0 +1,38 @@
+"""Stored lines as the frames of the page."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.channels.web.lines import Lines
+from gateway.channels.web.markdown import Markdown
+from gateway.channels.web.protocol import Reply
+from shared.messages.outbound import OutboundMessage
+from shared.messages.schedule import HEARTBEAT, tick_message
+from shared.messages.subagent import SubagentTask, report
+from shared.store.outbox import NumberedLine
+from tests.helpers.build import message
+from tests.helpers.schedules import schedule
+
+NOW = 1_700_000_000_000
+PERSONS = message().id
+TICK = tick_message(schedule(), NOW, now_ms=NOW, late=False, text="look").id
+BEAT = tick_message(schedule(HEARTBEAT), NOW, now_ms=NOW, late=False, text="look").id
+TASK = SubagentTask(id="17", session="web:owner/a", turn=1, call_id="c1", task="dig", label="dig")
+REPORT = report(TASK, "ok", "gold", now_ms=NOW).id
+
+
+@pytest.mark.parametrize(
+    ("ids", "about"),
+    [
+        ((), ""), ((PERSONS,), ""), (("child-17",), ""), (("5c7e-1",), ""),
+        ((TICK,), "schedule"), ((BEAT,), "schedule"), ((REPORT,), "subagent"),
+        ((TICK, PERSONS), "schedule"), ((PERSONS, REPORT), ""),
+    ],
+)  # fmt: skip
+def test_a_reply_says_what_its_turn_began_with(ids: tuple[str, ...], about: str) -> None:
+    """Nothing of a person's message, also when a report joined its turn later."""
+    line = OutboundMessage(content="well", turn=2, in_reply_to=ids)
+    frame = Lines(Markdown()).at_once("a", NumberedLine(3, line))
+    assert isinstance(frame, Reply)
+    assert frame.about == about
