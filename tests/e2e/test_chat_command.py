@@ -181,7 +181,7 @@ async def test_a_worker_that_is_killed_in_the_middle_goes_unnoticed(
     fleet: Fleet, client: RedisClient, model: ScriptedOpenAI
 ) -> None:
     """SIGKILL while it streams: the answer is printed once and whole."""
-    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    model.script(Answer(text=WORDS, delta_s=0.25), Answer(text=WORDS, delta_s=0.01, times=0))
     fleet.worker()
     await workers(client, 2)
     asking = await fleet.start("chat", "-m", "tell me")
@@ -196,7 +196,7 @@ async def test_a_gateway_that_is_killed_in_the_middle_loses_and_doubles_nothing(
     client: RedisClient, spawn: Spawn, redis_url: str, tmp_path: Path, model: ScriptedOpenAI
 ) -> None:
     """SIGKILL while it streams, another one in its place: one turn, one answer."""
-    model.script(Answer(text=WORDS, delta_s=0.05))
+    model.script(Answer(text=WORDS, delta_s=0.15))
     fleet = Fleet(spawn, redis_url, tmp_path)
     fleet.worker()
     doomed = await fleet.gateway()

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from playwright.async_api import Page, expect
 
+from gateway.commands.registry import OWN
 from shared.store.client import RedisClient
 from tests.helpers.chromium import chromium
 from tests.helpers.fleet import holder, replies, workers
@@ -170,7 +171,7 @@ async def test_a_slash_offers_the_commands_and_help_is_answered_without_a_model(
     async with page_at(port) as page:
         area, offered = page.locator("#composer textarea"), page.locator("#commands [role=option]")
         await area.press_sequentially("/")
-        await expect(offered).to_have_count(7)
+        await expect(offered).to_have_count(len(OWN))
         await area.press_sequentially("m")
         await expect(offered).to_have_text([re.compile("^/model"), re.compile("^/memory")])
         await area.press("ArrowDown")
@@ -190,7 +191,7 @@ async def test_a_slash_offers_the_commands_and_help_is_answered_without_a_model(
         assert await page.locator(".own").count() == 0, "the first Enter completes"
         await area.press("Enter")
         answer = page.locator('.bubble.reply[data-kind="command"]')
-        await expect(answer.locator("li")).to_have_count(7, timeout=PATIENCE_MS)
+        await expect(answer.locator("li")).to_have_count(len(OWN), timeout=PATIENCE_MS)
         await expect(page.locator("#stop")).to_be_hidden()
         await expect(page.locator("#title")).to_have_text("New chat")
         await area.fill("/etc/hosts")
