@@ -28,7 +28,11 @@ TESTS: Final = (
     ("tests/shared/store", "--deselect", "tests/shared/store/test_state_machine.py"),
     ("tests/shared/store/test_state_machine.py",),
     ("tests/shared/test_console_session.py", "tests/gateway/test_ingress.py", "tests/worker/llm/test_throttle.py"),
-    ("tests/gateway/test_jobs_command.py", "tests/gateway/test_approvals.py", "tests/gateway/test_schedules_in_chats.py"),
+    (
+        "tests/gateway/test_jobs_command.py",
+        "tests/gateway/test_approvals.py",
+        "tests/gateway/test_schedules_in_chats.py",
+    ),
     ("tests/worker/test_leases.py", "tests/worker/test_run_turn.py", "tests/worker/test_lease_worker.py"),
 )
 FIRST: Final = {
