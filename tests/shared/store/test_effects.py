@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.errors import LeaseLost, TurnLimited
+from shared.errors import BadInput, LeaseLost, TurnLimited
 from shared.ids import nonce
 from shared.messages.effects import Say
 from shared.messages.outbound import OutboundMessage
@@ -73,3 +73,24 @@ async def test_steps_without_an_effect_say_nothing(client: RedisClient) -> None:
     claim = await claimed(client)
     await Turns(client).append(claim, 1, ToolEntry(call_id="c1", name="act", content="done", turn=1))
     assert await lines(client) == []
+
+
+async def test_a_chat_that_is_not_there_is_told_nothing(client: RedisClient) -> None:
+    """Neither the line nor the record of it is written."""
+    claim = await claimed(client)
+    elsewhere = Say(session="web:owner/none", line=SAID.line)
+    with pytest.raises(BadInput, match="none"):
+        await Turns(client).append(claim, 1, ENTRY, elsewhere)
+    assert await client.command("EXISTS", keys.outbox("web:owner/none"), keys.ledger(SESSION)) == 0
+
+
+async def test_a_chat_that_is_spoken_to_moves_to_the_head_of_its_person_s_list(client: RedisClient) -> None:
+    """When somebody's list is named; else the list stays as it is."""
+    claim = await claimed(client)
+    await say(Inbox(client), chat="owner/old")
+    await client.command("ZADD", keys.chats("web", "owner"), 1, "owner/old", 2, "owner/a")
+    for step, listed_for in enumerate(("", "owner"), 1):
+        said = Say(session="web:owner/old", line=SAID.line, listed_for=listed_for)
+        await Turns(client).append(claim, step, ENTRY, said)
+        first = await client.command("ZREVRANGE", keys.chats("web", "owner"), 0, 0)
+        assert first == [b"owner/old" if listed_for else b"owner/a"]
