@@ -80,6 +80,9 @@ class LeaseWorker(arq_worker.Worker):
         self.ctx["redis"] = self._pool
         self.ctx["leases"] = self._claims
         self._loops = cast(LoopFactory, self.ctx["lease_loops"])(self._run_leased)
+        if self._draining is not None:  # the signal came while it was starting
+            for loop in self._loops:
+                loop.drain()
         running = [asyncio.create_task(loop.run()) for loop in self._loops]
         ending = asyncio.Event()
         beating = asyncio.create_task(self._keep_beating(ending))

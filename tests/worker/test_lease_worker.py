@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import arq.worker
 import psutil
@@ -189,6 +189,34 @@ async def test_a_drained_job_is_taken_by_the_next_worker(redis_url: str) -> None
             job.job_id, second.ctx["redis"], _queue_name=second.queue_name, _deserializer=second.job_deserializer
         )
         assert await result(second, again) == "second"
+
+
+async def test_a_signal_while_it_starts_ends_it_as_soon_as_it_has_started(redis_url: str) -> None:
+    """Nothing is taken; before, whoever stopped Shoal in its first second waited for all of `drain_s`."""
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(ctx: Context) -> None:
+        started.set()
+        await go_on.wait()
+
+    client = RedisClient(redis_url)
+    queue = LeaseQueue(client, "jobs", owner=nonce(), lease_s=5)
+    loop = LeaseLoop(queue, slots=1, run=cast(Runner, None))
+    worker = LeaseWorker(
+        [func(double, name="double")],
+        on_startup=slowly,
+        ctx={"client": client, "redis_url": redis_url, "lease_loops": lambda _: [loop], "drain_s": 3600},
+        handle_signals=False,
+    )
+    running = asyncio.create_task(worker.async_run())
+    await started.wait()
+    worker.handle_sig(signal.SIGTERM)
+    go_on.set()
+    async with asyncio.timeout(20):
+        await running
+    assert loop.draining
+    await worker.close()
+    await client.close()
 
 
 async def test_a_cron_tick_runs_once_on_two_workers(redis_url: str) -> None:
