@@ -93,7 +93,7 @@ class Chat:
         if busy == "interrupt" and self.inbox:
             self.cutting.add(n)
             self.counts.update(cut=n, stop=self.inbox[0])
-            self.queue = "later" if self.lease else "due"
+            self.queue = self.queue if self.lease else "due"  # a lease that has lapsed is due already
         if busy in ("steer", "merge"):
             self.marks[n] = busy
         self.inbox.append(n)
