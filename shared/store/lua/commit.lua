@@ -12,20 +12,7 @@ if tonumber(redis.call('HGET', session, 'done') or 0) >= tonumber(n) then return
 if not holds(KEYS[2], member, ARGV[2]) then return {-1, 0, 0} end
 
 local entries = tonumber(ARGV[11])
-local size = 0
-for i = 12, 11 + entries do
-  redis.call('RPUSH', history, ARGV[i])
-  size = size + #ARGV[i]
-end
-size = redis.call('HINCRBY', session, 'history', size)
-local dropped = 0
-while size > tonumber(ARGV[4]) and redis.call('LLEN', history) > 1 do
-  size = redis.call('HINCRBY', session, 'history', -#redis.call('LPOP', history))
-  dropped = dropped + 1
-end
-if dropped > 0 then
-  redis.call('HINCRBY', session, 'mark', dropped)
-end
+local dropped = add_history(session, history, 12, 11 + entries, tonumber(ARGV[4]))
 for i = 12 + entries, #ARGV do
   add_line(session, KEYS[8], KEYS[9], ARGV[i], ARGV[6])
 end

@@ -49,18 +49,8 @@ if ARGV[6] == 'say' then
     list_chat(KEYS[6], KEYS[10], ARGV[9], '', ARGV[10], now_ms())
     redis.call('PEXPIRE', KEYS[6], ARGV[10])
   end
-  local gained = 0
-  for i = 12, #ARGV do
-    redis.call('RPUSH', KEYS[9], ARGV[i])
-    gained = gained + #ARGV[i]
-  end
-  if gained > 0 then
-    local kept, dropped = redis.call('HINCRBY', KEYS[6], 'history', gained), 0
-    while kept > tonumber(ARGV[11]) and redis.call('LLEN', KEYS[9]) > 1 do
-      kept = redis.call('HINCRBY', KEYS[6], 'history', -#redis.call('LPOP', KEYS[9]))
-      dropped = dropped + 1
-    end
-    if dropped > 0 then redis.call('HINCRBY', KEYS[6], 'mark', dropped) end
+  if #ARGV >= 12 then
+    add_history(KEYS[6], KEYS[9], 12, #ARGV, tonumber(ARGV[11]))
     redis.call('PEXPIRE', KEYS[9], ARGV[10])
   end
 end

@@ -146,6 +146,24 @@ local function add_line(session, log, live, line, keep_ms)
   return seq
 end
 
+-- Appends ARGV[first] to ARGV[last] to a conversation and drops its oldest entries over the cap; how many it dropped.
+local function add_history(session, history, first, last, cap)
+  local gained, dropped = 0, 0
+  for i = first, last do
+    redis.call('RPUSH', history, ARGV[i])
+    gained = gained + #ARGV[i]
+  end
+  local size = redis.call('HINCRBY', session, 'history', gained)
+  while size > cap and redis.call('LLEN', history) > 1 do
+    size = redis.call('HINCRBY', session, 'history', -#redis.call('LPOP', history))
+    dropped = dropped + 1
+  end
+  if dropped > 0 then
+    redis.call('HINCRBY', session, 'mark', dropped)
+  end
+  return dropped
+end
+
 -- A new text of a MEMORY.md. Its version is a time, so that one that was forgotten does not come back under an old number.
 local function set_memory(memory, text)
   local version = integer(math.max(now_us(), (tonumber(redis.call('HGET', memory, 'v')) or 0) + 1))
