@@ -11,7 +11,7 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: up test tools lint lock clean
+.PHONY: up test channels tools peers lint lock clean
 
 up: $(VENV)/.stamp-base $(VENV)/bin/shoal
 	@exec $(PY) -m shared.console up
@@ -25,14 +25,22 @@ lint: $(VENV)/.stamp-dev $(VENV)/bin/shoal
 	@$(PY) -m mypy --no-error-summary
 	@$(VENV)/bin/lint-imports --no-cache >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 
+# The libraries of chat channels and of tracing: 60 MB that the page and the console do not need.
+channels: $(VENV)/.stamp-channels
+
 # What manifests and the image are checked with, in an environment of its own: 5 s, 255 MB. Tests that need it say so.
 tools: $(VENV)/tools/.stamp
 
+# Real mail and Matrix servers that tests of channels talk to, in an environment of their own.
+peers: $(VENV)/peers/.stamp
+
 # All locks anew, keeping every version that still fits. CONTRIBUTING.md says when.
 lock:
-	@$(LOCK) -o requirements.txt
-	@$(LOCK) --extra dev -c requirements.txt -o requirements-dev.txt
+	@$(LOCK) --extra dev --extra channels --extra tracing -o requirements-dev.txt
+	@$(LOCK) --extra channels --extra tracing -c requirements-dev.txt -o requirements-channels.txt
+	@$(LOCK) -c requirements-dev.txt -o requirements.txt
 	@$(filter-out pyproject.toml,$(LOCK)) tools/requirements.in -o tools/requirements.txt
+	@$(filter-out pyproject.toml,$(LOCK)) tests/peers/requirements.in -o tests/peers/requirements.txt
 
 clean:
 	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -44,16 +52,27 @@ $(VENV)/.stamp-base: requirements.txt .ci/check_packages.py | $(PY)
 	@$(MAKE) --no-print-directory $(VENV)/bin/shoal
 	@touch $@
 
+$(VENV)/.stamp-channels: requirements-channels.txt requirements.txt .ci/check_packages.py | $(PY)
+	@$(INSTALL) -r requirements-channels.txt
+	@$(PY) -I -S .ci/check_packages.py $(VENV) requirements.txt requirements-channels.txt
+	@$(MAKE) --no-print-directory $(VENV)/bin/shoal
+	@touch $(VENV)/.stamp-base $@
+
 $(VENV)/.stamp-dev: requirements-dev.txt requirements.txt .ci/check_packages.py | $(PY)
 	@echo "Installing Shoal's packages and those of its tests into $(VENV); the first time takes a minute."
 	@$(INSTALL) -r requirements-dev.txt
 	@$(PY) -I -S .ci/check_packages.py $(VENV) requirements.txt requirements-dev.txt
 	@$(MAKE) --no-print-directory $(VENV)/bin/shoal
-	@touch $(VENV)/.stamp-base $@
+	@touch $(VENV)/.stamp-base $(VENV)/.stamp-channels $@
 
 $(VENV)/tools/.stamp: tools/requirements.txt | $(PY)
 	@$(PY) -m venv --clear $(VENV)/tools
 	@$(VENV)/tools/bin/python $(wordlist 2,99,$(INSTALL)) --no-compile -r tools/requirements.txt
+	@touch $@
+
+$(VENV)/peers/.stamp: tests/peers/requirements.txt | $(PY)
+	@$(PY) -m venv --clear $(VENV)/peers
+	@$(VENV)/peers/bin/python $(wordlist 2,99,$(INSTALL)) --no-compile -r tests/peers/requirements.txt
 	@touch $@
 
 # The `shoal` command for this checkout, without a build step.
