@@ -78,7 +78,7 @@ class Button(msgspec.Struct, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that goes out. `read` gives its bytes anew each time it is called."""
+    """A file that goes out, from the media store."""
 
     reference: str
     name: str
@@ -185,10 +185,10 @@ class Inlet(Protocol):
     """The way in, as a platform sees it."""
 
     async def take(self, heard: Heard) -> Taken:
-        """Ask who may speak, fetch files, make the message durable. The platform may be told "got it" afterwards.
+        """Ask who may speak, fetch files, make the message durable. Then the platform may be told "got it".
 
-        Raises RedisAway, and Refused with `retry_after_s` when the whole fleet has too much to do: let the platform tell
-        it again (503), or ask again later.
+        Raises RedisAway, and Refused with `retry_after_s` when the whole fleet has too much to do: let the platform
+        tell it again (503), or ask again later.
         """
         ...
 
