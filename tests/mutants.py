@@ -49,6 +49,8 @@ HARMLESS: Final = {
     # Not a guard: only spares the server work, or only limits what is kept.
     ("acquire", "if #taken == many then return end"),
     ("acquire", "if passed + left == 0 or #found < 2 * scan then return end"),
+    ("fair", "if now - tonumber(redis.call('ZSCORE', SERVED, what) or 0) < ms then return true end"),
+    ("ingest", "if ARGV[20] == '' then return false end"),
     ("command", "if entries > 0 and redis.call('EXISTS', KEYS[7]) == 0 then"),
 }
 """Lines that may go without a failing test, each for a reason."""

@@ -316,6 +316,15 @@ async def test_a_turn_whose_steps_the_server_lost_asks_nothing(chat: Chat) -> No
     assert steps(await chat.acquire()) == []
 
 
+async def test_a_question_is_not_asked_where_another_step_stands(chat: Chat) -> None:
+    """It is no earlier try of the same question: the steps went on without it."""
+    claim = await chat.begin()
+    await chat.turns.append(claim, 2, AssistantEntry(content="something else", turn=1))
+    with pytest.raises(LeaseLost):
+        await chat.park(claim)
+    assert await chat.lines() == []
+
+
 async def test_a_question_that_names_nobody_may_be_answered_by_whoever_may_write_there(chat: Chat) -> None:
     """Such as that of a schedule."""
     await chat.park(await chat.begin(), msgspec.structs.replace(QUESTION, people=()))

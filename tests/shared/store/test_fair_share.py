@@ -314,6 +314,40 @@ async def test_of_many_turns_that_run_a_sample_says_whose_they_are(client: Redis
     assert slots.begun[-2:] == ["quiet/a", "quiet/b"]
 
 
+async def test_turns_that_begin_at_once_are_shared_as_those_that_begin_one_by_one(
+    client: RedisClient, inbox: Inbox
+) -> None:
+    """What one acquire has given to a person counts in that very acquire."""
+    for who in ("first", "second"):
+        for i in range(6):
+            await person(inbox, who, f"c{i}")
+    claims = await queue_of(client, share=0.5).acquire(6)
+    begun = Counter(claim.session.split("/")[0] for claim in claims)
+    assert begun == {"web:first": 3, "web:second": 3}
+
+
+async def test_a_look_further_passes_over_nobody(client: RedisClient, inbox: Inbox) -> None:
+    """What the same acquire has taken from the row is no longer in the queue, so the rest has moved up."""
+    for i in range(3):
+        await person(inbox, "busy", f"begun{i}")
+    queue = queue_of(client, share=0.5)
+    assert len(await queue.acquire(3)) == 3
+    chats = ["quiet/a", *(f"busy/c{i:02}" for i in range(15)), "next/a", "last/a"]
+    for due, chat in enumerate(chats, start=1):
+        await person(inbox, *chat.split("/"))
+        await client.command("ZADD", keys.queue("turns"), due, keys.turn(f"web:{chat}"))
+    assert [claim.session for claim in await queue.acquire(2)] == ["web:quiet/a", "web:next/a"]
+
+
+async def test_while_all_can_be_looked_at_nobody_goes_to_the_tail(client: RedisClient, inbox: Inbox) -> None:
+    """Since when a chat waits is what operators and autoscaling see."""
+    for i in range(4):
+        await person(inbox, "busy", f"c{i}")
+    waits = await client.command("ZRANGE", keys.queue("turns"), 1, -1, "WITHSCORES")
+    assert len(await take(client)) == 1
+    assert await client.command("ZRANGE", keys.queue("turns"), 0, 2, "WITHSCORES") == waits
+
+
 # Nothing is forgotten there
 
 

@@ -264,6 +264,16 @@ async def test_what_nothing_is_known_of_is_taken_out(client: RedisClient) -> Non
     assert await left(client) == []
 
 
+async def test_a_broken_key_puts_the_schedules_of_its_chat_off_and_stops_no_other(client: RedisClient) -> None:
+    """They are looked at again after a minute, in case somebody has mended it."""
+    schedules = Schedules(client)
+    await due_now(schedules, schedule(chat="owner/b"))
+    await client.command("SET", keys.schedules(SESSION), "no hash")
+    await client.command("ZADD", keys.SCHEDULES, 1, f"aa:{SESSION}")
+    assert [due.schedule for due in (await schedules.due(now_ms=NOW)).due] == [schedule(chat="owner/b")]
+    assert int(await client.command("ZSCORE", keys.SCHEDULES, f"aa:{SESSION}")) == NOW + MINUTE
+
+
 async def test_a_record_of_a_newer_release_is_left_alone(client: RedisClient) -> None:
     """It is seen as one that cannot be read, and not listed."""
     schedules = Schedules(client)
