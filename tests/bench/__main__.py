@@ -6,7 +6,7 @@ import argparse
 from importlib import import_module
 from typing import Final
 
-BENCHES: Final = {"exec": "tests.bench.exec", "llm": "tests.bench.llm"}
+BENCHES: Final = {name: f"tests.bench.{name}" for name in ("drain", "exec", "llm", "pickup")}
 
 
 def main() -> None:

@@ -1,0 +1,127 @@
+"""How many turns that do nothing one worker, and two, can end, and what each costs: Shoal, and stock arq.
+
+All messages wait before the workers start. The time is from the first end of a turn to the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from typing import Final
+
+import arq.connections
+import msgspec
+
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox, InboxLimits
+from tests.bench import noop
+from tests.bench.server import calls, cpu_s, emptied, server
+from tests.bench.table import Figure, show
+from tests.helpers.build import message
+
+ROUNDS: Final = 5
+SESSIONS: Final = 500
+SIDES: Final[dict[str, tuple[str, float, int, int]]] = {
+    "shoal, 1 worker": ("shoal", 100, 1, 6000),
+    "shoal, 2 workers": ("shoal", 100, 2, 6000),
+    "arq, 1 worker": ("arq", 0.01, 1, 2000),
+    "arq, 2 workers": ("arq", 0.01, 2, 2000),
+}
+"""What to start, how many, and how many turns."""
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Of one round: turns a second; CPU milliseconds a turn of all workers, and of the server; its commands a turn."""
+
+    rate: float
+    worker_ms: float
+    redis_ms: float
+    commands: float
+
+
+async def drain(client: RedisClient, url: str, kind: str, number: float, many: int, turns: int) -> Cost:
+    """Fill the queue, start workers, and wait until nothing is left."""
+    await (_fill(client, turns) if kind == "shoal" else _fill_arq(url, turns))
+    queue = keys.queue("turns") if kind == "shoal" else "arq:queue"
+    with noop.workers(kind, url, number, many) as workers:
+        left = await _left(client, queue)
+        started, before = time.perf_counter(), (await cpu_s(client), await calls(client))
+        used = sum(worker.cpu_s for worker in workers)
+        at = await _done(client, kind)
+        while left:
+            await asyncio.sleep(0.02)
+            left = await _left(client, queue)
+        seconds = time.perf_counter() - started
+        done = await _done(client, kind) - at
+        used = sum(worker.cpu_s for worker in workers) - used
+        return Cost(
+            rate=done / seconds,
+            worker_ms=used / done * 1000,
+            redis_ms=(await cpu_s(client) - before[0]) / done * 1000,
+            commands=(await calls(client) - before[1]) / done,
+        )
+
+
+async def _fill(client: RedisClient, turns: int) -> None:
+    inbox = Inbox(client, InboxLimits(cap=turns, sender_per_minute=0))
+    for start in range(0, turns, 100):
+        said = [
+            msgspec.structs.replace(message(chat=f"p{n % SESSIONS}/a"), sender_id=f"p{n % SESSIONS}")
+            for n in range(start, start + 100)
+        ]
+        await asyncio.gather(*(inbox.ingest(one) for one in said))
+
+
+async def _fill_arq(url: str, turns: int) -> None:
+    pool = await arq.connections.create_pool(arq.connections.RedisSettings.from_dsn(url))
+    for start in range(0, turns, 100):
+        await asyncio.gather(
+            *(pool.enqueue_job("turn_of_arq", f"p{n % SESSIONS}/a", "hi") for n in range(start, start + 100))
+        )
+    await pool.aclose()
+
+
+async def _left(client: RedisClient, queue: str) -> int:
+    return int(await client.command("ZCARD", queue))
+
+
+async def _done(client: RedisClient, kind: str) -> int:
+    """How many turns have ended: each leaves two entries of a conversation."""
+    pattern = "shoal:history:web:p" if kind == "shoal" else "history:p"
+    counts = await client.pipeline([("LLEN", f"{pattern}{n}/a") for n in range(SESSIONS)])
+    return sum(counts) // 2
+
+
+async def _measure(rounds: int) -> dict[str, list[Cost]]:
+    costs: dict[str, list[Cost]] = {name: [] for name in SIDES}
+    with server() as valkey:
+        for _ in range(rounds):
+            for name, (kind, number, many, turns) in SIDES.items():
+                async with emptied(valkey.url) as client:
+                    costs[name].append(await drain(client, valkey.url, kind, number, many, turns))
+    return costs
+
+
+def main(*, rounds: int, as_json: bool) -> None:
+    costs = asyncio.run(_measure(rounds or ROUNDS))
+    figures: list[Figure] = []
+    for name, found in costs.items():
+        figures.append(Figure(f"{name}: rate", "turns/s", tuple(one.rate for one in found)))
+        figures.append(Figure(f"{name}: worker", "ms CPU a turn", tuple(one.worker_ms for one in found)))
+        figures.append(Figure(f"{name}: Redis", "ms CPU a turn", tuple(one.redis_ms for one in found)))
+        figures.append(Figure(f"{name}: Redis", "commands a turn", tuple(one.commands for one in found)))
+
+    def of(name: str, field: str) -> float:
+        return statistics.median(getattr(one, field) for one in costs[name])
+
+    ours, theirs = "shoal, 1 worker", "arq, 1 worker"
+    notes = [
+        f"one worker: {of(ours, 'rate') / of(theirs, 'rate'):.1f} times arq's turns a second",
+        f"worker CPU a turn: 1/{of(theirs, 'worker_ms') / of(ours, 'worker_ms'):.1f} of arq's; "
+        f"Redis CPU a turn: 1/{of(theirs, 'redis_ms') / of(ours, 'redis_ms'):.1f}",
+        f"a second worker: {of('shoal, 2 workers', 'rate') / of(ours, 'rate'):.2f} times one worker; "
+        f"arq {of('arq, 2 workers', 'rate') / of(theirs, 'rate'):.2f} times",
+    ]
+    show("drain: turns that do nothing, all due at once", figures, notes=notes, as_json=as_json)
