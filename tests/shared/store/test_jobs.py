@@ -122,6 +122,7 @@ async def test_other_jobs_are_due_at_once_after_a_crash(client: RedisClient, red
     assert claim.job_crashes == 0
     await buried(redis_url, claim.owner, crashed=True)
     assert await client.command("LLEN", keys.wake("jobs")) == 1
+    assert await client.command("EXISTS", "") == 0, "it is counted under the job's name, not in a session without one"
     assert (await taken(client)).job_crashes == 1
 
 
