@@ -179,6 +179,7 @@ class EmbeddedValkey:
                 'save ""',
                 "maxmemory-policy noeviction",
                 "stream-node-max-bytes 1024",
+                "hash-max-listpack-entries 32",
                 "",
             ]
         )

@@ -52,6 +52,7 @@ def test_it_runs_with_the_settings_that_the_promise_rests_on(server: EmbeddedVal
         "maxmemory-policy": "noeviction",
         "save": "",
         "stream-node-max-bytes": "1024",
+        "hash-max-listpack-entries": "32",
         "protected-mode": "yes",
         "bind": "127.0.0.1",
     }
