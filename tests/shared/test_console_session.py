@@ -264,15 +264,19 @@ async def test_what_is_restored_is_looked_after_and_ends_some_day(client: RedisC
         assert await client.command("PTTL", key) > 0, key
 
 
-async def test_a_restore_that_meets_a_change_writes_nothing(client: RedisClient, redis_url: str) -> None:
+@pytest.mark.parametrize("changed", ["memory", "n", "gen", "mark", "archive_mark"])
+async def test_a_restore_that_meets_a_change_writes_nothing(client: RedisClient, redis_url: str, changed: str) -> None:
     """Compare and swap: on everything that was read."""
 
     class Meddling(RedisClient):
-        """Somebody writes MEMORY.md between reading and restoring."""
+        """Somebody writes MEMORY.md, or something happens in the session, between reading and restoring."""
 
         async def run(self, script: Any, *args: Any, **kwargs: Any) -> Any:
             if script.name == "session_restore":
-                await remember(client, "in between", "chat:web:anna/b")
+                if changed == "memory":
+                    await remember(client, "in between", "chat:web:anna/b")
+                else:
+                    await client.command("HSET", keys.session("web:anna/b"), changed, 7)
             return await super().run(script, *args, **kwargs)
 
     await lived(client)
@@ -283,8 +287,8 @@ async def test_a_restore_that_meets_a_change_writes_nothing(client: RedisClient,
             await SessionBackup(meddling, load({})).restore(file, "web:anna/b", replace=True)
     finally:
         await meddling.close()
-    assert (await MemoryStore(client).read("chat:web:anna/b")).text == "in between"
-    assert await client.command("EXISTS", keys.history("web:anna/b"), keys.session("web:anna/b")) == 0
+    assert (await MemoryStore(client).read("chat:web:anna/b")).text == ("in between" if changed == "memory" else "")
+    assert await client.command("EXISTS", keys.history("web:anna/b")) == 0
 
 
 async def test_a_restore_goes_where_the_chats_memory_will_be(client: RedisClient) -> None:
