@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import sys
 from typing import Final, Literal
 
 import msgspec
 
+from shared.errors import TurnReleased
 from shared.log import logger
 from worker.lease import Lease
 
 AFTER_CRASHES: Final = 2
 """So many workers die beside others before a turn is put apart."""
+
+PLACES: Final = 4
+"""So many children at once in one worker: each is a process that starts, and many at once would all start too slowly."""
 
 TICK_S: Final = 0.5
 SILENCE_S: Final = 20.0
@@ -34,16 +39,27 @@ log = logger("quarantine")
 
 
 class Quarantine:
-    """Runs leased turns in children, one child a turn."""
+    """Runs leased turns in children, one child a turn, `places` at once."""
 
-    def __init__(self, *, silence_s: float = SILENCE_S) -> None:
+    def __init__(self, *, places: int = PLACES, silence_s: float = SILENCE_S) -> None:
+        self._free = places
         self._silence_s = silence_s
 
     async def run(self, lease: Lease) -> Verdict:
         """Run the turn of `lease` apart, to its end. The lease must be kept meanwhile; a drain is passed on.
 
-        Cancelled, it kills the child.
+        Cancelled, it kills the child. Raises TurnReleased when no place is free: who waited for one here would stand
+        beside the next crash of this worker, and be blamed for it.
         """
+        if self._free == 0:
+            raise TurnReleased("quarantine", delay_s=random.uniform(0.5, 1.5))
+        self._free -= 1
+        try:
+            return await self._apart(lease)
+        finally:
+            self._free += 1
+
+    async def _apart(self, lease: Lease) -> Verdict:
         mine, theirs = socket.socketpair()
         mine.setblocking(False)
         try:
