@@ -55,6 +55,7 @@ class Quarantine:
             raise TurnReleased("quarantine", delay_s=random.uniform(0.5, 1.5))
         self._free -= 1
         try:
+            await lease.queue.put_apart(lease.claim)
             return await self._apart(lease)
         finally:
             self._free += 1

@@ -131,6 +131,7 @@ class LeaseQueue:
         self._wakes = [keys.wake(name), *([keys.wake(keys.SUBAGENT_WAKE)] if name == JOBS else [])]
         self._blocking = client.blocking(self.WAIT_S)
         self._acquire, self._renew, self._release = load("acquire"), load("renew"), load("release")
+        self._apart = load("apart")
 
     async def acquire(self, count: int, *, grace: bool = False, subagents: int | None = None) -> list[Claim]:
         """Lease up to `count` due members, at most `subagents` of them subagents; the others of those stay due. With
@@ -211,6 +212,17 @@ class LeaseQueue:
             [*self._keys, keys.noted(claim.member)],
             [claim.member, claim.lease, int(delay_s * 1000), count],
             retry_for_s=retry_for_s,
+        )
+        if done != 1:
+            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+
+    async def put_apart(self, claim: Claim) -> None:
+        """This work runs in a process of its own now: if the worker dies, that is not taken for its doing.
+
+        Raises LeaseLost.
+        """
+        done = await self._client.run(
+            self._apart, [self._keys[1], keys.noted(claim.member)], [claim.member, claim.lease]
         )
         if done != 1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")

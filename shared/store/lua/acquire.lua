@@ -45,7 +45,9 @@ local function take_turn(member, due, lost, from)
     redis.call('ZADD', from, now + 1000, member)
     return
   end
-  local crashes = lost and redis.call('HINCRBY', session, 'crashes', 1) or redis.call('HGET', session, 'crashes')
+  if lost then
+    count_crash(session, lost)
+  end
   -- Grows also when the counter or the clock lost its tail; the owner's nonce covers both at once.
   local token = integer(math.max((tonumber(redis.call('HGET', session, 'token')) or 0) + 1, us))
   local tries = redis.call('HINCRBY', session, 'tries', 1)
@@ -84,7 +86,7 @@ local function take_turn(member, due, lost, from)
   local memory = redis.call('HMGET', key('memory', scope), 'text', 'v')
   taken[#taken + 1] = {
     member, token, now - due, lost and '1' or '0',
-    n, head[2][4], more[1] or '0', crashes or '0', stop or '0', tries, more[3] and now - tonumber(more[3]) or 0,
+    n, head[2][4], more[1] or '0', crashes_of(session), stop or '0', tries, more[3] and now - tonumber(more[3]) or 0,
     ledger, redis.call('LRANGE', key('history', name), -window, -1),
     scope, memory[1] or '', memory[2] or '0', more[5] or '', joined, at_start and '1' or '0',
     (mark == 'steer' or next_mark == 'steer' or more[7] == 'steer') and '1' or '0',
@@ -97,7 +99,7 @@ local passed = 0
 local function take_sub(member, due, lost)
   local id = string.sub(member, 5)
   local child = key('child', id)
-  local told = redis.call('HMGET', child, 'parent', 'state', 'v', 'm', 'preset', 'errors', 'crashes', 'away')
+  local told = redis.call('HMGET', child, 'parent', 'state', 'v', 'm', 'preset', 'errors', 'away')
   local name, state = told[1], told[2]
   if state ~= 'queued' and state ~= 'running' then
     redis.call('ZREM', queue, member)
@@ -122,7 +124,9 @@ local function take_sub(member, due, lost)
     redis.call('ZADD', children, 0, id)
     redis.call('ZADD', 'shoal:subagents', 0, id)
   end
-  local crashes = lost and redis.call('HINCRBY', child, 'crashes', 1) or told[7] or '0'
+  if lost then
+    count_crash(child, lost)
+  end
   local token = integer(math.max((tonumber(redis.call('HGET', child, 'token')) or 0) + 1, us))
   redis.call('HSET', child, 'token', token)
   lease(member, token)
@@ -132,7 +136,8 @@ local function take_sub(member, due, lost)
   end
   taken[#taken + 1] = {
     member, token, now - due, lost and '1' or '0',
-    told[4], told[6] or '0', crashes, redis.call('HINCRBY', child, 'tries', 1), told[8] and now - tonumber(told[8]) or 0,
+    told[4], told[6] or '0', crashes_of(child), redis.call('HINCRBY', child, 'tries', 1),
+    told[7] and now - tonumber(told[7]) or 0,
     ledger, told[5] or '', now - tonumber(redis.call('HGET', child, 'began') or now),
     redis.call('HGET', child, 'rounds') or '0',
   }

@@ -36,7 +36,7 @@ for _, other in ipairs(joined) do
 end
 redis.call('DEL', KEYS[6])
 redis.call('HSET', session, 'done', joined[#joined] or n)
-redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'ledger', 'taken', 'place')
+redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger', 'taken', 'place')
 if redis.call('HGET', session, 'stop') == n then
   redis.call('HDEL', session, 'stop')
 end

@@ -69,5 +69,5 @@ if ARGV[6] == 'spawn' then
   wake(KEYS[10])
 end
 -- Progress: whatever killed earlier attempts was not this message alone.
-redis.call('HDEL', KEYS[2], 'crashes')
+redis.call('HDEL', KEYS[2], 'crashes', 'spared')
 return 1

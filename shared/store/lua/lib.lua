@@ -47,6 +47,18 @@ local function field(entry, name)
   end
 end
 
+-- The owner of a turn or subagent has died. What it did in a process of its own did not kill it, most likely: three such
+-- deaths count as one.
+local function count_crash(record, lease)
+  local apart = redis.call('HGET', record, 'apart') == lease
+  redis.call('HINCRBY', record, apart and 'spared' or 'crashes', 1)
+end
+
+local function crashes_of(record)
+  local told = redis.call('HMGET', record, 'crashes', 'spared')
+  return integer((tonumber(told[1]) or 0) + math.floor((tonumber(told[2]) or 0) / 3))
+end
+
 -- The numbers of the messages that joined turn n, in order. They lie in the inbox until the turn ends.
 local function taken_by(session, n)
   local numbers = {}
@@ -312,7 +324,7 @@ local function close_child(id, name, outcome, now)
   redis.call('DEL', key('ledger', id))
   redis.call('ZREM', 'shoal:subagents', id)
   redis.call('HSET', child, 'state', outcome, 'ended', integer(now))
-  redis.call('HDEL', child, 'errors', 'crashes', 'tries', 'away', 'ledger')
+  redis.call('HDEL', child, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger')
   redis.call('PEXPIRE', child, 3600000)
   redis.call('ZREMRANGEBYSCORE', children, integer(3600000 - now), '(0')
   redis.call('ZADD', children, integer(-now), id)

@@ -44,7 +44,7 @@ if not asked then
   redis.call('XADD', ledger, step .. '-0', 'm', record)
   redis.call('HSET', session, 'asked', table.concat({'open', id, integer(expires), step, n, '-', ARGV[9]}, ' '))
   -- The model was there, and whatever killed earlier attempts was not this message alone.
-  redis.call('HDEL', session, 'crashes', 'away')
+  redis.call('HDEL', session, 'crashes', 'spared', 'away')
   add_line(session, KEYS[6], KEYS[7], cmsgpack.pack(line), ARGV[11])
   redis.call('PEXPIRE', session, ARGV[12])
 end

@@ -31,6 +31,8 @@ if is_job then
   -- It has nothing to note that in.
 elseif ARGV[4] == 'away' then
   redis.call('HSETNX', KEYS[4], 'away', integer(now_ms()))
+elseif ARGV[4] == 'crashes' then
+  count_crash(KEYS[4], ARGV[2])
 elseif ARGV[4] ~= '' then
   redis.call('HINCRBY', KEYS[4], ARGV[4], 1)
 end

@@ -25,7 +25,7 @@ end
 redis.call('XDEL', inbox, n .. '-0')
 if head == n then
   -- What was counted for it, the next one does not pay for.
-  redis.call('HDEL', session, 'errors', 'crashes', 'tries', 'away', 'place')
+  redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'place')
 end
 if redis.call('HGET', session, 'stop') == n then
   redis.call('HDEL', session, 'stop')

@@ -1,0 +1,116 @@
+"""Work in a process of its own: what its worker dies of is not its doing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from shared.errors import LeaseLost
+from shared.ids import nonce
+from shared.messages.live import TurnEvent
+from shared.messages.transcript import AssistantEntry
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import Inbox
+from shared.store.queue import Claim, LeaseQueue
+from shared.store.turns import Turns
+from tests.helpers.build import reply, say
+from tests.shared.store.test_children import Parent, take
+
+SESSION = "web:owner/a"
+
+Dies = Callable[[RedisClient, Claim], Awaitable[None]]
+
+
+def queue(client: RedisClient, name: str = "turns") -> LeaseQueue:
+    return LeaseQueue(client, name, owner=nonce(), lease_s=30)
+
+
+async def _lapsed(client: RedisClient, claim: Claim) -> None:
+    await client.command("ZADD", keys.queue("turns"), 1, claim.member)
+
+
+async def _given_back(client: RedisClient, claim: Claim) -> None:
+    await LeaseQueue(client, "turns", owner=claim.owner, lease_s=30).release(claim, count="crashes")
+
+
+async def taken(client: RedisClient) -> Claim:
+    [claim] = await queue(client).acquire(1)
+    assert claim.turn is not None
+    return claim
+
+
+async def crashes(client: RedisClient, dies: Dies, *, apart: bool, times: int) -> int:
+    """What is counted after a worker has died with the turn so many times."""
+    for _ in range(times):
+        claim = await taken(client)
+        if apart:
+            await queue(client).put_apart(claim)
+        await dies(client, claim)
+    last = await taken(client)
+    assert last.turn is not None
+    await _given_back_uncounted(client, last)
+    return last.turn.crashes
+
+
+async def _given_back_uncounted(client: RedisClient, claim: Claim) -> None:
+    await LeaseQueue(client, "turns", owner=claim.owner, lease_s=30).release(claim)
+
+
+@pytest.mark.parametrize("dies", [_lapsed, _given_back])
+async def test_three_deaths_of_a_worker_beside_count_as_one(client: RedisClient, dies: Dies) -> None:
+    """So that who stands apart while others kill their worker is not convicted; but neither does it go on for ever."""
+    await say(Inbox(client))
+    assert await crashes(client, dies, apart=False, times=2) == 2
+    assert await crashes(client, dies, apart=True, times=2) == 2
+    assert await crashes(client, dies, apart=True, times=4) == 4
+
+
+async def test_apart_is_only_the_lease_that_said_so(client: RedisClient) -> None:
+    """The next worker may run it beside others again."""
+    await say(Inbox(client))
+    await queue(client).put_apart(first := await taken(client))
+    await _lapsed(client, first)
+    second = await taken(client)
+    await _lapsed(client, second)
+    third = await taken(client)
+    assert third.turn is not None
+    assert third.turn.crashes == 1
+    with pytest.raises(LeaseLost):
+        await queue(client).put_apart(first)
+    assert await client.command("HGET", keys.session(SESSION), "apart") == first.lease.encode()
+
+
+async def test_a_subagent_apart_is_spared_too(client: RedisClient) -> None:
+    """Its record is its own."""
+    parent = await Parent.begin(client)
+    await parent.spawn("aaaaaaaa")
+    for _ in range(3):
+        [claim] = await take(client)
+        assert claim.child is not None
+        assert claim.child.crashes == 0
+        await queue(client, "jobs").put_apart(claim)
+        await client.command("ZADD", keys.queue("jobs"), 1, claim.member)
+    [claim] = await take(client)
+    assert claim.child is not None
+    assert claim.child.crashes == 1
+
+
+@pytest.mark.parametrize("how", ["step", "end"])
+async def test_progress_and_an_end_forget_it(client: RedisClient, how: str) -> None:
+    """As with crashes of any kind."""
+    await say(Inbox(client))
+    for _ in range(3):
+        await queue(client).put_apart(claim := await taken(client))
+        await _lapsed(client, claim)
+    claim = await taken(client)
+    if how == "step":
+        await Turns(client).append(claim, 1, AssistantEntry(content="x", turn=1))
+        await _given_back_uncounted(client, claim)
+        again = await taken(client)
+        assert again.turn is not None
+        assert again.turn.crashes == 0
+    else:
+        await Turns(client).commit(claim, history=[], lines=[reply("x", 1)], event=TurnEvent(1, "done"))
+        assert await client.command("HMGET", keys.session(SESSION), "apart", "spared") == [None, None]
