@@ -1,12 +1,16 @@
-"""`python -m gateway [channel ...]`: run these channels (default: web)."""
+"""`python -m gateway [channel ...]`: run these channels (default: web and every chat platform that is on).
+
+With `--check` their settings are looked at, and nothing is run.
+"""
 
 from __future__ import annotations
 
 import sys
 from functools import partial
 
-from gateway.app import main
+from gateway.app import check, main
 from shared import service
 
 if __name__ == "__main__":
-    sys.exit(service.run(partial(main, sys.argv[1:] or ["web"])))
+    names = [name for name in sys.argv[1:] if name != "--check"]
+    sys.exit(service.run(partial(check if "--check" in sys.argv[1:] else main, names)))

@@ -17,6 +17,7 @@ from shared.errors import RedisAway, Refused
 from shared.store.client import RedisClient
 from shared.store.presence import PRESENCE_EVERY_S, Presence, announce, withdraw
 from shared.version import VERSION
+from shared.vitals import OwnVitals
 
 FAREWELL_S: Final = 1.0
 
@@ -34,6 +35,7 @@ class Announcer:
         self._client = client
         self._channels = channels
         self._draining = draining
+        self._vitals = OwnVitals(clock)
         host = socket.gethostname()
         self._record = Presence(
             kind="gateway",
@@ -49,7 +51,9 @@ class Announcer:
         details = {"channels": " ".join(channel.name for channel in self._channels)}
         for channel in self._channels:
             details |= channel.facts()
-        record = msgspec.structs.replace(self._record, draining=self._draining(), details=details)
+        record = msgspec.structs.replace(
+            self._record, draining=self._draining(), details=details, vitals=self._vitals.read()
+        )
         with contextlib.suppress(RedisAway, Refused):
             await announce(self._client, record)
 

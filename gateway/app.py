@@ -3,53 +3,64 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-from collections.abc import Sequence
-from typing import Final, Protocol, cast
+import sys
+from collections.abc import Iterator, Sequence
 
 from gateway.announcer import Announcer
 from gateway.channel import Channel, Sink
+from gateway.chat_channel import ChatChannel
+from gateway.choice import make_channels, problems_of, wanted
 from gateway.commands.registry import build_commands, plugin_commands
+from gateway.hooks import Hooks
 from gateway.ingress import Ingress
 from gateway.watch import RedisWatch
 from shared import log
 from shared.errors import SettingsError
 from shared.health import HealthServer
 from shared.readings import Readings
+from shared.service import EXIT_SETTINGS
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.client import RedisClient
 from shared.store.inbox import InboxLimits
-
-CHANNELS: Final = {"web": "gateway.channels.web.channel:make"}
-"""Every channel by name; imported when it is asked for."""
+from shared.tracing import process as tracing
 
 
-class MakeChannel(Protocol):
-    """What stands behind a name in CHANNELS."""
-
-    def __call__(self, settings: Settings, client: RedisClient) -> Channel: ...
+async def check(names: Sequence[str], _: asyncio.Event) -> int:
+    """Say what is wrong with the settings of these channels (none named: of every chat platform that is on), a line
+    each, or "ok"; the exit code. Nothing is connected. Raises SettingsError for what is wrong with all others."""
+    problems = await problems_of(names, load())
+    sys.stdout.write("".join(f"{line}\n" for line in problems or ["ok"]))
+    return EXIT_SETTINGS if problems else 0
 
 
 async def main(names: Sequence[str], stop: asyncio.Event) -> None:
-    """Run these channels until `stop` is set. Raises SettingsError when something it needs is missing or taken."""
-    unknown = [name for name in names if name not in CHANNELS]
-    if unknown:
-        raise SettingsError(f"there is no channel {unknown[0]!r}; the channels are: {', '.join(sorted(CHANNELS))}")
+    """Run these channels until `stop` is set; without names the web chat and every chat platform that is on.
+
+    Raises SettingsError when something it needs is missing or taken."""
     settings = load()
     for secret in secrets_of(settings):
         log.redact(secret)
     log.configure(settings.log, process="gateway")
+    chosen = wanted(names, settings)
+    tracing.start(settings.tracing, process="gateway")
     client = RedisClient(redis_url(settings), name="shoal-gateway")
+    hooks = Hooks(settings.hooks, stop)
     try:
-        channels = [_maker(name)(settings, client) for name in dict.fromkeys(names)]
+        channels = make_channels(chosen, settings, client, hooks)
         commands = build_commands(settings, client, plugin_commands(settings.plugins))
-        await _run(settings, client, channels, Ingress(client, commands, InboxLimits.of(settings)), stop)
+        await _run(settings, client, channels, hooks, Ingress(client, commands, InboxLimits.of(settings)), stop)
     finally:
         await client.close()
+        await tracing.stop()
 
 
 async def _run(
-    settings: Settings, client: RedisClient, channels: Sequence[Channel], sink: Sink, stop: asyncio.Event
+    settings: Settings,
+    client: RedisClient,
+    channels: Sequence[Channel],
+    hooks: Hooks,
+    sink: Sink,
+    stop: asyncio.Event,
 ) -> None:
     watch = RedisWatch(client)
     announcer = Announcer(client, channels, stop.is_set)
@@ -57,7 +68,10 @@ async def _run(
     def reason() -> str | None:
         if stop.is_set():
             return "draining"
-        return None if watch.there else "redis is away"
+        if not watch.there:
+            return "redis is away"
+        off = list(_off(channels))
+        return "; ".join(off) if len(off) == len(channels) else None
 
     health = HealthServer(
         settings.metrics.host,
@@ -65,12 +79,14 @@ async def _run(
         reason,
         refresh=Readings(client).refresh,
         spare=settings.metrics.port is None,
+        detail=lambda: "".join(f"{line}\n" for line in _off(channels)),
     )
     await health.start()
     problems: list[str] = []
     try:
         async with asyncio.TaskGroup() as group:
             listening = [group.create_task(channel.listen(sink, stop), name=channel.name) for channel in channels]
+            listening.append(group.create_task(hooks.run(), name="hooks"))
             chores = [group.create_task(watch.run()), group.create_task(announcer.run())]
             await asyncio.wait(listening)
             for chore in chores:
@@ -84,6 +100,8 @@ async def _run(
         raise SettingsError("\n".join(problems))
 
 
-def _maker(name: str) -> MakeChannel:
-    module, _, function = CHANNELS[name].partition(":")
-    return cast(MakeChannel, getattr(importlib.import_module(module), function))
+def _off(channels: Sequence[Channel]) -> Iterator[str]:
+    """A line for each chat platform that does not work at this moment: one that is off takes no other with it."""
+    for channel in channels:
+        if isinstance(channel, ChatChannel) and channel.why_off:
+            yield f"{channel.name}: {channel.why_off}"

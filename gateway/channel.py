@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.commands.command import CommandRow
 from shared.messages.inbound import InboundMessage
-from shared.messages.outbound import SaidLine
+from shared.messages.outbound import LogLine
 from shared.store.approvals import Settled
 from shared.store.inbox import Accepted
 from shared.store.outbox import NumberedLine
@@ -35,15 +35,17 @@ class Sink(Protocol):
         self,
         message: InboundMessage,
         *,
-        show: SaidLine | None = None,
+        show: LogLine | None = None,
         principal: str | None = None,
         notice: bool = False,
         retry_for_s: float = 0.0,
     ) -> Accepted:
         """Make a message durable, once; turn 0 in the answer means that it was a command, and is answered already.
 
-        With `notice` a refusal is told in the chat's log too, once a minute: for channels that cannot show one beside
-        the message. Who caught the refusal counts it (`MESSAGES_REFUSED`). Raises BadInput, Refused, RedisAway.
+        `show` is written into the chat's log with it: what the person said, where people read the log, or a word of
+        ours about it. With `notice` a refusal is told in the log too, once a minute: for channels that cannot show one
+        beside the message; but not that all have too much to do (`overloaded`): that is told again. Who caught the
+        refusal counts it (`MESSAGES_REFUSED`). Raises BadInput, Refused, RedisAway.
         """
         ...
 

@@ -11,22 +11,26 @@ import msgspec
 
 from gateway.commands.approve import not_counted
 from gateway.commands.command import Command, CommandAnswer, CommandContext, CommandRow
+from gateway.traces import received, receiving
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import BadInput, RedisAway, Refused
-from shared.ids import log_id
+from shared.errors import BadInput, RedisAway, Refused, TooBig
+from shared.ids import log_id, split_session
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import LogLine, OutboundMessage
+from shared.messages.transcript import ApprovalEntry
 from shared.metrics import APPROVALS, COMMANDS, MESSAGES_REFUSED, MESSAGES_WITHDRAWN
 from shared.store.approvals import Approvals, Settled
+from shared.store.audit import Audit, actor_of
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
-from shared.store.inbox import BOT_LOOP, Accepted, Inbox, InboxLimits, scope_of
+from shared.store.inbox import BOT_LOOP, OVERLOADED, Accepted, Inbox, InboxLimits, scope_of
 from shared.store.jobs import Jobs
 from shared.store.media_jobs import forget_media
 from shared.store.memory_jobs import MemoryJobs
 from shared.store.session import Answered, InboxMoved, NotSettled, Sessions
 from shared.store.withdrawals import Withdrawal, Withdrawals
+from shared.throw_away import is_throw_away
 
 TRIES: Final = 10
 HELD_S: Final = 0.1
@@ -34,6 +38,9 @@ HELD_S: Final = 0.1
 
 ANSWER_WITHIN_S: Final = 10.0
 ANSWER_CHARS: Final = 16_000
+ARGUMENTS_CHARS: Final = 16
+"""Of the hash of a call's arguments in the audit record."""
+
 ENDS_TURNS: Final = ("new", "forget")
 """Changes that end every turn there is."""
 
@@ -61,6 +68,7 @@ class Ingress:
         self._withdrawals = Withdrawals(client, self._limits)
         self._approvals = Approvals(client, self._limits)
         self._jobs = MemoryJobs(Jobs(client))
+        self._audit = Audit(client)
         self._clock = clock
 
     @property
@@ -72,7 +80,7 @@ class Ingress:
         self,
         message: InboundMessage,
         *,
-        show: SaidLine | None = None,
+        show: LogLine | None = None,
         principal: str | None = None,
         notice: bool = False,
         retry_for_s: float = 0.0,
@@ -83,32 +91,36 @@ class Ingress:
         told in the chat's log too, once a minute; that a chat is paused for bots always is. Raises BadInput, TooBig,
         Refused, RedisAway.
         """
-        try:
-            return await self._take(message, show, principal, retry_for_s)
-        except Refused as refused:
-            if notice or refused.code == BOT_LOOP:
-                await self._tell(message, refused)
-            raise
+        with receiving(message) as (message, traced):
+            try:
+                return received(traced, await self._take(message, show, principal, retry_for_s))
+            except (Refused, TooBig) as refused:
+                if (notice and refused.code != OVERLOADED) or refused.code == BOT_LOOP:
+                    await self._tell(message, refused)
+                raise
 
-    async def _tell(self, message: InboundMessage, refused: Refused) -> None:
+    async def _tell(self, message: InboundMessage, refused: Refused | TooBig) -> None:
         try:
             told = await self._inbox.slow_down(message, refused)
         except (RedisAway, Refused):
             return  # the refusal itself goes up, and the next one is told
         if told:
             log.warning("messages refused", reason=refused.code, session=log_id(message.session))
+            actor = actor_of(message.channel, message.sender_id)
+            await self._audit.note("access", refused.code, actor=actor, session=message.session)
 
     async def _take(
-        self, message: InboundMessage, show: SaidLine | None, principal: str | None, retry_for_s: float
+        self, message: InboundMessage, show: LogLine | None, principal: str | None, retry_for_s: float
     ) -> Accepted:
-        found = self._command_in(message.content)
+        # What is asked in one request alone is material, whatever it begins with: no chat is there to be changed.
+        found = None if is_throw_away(message.session) else self._command_in(message.content)
         if found is None:
             accepted = await self._inbox.ingest(message, show=show, principal=principal, retry_for_s=retry_for_s)
             if accepted.rejected:
                 MESSAGES_REFUSED.labels(message.channel, "busy").inc()
                 log.info("message not read", reason="busy", ahead=accepted.ahead, session=log_id(message.session))
             return accepted
-        if self._limits.sender_per_minute or self._limits.bot_turns:
+        if self._limits.of_sender(message.channel) or self._limits.bot_turns:
             await self._inbox.admit(message, retry_for_s=retry_for_s)
         command, argument = found
         answered = await self._patiently(message, command, argument, show, principal, retry_for_s)
@@ -131,6 +143,7 @@ class Ingress:
     async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> Settled:
         """Answer the question `id` in the name of `sender`; with `digest` only for exactly those arguments. Raises
         RedisAway."""
+        question = await self._approvals.open(session, id)
         for _ in range(TRIES):
             settled = await self._approvals.answer(
                 session, id, yes=yes, sender=sender, digest=digest, now_ms=self._clock.now_ms()
@@ -138,10 +151,12 @@ class Ingress:
             if settled != "held":
                 break
             await asyncio.sleep(HELD_S)
-        self._note_approval(session, id, sender, "yes" if yes else "no", settled)
+        await self._note_approval(session, id, question, sender, "yes" if yes else "no", settled)
         return settled
 
-    def _note_approval(self, session: str, id: str, sender: str, said: str, settled: Settled) -> None:
+    async def _note_approval(
+        self, session: str, id: str, question: ApprovalEntry | None, sender: str, said: str, settled: Settled
+    ) -> None:
         """The record of who answered what: hashes, and no text."""
         APPROVALS.labels(said if settled == "done" else "refused").inc()
         log.info(
@@ -151,6 +166,14 @@ class Ingress:
             said=said,
             by=log_id(sender),
             outcome=settled,
+        )
+        await self._audit.note(
+            "approval",
+            said if settled == "done" else settled,
+            actor=actor_of(split_session(session)[0], sender),
+            session=session,
+            turn=question.turn if question else 0,
+            about=f"{question.tool} {question.digest[:ARGUMENTS_CHARS]}" if question else id,
         )
 
     def _command_in(self, text: str) -> tuple[Command, str] | None:
@@ -166,7 +189,7 @@ class Ingress:
         message: InboundMessage,
         command: Command,
         argument: str,
-        show: SaidLine | None,
+        show: LogLine | None,
         principal: str | None,
         retry_for_s: float,
     ) -> Answered:
@@ -182,7 +205,7 @@ class Ingress:
         raise AssertionError("full_jitter never ends")
 
     async def _answer(
-        self, message: InboundMessage, command: Command, argument: str, show: SaidLine | None, principal: str | None
+        self, message: InboundMessage, command: Command, argument: str, show: LogLine | None, principal: str | None
     ) -> Answered:
         session = message.session
         scope = scope_of(self._limits.memory_scope, message) or f"chat:{session}"
@@ -198,6 +221,7 @@ class Ingress:
                 in_reply_to=(message.id, *filter(None, state.waiting)) if ends else (message.id,),
                 kind="command",
                 at=self._clock.now_ms(),
+                traceparent=message.traceparent,
             )
             try:
                 answered = await self._sessions.answer(
@@ -221,9 +245,10 @@ class Ingress:
                     refused = exc.why
                 continue
             if command.name in ("yes", "no") and not answered.duplicate:
-                asked = state.asks.id if state.asks is not None else argument
-                settled: Settled = "done" if said.change else (refused or "unknown")
-                self._note_approval(session, asked, message.sender_id, command.name, settled)
+                asks, sender = state.asks, message.sender_id
+                why: Settled = "not_allowed" if asks and asks.people and sender not in asks.people else "unknown"
+                settled: Settled = "done" if said.change else (refused or why)
+                await self._note_approval(session, asks.id if asks else argument, asks, sender, command.name, settled)
             if said.change == "new":
                 await self._archive(session)
             elif said.change == "forget":

@@ -21,7 +21,7 @@ class HealthServer:
     """Answers on `host`:`port` (0 = any free one) while it runs. `ready` gives None, or why the process is not.
 
     With `spare`, any free port is taken when the wanted one is not free. `refresh` is awaited before metrics are
-    written, for readings that are made on demand.
+    written, for readings that are made on demand. `detail` is what /readyz says besides, when the process is ready.
     It has no password: the address belongs on loopback or on a network that only the monitoring reaches.
     """
 
@@ -33,12 +33,14 @@ class HealthServer:
         *,
         refresh: Callable[[], Awaitable[None]] | None = None,
         spare: bool = False,
+        detail: Callable[[], str] = lambda: "",
     ) -> None:
         self._spare = spare
         self._refresh = refresh
         self._host = host
         self._wanted_port = port
         self._ready = ready
+        self._detail = detail
         self._socket: socket.socket | None = None
         self._server: Server | None = None
         self._task: asyncio.Task[None] | None = None
@@ -100,6 +102,8 @@ class HealthServer:
                 return 200, b"ok\n", _TEXT
             case "/readyz":
                 reason = self._ready()
-                return (200, b"ready\n", _TEXT) if reason is None else (503, f"{reason}\n".encode(), _TEXT)
+                if reason is not None:
+                    return 503, f"{reason}\n".encode(), _TEXT
+                return 200, f"ready\n{self._detail()}".encode(), _TEXT
             case _:
                 return 404, b"only /metrics, /healthz and /readyz\n", _TEXT

@@ -22,7 +22,7 @@ __all__ = ["Logger", "bind_work", "configure", "logger", "redact"]
 
 Logger = structlog.typing.FilteringBoundLogger
 
-_QUIET: Final = ("arq", "asyncio", "httpcore", "httpx", "LiteLLM", "openai", "uvicorn", "websockets")
+_QUIET: Final = ("arq", "asyncio", "httpcore", "httpx", "LiteLLM", "openai", "urllib3", "uvicorn", "websockets")
 _SECRET_FIELDS: Final = frozenset({"api_key", "authorization", "cookie", "password", "secret", "token"})
 _UNSEEN: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160))} | {10: "\\n", 9: "\t"}
 
@@ -41,6 +41,7 @@ def bind_work(
     channel: str | None = None,
     worker: str | None = None,
     attempt: int | None = None,
+    trace_id: str | None = None,
 ) -> Iterator[None]:
     """Put these fields on every line that is logged inside, by any code that this task calls or starts."""
     given = {
@@ -49,6 +50,7 @@ def bind_work(
         "channel": channel,
         "worker": worker,
         "attempt": attempt,
+        "trace_id": trace_id,
     }
     with structlog.contextvars.bound_contextvars(**{k: v for k, v in given.items() if v is not None}):
         yield

@@ -5,6 +5,7 @@ Each kind of process exports all of them; what it does not do stays at zero or w
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from prometheus_client import (
@@ -25,16 +26,23 @@ from shared.version import VERSION
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter that no dashboard reads
 
 REGISTRY: Final = CollectorRegistry()
-ProcessCollector(registry=REGISTRY)
+_PROCESS: Final = ProcessCollector(registry=REGISTRY)
 PlatformCollector(registry=REGISTRY)
 GCCollector(registry=REGISTRY)
 
 _QUICK: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _LONG: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 900)
+TURN_BUCKETS_S: Final = _LONG
+"""Upper bounds of what presence records tell of turns."""
+
+
+COUNTERS: Final[dict[str, Counter]] = {}
+"""All of them, by their names here."""
 
 
 def _counter(name: str, help: str, *labels: str) -> Counter:
-    return Counter(f"shoal_{name}", help, labels, registry=REGISTRY)
+    COUNTERS[name] = Counter(f"shoal_{name}", help, labels, registry=REGISTRY)
+    return COUNTERS[name]
 
 
 def _gauge(name: str, help: str, *labels: str) -> Gauge:
@@ -47,6 +55,7 @@ def _histogram(name: str, help: str, buckets: tuple[float, ...], *labels: str) -
 
 MESSAGES_ACCEPTED: Final = _counter("messages_accepted", "Messages from outside made durable.", "channel")
 MESSAGES_REFUSED: Final = _counter("messages_refused", "Messages refused, by reason.", "channel", "reason")
+MESSAGES_IGNORED: Final = _counter("messages_ignored", "Messages not meant for us, by reason.", "channel", "reason")
 MESSAGES_DUPLICATE: Final = _counter("messages_duplicate", "Messages seen before and answered alike.", "channel")
 
 MESSAGES_JOINED: Final = _counter("messages_joined", "Messages that joined a turn that another one began.")
@@ -64,6 +73,10 @@ TURN_TAKEOVERS: Final = _counter("turn_takeovers", "Turns taken over from anothe
 STALE_WRITES_REFUSED: Final = _counter("stale_writes_refused", "Writes of a worker that had lost its lease.")
 DEAD_LETTERS: Final = _counter("dead_letters", "Messages set aside, by reason.", "reason")
 LEASE_RENEW_LATE: Final = _counter("lease_renew_late", "Leases renewed later than half their length.")
+QUARANTINES: Final = _counter("quarantines", "Turns run in a process of their own, by what became of it.", "outcome")
+
+OUTBOX_WAITING: Final = _gauge("outbox_waiting", "Chats of which something is not delivered yet, in Redis.", "channel")
+OUTBOX_OLDEST_SECONDS: Final = _gauge("outbox_oldest_seconds", "How long the oldest undelivered line waits.", "channel")
 
 QUEUE_WAIT_SECONDS: Final = _histogram("queue_wait_seconds", "From due to claimed.", _QUICK, "queue")
 QUEUE_DUE: Final = _gauge("queue_due", "Entries that may run now and have no owner, in Redis.", "queue")
@@ -85,17 +98,72 @@ TOOL_SECONDS: Final = _histogram("tool_seconds", "How long tools ran.", _LONG, "
 SUBAGENTS: Final = _counter("subagents", "Subagents ended, by outcome.", "outcome")
 SUBAGENT_RESULTS_DROPPED: Final = _counter("subagent_results_dropped", "Results whose conversation was over.")
 
+DELIVERIES: Final = _counter("deliveries", "Lines that left the outbox of a chat, by outcome.", "channel", "outcome")
+DELIVERY_UNKNOWN: Final = _counter("delivery_unknown", "Posts sent again, as nobody knew of the first time.", "channel")
+DELIVERY_SECONDS: Final = _histogram("delivery_seconds", "From a line's time to its last post.", _LONG, "channel")
+DELIVERY_CALLS: Final = _counter("delivery_calls", "Calls of chat platforms, by outcome.", "channel", "outcome")
+CHANNEL_ON: Final = _gauge("channel_on", "1 while a chat platform is connected, 0 while it is off or away.", "channel")
+
 PROCESSES: Final = _gauge("processes", "Gateways and workers that say in Redis that they live.", "kind")
 REDIS_UP: Final = _gauge("redis_up", "1 when Redis answered the last reading, else 0.")
 REDIS_MEMORY_BYTES: Final = _gauge("redis_memory_bytes", "Memory that Redis uses; NaN when it does not tell.")
 REDIS_MEMORY_LIMIT_BYTES: Final = _gauge("redis_memory_limit_bytes", "Redis' maxmemory; 0 is none, NaN not told.")
 REDIS_WRITES_OK: Final = _gauge("redis_writes_ok", "0 when the last write of Redis' log failed; NaN is not told.")
+REDIS_LOSS_WINDOW_SECONDS: Final = _gauge(
+    "redis_loss_window_seconds", "How much that it confirmed Redis may forget in a crash; NaN is not told."
+)
+REDIS_LOSS_WINDOW_SECONDS.set(math.nan)
 REDIS_CLOCK_AHEAD_SECONDS: Final = _gauge("redis_clock_ahead_seconds", "How far Redis' clock is ahead of ours.")
 REDIS_COMMAND_SECONDS: Final = _histogram("redis_command_seconds", "How long Redis took, waiting calls apart.", _QUICK)
 REDIS_RECONNECTS: Final = _counter("redis_reconnects", "Times Redis was away and came back.")
+FANOUT_GAPS: Final = _counter("fanout_gaps", "Times pub/sub was cut, and logs were read for what was said meanwhile.")
+TRACE_SPANS_DROPPED: Final = _counter("trace_spans_dropped", "Spans of traces that no collector got.", "reason")
 EVENT_LOOP_LAG_SECONDS: Final = _histogram("event_loop_lag_seconds", "How late the event loop ran a timer.", _QUICK)
 BUILD_INFO: Final = _gauge("build_info", "Always 1; the release is in the label.", "version")
 BUILD_INFO.labels(VERSION).set(1)
+
+
+def totals(counter: Counter) -> dict[tuple[str, ...], float]:
+    """What a counter of this process has counted, by the values of its labels."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in counter.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    }
+
+
+def bucket_counts(histogram: Histogram) -> dict[float, int]:
+    """How many of this process's observations lie in each bucket, by its upper bound in s, whatever their labels."""
+    upto: dict[float, int] = {}
+    for family in histogram.collect():
+        for sample in family.samples:
+            if sample.name.endswith("_bucket"):
+                bound = float(sample.labels["le"])
+                upto[bound] = upto.get(bound, 0) + int(sample.value)
+    bounds = sorted(upto)
+    return {bound: upto[bound] - upto.get(below, 0) for below, bound in zip([-1.0, *bounds], bounds, strict=False)}
+
+
+def observed(histogram: Histogram) -> dict[tuple[str, ...], tuple[int, float]]:
+    """How many observations of this process a histogram has, and their sum, by the values of its labels."""
+    many: dict[tuple[str, ...], int] = {}
+    sums: dict[tuple[str, ...], float] = {}
+    for family in histogram.collect():
+        for sample in family.samples:
+            labels = tuple(sample.labels.values())
+            if sample.name.endswith("_count"):
+                many[labels] = int(sample.value)
+            elif sample.name.endswith("_sum"):
+                sums[labels] = sample.value
+    return {labels: (count, sums[labels]) for labels, count in many.items() if count}
+
+
+def memory_bytes() -> int:
+    """What this process holds in memory; 0 where the system does not tell."""
+    return next(
+        (int(one.samples[0].value) for one in _PROCESS.collect() if one.name.endswith("_resident_memory_bytes")), 0
+    )
 
 
 def render() -> tuple[bytes, str]:

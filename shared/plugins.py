@@ -1,8 +1,8 @@
-"""Hooks, tools and commands of installed packages, found by their entry points."""
+"""Hooks, tools, commands and channels of installed packages, found by their entry points."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Literal
 
@@ -11,10 +11,16 @@ import msgspec
 from shared.errors import SettingsError
 from shared.log import logger
 
-Group = Literal["shoal.hooks", "shoal.tools", "shoal.commands"]
-"""Where a package says what it brings; each entry is a callable without arguments that makes it."""
+Group = Literal["shoal.hooks", "shoal.tools", "shoal.commands", "shoal.channels"]
+"""Where a package says what it brings; each entry is a callable without arguments that makes it. One of a channel is
+left alone until somebody asks for the channel by its name, and gets its settings (`gateway.platforms`)."""
 
-KINDS: Final[dict[Group, str]] = {"shoal.hooks": "hook", "shoal.tools": "tool", "shoal.commands": "command"}
+KINDS: Final[dict[Group, str]] = {
+    "shoal.hooks": "hook",
+    "shoal.tools": "tool",
+    "shoal.commands": "command",
+    "shoal.channels": "channel",
+}
 REASON_CHARS: Final = 200
 
 log = logger("plugins")
@@ -31,7 +37,15 @@ class Loaded(msgspec.Struct, frozen=True):
 
     def refused(self, why: str) -> SettingsError:
         """The error that ends the start because of this plugin. `why` ends a sentence that begins with its name."""
-        return _refused(self.group, self.name, f"{self.package} {self.version}", why)
+        return SettingsError(
+            f"the {KINDS[self.group]} {self.name!r} of the package '{self.package} {self.version}' {why}; "
+            f"mend or remove the package, or add {self.name!r} to plugins.off"
+        )
+
+    def cannot_be_made(self, exc: Exception) -> SettingsError:
+        """The same for one whose code raised `exc`."""
+        reason = " ".join(str(exc).split())[:REASON_CHARS]
+        return self.refused(f"cannot be made: {type(exc).__name__}: {reason}")
 
 
 def load_plugins(
@@ -49,31 +63,35 @@ def load_plugins(
     plugin and its package.
     """
     loaded: dict[str, Loaded] = {}
-    for entry in sorted(found(group) if found else entry_points(group=group), key=lambda entry: entry.name):
-        if entry.name in off:
-            continue
-        package, version = (entry.dist.name, entry.dist.version) if entry.dist else ("?", "?")
-        if entry.name in taken:
-            raise _refused(group, entry.name, f"{package} {version}", "has the name of a built-in one")
-        if entry.name in loaded:
-            other = loaded[entry.name].package
-            raise _refused(group, entry.name, f"{package} {version}", f"has the name of one of the package {other!r}")
+    for one in found_plugins(group, off=off, taken=taken, found=found):
         try:
-            made = entry.load()()
+            made = one.made()()
         except Exception as exc:
-            reason = " ".join(str(exc).split())[:REASON_CHARS]
-            raise _refused(
-                group, entry.name, f"{package} {version}", f"cannot be made: {type(exc).__name__}: {reason}"
-            ) from exc
-        loaded[entry.name] = Loaded(group, entry.name, package, version, made)
+            raise one.cannot_be_made(exc) from exc
+        loaded[one.name] = msgspec.structs.replace(one, made=made)
     if loaded:
         told = [f"{plugin.name} ({plugin.package} {plugin.version})" for plugin in loaded.values()]
         log.info("plugins loaded", kind=KINDS[group], plugins=told)
     return list(loaded.values())
 
 
-def _refused(group: Group, name: str, package: str, why: str) -> SettingsError:
-    return SettingsError(
-        f"the {KINDS[group]} {name!r} of the package {package!r} {why}; "
-        f"mend or remove the package, or add {name!r} to plugins.off"
-    )
+def found_plugins(
+    group: Group,
+    *,
+    off: Collection[str] = (),
+    taken: Collection[str] = (),
+    found: Callable[[str], Iterable[EntryPoint]] | None = None,
+) -> Iterator[Loaded]:
+    """The same without importing anything: `made` is what loads the entry point."""
+    packages: dict[str, str] = {}
+    for entry in sorted(found(group) if found else entry_points(group=group), key=lambda entry: entry.name):
+        if entry.name in off:
+            continue
+        package, version = (entry.dist.name, entry.dist.version) if entry.dist else ("?", "?")
+        one = Loaded(group, entry.name, package, version, entry.load)
+        if entry.name in taken:
+            raise one.refused("has the name of a built-in one")
+        if entry.name in packages:
+            raise one.refused(f"has the name of one of the package {packages[entry.name]!r}")
+        packages[entry.name] = package
+        yield one

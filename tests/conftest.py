@@ -19,11 +19,17 @@ OF_PROCESSES: Final = (
     "crash/",
     "deploy/test_acl.py",
     "deploy/test_backup.py",
+    "deploy/test_compose.py",
     "deploy/test_k8s_processes.py",
+    "deploy/test_operations.py",
     "deploy/test_readiness.py",
+    "deploy/test_rolling_update.py",
     "deploy/test_watched_fleet.py",
     "e2e/",
+    "gateway/test_chat_channel.py",
     "gateway/test_start.py",
+    "records/test_rollback.py",
+    "shared/test_console_screen.py",
     "shared/test_up.py",
     "worker/mcp/",
     "worker/sandbox/",
@@ -32,6 +38,9 @@ OF_PROCESSES: Final = (
     "worker/test_process.py",
 )
 """Where real processes are started and killed, against the clock of the machine."""
+
+OF_SERVERS: Final = ("contracts/channels/",)
+"""Where servers in this process die and come back, against the same clock; any number of these run at once."""
 
 REPEATS: Final = 3
 
@@ -65,10 +74,13 @@ async def client(redis_url: str) -> AsyncIterator[RedisClient]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test of real processes that fails is run once more: other load on the machine can hold a process for seconds.
-    All others are run once."""
+    All others are run once. With `-n`, those of processes run one after the other, on one worker."""
     for item in items:
-        if item.path.relative_to(TESTS).as_posix().startswith(OF_PROCESSES):
+        path = item.path.relative_to(TESTS).as_posix()
+        if path.startswith((*OF_PROCESSES, *OF_SERVERS)):
             item.add_marker(pytest.mark.flaky(reruns=1))
+        if path.startswith(OF_PROCESSES):
+            item.add_marker(pytest.mark.xdist_group("processes"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -25,7 +25,8 @@ ROOT: Final = Path(__file__).parents[1]
 LUA: Final = Path("shared/store/lua")
 COPIED: Final = ("shared", "worker", "gateway", "tests", "pyproject.toml")
 TESTS: Final = (
-    ("tests/shared/store", "--deselect", "tests/shared/store/test_state_machine.py"),
+    ("tests/shared/store", "-m", "not slow"),
+    ("tests/shared/store/test_deliveries_machine.py",),
     ("tests/shared/store/test_state_machine.py",),
     ("tests/shared/test_console_session.py", "tests/gateway/test_ingress.py", "tests/worker/llm/test_throttle.py"),
     (
@@ -37,9 +38,11 @@ TESTS: Final = (
 )
 FIRST: Final = {
     "acquire": "test_protocol", "child": "test_children", "command": "test_generations", "commit": "test_protocol",
-    "consolidate": "test_memory", "cron": "test_schedules", "fair": "test_fair_share", "ingest": "test_joining",
-    "ledger": "test_effects", "limit": "test_limits", "park": "test_approvals", "release": "test_protocol",
-    "session": "test_session", "spend": "test_spending", "take": "test_joining", "withdraw": "test_joining",
+    "consolidate": "test_memory", "cron": "test_schedules", "delivery": "test_deliveries", "fair": "test_fair_share",
+    "ingest": "test_joining", "ledger": "test_effects", "limit": "test_limits", "lock": "test_exclusive",
+    "out": "test_delivery_troubles", "pair": "test_pairing", "park": "test_approvals",
+    "release": "test_protocol", "request": "test_requests", "seen": "test_seen", "session": "test_session",
+    "spend": "test_spending", "take": "test_joining", "withdraw": "test_joining",
 }  # fmt: skip
 """Which file of the store's tests most likely notices, by the first word of a script's name."""
 
@@ -50,6 +53,8 @@ HARMLESS: Final = {
     ("acquire", "if #taken == many then return end"),
     ("acquire", "if passed + left == 0 or #found < 2 * scan then return end"),
     ("fair", "if now - tonumber(redis.call('ZSCORE', SERVED, what) or 0) < ms then return true end"),
+    ("fair", "if not best_over and best_at <= one.due then break end"),
+    ("lib", "if not string.find(one, ':') then"),
     ("ingest", "if ARGV[20] == '' then return false end"),
     ("command", "if entries > 0 and redis.call('EXISTS', KEYS[7]) == 0 then"),
 }

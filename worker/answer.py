@@ -11,8 +11,10 @@ from shared.clock import SYSTEM_CLOCK
 from shared.errors import ModelError, ToolFailed
 from shared.log import logger
 from shared.media.store import MediaStore
+from shared.messages.inbound import PRESET
 from shared.metrics import MODEL_REQUESTS
 from shared.settings import Settings, ToolsSettings, child_environment
+from shared.store.audit import Audit
 from shared.store.children import Children
 from shared.store.client import RedisClient
 from shared.store.inbox import InboxLimits
@@ -52,6 +54,7 @@ from worker.tools.exec import Exec
 from worker.tools.message import Message
 from worker.tools.registry import build_tools
 from worker.tools.spawn import WAIT_S, SpawnTool
+from worker.traces import agent_done, agent_span
 from worker.turn_journal import TurnJournal
 
 HEARTBEAT_BYTES: Final = 16 * 1024
@@ -76,6 +79,7 @@ class Answerer:
         self.children: Final = Children(client, limits)
         self.schedules: Final = Schedules(client, settings.cron, limits)
         self._spending = Spending(client)
+        self._audit = Audit(client)
         self._late_counts = LateCounts(self._spending)
         self.media: Final = MediaStore(settings.media)
         self._attachments = Attachments(self.media)
@@ -119,9 +123,10 @@ class Answerer:
         """Raises what `run_agent` raises."""
         message, work = conversation.message, conversation.work
         settings, agent = self._settings, self._settings.agent
-        model = self.models.get(work.preset)
-        limits = await self.models.limits_of(work.preset)
-        facts = await self.models.facts_of(work.preset)
+        preset = message.metadata.get(PRESET, work.preset)
+        model = self.models.get(preset)
+        limits = await self.models.limits_of(preset)
+        facts = await self.models.facts_of(preset)
         tools = await self._toolboxes.now()
         skills = self._skills.skills()
         workspace = self.workspaces.of(conversation.session)
@@ -169,23 +174,25 @@ class Answerer:
             consent=consent_of(self._approval, work.n, lambda: conversation.messages),
         )
         try:
-            result = await run_agent(
-                spec,
-                model,
-                tools,
-                journal,
-                hook=self._hook,
-                show=show,
-                compact=make_compact(model),
-                followups=attached,
-                allowance=ChatBudget(
-                    self._spending,
-                    conversation.session,
-                    settings.budget,
-                    late=self._late_counts,
-                    price=facts.cost_usd,
-                ),
-            )
+            with agent_span("shoal", conversation.session, model.name) as now:
+                result = await run_agent(
+                    spec,
+                    model,
+                    tools,
+                    journal,
+                    hook=self._hook,
+                    show=show,
+                    compact=make_compact(model),
+                    followups=attached,
+                    allowance=ChatBudget(
+                        self._spending,
+                        conversation.session,
+                        settings.budget,
+                        late=self._late_counts,
+                        price=facts.cost_usd,
+                    ),
+                )
+                agent_done(now, result)
         except ModelError as exc:
             MODEL_REQUESTS.labels(model.name, exc.kind).inc()
             raise
@@ -215,7 +222,9 @@ class Answerer:
             output_bytes=tools.exec_output_kb * 1024,
         )
         shown = {name: mine[name] for name in tools.exec_env if name in mine}
-        tool = Exec(sandbox, self.workspaces, limits=limits, network=tools.exec_network, environment=shown)
+        tool = Exec(
+            sandbox, self.workspaces, limits=limits, network=tools.exec_network, environment=shown, audit=self._audit
+        )
         self._toolboxes.add(tool)
         self._child_toolboxes.add(tool.for_subagents())
 
@@ -239,7 +248,8 @@ class Answerer:
     def _tools(self) -> list[Tool]:
         """Those that every turn has from the start: ours, then those of plugins, which take no name of ours."""
         settings, agent = self._settings, self._settings.agent
-        message = Message(ChatPolicy(settings.tools.message_to), self.media, files=settings.media.per_message)
+        reach, files = ChatPolicy(settings.tools.message_to), settings.media.per_message
+        message = Message(reach, self.media, files=files, audit=self._audit)
         own = [*build_tools(), message, *_web_tools(settings.tools)]
         if settings.cron.on:
             own.append(CronTool(settings.heartbeat.every_min))

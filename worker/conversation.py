@@ -89,7 +89,7 @@ def read_conversation(claim: Claim) -> Conversation:
             at=message.timestamp,
             sender_id=message.sender_id,
         ),
-        tuple(_readable(work.history)),
+        (*message.history, *_readable(work.history)),
         tuple(map(_step, work.ledger)),
         images,
         {number: read_joined(claim, number, record) for number, record in work.joined},

@@ -31,7 +31,9 @@ from shared.store.queue import Claim, LeaseQueue, SubagentCaps
 from shared.store.spending import Spending
 from shared.store.turns import Turns
 from shared.tasks import cancel_all
+from shared.tracing import process as tracing
 from shared.version import VERSION
+from shared.vitals import OwnVitals
 from worker.answer import Answerer
 from worker.guard_link import GuardLink
 from worker.jobs.run_subagent import RunSubagent
@@ -120,7 +122,9 @@ class WorkerDeps:
             version=VERSION,
             slots=settings.worker.turns if "turns" in self._queues else 0,
             details={"model": settings.model.name, "queues": ",".join(self._queues)},
+            ways=self._answerer.models.ways,
         )
+        self._vitals = OwnVitals()
 
     def make_loops(self, run_job: Runner) -> list[LeaseLoop]:
         """One lease loop for each queue this worker serves."""
@@ -185,6 +189,7 @@ class WorkerDeps:
         except RedisAway:
             log.warning("redis away", doing="leaving")
         await self.client.close()
+        await tracing.stop()
 
     async def run_apart(self, claim: Claim) -> None:
         """Run one turn or subagent that another process has leased, in its name, to its end. SIGTERM gives it back."""
@@ -199,6 +204,7 @@ class WorkerDeps:
             await self._sandbox.close()
             await self._answerer.close()
             await self.client.close()
+            await tracing.stop()
 
     async def listen(self) -> None:
         """Hear when people say stop."""
@@ -243,7 +249,9 @@ class WorkerDeps:
             running = sum(loop.running for loop in self._loops)
             draining = any(loop.draining for loop in self._loops)
             details = self._presence.details | self._answerer.mcp.details() | self._sandbox.details()
-            presence = msgspec.structs.replace(self._presence, running=running, draining=draining, details=details)
+            presence = msgspec.structs.replace(
+                self._presence, running=running, draining=draining, details=details, vitals=self._vitals.read()
+            )
             with contextlib.suppress(RedisAway):  # the lease loops say so
                 await announce(self.client, presence)
             await asyncio.sleep(PRESENCE_EVERY_S)

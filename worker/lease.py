@@ -40,6 +40,8 @@ class Lease:
     def __init__(self, claim: Claim, queue: LeaseQueue, *, taken_at: float, clock: Clock, stand_in: StandIn) -> None:
         self.claim = claim
         self.queue = queue
+        self.counted = False
+        """Whether the end of the work was counted where it ran, in a process of its own."""
         self._drained = asyncio.Event()
         self._taken_at = self._renewed_at = taken_at
         self._clock = clock

@@ -19,6 +19,7 @@ from shared.metrics import LEASE_RENEW_LATE, REDIS_RECONNECTS, STALE_WRITES_REFU
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.queue import Claim, LeaseQueue
 from shared.tasks import cancel_all
+from shared.tracing import continued
 from worker.lease import Lease, NoStandIn, StandIn
 
 RENEWALS_PER_LEASE: Final = 5
@@ -163,8 +164,10 @@ class LeaseLoop:
         session, n, attempt = (lease.claim.session, turn.n, turn.attempt) if turn else (None, None, None)
         if lease.claim.child is not None:
             attempt = lease.claim.child.attempt
-        with bind_work(session=session, turn=n, attempt=attempt, worker=lease.claim.owner[:12]):
-            await self._guarded(lease)
+        with continued(lease.claim.traceparent) as trace:
+            trace_id = trace.trace_id if trace else None
+            with bind_work(session=session, turn=n, attempt=attempt, worker=lease.claim.owner[:12], trace_id=trace_id):
+                await self._guarded(lease)
 
     async def _guarded(self, lease: Lease) -> None:
         try:

@@ -18,6 +18,7 @@ from shared import log as shared_log
 from shared.errors import SettingsError
 from shared.ids import nonce
 from shared.settings import Settings, load, redis_url, secrets_of
+from shared.tracing import process as tracing
 from worker.deps import QUEUES, WorkerDeps
 from worker.guard_link import GuardLink
 from worker.guardian import queue_name
@@ -103,10 +104,12 @@ def _settings() -> Settings:
 
 
 def settings_of_process(settings: Settings) -> Settings:
-    """The same; the log of this process is set up by them, and their secrets are kept out of it."""
+    """The same; log and traces of this process are set up by them, and their secrets are kept out of both. Raises
+    SettingsError."""
     shared_log.configure(settings.log, process="worker")
     for secret in secrets_of(settings):
         shared_log.redact(secret)
+    tracing.start(settings.tracing, process="worker")
     return settings
 
 

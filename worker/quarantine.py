@@ -11,29 +11,35 @@ import contextlib
 import random
 import socket
 import sys
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
 from shared.errors import TurnReleased
 from shared.log import logger
+from shared.metrics import QUARANTINES
+from worker import counted
 from worker.lease import Lease
 
 AFTER_CRASHES: Final = 2
 """So many workers die beside others before a turn is put apart."""
 
 PLACES: Final = 4
-"""So many children at once in one worker: each is a process that starts, and many at once would all start too slowly."""
+"""So many children at once in one worker: each is a process that starts, and many at once would all start too
+slowly."""
 
 TICK_S: Final = 0.5
 SILENCE_S: Final = 20.0
 """A child whose event loop does not turn for so long is killed."""
 
 ALIVE, ENDED = b".", b"E"
-"""What the child says every TICK_S, and last."""
+"""What the child says every TICK_S, and last, with what it has counted behind it."""
 
 Verdict = Literal["ended", "guilty", "unproven"]
 """The turn was ended by the child; it killed the child; the child died before the turn began."""
+
+for _verdict in get_args(Verdict):
+    QUARANTINES.labels(_verdict)  # from 0 on, so that the first one shows as a rise
 
 log = logger("quarantine")
 
@@ -48,8 +54,9 @@ class Quarantine:
     async def run(self, lease: Lease) -> Verdict:
         """Run the turn of `lease` apart, to its end. The lease must be kept meanwhile; a drain is passed on.
 
-        Cancelled, it kills the child. Raises TurnReleased when no place is free: who waited for one here would stand
-        beside the next crash of this worker, and be blamed for it.
+        What the child counted is counted here, for nobody looks at its metrics; `lease.counted` then. Cancelled, it
+        kills the child. Raises TurnReleased when no place is free: who waited for one here would stand beside the next
+        crash of this worker, and be blamed for it.
         """
         if self._free == 0:
             raise TurnReleased("quarantine", delay_s=random.uniform(0.5, 1.5))
@@ -80,20 +87,14 @@ class Quarantine:
 
     async def _watch(self, lease: Lease, child: asyncio.subprocess.Process, link: socket.socket) -> Verdict:
         draining = asyncio.create_task(_pass_drain_on(lease, child))
-        heard = b""
+        said = bytearray()
         try:
-            loop = asyncio.get_running_loop()
             with contextlib.suppress(TimeoutError, OSError):
-                record = msgspec.msgpack.encode(lease.claim)
-                await loop.sock_sendall(link, len(record).to_bytes(4) + record)
-                while True:
-                    async with asyncio.timeout(self._silence_s):
-                        more = await loop.sock_recv(link, 4096)
-                    if not more:
-                        break
-                    heard = more
-                    if heard.endswith(ENDED):
-                        break
+                await self._hear(lease, link, said)
+            alive, ended, report = bytes(said).partition(ENDED)
+            if ended:
+                lease.counted = counted.count(report)
+                QUARANTINES.labels("ended").inc()
             if child.returncode is None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
@@ -103,9 +104,22 @@ class Quarantine:
             code = await child.wait()
         finally:
             draining.cancel()
-        if code == 0 or heard.endswith(ENDED):
+        if ended:
             return "ended"  # however long its interpreter takes to leave
-        return "guilty" if heard else "unproven"
+        verdict: Verdict = "ended" if code == 0 else "guilty" if alive else "unproven"
+        QUARANTINES.labels(verdict).inc()
+        return verdict
+
+    async def _hear(self, lease: Lease, link: socket.socket, said: bytearray) -> None:
+        """Send the claim, and hear the child until it has said its last."""
+        loop = asyncio.get_running_loop()
+        record = msgspec.msgpack.encode(lease.claim)
+        await loop.sock_sendall(link, len(record).to_bytes(4) + record)
+        more = ALIVE
+        while more and len(said) < counted.LIMIT_BYTES:
+            async with asyncio.timeout(self._silence_s):
+                more = await loop.sock_recv(link, 4096)
+            said += more
 
 
 async def _pass_drain_on(lease: Lease, child: asyncio.subprocess.Process) -> None:

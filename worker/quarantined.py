@@ -15,12 +15,14 @@ import msgspec
 
 from shared.settings import Settings, load
 from shared.store.queue import Claim
+from worker import counted
 from worker.deps import WorkerDeps
 from worker.main import event_loop, settings_of_process
 from worker.quarantine import ALIVE, ENDED, TICK_S
 from worker.sandbox.prctl import DEATH_SIGNAL, prctl
 
 FRAME_LIMIT_BYTES: Final = 64 * 1024 * 1024
+LAST_WORDS_S: Final = 2.0
 
 
 def main() -> int:
@@ -37,7 +39,9 @@ def main() -> int:
     with asyncio.Runner(loop_factory=event_loop) as runner:
         runner.run(_run(settings, claim, link))
         with contextlib.suppress(OSError):
-            link.send(ENDED)
+            link.settimeout(LAST_WORDS_S)
+            link.sendall(ENDED + counted.told())
+            link.shutdown(socket.SHUT_WR)
     return 0
 
 

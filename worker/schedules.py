@@ -17,6 +17,7 @@ from shared.settings import CronSettings
 from shared.store.queue import Claim
 from shared.store.schedule_times import check_plan, check_timezone
 from shared.store.schedules import Schedules
+from shared.tracing import current_traceparent
 from worker.agent.turn import AgentResult
 
 HEARTBEAT_FILE: Final = "HEARTBEAT.md"
@@ -89,6 +90,7 @@ class TurnSchedules:
             misfire=misfire,
             timezone=timezone,
             created_at=now_ms,
+            traceparent=current_traceparent(),
         )
 
     def _id(self, key: str) -> str:

@@ -29,6 +29,7 @@ from worker.outside import LeasedOutside
 from worker.prompts.subagent import subagent_system, subagent_task
 from worker.skills.catalogue import Catalogue
 from worker.subagent_files import SubagentFiles
+from worker.traces import agent_done, agent_span
 from worker.turn_journal import LeaseJournal
 
 NOT_FOR_SUBAGENTS: Final = frozenset({"message", "spawn", "cron"})
@@ -115,15 +116,18 @@ class SubagentAgent:
         )
         progress = SubagentProgress(self._children, assignment.claim)
         try:
-            return await run_agent(
-                spec,
-                model,
-                await self._tools.now(),
-                journal,
-                hook=CompositeHook([progress, self._hook], report=self._report, call_limit_s=agent.hook_s),
-                compact=make_compact(model),
-                allowance=budget,
-            )
+            with agent_span("subagent", task.session, model.name) as now:
+                result = await run_agent(
+                    spec,
+                    model,
+                    await self._tools.now(),
+                    journal,
+                    hook=CompositeHook([progress, self._hook], report=self._report, call_limit_s=agent.hook_s),
+                    compact=make_compact(model),
+                    allowance=budget,
+                )
+                agent_done(now, result)
+                return result
         except ModelError as exc:
             MODEL_REQUESTS.labels(model.name, exc.kind).inc()
             raise

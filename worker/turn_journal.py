@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from shared.crash_points import crash_point
-from shared.errors import BadInput, TurnParked, TurnReleased
+from shared.errors import BadInput, RedisAway, TurnParked, TurnReleased
 from shared.log import logger
 from shared.messages.effects import Effect, Say
 from shared.messages.transcript import (
@@ -158,6 +158,12 @@ class TurnJournal(LeaseJournal):
             APPROVALS.labels("asked").inc()
             log.info("approval asked", tool=question.tool, question=question.id, digest=question.digest)
         raise TurnParked(f"{question.tool!r} waits for a yes")
+
+    async def superseded(self) -> bool:
+        """Whether the turn was told to stop because a newer message takes its place, as far as can be known now."""
+        with contextlib.suppress(RedisAway):
+            return await self._turns.superseded(self._lease.claim)
+        return False
 
     @property
     def open(self) -> bool:

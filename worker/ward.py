@@ -14,9 +14,9 @@ import sys
 import time
 from typing import Final, NamedTuple
 
+from shared.resp import Answer, RespConnection, RespError
 from shared.store import keys
 from shared.store.scripts import AWAY_REPLIES, Script, load
-from worker.resp import Answer, RespConnection, RespError
 
 QUEUES: Final = ("turns", "jobs")
 LATE_PERIODS: Final = 2

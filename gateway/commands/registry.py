@@ -16,6 +16,7 @@ from gateway.commands.help import Help
 from gateway.commands.jobs import JobsCommand
 from gateway.commands.memory import Memory
 from gateway.commands.model import Model
+from gateway.commands.pair import Pair
 from gateway.commands.status import Status
 from shared.plugins import Loaded, load_plugins
 from shared.settings import PluginSettings, Settings
@@ -34,7 +35,7 @@ OWN: Final = (
     Help.name, New.name, Stop.name, Status.name, Model.name, Busy.name, JobsCommand.name, Memory.name, Cron.name,
     Forget.name, "yes", "no",
 )  # fmt: skip
-"""The words of Shoal's own commands, as they are listed."""
+"""The words of Shoal's own commands, as they are listed. `/pair` is one more where a channel has `admins`."""
 
 
 def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Command] = ()) -> Mapping[str, Command]:
@@ -55,6 +56,8 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
         Approve("yes"),
         Approve("no"),
     ]
+    if any(table.get("admins") for table in settings.channels.values()):
+        own.append(Pair(client))
     commands.update((command.name, command) for command in (*own, *extra))
     return commands
 
@@ -64,7 +67,7 @@ def plugin_commands(plugins: PluginSettings) -> list[Command]:
 
     Raises SettingsError for one that cannot be made or that nobody could say.
     """
-    loaded = load_plugins(GROUP, off=plugins.off, taken=OWN)
+    loaded = load_plugins(GROUP, off=plugins.off, taken=(*OWN, Pair.name))
     for plugin in loaded:
         why = _wrong(plugin)
         if why is not None:

@@ -8,6 +8,8 @@ from typing import Final
 
 import click
 
+from shared.console.examples import examples
+
 STOPPED: Final = 130
 ONE_MESSAGE_PATIENCE_S: Final = 60.0
 """A script does not wait for ever for a gateway that is gone."""
@@ -15,7 +17,11 @@ ONE_MESSAGE_PATIENCE_S: Final = 60.0
 _CHAT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "shoal chat", 'shoal chat -m "What time is it?"', "git diff | shoal chat --json", "shoal chat --chat work"
+    )
+)
 @click.option("-m", "--message", metavar="TEXT", help="Send this, print the answer, and end.")
 @click.option("--chat", "name", default="terminal", show_default=True, help="Which conversation.")
 @click.option("--url", help="Where the gateway is, e.g. ws://127.0.0.1:8080, or the line that `make up` prints.")

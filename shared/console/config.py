@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from shared.settings import load, shown
+from shared.console.examples import examples
+from shared.console.output import as_json, print_json
 
 
 @click.group()
@@ -15,21 +16,29 @@ def config() -> None:
     """Check or show the settings that a process started here would get."""
 
 
-@config.command()
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a line.")
+@config.command(epilog=examples("shoal config check", "SHOAL_CONFIG=other.toml shoal config check"))
+@as_json
 def check(as_json: bool) -> None:
-    """Say whether the settings are fine; else list every problem and exit with 2."""
-    load()
-    click.echo(json.dumps({"ok": True}) if as_json else "The settings are fine.")
+    """Say whether the settings are fine, those of channels included; else list every problem and exit with 2."""
+    from shared.console.channel_settings import check_channels
+    from shared.settings import load
+
+    check_channels(load())
+    if as_json:
+        print_json({"ok": True})
+    else:
+        click.echo("The settings are fine.")
 
 
-@config.command()
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of TOML-like lines.")
+@config.command(epilog=examples("shoal config show", "shoal config show --json | jq .worker"))
+@as_json
 def show(as_json: bool) -> None:
     """Show every setting with its value; secrets are masked."""
+    from shared.settings import load, shown
+
     sections = shown(load())
     if as_json:
-        click.echo(json.dumps(sections, indent=2))
+        print_json(sections)
         return
     for name, table in sections.items():
         for key, value in _flat(name, table):

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from shared.console import offers
+from shared.console.examples import examples
+from shared.console.output import as_json, print_json
 from shared.console.plain import clean_line, counted, table
 from shared.console.redis_call import with_redis
 from shared.errors import BadInput
 from shared.ids import log_id
-from shared.messages.schedule import Standing, local_time, told_plan
-from shared.settings import Settings
-from shared.store.client import RedisClient
-from shared.store.schedules import Schedules
-from shared.store.session_backup import session_name
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-_chat = click.option("--chat", default="", metavar="NAME", help="Of this chat alone, channel:chat.")
+if TYPE_CHECKING:
+    from shared.messages.schedule import Standing
+    from shared.settings import Settings
+    from shared.store.client import RedisClient
+
+_chat = click.option(
+    "--chat", default="", metavar="NAME", shell_complete=offers.sessions, help="Of this chat alone, channel:chat."
+)
 
 
 @click.group()
@@ -29,10 +32,10 @@ def cron() -> None:
     """
 
 
-@cron.command("list")
+@cron.command("list", epilog=examples("shoal cron list", "shoal cron list --chat web:owner/terminal"))
 @_chat
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
-@_as_json
+@as_json
 def list_(chat: str, limit: int, as_json: bool) -> None:
     """List schedules, the next one first."""
 
@@ -41,7 +44,7 @@ def list_(chat: str, limit: int, as_json: bool) -> None:
 
     found = with_redis(read)
     if as_json:
-        _print_json({"schedules": [_facts(one) for one in found[:limit]], "total": len(found)})
+        print_json({"schedules": [_facts(one) for one in found[:limit]], "total": len(found)})
         return
     if not found:
         click.echo("Nothing is planned.")
@@ -53,11 +56,11 @@ def list_(chat: str, limit: int, as_json: bool) -> None:
         click.echo(f"\n{len(found):,} in all; a higher --limit shows others")
 
 
-@cron.command()
-@click.argument("id")
+@cron.command(epilog=examples("shoal cron show x8r2", "shoal cron show heartbeat --chat web:owner/terminal --text"))
+@click.argument("id", shell_complete=offers.schedules)
 @_chat
 @click.option("--text", "with_text", is_flag=True, help="Show what the agent is told, too.")
-@_as_json
+@as_json
 def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
     """Show everything that is known of a schedule."""
 
@@ -67,20 +70,22 @@ def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
     one = with_redis(read)
     facts = _facts(one) | ({"text": one.schedule.text} if with_text else {})
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     for key, value in facts.items():
         if value is not None:
             click.echo(f"{key.replace('_', ' '):<12} {clean_line(str(value))}")
 
 
-@cron.command()
-@click.argument("id")
+@cron.command(epilog=examples("shoal cron remove x8r2", "shoal cron remove heartbeat --chat web:owner/terminal --yes"))
+@click.argument("id", shell_complete=offers.schedules)
 @_chat
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_as_json
+@as_json
 def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
     """Take a schedule out. Its chat is not told."""
+    from shared.messages.schedule import told_plan
+    from shared.store.schedules import Schedules
 
     async def look(client: RedisClient, settings: Settings) -> Standing:
         return await _found(client, id, chat)
@@ -94,12 +99,15 @@ def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
         click.confirm(f"Remove {id!r} of {session!r} ({told_plan(one.schedule)})?", abort=True, err=True)
     done = with_redis(run)
     if as_json:
-        _print_json({"id": id, "session": session, "removed": done})
+        print_json({"id": id, "session": session, "removed": done})
     else:
         click.echo(f"Removed: {id!r} of {session!r}." if done else f"It was gone already: {id!r} of {session!r}.")
 
 
 async def _standing(client: RedisClient, chat: str) -> list[Standing]:
+    from shared.store.schedules import Schedules
+    from shared.store.session_backup import session_name
+
     schedules = Schedules(client)
     if chat:
         return await schedules.of(session_name(chat))
@@ -118,6 +126,8 @@ async def _found(client: RedisClient, id: str, chat: str) -> Standing:
 
 
 def _facts(one: Standing) -> dict[str, Any]:
+    from shared.messages.schedule import local_time, told_plan
+
     schedule = one.schedule
     return {
         "id": schedule.id,
@@ -138,11 +148,9 @@ def _facts(one: Standing) -> dict[str, Any]:
 
 
 def _row(one: Standing) -> list[object]:
+    from shared.messages.schedule import local_time, told_plan
+
     schedule = one.schedule
     following = "paused" if one.paused else local_time(one.next_ms, schedule.timezone)
     session = schedule.session
     return [schedule.id, session, log_id(session), told_plan(schedule), following, one.runs, one.missed or ""]
-
-
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2))

@@ -1,44 +1,48 @@
-"""`shoal dead`: messages that were given up, found by the reference that the person was shown."""
+"""`shoal dead`: messages that were given up, by the reference that the person was shown, and undelivered replies."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from shared.console import offers
+from shared.console.examples import examples
+from shared.console.output import as_json, print_json, show_chats
 from shared.console.plain import clean, clean_line, counted, duration, size, table
+from shared.console.progress import each, end_interrupted
 from shared.console.redis_call import with_redis
 from shared.errors import BadInput, BadRecord, Refused
 from shared.ids import log_id
-from shared.settings import Settings
-from shared.store.client import RedisClient
-from shared.store.dead_letters import DeadLetters, Letter
-from shared.store.inbox import Inbox, InboxLimits
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from shared.messages.outbound import LogLine
+    from shared.settings import Settings
+    from shared.store.client import RedisClient
+    from shared.store.dead_letters import DeadLetters, Letter
 
 NOT_DONE: Final = 1
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-_show_chats = click.option("--show-chats", is_flag=True, help="Show chat ids instead of hashes of them.")
 
 
 @click.group()
 def dead() -> None:
-    """Look after messages that were given up: list, show, replay, drop.
+    """Look after messages that were given up, and replies that were not delivered: list, show, replay, drop.
 
     REF is the reference of the apology that the person got. Letters are kept for 30 days.
     """
 
 
-@dead.command("list")
+@dead.command("list", epilog=examples("shoal dead list", "shoal dead list --limit 5 --before ab12cd34"))
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
-@click.option("--before", default="", metavar="REF", help="Only letters that are older than this one.")
-@_show_chats
-@_as_json
+@click.option(
+    "--before", default="", metavar="REF", shell_complete=offers.letters, help="Only letters older than this one."
+)
+@show_chats
+@as_json
 def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
     """List letters, newest first."""
 
@@ -51,7 +55,7 @@ def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
     page, total, more = with_redis(read)
     if as_json:
         rows = [_facts(letter, show_chats) for letter in page]
-        _print_json({"letters": rows, "total": total, "before": page[-1].reference if more else None})
+        print_json({"letters": rows, "total": total, "before": page[-1].reference if more else None})
         return
     if not page:
         click.echo("No older letters." if before else "No dead letters.")
@@ -62,11 +66,11 @@ def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
         click.echo(f"\n{total:,} in all; go on with --before {page[-1].reference}")
 
 
-@dead.command()
-@click.argument("ref")
+@dead.command(epilog=examples("shoal dead show ab12cd34", "shoal dead show ab12cd34 --text"))
+@click.argument("ref", shell_complete=offers.letters)
 @click.option("--text", "with_text", is_flag=True, help="Show what the person wrote, too.")
-@_show_chats
-@_as_json
+@show_chats
+@as_json
 def show(ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """Show everything that is known of a letter."""
 
@@ -79,7 +83,7 @@ def show(ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
 
     facts = with_redis(read)
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     for name, value in facts.items():
         if name != "text" and value is not None:
@@ -88,45 +92,56 @@ def show(ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
         click.echo(f"\n{clean(facts['text'])}")
 
 
-@dead.command()
-@click.argument("ref", required=False)
+@dead.command(epilog=examples("shoal dead replay ab12cd34", "shoal dead replay --all"))
+@click.argument("ref", required=False, shell_complete=offers.letters)
 @click.option("--all", "every", is_flag=True, help="All letters that are there now, oldest first.")
-@_as_json
+@as_json
 def replay(ref: str | None, every: bool, as_json: bool) -> None:
-    """Put a message back, as a new one of its chat, and forget the letter."""
+    """Put a message back, as a new one of its chat, and forget the letter. What a platform did not take is sent again,
+    behind what waits for that chat.
+
+    Ctrl-C ends it between two letters."""
     _one_or_all(ref, every)
+    done, left = 0, []
 
-    async def run(client: RedisClient, settings: Settings) -> tuple[int, list[tuple[Letter, str]]]:
+    async def run(client: RedisClient, settings: Settings) -> tuple[bool, int]:
         letters = _letters(client, settings)
-        done, left = 0, []
-        with _progress(await letters.count(), "replaying", shown=every) as advance:
-            async for letter in _chosen(letters, ref):
-                problem = await _put_back(letters, letter)
-                done += problem is None
-                if problem is not None:
-                    left.append((letter, problem))
-                advance()
-        return done, left
+        total = await letters.count()
 
-    done, left = with_redis(run)
+        async def put_back(letter: Letter) -> None:
+            nonlocal done
+            problem = await _put_back(letters, letter)
+            if problem is None:
+                done += 1
+            else:
+                left.append((letter, problem))
+
+        shown = every and not as_json
+        return await each(_chosen(letters, ref), put_back, what="replaying", total=total, shown=shown), total
+
+    whole, total = with_redis(run)
     if as_json:
-        _print_json({"replayed": done, "left": [{"reference": one.reference, "why": why} for one, why in left]})
+        refused = [{"reference": one.reference, "why": why} for one, why in left]
+        print_json({"replayed": done, "left": refused, "interrupted": not whole})
     elif done or not left:
         click.echo(f"Put back {counted(done, 'message')}.")
     for letter, why in left:
         click.echo(f"{letter.reference!r} was left where it is: {clean_line(why)}", err=True)
+    if not whole:
+        end_interrupted(f"{done} of {counted(total, 'letter')} put back, the others are where they were.")
     if left:
         sys.exit(NOT_DONE)
 
 
-@dead.command()
-@click.argument("ref", required=False)
+@dead.command(epilog=examples("shoal dead drop ab12cd34", "shoal dead drop --all --yes"))
+@click.argument("ref", required=False, shell_complete=offers.letters)
 @click.option("--all", "every", is_flag=True, help="All letters that are there now.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_as_json
+@as_json
 def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
     """Forget a letter for good."""
     _one_or_all(ref, every)
+    done = 0
 
     async def look(client: RedisClient, settings: Settings) -> int:
         letters = _letters(client, settings)
@@ -135,30 +150,36 @@ def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
         await _found(letters, ref)
         return 1
 
-    async def run(client: RedisClient, settings: Settings) -> int:
+    async def run(client: RedisClient, settings: Settings) -> bool:
         letters = _letters(client, settings)
-        done = 0
-        with _progress(await letters.count(), "dropping", shown=every) as advance:
-            async for letter in _chosen(letters, ref):
-                done += await letters.drop(letter)
-                advance()
-        return done
+
+        async def forget(letter: Letter) -> None:
+            nonlocal done
+            done += await letters.drop(letter)
+
+        shown = every and not as_json
+        return await each(_chosen(letters, ref), forget, what="dropping", total=many, shown=shown)
 
     many = with_redis(look)
     if many and not yes:
         click.confirm(f"Forget {counted(many, 'dead letter')} for good?", abort=True, err=True)
-    done = with_redis(run) if many else 0
+    whole = with_redis(run) if many else True
     if as_json:
-        _print_json({"dropped": done})
+        print_json({"dropped": done, "interrupted": not whole})
     else:
         click.echo(f"Dropped {counted(done, 'letter')}.")
+    if not whole:
+        end_interrupted(f"{done} of {counted(many, 'letter')} dropped, the others are where they were.")
 
 
 def _letters(client: RedisClient, settings: Settings) -> DeadLetters:
+    from shared.store.dead_letters import DeadLetters
+    from shared.store.inbox import Inbox, InboxLimits
+
     limits = InboxLimits(
         cap=settings.inbox.cap, sessions_cap=settings.inbox.sessions_cap, log_days=settings.web.log_days
     )
-    return DeadLetters(client, Inbox(client, limits))
+    return DeadLetters(client, Inbox(client, limits), limits=limits)
 
 
 def _one_or_all(ref: str | None, every: bool) -> None:
@@ -182,7 +203,7 @@ async def _chosen(letters: DeadLetters, ref: str | None) -> AsyncIterator[Letter
 
 
 async def _put_back(letters: DeadLetters, letter: Letter) -> str | None:
-    """None when the message is in its inbox, else why it is not."""
+    """None when the message is in its inbox, or the line in its outbox; else why it is not."""
     try:
         await letters.replay(letter)
     except BadRecord as exc:
@@ -203,11 +224,18 @@ def _facts(letter: Letter, show_chats: bool) -> dict[str, Any]:
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(letter.at_ms / 1000)),
         "size_bytes": letter.size_bytes,
         "id": letter.id,
+        "undelivered": letter.undelivered,
+        **({"why": letter.why, "may_be_there": letter.unsure > 0} if letter.undelivered else {}),
     }
 
 
 def _contents(letter: Letter, record: bytes, with_text: bool, show_chats: bool) -> dict[str, Any]:
+    from shared.messages.outbound import decode_line
+    from shared.store.dead_letters import DeadLetters
+
     try:
+        if letter.undelivered:
+            return _line(decode_line(record), with_text)
         message = DeadLetters.message_of(letter, record)
     except BadRecord as exc:
         return {"readable": False, "problem": f"{exc.code}: {exc}"}
@@ -224,25 +252,20 @@ def _contents(letter: Letter, record: bytes, with_text: bool, show_chats: bool) 
     }
 
 
+def _line(line: LogLine, with_text: bool) -> dict[str, Any]:
+    from shared.messages.outbound import SaidLine
+
+    text = line.text if isinstance(line, SaidLine) else line.content
+    return {
+        "readable": True,
+        "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(line.at / 1000)),
+        "media": len(line.media),
+        "characters": len(text),
+        **({"text": text} if with_text else {}),
+    }
+
+
 def _row(letter: Letter, show_chats: bool) -> list[str]:
     chat = letter.chat_id if show_chats else log_id(letter.session)
     age_s = time.time() - letter.at_ms / 1000
     return [letter.reference, letter.reason, letter.channel, chat, duration(age_s), size(letter.size_bytes)]
-
-
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2))
-
-
-@contextlib.contextmanager
-def _progress(total: int, what: str, *, shown: bool) -> Iterator[Callable[[], None]]:
-    """A bar on the terminal; nothing elsewhere."""
-    if not shown or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from shared.clock import SYSTEM_CLOCK
+from shared.console import offers
+from shared.console.examples import examples
+from shared.console.output import as_json, print_json, show_chats
 from shared.console.plain import clean, counted, duration, table
+from shared.console.progress import each, end_interrupted, one_by_one
 from shared.console.redis_call import with_redis
 from shared.errors import BadInput, LeaseLost
 from shared.ids import log_id
-from shared.settings import Settings
-from shared.store.children import Child, Children
-from shared.store.client import RedisClient
-from shared.store.inbox import InboxLimits
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+    from shared.store.children import Child, Children
+    from shared.store.client import RedisClient
 
 NOT_DONE: Final = 1
 CANCELLED: Final = "Whoever runs this service has ended it."
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-_show_chats = click.option("--show-chats", is_flag=True, help="Show chat ids instead of hashes of them.")
 
 
 @click.group()
@@ -33,23 +34,26 @@ def jobs() -> None:
     """
 
 
-@jobs.command("list")
-@click.option("--session", default="", metavar="SESSION", help="Of this session, with those that have ended.")
+@jobs.command("list", epilog=examples("shoal jobs list", "shoal jobs list --session web:owner/terminal --text"))
+@click.option(
+    "--session", default="", metavar="NAME", shell_complete=offers.sessions,
+    help="Of this session, with those that have ended.",
+)  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
 @click.option("--text", "with_text", is_flag=True, help="Show what the agent calls them, too.")
-@_show_chats
-@_as_json
+@show_chats
+@as_json
 def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """List jobs that run or wait for a place, the oldest first."""
 
     async def read(client: RedisClient, settings: Settings) -> list[Child]:
-        children = Children(client)
+        children = _children(client, settings)
         return (await children.of(session))[-limit:] if session else await children.all(limit=limit)
 
     found = with_redis(read)
     rows = [_facts(child, with_text, show_chats) for child in found]
     if as_json:
-        _print_json({"jobs": rows})
+        print_json({"jobs": rows})
         return
     if not rows:
         click.echo("No jobs.")
@@ -60,49 +64,65 @@ def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: 
     click.echo(table(header, [[facts[name] for name in names] for facts in shown]))
 
 
-@jobs.command()
-@click.argument("id")
+@jobs.command(epilog=examples("shoal jobs show k3f7q2", "shoal jobs show k3f7q2 --text"))
+@click.argument("id", shell_complete=offers.jobs)
 @click.option("--text", "with_text", is_flag=True, help="Show the task and the result, too.")
-@_show_chats
-@_as_json
+@show_chats
+@as_json
 def show(id: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """Show everything that is known of a job."""
 
     async def read(client: RedisClient, settings: Settings) -> Child:
-        return await _found(Children(client), id)
+        return await _found(_children(client, settings), id)
 
     child = with_redis(read)
     facts = _facts(child, with_text, show_chats)
     if with_text:
         facts |= {"task": child.task.task, "context": child.task.context, "result": child.result}
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     for name, value in facts.items():
         click.echo(f"{name.replace('_', ' '):<8} {clean(str(value))}")
 
 
-@jobs.command()
-@click.argument("id", required=False)
+@jobs.command(epilog=examples("shoal jobs cancel k3f7q2", "shoal jobs cancel --all"))
+@click.argument("id", required=False, shell_complete=offers.jobs)
 @click.option("--all", "every", is_flag=True, help="All jobs that run or wait now.")
-@_as_json
+@as_json
 def cancel(id: str | None, every: bool, as_json: bool) -> None:
     """End a job. Its chat is told."""
     if every == (id is not None):
-        raise click.UsageError("name one job, or say --all")
+        raise click.UsageError("Name one job, or say --all.")
+    ended: list[str] = []
 
-    async def run(client: RedisClient, settings: Settings) -> list[str]:
-        children = Children(client, InboxLimits.of(settings))
+    async def run(client: RedisClient, settings: Settings) -> tuple[bool, int]:
+        children = _children(client, settings)
         chosen = await children.all() if id is None else [await _found(children, id)]
-        return [child.task.id for child in chosen if await _cancel(children, child)]
 
-    ended = with_redis(run)
+        async def end(child: Child) -> None:
+            if await _cancel(children, child):
+                ended.append(child.task.id)
+
+        whole = await each(one_by_one(chosen), end, what="cancelling", total=len(chosen), shown=every and not as_json)
+        return whole, len(chosen)
+
+    whole, total = with_redis(run)
     if as_json:
-        _print_json({"cancelled": ended})
-    else:
-        click.echo(f"{counted(len(ended), 'job')} cancelled." if ended else "It has ended already.")
+        print_json({"cancelled": ended, "interrupted": not whole})
+    elif ended or whole:
+        click.echo(f"{counted(len(ended), 'job')} cancelled." if ended or every else "It has ended already.")
+    if not whole:
+        end_interrupted(f"{len(ended)} of {counted(total, 'job')} cancelled, the others go on.")
     if not ended and not every:
         sys.exit(NOT_DONE)
+
+
+def _children(client: RedisClient, settings: Settings) -> Children:
+    from shared.store.children import Children
+    from shared.store.inbox import InboxLimits
+
+    return Children(client, InboxLimits.of(settings))
 
 
 async def _cancel(children: Children, child: Child) -> bool:
@@ -135,7 +155,3 @@ def _facts(child: Child, with_text: bool, show_chats: bool) -> dict[str, Any]:
         "age_s": round(child.age_s, 1),
         "waited_for": child.task.wait,
     }
-
-
-def _print_json(facts: dict[str, Any]) -> None:
-    click.echo(json.dumps(facts, ensure_ascii=False))

@@ -1,6 +1,7 @@
 """The `shoal` command for operators.
 
-Exit codes: 0 fine, 1 it could not be done or something is wrong, 2 wrong usage or settings, 3 Redis is away.
+Exit codes: 0 fine, 1 it could not be done or something is wrong, 2 wrong usage or settings, 3 Redis is away,
+130 Ctrl-C. A command's file is imported for its help and for completion, too: what it needs to run it imports then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 from typing import IO, Any, Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from shared.errors import RedisAway, SettingsError, ShoalError
 from shared.version import VERSION
@@ -23,14 +25,18 @@ class _Place(NamedTuple):
 
 
 _COMMANDS: Final = {
+    "audit": _Place("shared.console.audit", "Show who was refused, let in and asked, and what was run."),
     "chat": _Place("shared.console.chat", "Talk to Shoal through its web gateway."),
+    "completion": _Place("shared.console.completion", "Print what makes a shell complete commands."),
     "config": _Place("shared.console.config", "Check or show the settings."),
     "cron": _Place("shared.console.cron", "Look after what chats have planned."),
     "dead": _Place("shared.console.dead", "Look after messages that were given up."),
     "doctor": _Place("shared.console.doctor", "Check one thing after the other, and say what to do."),
     "jobs": _Place("shared.console.jobs", "Look after what agents do in the background."),
+    "pair": _Place("shared.console.pair", "Let people in to chat platforms, and out again."),
     "session": _Place("shared.console.session", "Look after conversations and what is remembered."),
-    "status": _Place("shared.console.status", "Show queues, workers, gateways and Redis."),
+    "status": _Place("shared.console.status", "Show what is wrong, who waits, and who is there."),
+    "top": _Place("shared.console.top", "Watch the fleet, live."),
     "up": _Place("shared.console.up", "Run all of Shoal on this machine."),
 }
 
@@ -50,6 +56,10 @@ class _RedisAway(_Failed):
     exit_code = 3
 
 
+class _Interrupted(_Failed):
+    exit_code = 130
+
+
 class _Commands(click.Group):
     """Imports a command when it is asked for: `shoal config check` does not wait for what `shoal up` needs."""
 
@@ -66,6 +76,12 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.help) for name, place in _COMMANDS.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        fitting = (name for name in _COMMANDS if name.startswith(incomplete))
+        return [CompletionItem(name, help=_COMMANDS[name].help) for name in fitting]
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -75,6 +91,8 @@ class _Commands(click.Group):
             raise _RedisAway(str(exc)) from None
         except ShoalError as exc:
             raise _Failed(str(exc)) from None
+        except KeyboardInterrupt:
+            raise _Interrupted("Interrupted.") from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,11 +32,24 @@ def clean_line(text: str) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell, two spaces between them."""
+    """Columns as wide as their widest cell, two spaces between them. On a terminal as wide as that: long cells are cut,
+    and the header is dim."""
+    if sys.stdout.isatty():
+        from shared.console.grid import fitted_table  # rich takes its time; a pipe does without it
+
+        return fitted_table(header, rows)
     cells = [[clean_line(str(cell)) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(header))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    widths = [max(_places(row[at]) for row in cells) for at in range(len(header))]
+    lines = (
+        "  ".join(cell + " " * (width - _places(cell)) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    )
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _places(text: str) -> int:
+    """How many places of a terminal it takes."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
 
 
 def duration(seconds: float) -> str:
@@ -46,6 +61,20 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes % 60} min"
     return f"{minutes} min" if minutes else f"{whole} s"
+
+
+def brief(seconds: float) -> str:
+    """`0.4 ms`, `820 ms`, `4.1 s`, `95 s`, `3 min 20 s`, then as `duration`."""
+    if seconds < 0.001:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    whole = int(seconds)
+    return f"{whole // 60} min {whole % 60} s" if whole < 600 else duration(seconds)
 
 
 def size(count: int) -> str:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from shared.errors import RedisAway
-from shared.settings import RedisUrl, Settings, load, redis_url
-from shared.store.client import RedisClient
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+    from shared.store.client import RedisClient
 
 T = TypeVar("T")
 
 
 def with_redis(work: Callable[[RedisClient, Settings], Awaitable[T]]) -> T:
     """Run `work` to its end with a client of its own. Raises SettingsError, RedisAway, and what `work` raises."""
+    import asyncio
+
+    from shared.settings import RedisUrl, load, redis_url
+    from shared.store.client import RedisClient
+
     settings = load()
     url = redis_url(settings)
 

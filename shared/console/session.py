@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from shared.console import offers
+from shared.console.examples import examples
+from shared.console.output import as_json, print_json
 from shared.console.plain import clean, clean_line, counted, duration, size, table
+from shared.console.progress import bar
 from shared.console.redis_call import with_redis
-from shared.console.session_files import export, import_
+from shared.console.session_export import export
+from shared.console.session_import import import_
 from shared.errors import BadInput
 from shared.ids import log_id, split_session
-from shared.settings import Settings
-from shared.store import keys, session_erase
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryStore
-from shared.store.session import Sessions
-from shared.store.session_backup import session_name
-from shared.store.session_list import Listed, SessionRow, list_sessions, row_of
+from shared.store import keys
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+    from shared.store.client import RedisClient
+    from shared.store.session_list import Listed, SessionRow
 
 BAR_FROM_KEYS: Final = 50_000
 
@@ -31,8 +33,6 @@ _LABELS: Final = {
     "memory_bytes": "MEMORY.md",
     "history_entries": "HISTORY.md entries",
 }
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
 
 @click.group()
@@ -48,20 +48,22 @@ session.add_command(export)
 session.add_command(import_)
 
 
-@session.command("list")
+@session.command("list", epilog=examples("shoal session list", "shoal session list --match anna --limit 200"))
 @click.option("--match", default="", metavar="TEXT", help="Only names with this in it, or this hash of the logs.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
-@_as_json
+@as_json
 def list_(match: str, limit: int, as_json: bool) -> None:
     """List conversations, the latest first."""
 
     async def read(client: RedisClient, settings: Settings) -> Listed:
-        with _progress() as looked:
+        from shared.store.session_list import list_sessions
+
+        with _progress(shown=not as_json) as looked:
             return await list_sessions(client, match=match, limit=limit, looked=looked)
 
     found = with_redis(read)
     if as_json:
-        _print_json({"sessions": [_facts(row) for row in found.rows], "total": found.total, "whole": found.whole})
+        print_json({"sessions": [_facts(row) for row in found.rows], "total": found.total, "whole": found.whole})
         return
     if not found.rows:
         click.echo(f"No session has {match!r} in its name." if match else "No sessions.")
@@ -74,14 +76,18 @@ def list_(match: str, limit: int, as_json: bool) -> None:
         click.echo("The store is very big: not all of it was looked at.", err=True)
 
 
-@session.command()
-@click.argument("name")
+@session.command(epilog=examples("shoal session show web:owner/terminal --memory"))
+@click.argument("name", shell_complete=offers.sessions)
 @click.option("--memory", "with_memory", is_flag=True, help="Show MEMORY.md, too.")
-@_as_json
+@as_json
 def show(name: str, with_memory: bool, as_json: bool) -> None:
     """Show where a conversation stands, and how much is remembered."""
 
     async def read(client: RedisClient, settings: Settings) -> dict[str, Any]:
+        from shared.store.memory import MemoryStore
+        from shared.store.session import Sessions
+        from shared.store.session_list import row_of
+
         session = await _found(client, name)
         sessions = Sessions(client)
         state = await sessions.state(session)
@@ -101,7 +107,7 @@ def show(name: str, with_memory: bool, as_json: bool) -> None:
 
     facts = with_redis(read)
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     for key, value in facts.items():
         if key != "memory" and value is not None:
@@ -110,20 +116,26 @@ def show(name: str, with_memory: bool, as_json: bool) -> None:
         click.echo(f"\n{clean(facts['memory'])}")
 
 
-@session.command()
-@click.argument("name")
+@session.command(
+    epilog=examples("shoal session forget web:owner/terminal", "shoal session forget web:owner/old --everything --yes")
+)
+@click.argument("name", shell_complete=offers.sessions)
 @click.option("--everything", is_flag=True, help="Also the messages that people see, and every trace of the session.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_as_json
+@as_json
 def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
     """Delete what is remembered and the files, sent or in the workspace, and end the conversation, as /forget does in
     the chat. A worker deletes the files, when it has the volumes they lie on."""
 
     async def look(client: RedisClient, settings: Settings) -> tuple[str, str]:
+        from shared.store.session import Sessions
+
         session = await _found(client, name)
         return session, (await Sessions(client).state(session)).scope
 
     async def run(client: RedisClient, settings: Settings) -> int:
+        from shared.store import session_erase
+
         if everything:
             return await session_erase.erase(client, chosen)
         await session_erase.forget(client, chosen)
@@ -136,7 +148,7 @@ def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
         click.confirm(f"Delete {what} {chosen!r}{others} for good?", abort=True, err=True)
     gone = with_redis(run)
     if as_json:
-        _print_json({"session": chosen, "everything": everything, "memory_scope": scope})
+        print_json({"session": chosen, "everything": everything, "memory_scope": scope})
     elif everything:
         click.echo(f"Nothing is left of {chosen!r}: {counted(gone, 'record')} deleted.")
     else:
@@ -144,6 +156,8 @@ def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
 
 
 async def _found(client: RedisClient, name: str) -> str:
+    from shared.store.session_backup import session_name
+
     session = session_name(name)
     if not await client.command("EXISTS", keys.session(session)):
         raise BadInput("no_session", f"there is no session {session!r}; `shoal session list` shows all")
@@ -185,21 +199,19 @@ def _row(row: SessionRow) -> list[object]:
     ]  # fmt: skip
 
 
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2))
-
-
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def _progress(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal, for a store that takes a while."""
     with contextlib.ExitStack() as stack:
-        bar: Any = None
+        advance: Callable[[int], None] | None = None
+        before = 0
 
         def looked(done: int, total: int) -> None:
-            nonlocal bar
-            if bar is None and total >= BAR_FROM_KEYS and sys.stderr.isatty():
-                bar = stack.enter_context(click.progressbar(length=total, label="looking", file=sys.stderr))
-            if bar is not None:
-                bar.update(done - bar.pos)
+            nonlocal advance, before
+            if advance is None and total >= BAR_FROM_KEYS:
+                advance = stack.enter_context(bar("looking", total, shown=shown))
+            if advance is not None:
+                advance(done - before)
+                before = done
 
         yield looked

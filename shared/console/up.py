@@ -16,6 +16,7 @@ from typing import Final
 import click
 
 from shared.console.children import Child, Reaper
+from shared.console.examples import examples
 from shared.console.supervisor import Supervisor, Terminal
 from shared.embedded import EmbeddedValkey
 from shared.errors import SettingsError
@@ -29,7 +30,7 @@ _DRAIN_EXTRA_S: Final = 5.0
 _LOOK_S: Final = 0.1
 
 
-@click.command()
+@click.command(epilog=examples("shoal up", "SHOAL_WEB__PORT=8081 shoal up"))
 def up() -> None:
     """Start Shoal on this machine and stay in the foreground until Ctrl-C."""
     sys.exit(asyncio.run(serve(load())))

@@ -21,6 +21,9 @@ KNOWN_VERSION: Final = 2
 REPORT_VERSION: Final = 2
 """Of a subagent's report: release 1 would take it for a message of another session, and give it up."""
 
+REQUEST_VERSION: Final = 2
+"""Of a message that brings its conversation or its model: release 1 would answer without them."""
+
 RECORD_LIMIT_BYTES: Final = 4 * 1024 * 1024
 
 T = TypeVar("T")

@@ -8,11 +8,15 @@ import msgspec
 
 from shared.ids import session_id
 from shared.messages.codec import Decoder
+from shared.messages.transcript import AssistantEntry, UserEntry
 
 TEXT_LIMIT_BYTES: Final = 64 * 1024
 SYSTEM: Final = "system"
 RESERVED_CHANNELS: Final = frozenset({SYSTEM})
 """Channels that only Shoal itself writes: subagents report through them."""
+
+PRESET: Final = "preset"
+"""Metadata: the model that answers this message, by the name of its preset. Without it the chat's own does."""
 
 NO_ORIGIN: Final = "cli"
 """The channel of a system message whose chat id names none."""
@@ -22,7 +26,8 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """One message on its way to the agent.
 
     `id` is the platform's own id of the message, the key by which a second delivery is known. `timestamp` is in ms.
-    `thread` names a side conversation with a session of its own. `traceparent` is W3C trace context.
+    `thread` names a side conversation with a session of its own. `traceparent` is W3C trace context. `history` is the
+    conversation before it, for a session that is of this message alone and has none of its own.
     """
 
     channel: str
@@ -36,6 +41,7 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     thread: str | None = None
     traceparent: str | None = None
     v: int = 1
+    history: tuple[UserEntry | AssistantEntry, ...] = ()
 
     @property
     def origin(self) -> tuple[str, str]:

@@ -32,12 +32,23 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""
 
 
+class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the model calls of a turn's last attempt used. `cached` are those of the prompt that a provider's cache
+    held."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+
+
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="out"):
     """One message from Shoal to a chat. `turn` is the number of the message it answers, `in_reply_to` their ids.
 
     `media` are references (`shared.media.reference`), `buttons` labels that a person may say with one press. `said`
     marks a notice that is the agent's own word, sent by its message tool during a turn; the reply that ends such a
     turn has no content and is not shown. `approval` marks a notice that asks for a yes, or says what was answered.
+    `unfinished` marks a reply that says why it is not whole: too many rounds, or a budget that is used up.
+    `traceparent` is W3C trace context.
     """
 
     content: str
@@ -51,6 +62,9 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     said: bool = False
     approval: Approval | None = None
     v: int = 1
+    usage: TokensUsed | None = None
+    unfinished: bool = False
+    traceparent: str | None = None
 
 
 class SaidLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):

@@ -47,7 +47,8 @@ Plan = At | Every | Cron
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="schedule"):
     """A plan and its text, bound to the chat that made it. `timezone` is the one in which people there are told times,
-    `owner` the id of who asked for it. A `heartbeat` looks into HEARTBEAT.md first, and has no text of its own."""
+    `owner` the id of who asked for it. A `heartbeat` looks into HEARTBEAT.md first, and has no text of its own.
+    `traceparent` is W3C trace context: the turn that planned it."""
 
     id: str
     channel: str
@@ -60,6 +61,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     created_at: int = 0
     thread: str | None = None
     v: int = 1
+    traceparent: str | None = None
 
     @property
     def session(self) -> str:
@@ -86,7 +88,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 decode_schedule: Decoder[Schedule] = Decoder(Schedule)
 
 
-def tick_message(schedule: Schedule, tick_ms: int, *, now_ms: int, late: bool, text: str) -> InboundMessage:
+def tick_message(
+    schedule: Schedule, tick_ms: int, *, now_ms: int, late: bool, text: str, traceparent: str | None = None
+) -> InboundMessage:
     """What the agent is told at a tick: `text`, and that no person has said it just now.
 
     Its id is made of schedule and tick, so that it is one message however often it is sent.
@@ -104,6 +108,7 @@ def tick_message(schedule: Schedule, tick_ms: int, *, now_ms: int, late: bool, t
         timestamp=now_ms,
         metadata={"schedule": schedule.id, "tick": str(tick_ms), BACKGROUND: "1"},
         thread=schedule.thread,
+        traceparent=traceparent,
     )
 
 

@@ -2,6 +2,7 @@
 
 from shared.settings.approval import ApprovalSettings
 from shared.settings.cron import CronSettings, HeartbeatSettings
+from shared.settings.delivery import DeliverySettings, HooksSettings
 from shared.settings.load import child_environment, load, load_few, redis_url
 from shared.settings.masking import secrets_of, shown
 from shared.settings.mcp import McpServerSettings
@@ -27,6 +28,7 @@ from shared.settings.sections import (
     WorkerSettings,
     WorkspaceSettings,
 )
+from shared.settings.tracing import TracingSettings
 
 __all__ = [
     "AgentSettings",
@@ -34,7 +36,9 @@ __all__ = [
     "BudgetSettings",
     "CronSettings",
     "DataSettings",
+    "DeliverySettings",
     "HeartbeatSettings",
+    "HooksSettings",
     "InboxSettings",
     "LogSettings",
     "McpServerSettings",
@@ -50,6 +54,7 @@ __all__ = [
     "Secret",
     "Settings",
     "ToolsSettings",
+    "TracingSettings",
     "WebSettings",
     "WorkerSettings",
     "WorkspaceSettings",

@@ -13,6 +13,8 @@ from shared.settings.busy import busy_problems
 from shared.settings.mcp import mcp_problems
 from shared.settings.secret import RedisUrl, Secret
 from shared.settings.sections import EMBEDDED, Settings
+from shared.settings.senders import senders_problems
+from shared.settings.tracing import endpoint_problem
 
 _REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 _PRINCIPAL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.IGNORECASE)
@@ -45,6 +47,7 @@ def problems_between(settings: Settings) -> Iterator[str]:
     yield from address_problems(settings.redis)
     yield from mcp_problems(settings.mcp)
     yield from busy_problems(settings.channels)
+    yield from senders_problems(settings.channels)
     yield from approval_problems(settings.approval)
 
 
@@ -131,4 +134,6 @@ _CHECKS: Final[dict[str, Callable[[Any], str | None]]] = {
     "agent.timezone": _timezone,
     "model.presets": _presets,
     "model.headers": _headers,
+    "tracing.endpoint": endpoint_problem,
+    "tracing.headers": _headers,
 }

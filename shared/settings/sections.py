@@ -10,10 +10,12 @@ from msgspec import Meta, Struct, field
 from shared.settings.approval import ApprovalSettings
 from shared.settings.busy import Busy
 from shared.settings.cron import CronSettings, HeartbeatSettings
+from shared.settings.delivery import DeliverySettings, HooksSettings
 from shared.settings.mcp import McpServerSettings
 from shared.settings.media import MediaSettings
 from shared.settings.runner import RunnerSettings
 from shared.settings.secret import RedisUrl, Secret
+from shared.settings.tracing import TracingSettings
 
 Count = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -54,9 +56,10 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no network.
 
     `fallbacks` are asked in order when it cannot answer; `fallback_keys` has the keys of those at other providers.
-    `headers` go with every request to `api_base`. `context_tokens` None and what is not in `prices` (USD a million
-    tokens, in and out) are looked up in a built-in table. `requests_per_minute` holds for the whole fleet and one key;
-    `breaker_after` faults in a row close the way to a provider for up to `breaker_s`.
+    `headers` go with every request to `api_base`, and with `traceparent` the trace that it is of. `context_tokens` None
+    and what is not in `prices` (USD a million tokens, in and out) are looked up in a built-in table.
+    `requests_per_minute` holds for the whole fleet and one key; `breaker_after` faults in a row close the way to a
+    provider for up to `breaker_s`.
     """
 
     name: Text = "demo"
@@ -66,6 +69,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     fallbacks: tuple[str, ...] = ()
     fallback_keys: dict[str, Secret] = {}
     headers: dict[str, Secret] = {}
+    traceparent: bool = False
     max_tokens: Count = 4096
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
     first_token_s: Seconds = 60.0
@@ -278,6 +282,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     web: WebSettings = field(default_factory=WebSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     channels: dict[str, dict[str, Any]] = {}
+    hooks: HooksSettings = field(default_factory=HooksSettings)
+    delivery: DeliverySettings = field(default_factory=DeliverySettings)
     workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
     media: MediaSettings = field(default_factory=MediaSettings)
     tools: ToolsSettings = field(default_factory=ToolsSettings)
@@ -287,5 +293,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     cron: CronSettings = field(default_factory=CronSettings)
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
     runner: RunnerSettings = field(default_factory=RunnerSettings)
+    tracing: TracingSettings = field(default_factory=TracingSettings)
     log: LogSettings = field(default_factory=LogSettings)
     data: DataSettings = field(default_factory=DataSettings)

@@ -16,7 +16,8 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class Agenda:
-    """One of `keys.IDLE` and `keys.REWORK`. A change names the time it saw, so that none hides what came in between."""
+    """One of `keys.IDLE`, `keys.REWORK` and `keys.THROW_AWAYS`. A change names the time it saw, so that none hides what
+    came in between."""
 
     def __init__(self, client: RedisClient, key: str) -> None:
         self._client = client

@@ -15,6 +15,7 @@ from shared.store.client import RedisClient, Value
 from shared.store.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.queue import Claim
 from shared.store.scripts import load
+from shared.tracing import current_traceparent
 
 Settled = Literal["done", "unknown", "used", "late", "over", "not_allowed", "changed", "held"]
 """What became of an answer. `held`: a worker looks at the question at this moment, the same again may count."""
@@ -155,6 +156,7 @@ def asking(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
             arguments=question.arguments,
             digest=question.digest,
         ),
+        traceparent=current_traceparent(),
     )
 
 

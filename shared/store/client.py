@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from redis import asyncio as aioredis
 from redis import exceptions as redis_errors
@@ -72,6 +73,11 @@ class RedisClient:
         )
         self._redis = aioredis.Redis(connection_pool=self._pool)
         self._redis.response_callbacks.clear()  # answers as the server gives them; the store knows their shapes
+
+    @property
+    def user(self) -> str:
+        """Whose name is in the address; nothing when it has none."""
+        return urlsplit(self._url).username or ""
 
     async def run(
         self, script: Script, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0

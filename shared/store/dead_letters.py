@@ -1,6 +1,7 @@
-"""Messages that were given up: kept 30 days, found by the reference of the apology, put back or dropped.
+"""Messages that were given up, and lines that a platform did not take: kept 30 days, put back or dropped.
 
-The commit script writes them (`lua/commit.lua`): about 10,000 at most; what is older than 30 days goes when one comes.
+The scripts write them (`commit.lua`, and `bury` in `lib.lua`): about 10,000 at most; what is older than 30 days goes
+when one comes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.outbound import SaidLine
 from shared.store import keys
 from shared.store.client import RedisClient
-from shared.store.inbox import Accepted, Inbox
+from shared.store.inbox import DAY_MS, Accepted, Inbox, InboxLimits
 from shared.store.scripts import load
 
 PAGE: Final = 50
@@ -31,7 +32,8 @@ _STREAM_ID = re.compile(r"\d{1,20}-\d{1,20}")
 class Letter(msgspec.Struct, frozen=True):
     """What is known of a dead letter without its record. `id` is its place in the stream, `turn` its number then.
 
-    `reference` is what the apology showed; a letter without one goes by its id.
+    `reference` is what the apology showed; a letter without one goes by its id. With `undelivered` it is a line for the
+    chat, `turn` the line's number, `why` what the platform said, and `unsure` how often it may be there all the same.
     """
 
     id: str
@@ -40,6 +42,9 @@ class Letter(msgspec.Struct, frozen=True):
     session: str
     turn: int
     size_bytes: int
+    undelivered: bool = False
+    why: str = ""
+    unsure: int = 0
 
     @property
     def at_ms(self) -> int:
@@ -56,12 +61,16 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class DeadLetters:
-    """Reads, replays and drops dead letters, a page at a time. `inbox` takes what is put back."""
+    """Reads, replays and drops dead letters, a page at a time. `inbox` takes what is put back; `limits` say how long a
+    line is kept."""
 
-    def __init__(self, client: RedisClient, inbox: Inbox, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, client: RedisClient, inbox: Inbox, clock: Clock = SYSTEM_CLOCK, *, limits: InboxLimits | None = None
+    ) -> None:
         self._client = client
         self._inbox = inbox
         self._clock = clock
+        self._limits = limits or InboxLimits()
         self._page = load("dead_page")
 
     async def count(self) -> int:
@@ -105,12 +114,15 @@ class DeadLetters:
         return dict(zip(fields[::2], fields[1::2], strict=True)).get(b"m", b"")
 
     async def replay(self, letter: Letter) -> Accepted | None:
-        """Put the message back as a new one at the tail of its session, then drop the letter; None when it is gone.
+        """Put the message back as a new one at the tail of its session, then drop the letter; None when it is gone. An
+        undelivered line comes behind what waits for the chat, in the same step.
 
         Its new id comes from the reference, so a replay that died before the drop makes no second turn when it is done
         again (within the days for which ids are remembered). Raises BadRecord when the record cannot be read, BadInput
         for what only Shoal itself may send, Refused when the inbox is full, RedisAway.
         """
+        if letter.undelivered:
+            return await self._deliver_again(letter)
         record = await self.record(letter)
         if record is None:
             return None
@@ -126,6 +138,15 @@ class DeadLetters:
         )
         await self.drop(letter)
         return accepted
+
+    async def _deliver_again(self, letter: Letter) -> Accepted | None:
+        session, limits = letter.session, self._limits
+        seq = await self._client.run(
+            load("out_replay"),
+            [keys.DEAD, keys.session(session), keys.outbox(session), keys.live(session)],
+            [letter.id, limits.log_days * DAY_MS, limits.session_days * DAY_MS],
+        )
+        return Accepted(turn=0, ahead=0, seq=seq, duplicate=False) if seq else None
 
     async def drop(self, letter: Letter) -> bool:
         """Forget a letter; whether it was still there."""
@@ -149,4 +170,7 @@ def _letter(row: list[Any]) -> Letter:
     why, _, reference = reason.rpartition(" ")
     if not why:
         why, reference = reason, id
-    return Letter(id, reference, why, member.removeprefix(keys.TURN_PREFIX), int(n), row[4])
+    undelivered = member.startswith(keys.OUT_PREFIX)
+    session = member.removeprefix(keys.OUT_PREFIX if undelivered else keys.TURN_PREFIX)
+    said, unsure = row[5].decode(errors="replace"), int(row[6])
+    return Letter(id, reference, why, session, int(n), row[4], undelivered, said, unsure)

@@ -12,6 +12,7 @@ import msgspec
 from shared.backoff import full_jitter
 from shared.errors import RedisAway
 from shared.messages.live import LiveEvent, decode_live, encode_live
+from shared.metrics import FANOUT_GAPS
 from shared.store import keys
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, Heard, PubSub, RedisClient
 from shared.store.outbox import NumberedLine, read_line
@@ -94,6 +95,7 @@ class Fanout:
     async def run(self) -> None:
         """Read for ever; reconnects with full jitter (50 ms to 1.5 s). Ends when cancelled."""
         waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+        heard = False
         while True:
             while not self._listeners:
                 self._changed.clear()
@@ -102,6 +104,9 @@ class Fanout:
                 async with self._client.pubsub() as pubsub:
                     await self._subscribe_all(pubsub)
                     waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                    if heard:
+                        FANOUT_GAPS.inc()
+                    heard = True
                     await self._on_gap()
                     await self._read_all(pubsub)
             except RedisAway:

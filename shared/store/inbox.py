@@ -10,15 +10,17 @@ import msgspec
 from shared.crash_points import crash_point
 from shared.errors import BadInput, Refused, TooBig
 from shared.ids import session_id
-from shared.messages.codec import SCHEMA_VERSION, encode
-from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.codec import REQUEST_VERSION, SCHEMA_VERSION, encode
+from shared.messages.inbound import PRESET, RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
+from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_background
 from shared.settings import Settings
 from shared.settings.busy import Busy, busy_by_channel
+from shared.settings.senders import senders_by_channel
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.scripts import load
+from shared.throw_away import KEEP_MS, is_throw_away
 
 DAY_MS: Final = 86_400_000
 TITLE_LIMIT: Final = 60
@@ -27,6 +29,8 @@ SHARED_SCOPE: Final = "shared"
 ECHO_CHARS: Final = 20
 """A shorter text may well be said by two."""
 BOT_LOOP: Final = "bot_loop"
+OVERLOADED: Final = "overloaded"
+"""The whole fleet has too much to do, or the store is full: the same message may be told again."""
 
 JOINS: Final = "joins"
 """Metadata: with "1" a message joins others of its kind that wait right behind it, at the start of its turn."""
@@ -58,6 +62,7 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     cap: int = 50
     sessions_cap: int = 100_000
     sender_per_minute: int = 0
+    sender_by_channel: dict[str, int] = {}
     bot_turns: int = 0
     bot_window_ms: int = 300_000
     seen_days: int = 2
@@ -76,6 +81,7 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
             cap=settings.inbox.cap,
             sessions_cap=settings.inbox.sessions_cap,
             sender_per_minute=settings.inbox.sender_per_minute,
+            sender_by_channel=senders_by_channel(settings.channels),
             bot_turns=settings.inbox.bot_turns,
             bot_window_ms=int(settings.inbox.bot_window_s * 1000),
             log_days=settings.web.log_days,
@@ -85,6 +91,18 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
             busy_by_channel=busy_by_channel(settings.channels),
             merge_ms=int(settings.inbox.merge_s * 1000),
         )
+
+    def of_sender(self, channel: str) -> int:
+        """How many messages a minute one sender may write there."""
+        return self.sender_by_channel.get(channel, self.sender_per_minute)
+
+    def keep_ms(self, session: str) -> int:
+        """How long a session stays after its last message."""
+        return KEEP_MS if is_throw_away(session) else self.session_days * DAY_MS
+
+    def keep_log_ms(self, session: str) -> int:
+        """The same for the log of its chat."""
+        return KEEP_MS if is_throw_away(session) else self.log_days * DAY_MS
 
 
 def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
@@ -126,7 +144,7 @@ class Inbox:
         self,
         message: InboundMessage,
         *,
-        show: SaidLine | None = None,
+        show: LogLine | None = None,
         principal: str | None = None,
         internal: bool = False,
         retry_for_s: float = 0.0,
@@ -146,11 +164,13 @@ class Inbox:
         one that is known already is let through."""
         await self._ask(message, None, None, only_count=True, retry_for_s=retry_for_s)
 
-    async def slow_down(self, message: InboundMessage, refused: Refused) -> bool:
+    async def slow_down(self, message: InboundMessage, refused: Refused | TooBig) -> bool:
         """Tell the chat in its log that this was refused, at most once a minute to one sender and in one chat; that
         bots are paused once a pause. Whether it was said now. Raises RedisAway, Refused (the store is full)."""
         session, limits = message.session, self._limits
-        line = OutboundMessage(content=_notice(refused), turn=0, kind="notice", at=message.timestamp)
+        line = OutboundMessage(
+            content=_notice(refused), turn=0, kind="notice", at=message.timestamp, traceparent=message.traceparent
+        )
         said: int = await self._client.run(
             self._slow_down,
             [
@@ -164,7 +184,7 @@ class Inbox:
     async def _ask(
         self,
         message: InboundMessage,
-        show: SaidLine | None,
+        show: LogLine | None,
         principal: str | None,
         *,
         internal: bool = False,
@@ -183,11 +203,11 @@ class Inbox:
                 keys.brake(_sender(message)), keys.leases(TURNS),
             ],
             [
-                encode(message), SCHEMA_VERSION, f"{message.chat_id}/{message.id}", keys.seen(message.channel),
-                limits.seen_days, keys.turn(session), limits.cap, limits.sessions_cap, limits.session_days * DAY_MS,
+                encode(message), _version(message), f"{message.chat_id}/{message.id}", keys.seen(message.channel),
+                limits.seen_days, keys.turn(session), limits.cap, limits.sessions_cap, limits.keep_ms(session),
                 limits.log_days * DAY_MS, encode(show) if show is not None else b"", message.chat_id,
                 _title(message.content), scope_of(limits.memory_scope, message), int(only_count),
-                limits.sender_per_minute, limits.bot_turns, limits.bot_window_ms,
+                limits.of_sender(message.channel), limits.bot_turns, limits.bot_window_ms,
                 "" if internal else _writer(message), _echo(message.content),
                 "" if internal else limits.busy_by_channel.get(message.channel, limits.busy),
                 int(message.metadata.get(JOINS) == "1"), limits.merge_ms, keys.CONTROL, encode(_rejection(message)),
@@ -197,19 +217,19 @@ class Inbox:
         )  # fmt: skip
         crash_point("after_ingest")
         if status < 0:
-            raise self._refusal(status, wait_ms=turn)
+            raise self._refusal(status, message.channel, wait_ms=turn)
         return Accepted(turn, ahead, seq, duplicate=status == 0, rejected=status == 2)
 
-    def _refusal(self, status: int, *, wait_ms: int) -> Refused:
+    def _refusal(self, status: int, channel: str, *, wait_ms: int) -> Refused:
         limits = self._limits
         match status:
             case -1:
                 waiting = f"{limits.cap} messages already wait in this chat; please wait for answers first"
                 return Refused("inbox_full", waiting, 10)
             case -2:
-                return Refused("overloaded", "too many chats are waiting just now; please try again in a minute", 60)
+                return Refused(OVERLOADED, "too many chats are waiting just now; please try again in a minute", 60)
             case -3:
-                often = f"more than {limits.sender_per_minute} messages in a minute; please slow down"
+                often = f"more than {limits.of_sender(channel)} messages in a minute; please slow down"
                 return Refused("sender_limit", often, max(1.0, wait_ms / 1000))
             case _:
                 within = f"{limits.bot_turns} messages of bots within {limits.bot_window_ms / 60_000:g} minutes"
@@ -243,6 +263,10 @@ def whose(message: InboundMessage, *, internal: bool = False) -> str:
     return "" if internal or message.metadata.get("group") == "1" else _sender(message)[:16]
 
 
+def _version(message: InboundMessage) -> int:
+    return REQUEST_VERSION if message.history or PRESET in message.metadata else SCHEMA_VERSION
+
+
 def _writer(message: InboundMessage) -> str:
     return "bot" if message.metadata.get("bot") == "1" else "person"
 
@@ -252,13 +276,22 @@ def _echo(content: str) -> str:
     return hashlib.sha1(content.encode(), usedforsecurity=False).hexdigest() if len(content) >= ECHO_CHARS else ""
 
 
-def _notice(refused: Refused) -> str:
+def _notice(refused: Refused | TooBig) -> str:
     text = refused.message[:1].upper() + refused.message[1:]
+    if isinstance(refused, TooBig):
+        return f"{text}. It was not read."
     return f"{text}. What came too much was not read." if refused.code != BOT_LOOP else f"{text}."
 
 
 def _rejection(message: InboundMessage) -> OutboundMessage:
-    return OutboundMessage(content=REJECTED, turn=0, in_reply_to=(message.id,), kind="notice", at=message.timestamp)
+    return OutboundMessage(
+        content=REJECTED,
+        turn=0,
+        in_reply_to=(message.id,),
+        kind="notice",
+        at=message.timestamp,
+        traceparent=message.traceparent,
+    )
 
 
 def _title(content: str) -> str:

@@ -17,6 +17,9 @@ IDLE: Final = "shoal:idle"
 REWORK: Final = "shoal:rework"
 """ZSET: memory scope -> server time in ms from which its MEMORY.md is to be written anew."""
 
+THROW_AWAYS: Final = "shoal:throwaways"
+"""ZSET: session of one request over HTTP -> server time in ms from which what is left of it goes."""
+
 SCHEDULES: Final = "shoal:cron"
 """ZSET: `<schedule>:<session>` -> server time in ms from which its next tick may be run; all schedules there are."""
 
@@ -39,9 +42,22 @@ SERVED: Final = "shoal:served"
 """ZSET with an end of life: a person's hash -> when a turn of theirs last began while others waited, in ms;
 BACKGROUND -> how many turns have begun since one of its own, 4 at most; and when it was last looked further."""
 
+OUTBOXES: Final = "shoal:outboxes"
+"""ZSET: channel whose lines are delivered -> server time in ms at which a chat of it last came into its outqueue."""
+
+AUDIT: Final = "shoal:audit"
+"""STREAM with an end of life: who was let in, refused, asked for a yes, and what was run; without texts."""
+
+PAIRING: Final = "shoal:pairing"
+"""HASH with an end of life: the hash of a code -> who may be let in by it, once, and until when."""
+
+PAIRS: Final = "shoal:pair"
+"""SET: the channels to which somebody was let in by a code."""
+
 SEEN_PREFIX: Final = "shoal:seen:"
 TURN_PREFIX: Final = "turn:"
 SUB_PREFIX: Final = "sub:"
+OUT_PREFIX: Final = "out:"
 
 
 def queue(name: str) -> str:
@@ -141,6 +157,11 @@ def brake(what: str) -> str:
     return f"shoal:brake:{what}"
 
 
+def answer(request: str) -> str:
+    """HASH with an end of life: what was asked over HTTP under one key, by which ticket, and its answer."""
+    return f"shoal:answer:{request}"
+
+
 def crashed(job: str) -> str:
     """STRING with an end of life: how often a worker died with this job in its hands."""
     return f"shoal:crashed:{job}"
@@ -156,6 +177,58 @@ def outbox(session: str) -> str:
     return f"shoal:outbox:{session}"
 
 
+def outqueue(channel: str) -> str:
+    """ZSET: session of a channel whose lines are delivered -> server time in ms from which a gateway may take it. In it
+    while lines wait for their delivery or a message for its answer."""
+    return f"shoal:outqueue:{channel}"
+
+
+def outleases(channel: str) -> str:
+    """HASH: session -> `owner:token` of the gateway that delivers it now."""
+    return f"shoal:outleases:{channel}"
+
+
+def outwaits(channel: str) -> str:
+    """ZSET: session -> server time in ms at which the oldest line came that is not delivered."""
+    return f"shoal:outwaits:{channel}"
+
+
+def outpause(channel: str) -> str:
+    """STRING with an end of life: nothing at all is sent to this platform before."""
+    return f"shoal:outpause:{channel}"
+
+
+def outrate(channel: str, name: str) -> str:
+    """STRING with an end of life: server time in us until which the calls that were made are paid for."""
+    return f"shoal:outrate:{channel}:{name}"
+
+
+def outtoken(channel: str) -> str:
+    """STRING: the newest fencing token of the channel's deliveries."""
+    return f"shoal:outtoken:{channel}"
+
+
+def out(session: str) -> str:
+    """HASH: how far the delivery of a chat is, and what is known of the chat at the platform; `lua/delivery.lua` names
+    its fields."""
+    return f"shoal:out:{session}"
+
+
+def said(session: str) -> str:
+    """STRING with a short end of life: SHA-1 of what was delivered last, by which it is known when it comes back."""
+    return f"shoal:said:{session}"
+
+
+def lock(name: str) -> str:
+    """HASH: who listens alone to a platform: `lease` (`owner:token`), `until` (ms), `cursor`."""
+    return f"shoal:lock:{name}"
+
+
+def freed(name: str) -> str:
+    """Pub/sub channel: the lock of this name is free."""
+    return f"shoal:live:#{name}"
+
+
 def live(session: str) -> str:
     """Pub/sub channel: deltas, progress and new lines of one chat."""
     return f"shoal:live:{session}"
@@ -169,3 +242,13 @@ def chats(channel: str, principal: str) -> str:
 def presence(kind: str, name: str) -> str:
     """STRING with a time to live: what a running process says of itself."""
     return f"shoal:presence:{kind}:{name}"
+
+
+def pair(channel: str) -> str:
+    """HASH: sender id -> the record of somebody who was let in to this channel by a code."""
+    return f"shoal:pair:{channel}"
+
+
+def tries(who: str) -> str:
+    """ZSET with an end of life: wrong guesses at codes of one who may let people in -> when, in ms."""
+    return f"shoal:tries:{who}"

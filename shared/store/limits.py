@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -58,6 +59,17 @@ class Held(msgspec.Struct, frozen=True):
     placed: bool = False
 
 
+class WayReading(msgspec.Struct, frozen=True):
+    """How a way to a provider stands. `closed`: nobody is asked for `wait_s` more, because of `why`; `trying`: it was
+    closed, and calls are let in a few at a time. `faults` came in a row while it is open."""
+
+    way: str
+    state: Literal["open", "closed", "trying"]
+    why: str = ""
+    wait_s: float = 0.0
+    faults: int = 0
+
+
 class ProviderLimits:
     """Asked before each call to a provider, told after those that taught something. Raises RedisAway.
 
@@ -105,6 +117,25 @@ class ProviderLimits:
             ],
         )  # fmt: skip
         return {1: "closed", 2: "opened"}.get(code)  # type: ignore[return-value]
+
+
+async def read_ways(client: RedisClient, ways: Sequence[str]) -> list[WayReading]:
+    """How each of these ways stands, in one round trip, and without asking for anything. Raises RedisAway."""
+    if not ways:
+        return []
+    (seconds, micros), *states = await client.pipeline(
+        [("TIME",), *(("HMGET", keys.limit(way), "open_at", "kind", "streak") for way in ways)]
+    )
+    now = int(seconds) * 1000 + int(micros) // 1000
+    return [_way(way, state, now) for way, state in zip(ways, states, strict=True)]
+
+
+def _way(way: str, state: Sequence[bytes | None], now: int) -> WayReading:
+    open_at, kind, streak = state
+    if open_at is None:
+        return WayReading(way, "open", faults=int(streak or 0))
+    wait_s = max(0.0, (int(open_at) - now) / 1000)
+    return WayReading(way, "closed" if wait_s else "trying", (kind or b"").decode(), wait_s)
 
 
 def _ms(seconds: float) -> int:

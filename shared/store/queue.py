@@ -12,6 +12,7 @@ from shared.errors import LeaseLost
 from shared.ids import log_id
 from shared.log import logger
 from shared.messages.codec import KNOWN_VERSION
+from shared.messages.traceparent import traceparent_of
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.jobs import QUEUE as JOBS
@@ -85,6 +86,12 @@ class Claim(msgspec.Struct, frozen=True):
     @property
     def lease(self) -> str:
         return f"{self.owner}:{self.token}"
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace of the message or the task, if it has one."""
+        work = self.turn or self.child
+        return None if work is None else traceparent_of(work.record)
 
     @property
     def session(self) -> str:

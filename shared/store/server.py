@@ -18,7 +18,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None stands for what a server does not tell (hosted ones hide CONFIG).
 
     `version` is the product's own, `speaks` the release of Redis that it is compatible with. `clock_ahead_s` is how
-    far its clock is ahead of ours. `writes_ok` is False when the last write to the append-only file failed.
+    far its clock is ahead of ours, `ping_s` how long its quickest answer took. `writes_ok` is False when the last write
+    to the append-only file failed. `role` is `master`, or `slave` for a replica.
     """
 
     product: str
@@ -31,13 +32,23 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: int | None
     limit_bytes: int | None
     clients: int | None
+    clients_limit: int | None
+    commands_per_s: int | None
+    evicted_keys: int | None
+    role: str | None
+    up_s: int | None
     clock_ahead_s: float
+    ping_s: float
 
 
-async def read_server(client: RedisClient) -> ServerFacts:
-    """Ask the server about itself. Raises RedisAway."""
+async def read_server(client: RedisClient, *, config: bool = True) -> ServerFacts:
+    """Ask the server about itself; without `config` nothing that many servers refuse: CONFIG alone knows `fsync`.
+
+    Raises RedisAway.
+    """
     info = _lines(await _asked(client, "INFO"))
-    flat = await _asked(client, "CONFIG", "GET", *_SETTINGS)
+    flat = await _asked(client, "CONFIG", "GET", *_SETTINGS) if config else None
+    ping_s, clock_ahead_s = await _clock(client)
     words = [word.decode() for word in flat] if isinstance(flat, list) else []
     settings = dict(zip(words[::2], words[1::2], strict=True))
     product = info.get("server_name", "redis")
@@ -54,7 +65,13 @@ async def read_server(client: RedisClient) -> ServerFacts:
         used_bytes=_number(info.get("used_memory")),
         limit_bytes=_number(info.get("maxmemory")),
         clients=_number(info.get("connected_clients")),
-        clock_ahead_s=await _clock_ahead_s(client),
+        clients_limit=_number(info.get("maxclients")),
+        commands_per_s=_number(info.get("instantaneous_ops_per_sec")),
+        evicted_keys=_number(info.get("evicted_keys")),
+        role=info.get("role"),
+        up_s=_number(info.get("uptime_in_seconds")),
+        clock_ahead_s=clock_ahead_s,
+        ping_s=ping_s,
     )
 
 
@@ -65,13 +82,26 @@ class Pulse(msgspec.Struct, frozen=True):
     limit_bytes: int | None
     writes_ok: bool | None
     clock_ahead_s: float
+    append_only: bool | None = None
 
 
 async def read_pulse(client: RedisClient) -> Pulse:
     """Ask the server how full it is, whether it can still write, and what time it is. Raises RedisAway."""
     info = _lines(await _asked(client, "INFO", "memory", "persistence"))
     used, limit = _number(info.get("used_memory")), _number(info.get("maxmemory"))
-    return Pulse(used, limit, _writes_ok(info), await _clock_ahead_s(client))
+    _, clock_ahead_s = await _clock(client)
+    append_only = {"1": True, "0": False}.get(info.get("aof_enabled", ""))
+    return Pulse(used, limit, _writes_ok(info), clock_ahead_s, append_only)
+
+
+async def read_fsync(client: RedisClient) -> str | None:
+    """`appendfsync`; None when the server does not tell. Raises RedisAway.
+
+    A user with a name does not even ask: where roles have users of their own CONFIG is for none of them, and the
+    server's log of refusals is for intruders.
+    """
+    told = await _asked(client, "CONFIG", "GET", "appendfsync") if not client.user else None
+    return told[1].decode() if isinstance(told, list) and len(told) == 2 else None
 
 
 def _writes_ok(info: dict[str, str]) -> bool | None:
@@ -89,8 +119,8 @@ async def _asked(client: RedisClient, *parts: Value) -> object:
     return answer
 
 
-async def _clock_ahead_s(client: RedisClient) -> float:
-    """From the quickest of a few answers: the error is at most half its time on the way."""
+async def _clock(client: RedisClient) -> tuple[float, float]:
+    """How long the quickest of a few answers took, and how far its clock is ahead; wrong by at most half that time."""
     best = (float("inf"), 0.0)
     for _ in range(_CLOCK_READINGS):
         before = time.time()
@@ -98,7 +128,7 @@ async def _clock_ahead_s(client: RedisClient) -> float:
         after = time.time()
         server = int(seconds) + int(micros) / 1_000_000
         best = min(best, (after - before, server - (before + after) / 2))
-    return best[1]
+    return best
 
 
 def _lines(info: object) -> dict[str, str]:

@@ -11,7 +11,7 @@ from shared.log import logger
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent, encode_live
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.transcript import ApprovalEntry
 from shared.metrics import HISTORY_DROPPED
 from shared.store import keys
@@ -142,7 +142,7 @@ class Sessions:
         busy: str = "",
         schedule: str = "",
         child: str = "",
-        show: SaidLine | None = None,
+        show: LogLine | None = None,
         principal: str | None = None,
         retry_for_s: float = 0.0,
     ) -> Answered:

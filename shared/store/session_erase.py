@@ -31,7 +31,7 @@ TOLD: Final = (
 )
 
 OWN_KEYS: Final = (
-    keys.session, keys.inbox, keys.ledger, keys.history, keys.archive, keys.outbox, keys.schedules,
+    keys.session, keys.inbox, keys.ledger, keys.history, keys.archive, keys.outbox, keys.schedules, keys.out, keys.said,
 )  # fmt: skip
 """The keys that are of one session alone; beside them there are those of its memory and its days."""
 

@@ -56,6 +56,22 @@ async def list_sessions(
 
     `looked` is told now and then how many keys of how many were looked at. Raises RedisAway.
     """
+    names, whole = await session_names(client, match=match, looked=looked)
+    keep_ms = (limits or InboxLimits()).session_days * DAY_MS
+    left = await _ask_all(client, names, lambda name: [("PTTL", keys.session(name))])
+    # A session's time to live begins anew with every message and every answer.
+    latest = sorted(zip(left, names, strict=True), key=lambda pair: (-pair[0][0], pair[1]))[:limit]
+    told = await _ask_all(client, [name for _, name in latest], _questions)
+    rows = tuple(
+        _row(name, left_ms, keep_ms, answers) for ((left_ms,), name), answers in zip(latest, told, strict=True)
+    )
+    return Listed(rows, len(names), whole)
+
+
+async def session_names(
+    client: RedisClient, *, match: str = "", looked: Callable[[int, int], None] = lambda done, total: None
+) -> tuple[list[str], bool]:
+    """The name of every session that fits, in no order, and whether all keys were looked at. As `list_sessions`."""
     total = int(await client.command("DBSIZE"))
     names: dict[str, None] = {}
     cursor, done = b"0", 0
@@ -65,16 +81,7 @@ async def list_sessions(
         done += SCAN_COUNT
         looked(total if cursor == b"0" else min(done, total), total)  # a page may hold more than was asked for
         if cursor == b"0" or done >= SCAN_KEYS:
-            break
-    keep_ms = (limits or InboxLimits()).session_days * DAY_MS
-    left = await _ask_all(client, list(names), lambda name: [("PTTL", keys.session(name))])
-    # A session's time to live begins anew with every message and every answer.
-    latest = sorted(zip(left, names, strict=True), key=lambda pair: (-pair[0][0], pair[1]))[:limit]
-    told = await _ask_all(client, [name for _, name in latest], _questions)
-    rows = tuple(
-        _row(name, left_ms, keep_ms, answers) for ((left_ms,), name), answers in zip(latest, told, strict=True)
-    )
-    return Listed(rows, len(names), cursor == b"0")
+            return list(names), cursor == b"0"
 
 
 async def row_of(client: RedisClient, session: str, *, limits: InboxLimits | None = None) -> SessionRow:

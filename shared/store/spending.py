@@ -1,4 +1,5 @@
-"""What each chat used today: tokens and money, by the server's day (UTC)."""
+"""What each chat used today: tokens and money, by the server's day (UTC). One person's requests over HTTP that have no
+session of their own share an account."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import msgspec
 
 from shared.store.client import RedisClient
 from shared.store.scripts import load
+from shared.throw_away import account_of
 
 _MICROS: Final = 1_000_000  # a chat's money is counted in whole millionths of a dollar, which add up without error
 
@@ -32,7 +34,7 @@ class Spending:
         """Add to today's totals. The first call of a day that reaches `warn_tokens` or `warn_usd` (0: never) is told
         to warn. Raises RedisAway; then it may or may not have been added."""
         day, tokens, micros, warn = await self._client.run(
-            self._spend, [], [session, tokens, _micros(usd), warn_tokens, _micros(warn_usd)]
+            self._spend, [], [account_of(session), tokens, _micros(usd), warn_tokens, _micros(warn_usd)]
         )
         return Spent(day, tokens, micros / _MICROS, bool(warn))
 

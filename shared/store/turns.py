@@ -21,6 +21,7 @@ from shared.store.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.jobs import QUEUE as JOBS
 from shared.store.queue import Claim
 from shared.store.scripts import load
+from shared.throw_away import is_throw_away
 
 LEDGER_CAP_BYTES: Final = 2 * 1024 * 1024
 HISTORY_CAP_BYTES: Final = 2 * 1024 * 1024
@@ -179,6 +180,8 @@ class Turns:
         """
         assert claim.turn is not None
         session, limits = claim.session, self._limits
+        passing = is_throw_away(session)  # nobody goes on with it, and nothing of it is worth remembering
+        history = () if passing else history
         done, entries, dropped = await self._client.run(
             self._commit,
             [
@@ -187,9 +190,10 @@ class Turns:
                 keys.IDLE,
             ],
             [
-                claim.member, claim.lease, claim.turn.n, HISTORY_CAP_BYTES, limits.session_days * DAY_MS,
-                limits.log_days * DAY_MS, dead.record if dead else b"", dead.reason if dead else "",
-                encode_live(event), limits.idle_ms, len(history), *map(encode, history), *map(encode, lines),
+                claim.member, claim.lease, claim.turn.n, HISTORY_CAP_BYTES, limits.keep_ms(session),
+                limits.keep_log_ms(session), dead.record if dead else b"", dead.reason if dead else "",
+                encode_live(event), 0 if passing else limits.idle_ms, len(history), *map(encode, history),
+                *map(encode, lines),
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip

@@ -6,7 +6,7 @@ import argparse
 from importlib import import_module
 from typing import Final
 
-BENCHES: Final = {name: f"tests.bench.{name}" for name in ("drain", "exec", "llm", "pickup")}
+BENCHES: Final = {name: f"tests.bench.{name}" for name in ("capacity", "drain", "exec", "llm", "pickup", "tracing")}
 
 
 def main() -> None:

@@ -91,7 +91,7 @@ async def _done(client: RedisClient, kind: str) -> int:
     """How many turns have ended: each leaves two entries of a conversation."""
     pattern = "shoal:history:web:p" if kind == "shoal" else "history:p"
     counts = await client.pipeline([("LLEN", f"{pattern}{n}/a") for n in range(SESSIONS)])
-    return sum(counts) // 2
+    return int(sum(counts)) // 2
 
 
 async def _measure(rounds: int) -> dict[str, list[Cost]]:
@@ -114,14 +114,14 @@ def main(*, rounds: int, as_json: bool) -> None:
         figures.append(Figure(f"{name}: Redis", "commands a turn", tuple(one.commands for one in found)))
 
     def of(name: str, field: str) -> float:
-        return statistics.median(getattr(one, field) for one in costs[name])
+        return float(statistics.median(getattr(one, field) for one in costs[name]))
 
     ours, theirs = "shoal, 1 worker", "arq, 1 worker"
     notes = [
         f"one worker: {of(ours, 'rate') / of(theirs, 'rate'):.1f} times arq's turns a second",
-        f"worker CPU a turn: 1/{of(theirs, 'worker_ms') / of(ours, 'worker_ms'):.1f} of arq's; "
-        f"Redis CPU a turn: 1/{of(theirs, 'redis_ms') / of(ours, 'redis_ms'):.1f}",
-        f"a second worker: {of('shoal, 2 workers', 'rate') / of(ours, 'rate'):.2f} times one worker; "
-        f"arq {of('arq, 2 workers', 'rate') / of(theirs, 'rate'):.2f} times",
+        f"worker CPU a turn: 1/{of(theirs, 'worker_ms') / of(ours, 'worker_ms'):.1f} of arq's",
+        f"Redis CPU a turn: 1/{of(theirs, 'redis_ms') / of(ours, 'redis_ms'):.1f} of arq's",
+        f"a second worker: {of('shoal, 2 workers', 'rate') / of(ours, 'rate'):.2f} times one worker",
+        f"a second worker of arq: {of('arq, 2 workers', 'rate') / of(theirs, 'rate'):.2f} times one",
     ]
     show("drain: turns that do nothing, all due at once", figures, notes=notes, as_json=as_json)

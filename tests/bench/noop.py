@@ -134,7 +134,7 @@ def workers(kind: str, url: str, number: float, many: int = 1) -> Iterator[list[
     """So many of them."""
     started: list[Worker] = []
     try:
-        for _ in range(many):
+        while len(started) < many:
             started.append(Worker(kind, url, number))
         yield started
     finally:

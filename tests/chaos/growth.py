@@ -133,7 +133,7 @@ async def _settled(client: RedisClient) -> int:
             stats = dict(zip(told[::2], told[1::2], strict=True))
             looks.append(stats[b"total.allocated"] - stats[b"clients.normal"] - stats[b"aof.buffer"])
             await asyncio.sleep(0.2)
-        return min(looks)
+        return int(min(looks))
 
     async def twice() -> int:
         first, second = await least(), await least()

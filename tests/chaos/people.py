@@ -24,7 +24,9 @@ class Person:
     `accepted` is message id -> turn, `lines` is seq -> line, `doubled` counts lines that were shown twice.
     """
 
-    def __init__(self, name: str, addresses: Callable[[], list[str]], rng: random.Random) -> None:
+    def __init__(
+        self, name: str, addresses: Callable[[], list[str]], rng: random.Random, *, token: str = TOKENS["owner"]
+    ) -> None:
         self.name = name
         self.accepted: dict[str, int] = {}
         self.sent_at: dict[str, float] = {}
@@ -34,6 +36,7 @@ class Person:
         self.waits: list[float] = []
         self._addresses = addresses
         self._rng = rng
+        self._token = token
         self._pending: dict[str, str] = {}
         self._answered: set[str] = set()
         self._next = 0
@@ -63,7 +66,7 @@ class Person:
             await asyncio.sleep(self._rng.uniform(0.05, 0.3))
 
     async def _talk(self, socket: Any) -> None:
-        await self._send(socket, "hello", token=TOKENS["owner"])
+        await self._send(socket, "hello", token=self._token)
         await self._send(socket, "resume", chat=self.name, after=self._known())
         for id, text in list(self._pending.items()):
             await self._send(socket, "message", id=id, chat=self.name, text=text)

@@ -19,7 +19,7 @@ from tests.helpers.fleet import history
 
 ALLOWED_KINDS = {
     "session", "history", "outbox", "seen", "chats", "presence", "wake", "idle", "memory", "memlog", "spent", "limit",
-    "brake", "cron", "served",
+    "brake", "cron", "served", "audit",
 }  # fmt: skip
 
 
@@ -55,7 +55,7 @@ async def judge(people: Sequence[Person], client: RedisClient, witness: Witness,
     """Look at everything after the fleet has become quiet; `left` is the debris."""
     verdict = Verdict()
     for person in people:
-        _judge_person(person, verdict)
+        judge_person(person, verdict)
         await _judge_history(person, client, verdict)
     waits = sorted(wait for person in people for wait in person.waits)
     if len(waits) > 1:
@@ -68,7 +68,8 @@ async def judge(people: Sequence[Person], client: RedisClient, witness: Witness,
     return verdict
 
 
-def _judge_person(person: Person, verdict: Verdict) -> None:
+def judge_person(person: Person, verdict: Verdict) -> None:
+    """What one of them saw, added to `verdict`."""
     verdict.accepted += len(person.accepted)
     verdict.refused += person.refused
     verdict.doubled_lines += person.doubled

@@ -51,6 +51,7 @@ USED, LIMIT = "shoal_redis_memory_bytes", "shoal_redis_memory_limit_bytes"
 OK: Final = 'shoal_model_requests_total{model="m",outcome="ok"}'
 BAD: Final = 'shoal_model_requests_total{model="m",outcome="timeout"}'
 DAYS: Final = 74 * 60
+NOT_TOLD: Final = "NaN " * 20
 LAG, COMMAND = "shoal_event_loop_lag_seconds", "shoal_redis_command_seconds"
 
 CASES: Final = (
@@ -124,7 +125,7 @@ CASES: Final = (
         "ShoalDeadLetters",
         22,
         {'shoal_dead_letters_total{reason="poison"}': "_x20 1x5"},
-        "Given up with an apology in 15 minutes: 1 (poison).",
+        "Given up in 15 minutes: 1 (poison).",
         {'shoal_dead_letters_total{reason="poison"}': "5x30"},
         {"reason": "poison"},
     ),
@@ -149,6 +150,33 @@ CASES: Final = (
             'shoal_messages_accepted_total{channel="web"}': "0+60x20",
         },
         {"reason": "busy"},
+    ),
+    Case(
+        "ShoalRepliesWait",
+        5,
+        {'shoal_outbox_oldest_seconds{channel="telegram"}': "300 360 420 480 540 600"},
+        "A reply is ready since 10m 0s and not delivered to telegram.",
+        {'shoal_outbox_oldest_seconds{channel="telegram"}': "0 299 299 360 0 0 100"},
+        {"channel": "telegram"},
+    ),
+    Case(
+        "ShoalChannelOff",
+        4,
+        {'shoal_channel_on{channel="telegram",instance="a"}': "0x9"},
+        "No gateway is connected to telegram.",
+        {
+            'shoal_channel_on{channel="telegram",instance="a"}': "0x9",
+            'shoal_channel_on{channel="telegram",instance="b"}': "1x9",
+        },
+        {"channel": "telegram"},
+    ),
+    Case(
+        "ShoalSendsUnknown",
+        22,
+        {'shoal_delivery_unknown_total{channel="telegram"}': "_x20 2x5"},
+        "2 posts were sent to telegram again and may be there twice.",
+        {'shoal_delivery_unknown_total{channel="telegram"}': "2x30"},
+        {"channel": "telegram"},
     ),
     Case("ShoalNothingScraped", 4, {}, "Prometheus sees no process of Shoal.", {BUILD: "1x10"}),
     Case(
@@ -232,6 +260,19 @@ CASES: Final = (
         {'shoal_redis_writes_ok{instance="a"}': "0x3", 'shoal_redis_writes_ok{instance="b"}': "1x3"},
         "Redis could not write its append-only file.",
         {'shoal_redis_writes_ok{instance="b"}': "1x3"},
+    ),
+    Case(
+        "ShoalRedisMayForget",
+        12,
+        {
+            'shoal_redis_loss_window_seconds{instance="a"}': "1x20",
+            'shoal_redis_loss_window_seconds{instance="b"}': NOT_TOLD,
+        },
+        "A crash of Redis may cost the last 1s of what it confirmed.",
+        {
+            'shoal_redis_loss_window_seconds{instance="a"}': "0x20",
+            'shoal_redis_loss_window_seconds{instance="b"}': NOT_TOLD,
+        },
     ),
     Case(
         "ShoalClocksApart",

@@ -10,20 +10,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redis.exceptions import ResponseError
 
 from gateway.commands.registry import OWN
 from shared.errors import RedisAway
+from shared.messages.outbound import OutboundMessage
+from shared.resp import RespConnection, RespError
+from shared.store import keys
 from shared.store.client import RedisClient
+from shared.store.deliveries import OUTBOX_CAP, Cleared, Deliveries, RateKey
+from shared.store.exclusive import Exclusive, Holding
 from shared.store.fanout import Fanout
+from shared.store.session import Sessions, SessionState
 from tests.deploy import users_acl
 from tests.gateway.harness import TOKENS, Client, answers, client, free_port
+from tests.helpers.build import message
 from tests.helpers.certificates import authority
 from tests.helpers.need import need
 from tests.helpers.processes import Process
 from tests.helpers.reach import reach
 from tests.helpers.redis_server import ROLES, RedisServer, redis_server
 from tests.helpers.wait import eventually
-from worker.resp import RespConnection, RespError
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,7 +118,8 @@ async def test_a_fleet_answers_with_the_rights_of_its_roles(server: RedisServer,
             await person.send("chats")
             await person.next("chats")
         console = {**server.environment("console"), **common}
-        for words in ("status", "doctor --probe", "dead list", "session list", "session show web:owner/a", "jobs list"):
+        reading = ("status", "top", "doctor --probe", "dead list", "session list", "session show web:owner/a")
+        for words in (*reading, "jobs list"):
             code, said = await shoal(*words.split(), env=console)
             assert "NOPERM" not in said, said
             assert code in (0, 1), said
@@ -160,6 +168,35 @@ def test_a_role_may_not_do_what_is_another_ones(server: RedisServer, role: str, 
     connection = RespConnection(server.url(role))
     with contextlib.closing(connection), pytest.raises(RespError, match="NOPERM"):
         connection.command(*words)
+
+
+async def test_a_gateway_sets_aside_what_a_platform_did_not_take(server: RedisServer) -> None:
+    """All of a delivery with its rights. Dead letters it may write, and not read."""
+    with server.admin() as admin:
+        admin.command("FLUSHALL")
+        admin.command("ACL", "LOG", "RESET")
+    redis = RedisClient(server.url("gateway"))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(redis.close)
+        sessions, deliveries = Sessions(redis), Deliveries(redis, "telegram", lease_s=30)
+        for n in range(OUTBOX_CAP + 1):
+            said = message("/help", chat="42", channel="telegram")
+            await sessions.answer(said, OutboundMessage(content=f"{n}", turn=0, kind="command"), SessionState())
+        held, _ = await deliveries.acquire(1)
+        assert refused(server) == []
+        assert await deliveries.sending(held[0], 1, 0, [RateKey("bot", 30, 30)]) == Cleared(unclear=False)
+        assert await deliveries.sent(held[0], 1, 0, last=True, id="x")
+        assert await deliveries.refused(held[0], 3, "blocked", drop_all=True)
+        await deliveries.later(held[0], 0, unclear=False)
+        lock = Exclusive(redis, "telegram", lease_s=30)
+        holding = await lock.take()
+        assert isinstance(holding, Holding)
+        await lock.give_up(holding)
+        assert refused(server) == []
+        with pytest.raises(ResponseError, match="no permissions"):
+            await redis.command("XRANGE", keys.DEAD, "-", "+")
+    with server.admin() as admin:
+        assert admin.command("XLEN", keys.DEAD) == 2
 
 
 @pytest.mark.parametrize("role", [*ROLES, "default"])
@@ -227,9 +264,10 @@ def test_what_a_gateway_says_is_read_from_the_source() -> None:
     """A reading that finds too little would take rights away; one that finds everything would give them all."""
     gateway, worker = reach("gateway"), reach("worker")
     assert {"ingest", "announce", "withdraw"} <= gateway.scripts
-    assert {"acquire", "commit", "renew"} <= worker.scripts - gateway.scripts
+    assert {"acquire", "commit", "take"} <= worker.scripts - gateway.scripts
     assert {"shoal:inbox:*", "shoal:chats:*", "shoal:brake:*"} <= gateway.keys
-    assert "shoal:dead" in worker.keys - gateway.keys
+    assert "shoal:limit:*" in worker.keys - gateway.keys
+    assert {"shoal:dead", "shoal:outqueue:*"} <= gateway.keys & worker.keys
     assert {"EVALSHA", "XADD", "XRANGE"} <= gateway.commands
     assert "BLPOP" in worker.commands - gateway.commands
 

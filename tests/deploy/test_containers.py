@@ -54,11 +54,19 @@ def test_the_image_is_small_exact_and_nobodys_root() -> None:
 
 
 def test_the_image_installs_as_the_makefile_does() -> None:
-    """By hash, wheels only, and looked at before anything of it runs."""
+    """By hash, wheels only, and looked at before anything of it runs; with the libraries of chat platforms."""
     run = DOCKERFILE.replace("\\\n", " ")
-    assert re.search(r"pip install [^&]*--require-hashes --only-binary=:all: -r requirements\.txt", run)
+    assert re.search(r"pip install [^&]*--require-hashes --only-binary=:all: -r requirements-channels\.txt", run)
     assert "--index-url" not in run
-    assert re.search(r"&& python -I -S check_packages\.py /opt/shoal requirements\.txt\s+&&", run)
+    locks = r"requirements\.txt requirements-channels\.txt"
+    assert re.search(rf"&& python -I -S check_packages\.py /opt/shoal {locks}\s+&&", run)
+
+
+def test_the_larger_lock_has_all_of_the_smaller_one() -> None:
+    """At the same versions: what the image installs is what runs without it, and more."""
+    names = ("requirements.txt", "requirements-channels.txt")
+    few, many = (set(re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / name).read_text(), re.MULTILINE)) for name in names)
+    assert few < many
 
 
 def test_what_is_copied_is_there_and_nothing_else_is_sent() -> None:

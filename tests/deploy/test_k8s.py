@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tempfile
 import tomllib
@@ -14,18 +13,21 @@ import msgspec
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from gateway.app import CHANNELS
+from gateway.choice import CHANNELS
 from shared.metrics import REGISTRY
 from shared.settings import RunnerSettings, Settings, load
 from shared.version import VERSION
 from tests.deploy import prometheus_rule
 from tests.deploy.test_k8s_schemas import VERSIONS, validated
 from tests.helpers.manifests import (
+    EVERYTHING,
     K8S,
     OVERLAYS,
+    PLATFORMS,
     ROOT,
     Object,
     containers,
+    copied_to,
     environment,
     named,
     of_kind,
@@ -35,6 +37,17 @@ from tests.helpers.manifests import (
     variant,
 )
 
+SECRETS: Mapping[str, tuple[str, ...]] = {
+    "discord": ("token",),
+    "email": ("password",),
+    "feishu": ("app_secret", "encrypt_key", "verification_token"),
+    "matrix": ("access_token", "password"),
+    "slack": ("token", "app_token", "signing_secret"),
+    "telegram": ("token", "webhook_secret"),
+    "whatsapp": ("access_token", "app_secret", "verify_token"),
+}
+"""What of a chat platform's settings is secret."""
+
 GUARDIAN_S = 5
 """After worker.drain_s a guardian waits so long before it kills its workers."""
 
@@ -42,9 +55,7 @@ GUARDIAN_S = 5
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """A copy that a test may change."""
-    shutil.copytree(K8S, tmp_path / "k8s")
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
-    return tmp_path
+    return copied_to(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +117,12 @@ def check_settings(objects: list[Object]) -> None:
                 section, _, setting = key.removeprefix("SHOAL_").removesuffix("_FILE").lower().partition("__")
                 if setting == "ca":
                     setting = "ca_file"
-                assert setting in type(getattr(Settings(), section)).__struct_fields__, key
+                if section == "channels":
+                    channel, _, setting = setting.partition("__")
+                    assert setting in SECRETS[channel], key
+                    assert container["command"][-1] == channel, f"{key}: nobody else needs it"
+                else:
+                    assert setting in type(getattr(Settings(), section)).__struct_fields__, key
                 mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
                 assert any(variables[key].startswith(f"{place}/") for place in mounted), f"{key}: nothing is there"
             if "SHOAL_REDIS__USER" in unsecret:
@@ -168,12 +184,17 @@ def test_ports_and_probes_are_where_the_processes_listen(name: str) -> None:
         [main] = pod["containers"]
         listening = {one["name"]: one["containerPort"] for one in main["ports"]}
         assert listening["metrics"] == ports[role]
-        if role == "gateway":
+        if pod_name == "gateway-web":
             assert listening["http"] == settings.web.port
+        elif "hooks" in listening:
+            assert listening["hooks"] == settings.hooks.port
+            assert environment(main)["SHOAL_HOOKS__HOST"] == "0.0.0.0"
         for probe, path in (("startupProbe", "healthz"), ("livenessProbe", "healthz"), ("readinessProbe", "readyz")):
             assert main[probe]["httpGet"] == {"path": f"/{path}", "port": "metrics"}
-    [service] = [one for one in of_kind(objects, "Service") if one["metadata"]["name"] == "gateway-web"]
-    assert [one["targetPort"] for one in service["spec"]["ports"]] == ["http"], "metrics are not for everybody"
+    services = {one["metadata"]["name"]: one["spec"]["ports"] for one in of_kind(objects, "Service")}
+    found = {pod: [one["targetPort"] for one in services[pod]] for pod, _ in pods(objects) if pod in services}
+    hooked = {"gateway-whatsapp": ["hooks"]} if name == EVERYTHING else {}
+    assert found == {"gateway-web": ["http"], "shoal-redis": ["redis"]} | hooked, "metrics are not for everybody"
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -189,8 +210,9 @@ def test_every_process_is_one_of_ours(name: str) -> None:
             assert tag == VERSION
             match container["command"]:
                 case ["python", "-m", "gateway", *channels]:
-                    assert set(channels) <= CHANNELS.keys()
-                    assert channels
+                    assert len(channels) == 1
+                    assert channels[0] in (*CHANNELS, *PLATFORMS)
+                    assert pod_name == f"gateway-{channels[0]}"
                 case ["python", "-m", "worker", "runner"]:
                     assert container["name"] == "runner"
                 case ["python", "-m", "worker", queue]:
@@ -273,14 +295,16 @@ def test_the_alerts_of_the_cluster_are_those_of_deploy() -> None:
 
 def test_each_deployment_of_people_and_work_outlives_a_drained_node() -> None:
     """Two of each, spread over nodes, and one at most away on purpose."""
-    objects = overlay("production")
+    objects = overlay(EVERYTHING)
     budgets = {
         one["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]: one["spec"]["maxUnavailable"]
         for one in of_kind(objects, "PodDisruptionBudget")
     }
-    assert budgets == {"gateway-web": 1, "worker-turns": 1, "worker-jobs": 1}
+    gateways = ("gateway-web", *(f"gateway-{name}" for name in PLATFORMS))
+    assert budgets == dict.fromkeys((*gateways, "worker-turns", "worker-jobs"), 1)
     for name in budgets:
         spec = named(objects, "Deployment", name)["spec"]
+        assert spec.get("replicas", 2) == 2
         assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
         labels = spec["template"]["metadata"]["labels"]
         keys = set()

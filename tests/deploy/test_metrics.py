@@ -65,10 +65,10 @@ def declared() -> dict[str, Told]:
 
 
 def table(last: str) -> dict[str, Told]:
-    """The rows of the table of docs/metrics.md whose last column has this head."""
-    [block] = re.findall(rf"^\| name \| type \| labels \| {last} \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", DOC, re.MULTILINE)
+    """The rows of the tables of docs/metrics.md whose last column has this head."""
+    blocks = re.findall(rf"^\| name \| type \| labels \| {last} \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", DOC, re.MULTILINE)
     found = {}
-    for line in block.splitlines():
+    for line in "".join(blocks).splitlines():
         name, type, labels, meaning = (cell.strip() for cell in line.strip("|").split("|"))
         found[name.strip("`")] = Told(type, frozenset(re.findall(r"`(\w+)`", labels)), meaning)
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.helpers.manifests import OVERLAYS, WORKLOADS, Object, of_kind, overlay
+from tests.helpers.manifests import EVERYTHING, OVERLAYS, PLATFORMS, WORKLOADS, Object, of_kind, overlay
 from tests.helpers.network import End, reaches
 
 OURS = ("gateway-web", "worker-turns", "worker-jobs", "shoal-redis", "console")
@@ -41,6 +41,10 @@ PORTS = {
     "dns": 53,
     "https": 443,
     "80": 80,
+    "hooks": 8090,
+    "imaps": 993,
+    "smtps": 465,
+    "submission": 587,
 }
 
 WORKERS = ("worker-turns", "worker-jobs")
@@ -50,9 +54,25 @@ ALLOWED = {
     *((who, where, port) for who in WORKERS for where in ("internet", "internet v6") for port in ("https", "80")),
     ("ingress", "gateway-web", "http"),
 }
-MONITORED = {
-    ("prometheus", who, port) for who in ("gateway-web", *WORKERS) for port in ("gateway metrics", "worker metrics")
+GATEWAYS = tuple(f"gateway-{name}" for name in PLATFORMS)
+OF_PLATFORMS = {
+    *((who, "shoal-redis", "redis") for who in GATEWAYS),
+    *((who, "names", "dns") for who in GATEWAYS),
+    *(
+        (who, where, port)
+        for who in GATEWAYS
+        for where in ("internet", "internet v6")
+        for port in (("imaps", "smtps", "submission") if who == "gateway-email" else ("https",))
+    ),
+    ("ingress", "gateway-whatsapp", "hooks"),
 }
+"""Beside that, where there are gateways of chat platforms."""
+
+
+def monitored(pods: tuple[str, ...]) -> set[tuple[str, str, str]]:
+    """What Prometheus reaches."""
+    seen = [name for name in pods if name.startswith(("gateway", "worker"))]
+    return {("prometheus", who, port) for who in seen for port in ("gateway metrics", "worker metrics")}
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -63,9 +83,10 @@ def test_who_may_reach_whom(name: str) -> None:
         one["metadata"]["name"]: End(one["spec"]["template"]["metadata"]["labels"])
         for one in of_kind(objects, *WORKLOADS)
     }
-    assert set(pods) == set(OURS)
+    platforms = name == EVERYTHING
+    assert set(pods) == {*OURS, *(GATEWAYS if platforms else ())}
     ends = {**OUTSIDE, **pods}
-    wanted = ALLOWED | (MONITORED if name == "production" else set())
+    wanted = ALLOWED | (OF_PLATFORMS if platforms else set()) | (monitored(tuple(pods)) if name != "dev" else set())
     found = {
         (source, target, port)
         for source in ends
@@ -137,5 +158,5 @@ def test_the_evaluator_knows_what_a_policy_means() -> None:
 def test_the_table_is_in_the_documentation() -> None:
     """For whoever writes the rules of a network that knows no NetworkPolicies."""
     text = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
-    for row in ("| workers | internet", "| ingress controller | gateway-web", "| Prometheus | "):
+    for row in ("| workers | internet", "| ingress controller | gateway-web", "| Prometheus | ", "| gateways of chat"):
         assert row in text

@@ -33,6 +33,10 @@ ARQ: Final = {
     "worker": {"arq:*"},
     "console": {"arq:job:*", "arq:result:*", "arq:retry:*"},
 }
+WRITES_ONLY: Final = {"gateway": {"shoal:dead", "shoal:audit"}, "worker": {"shoal:audit"}}
+"""Keys that a role writes and may not read: a gateway sets aside what a platform did not take, and never looks there;
+the audit record is for the console."""
+
 CHANNELS: Final = ("shoal:live:*", "shoal:control")
 _HEAD: Final = """\
 # Who may say what to Redis: one user a role, and no more than the code of that role says. None may FLUSH, CONFIG, KEYS,
@@ -55,11 +59,15 @@ def _user(role: str, known: set[str]) -> str:
     keys = {"shoal:*"} if role == "console" else said.keys
     lines = [f"user {role} on {{{role}}} resetchannels {' '.join(f'&{one}' for one in CHANNELS)} -@all"]
     for words in (
-        ["~", *(f"~{one}" for one in sorted(keys | ARQ[role]))],
+        ["~", *(_key(role, one) for one in sorted(keys | ARQ[role]))],
         [f"+{one.lower()}" for one in sorted(commands)],
     ):
         lines += textwrap.wrap(" ".join(words), 116, break_long_words=False, break_on_hyphens=False)
     return " \\\n  ".join(lines) + "\n"
+
+
+def _key(role: str, key: str) -> str:
+    return f"%W~{key}" if key in WRITES_ONLY.get(role, ()) else f"~{key}"
 
 
 def known_commands(url: str) -> set[str]:

@@ -21,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from gateway.channels.web.answers import AnswerLimits
+from gateway.channels.web.api.limits import ApiLimits
 from gateway.channels.web.auth import Principals
 from gateway.channels.web.channel import WebChannel
 from gateway.channels.web.socket import SocketLimits
@@ -85,6 +86,8 @@ async def gateway(
     inbox_limits: InboxLimits | None = None,
     progress: bool = True,
     media: MediaSettings | None = None,
+    presets: tuple[str, ...] = (),
+    api_limits: ApiLimits | None = None,
 ) -> AsyncIterator[Gateway]:
     """A web gateway on a free port; closed at the end. Rates are wide unless given."""
     client = RedisClient(redis_url, timeout_s=1.0)
@@ -95,6 +98,8 @@ async def gateway(
         socket_limits=socket_limits or SocketLimits(messages_burst=1000, frames_burst=2000),
         answer_limits=answer_limits,
         media=media,
+        presets=presets,
+        api_limits=api_limits,
     )
     running = Gateway(channel, client, asyncio.Event(), inbox_limits)
     listening = asyncio.create_task(channel.listen(running.sink, running.stop))

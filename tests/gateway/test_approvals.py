@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from shared.ids import log_id
 from shared.messages.inbound import InboundMessage
 from shared.messages.transcript import ApprovalEntry, AssistantEntry, DecisionEntry, decode_ledger
 from shared.metrics import REGISTRY
 from shared.store import keys
+from shared.store.audit import Audit
 from shared.store.queue import LeaseQueue
 from shared.store.turns import LEDGER_CAP_BYTES, Turns
 from tests.gateway.harness import Gateway, client, gateway, session_of
@@ -167,3 +169,24 @@ async def test_a_late_text_is_told_so(gw: Gateway) -> None:
     await gw.client.command("HSET", session, "asked", " ".join(told))
     assert "time for an answer is over" in await said(gw, "/yes")
     assert await decision(gw) is None
+
+
+async def test_every_answer_leaves_a_line_in_the_audit_record(gw: Gateway) -> None:
+    """Who, which chat by its hash, which turn, which call by the hash of its arguments; from a button or a command."""
+    session = session_of("a")
+    await gw.sink.ingest(message("go"))
+    await park(gw)
+    await said(gw, "/yes", sender="mallory")
+    assert await gw.sink.approve(session, QUESTION.id, yes=True, sender="mallory") == "not_allowed"
+    assert await gw.sink.approve(session, QUESTION.id, yes=True, sender="owner", digest=QUESTION.digest) == "done"
+    assert await gw.sink.approve(session, QUESTION.id, yes=False, sender="owner") == "used"
+    lines = list(reversed(await Audit(gw.client).newest(9)))
+    assert [(one.outcome, one.actor) for one in lines] == [
+        ("not_allowed", "web:mallory"),
+        ("not_allowed", "web:mallory"),
+        ("yes", "web:owner"),
+        ("used", "web:owner"),
+    ]
+    assert {(one.kind, one.session) for one in lines} == {("approval", log_id(session))}
+    assert [(one.turn, one.about) for one in lines[:3]] == [(1, f"exec {'d' * 16}")] * 3
+    assert (lines[3].turn, lines[3].about) == (0, QUESTION.id)

@@ -11,6 +11,7 @@ from shared.errors import RedisAway, Refused
 from shared.messages.outbound import OutboundMessage
 from shared.metrics import REGISTRY
 from shared.settings import Settings
+from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox, InboxLimits
 from shared.store.outbox import Outbox
@@ -74,15 +75,16 @@ async def test_a_channel_that_shows_refusals_gets_no_notice(client: RedisClient)
     assert await notices(client) == []
 
 
-async def test_too_many_chats_are_told_as_well(client: RedisClient) -> None:
-    """The global cap has a code, a time to wait, and a notice where one is asked for."""
+async def test_too_many_chats_are_told_to_the_channel_alone(client: RedisClient) -> None:
+    """The global cap has a code and a time to wait, and no notice: the platform tells the same message again, and who
+    was asked to send it anew would be answered twice."""
     ingress = make(client, InboxLimits(sessions_cap=1))
     await ingress.ingest(message())
     for _ in range(3):
         with pytest.raises(Refused, match="too many chats") as refused:
             await ingress.ingest(message(chat="owner/b"), notice=True)
         assert (refused.value.code, refused.value.retry_after_s) == ("overloaded", 60)
-    assert len(await notices(client, "web:owner/b")) == 1
+    assert await notices(client, "web:owner/b") == []
 
 
 async def test_commands_count_as_messages_and_are_known_again(client: RedisClient) -> None:
@@ -93,6 +95,16 @@ async def test_commands_count_as_messages_and_are_known_again(client: RedisClien
     with pytest.raises(Refused, match="3 messages"):
         await ingress.ingest(message("/help", id="c3"))
     assert (await ingress.ingest(message("/help", id="c0"))).duplicate
+
+
+async def test_a_command_that_is_counted_is_no_message(client: RedisClient) -> None:
+    """It is answered in the chat, and no turn hears it."""
+    ingress = make(client, InboxLimits(sender_per_minute=5, bot_turns=5))
+    assert (await ingress.ingest(message("/help"))).turn == 0
+    [line] = await Outbox(client).read(SESSION, after=0)
+    assert isinstance(line.line, OutboundMessage)
+    assert line.line.kind == "command"
+    assert await client.command("EXISTS", keys.inbox(SESSION), keys.queue("turns")) == 0
 
 
 async def test_a_pause_for_bots_is_always_told_and_a_persons_command_ends_it(client: RedisClient) -> None:

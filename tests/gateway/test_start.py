@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import socket
 import subprocess
 import sys
@@ -11,11 +12,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
+from gateway.platforms import PLATFORMS
 from shared.embedded import EmbeddedValkey
 from shared.store.client import RedisClient
 from shared.store.presence import present
-from tests.gateway.harness import ROOT, TOKENS, answers, client, process
+from tests.gateway.harness import ROOT, TOKENS, answers, client, process, stranger
+from tests.helpers import valkey as valkey_helper
 from tests.helpers.need import need
 from tests.helpers.wait import eventually
 
@@ -55,7 +59,8 @@ async def test_an_unknown_channel_is_one_clear_line(redis_url: str) -> None:
     """It names what there is; exit code 2."""
     with process(redis_url, "carrier-pigeon") as gw:
         assert await gw.exit_code(10) == 2
-        assert gw.log.read_text() == "there is no channel 'carrier-pigeon'; the channels are: web\n"
+        known = ", ".join(sorted([*PLATFORMS, "web"]))
+        assert gw.log.read_text() == f"there is no channel 'carrier-pigeon'; the channels are: {known}\n"
 
 
 async def test_a_taken_port_is_one_clear_line(redis_url: str) -> None:
@@ -124,6 +129,46 @@ async def test_sigterm_drains_and_ends_with_zero(redis_url: str) -> None:
             gw.popen.terminate()
             assert await me.closed() == 1012
         assert await gw.exit_code(5) == 0
+
+
+async def test_while_it_ends_it_sends_everybody_elsewhere(redis_url: str) -> None:
+    """At once not ready; new sockets, new requests and those on old connections get 503 with a time to wait; open
+    sockets 1012. A message that Redis does not answer holds it there for a moment."""
+    redis = RedisClient(redis_url)
+    with process(redis_url) as gw:
+        await gw.ready()
+        held = http.client.HTTPConnection(gw.address, timeout=5)
+        assert requested(held).status == 200
+        async with client(gw.address) as me, client(gw.address) as idle:
+            await redis.command("CLIENT", "PAUSE", 5000, "ALL")
+            await me.send("message", id="m1", chat="a", text="hi")
+            await me.pong()
+            gw.popen.terminate()
+            await eventually(lambda: gw.readiness() == 503, within_s=1)
+            with pytest.raises(InvalidStatus) as refused:
+                async with stranger(gw.address):
+                    pass
+            answer = refused.value.response
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+            for connection in (held, http.client.HTTPConnection(gw.address, timeout=5)):
+                told = await asyncio.to_thread(requested, connection)
+                assert (told.status, told.getheader("Retry-After"), told.getheader("Connection")) == (503, "1", "close")
+                assert told.getheader("Content-Type") == "application/problem+json"
+                connection.close()
+            assert await idle.closed() == 1012
+            assert await me.closed() == 1012
+        assert await gw.exit_code(15) == 0
+        assert not answers(gw.address)
+    await redis.close()
+    assert await asyncio.to_thread(valkey_helper.command, redis_url, "PING") == "PONG"  # for the next test
+
+
+def requested(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+    """The page, on a connection that may be an old one."""
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    answer.read()
+    return answer
 
 
 async def test_sigterm_works_while_redis_is_away(redis_url: str, valkey: EmbeddedValkey) -> None:

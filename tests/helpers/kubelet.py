@@ -43,16 +43,19 @@ class Cluster:
         self.secrets = secrets
         self.ours = ours
 
-    def pod(self, kind: str, name: str) -> Pod:
-        """One pod of a workload, with its volumes mounted."""
-        return Pod(self, name, named(self.objects, kind, name)["spec"]["template"]["spec"])
+    def pod(self, kind: str, name: str, *, instance: str = "", ours: Mapping[str, str] | None = None) -> Pod:
+        """One pod of a workload, with its volumes mounted. Where there are several, each has an `instance` of its own,
+        and may have names of its own: `ours`."""
+        spec = named(self.objects, kind, name)["spec"]["template"]["spec"]
+        return Pod(self, f"{name}{instance}", spec, {**self.ours, **(ours or {})})
 
 
 class Pod:
     """Containers and their volumes. `start`s them one by one."""
 
-    def __init__(self, cluster: Cluster, name: str, spec: Object) -> None:
+    def __init__(self, cluster: Cluster, name: str, spec: Object, ours: Mapping[str, str]) -> None:
         self.spec = spec
+        self.ours = ours
         self.containers = {one["name"]: one for one in (*spec.get("initContainers", ()), *spec["containers"])}
         self._cluster = cluster
         self._folder = cluster.folder / name
@@ -71,9 +74,8 @@ class Pod:
         places = sorted(self._places.keys() - {TMP}, key=len, reverse=True)
         longest_first = "|".join(re.escape(place) for place in places)
         text = re.sub(rf"(?<![\w./-])(?:{longest_first})(?![\w-])", lambda found: str(self._places[found[0]]), text)
-        for name, value in self._cluster.ours.items():
-            text = text.replace(name, value)
-        return text
+        names = "|".join(re.escape(name) for name in sorted(self.ours, key=len, reverse=True))
+        return re.sub(names, lambda found: self.ours[found[0]], text)
 
     def run(self, name: str, extra: Mapping[str, str] | None = None) -> Running:
         """Start a container."""
@@ -85,7 +87,7 @@ class Pod:
             process = subprocess.Popen(
                 [*self._confined(container), *words],
                 cwd=ROOT,
-                env={"PATH": self._cluster.ours["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **variables, **(extra or {})},
+                env={"PATH": self.ours["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **variables, **(extra or {})},
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -175,7 +177,7 @@ class Running:
         match probe:
             case {"httpGet": {"path": path, "port": port}}:
                 numbers = {one["name"]: str(one["containerPort"]) for one in self.container["ports"]}
-                url = f"http://127.0.0.1:{self.pod._cluster.ours.get(numbers[port], numbers[port])}{path}"
+                url = f"http://127.0.0.1:{self.pod.ours.get(numbers[port], numbers[port])}{path}"
                 try:
                     with urllib.request.urlopen(url, timeout=timeout_s) as answer:
                         return bool(answer.status == 200)
@@ -192,7 +194,7 @@ class Running:
         told = subprocess.run(
             [*self.pod._confined(self.container), *words],
             cwd=ROOT,
-            env={"PATH": self.pod._cluster.ours["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **variables},
+            env={"PATH": self.pod.ours["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **variables},
             capture_output=True,
             timeout=30 + timeout_s,
             check=False,
@@ -220,9 +222,10 @@ class Running:
         total: int = sum(each.memory_info().rss for each in (one, *one.children(recursive=True)))
         return total / 2**20
 
-    def stop(self) -> int:
-        """preStop, SIGTERM to its first process, the grace; the exit code. Raises TimeoutExpired after the grace."""
-        grace_s = self.pod.spec["terminationGracePeriodSeconds"]
+    def stop(self, left_s: float | None = None) -> int:
+        """preStop, SIGTERM to its first process, the grace (or what is left of it); the exit code. Raises
+        TimeoutExpired after that."""
+        grace_s = self.pod.spec["terminationGracePeriodSeconds"] if left_s is None else left_s
         began = time.monotonic()
         hook = self.container.get("lifecycle", {}).get("preStop")
         if hook:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,7 +18,11 @@ from tests.helpers.need import need
 
 ROOT: Final = Path(__file__).parents[2]
 K8S: Final = ROOT / "k8s"
-OVERLAYS: Final = tuple(sorted(path.name for path in (K8S / "overlays").iterdir()))
+EVERYTHING: Final = "everything"
+"""The production overlay with all that stands there behind a #: the gateway of every chat platform."""
+
+OVERLAYS: Final = (*sorted(path.name for path in (K8S / "overlays").iterdir()), EVERYTHING)
+PLATFORMS: Final = tuple(sorted(path.parent.name for path in K8S.glob("gateways/*/channel.yaml")))
 WORKLOADS: Final = ("Deployment", "StatefulSet")
 
 Object = dict[str, Any]
@@ -38,6 +45,9 @@ def rendered_text(folder: Path) -> str:
 
 @cache
 def _overlay(name: str) -> tuple[Object, ...]:
+    if name == EVERYTHING:
+        with tempfile.TemporaryDirectory() as folder:
+            return tuple(with_all_platforms(copied_to(Path(folder))))
     return tuple(yaml.safe_load_all(rendered_text(K8S / "overlays" / name)))
 
 
@@ -54,6 +64,27 @@ def variant(folder: Path, *, without: tuple[str, ...] = (), components: tuple[st
     settings["components"] = kept + [f"../../components/{name}" for name in components]
     file.write_text(yaml.safe_dump(settings))
     return list(yaml.safe_load_all(rendered_text(file.parent)))
+
+
+def copied_to(folder: Path) -> Path:
+    """A folder with a copy of k8s/ and deploy/, to be changed."""
+    shutil.copytree(K8S, folder / "k8s")
+    shutil.copytree(ROOT / "deploy", folder / "deploy", ignore=shutil.ignore_patterns("secrets", ".env"))
+    return folder
+
+
+def with_all_platforms(folder: Path) -> list[Object]:
+    """The production overlay with every chat platform, rendered in `folder`, a copy of k8s/ and deploy/: what an
+    operator has who takes the # away."""
+    production = folder / "k8s" / "overlays" / "production"
+    for name, line in (
+        ("kustomization.yaml", r"^(  )# (- ../../gateways/\w+)$"),
+        ("shoal.toml", r"^()# (\[channels\..+\]|\w+ = .+)$"),
+    ):
+        text, many = re.subn(line, r"\1\2", (production / name).read_text(), flags=re.MULTILINE)
+        assert many >= len(PLATFORMS)
+        (production / name).write_text(text)
+    return list(yaml.safe_load_all(rendered_text(production)))
 
 
 def of_kind(objects: list[Object], *kinds: str) -> list[Object]:

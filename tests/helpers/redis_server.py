@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
+from shared.resp import RespConnection
 from tests.helpers.certificates import authority
-from worker.resp import RespConnection
 
 ROOT: Final = Path(__file__).parents[2]
 ROLES: Final = ("gateway", "worker", "console")

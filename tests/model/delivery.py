@@ -21,10 +21,11 @@ class Delivery(Scripts):
     # --- the gateway, where it decides ---
 
     def believes(self, claim: Claim, r: Chat) -> Claim:
-        """It begins with an entry: was another one sending it?"""
-        return claim._replace(
-            entry=r.outbox[0], phase=phase.READY, doubt=r.sending is not None and r.sending[1] != claim.token
-        )
+        """It begins with a post: was another one sending it? Without any it waits."""
+        if not r.outbox:
+            return Claim(claim.owner, claim.token, phase=phase.IDLE)
+        doubt = r.sending is not None and r.sending[1] != claim.token
+        return Claim(claim.owner, claim.token, r.outbox[0], r.done, phase.READY, doubt)
 
     def looks_up(self, claim: Claim) -> bool:
         """Whether it asks the platform before it sends."""
@@ -41,9 +42,13 @@ class Delivery(Scripts):
 
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
         r, sizes, platform = s.chat, self.sizes, s.platform
-        if r.added < sizes.entries:
+        if sizes.talks and r.came < sizes.entries and not r.turn:
+            yield "a message comes", s._replace(chat=self.come(r))
+        if sizes.talks and r.turn:
+            yield "a turn ends without a word", s._replace(chat=r._replace(turn=False))
+        if r.added < sizes.entries and r.turn == sizes.talks:
             for text in sizes.texts:
-                yield f"a reply is added ({text})", s._replace(chat=self.add(r, text))
+                yield f"a reply is added ({text})", s._replace(chat=self.add(r, text)._replace(turn=False))
         if sizes.blocks and platform.barred < 2:
             name = "the person takes it back" if platform.barred else "the person blocks the bot"
             yield name, s._replace(platform=platform._replace(barred=platform.barred + 1))
@@ -74,16 +79,21 @@ class Delivery(Scripts):
             lease = Lease(owner, max(tokens, default=0) + 1)
             after = self.acquire(s.chat, lease)
             yield f"{_name(owner)} acquires, answer lost", s._replace(chat=after)
-            if len(owners) < self.sizes.claims:
-                claim = self.believes(Claim(owner, lease.token, after.outbox[0]), after)
+            if len(owners) < self.sizes.claims and after.lease == lease:
+                claim = self.believes(Claim(owner, lease.token), after)
                 doubt = ", in doubt" if claim.doubt else ""
                 yield f"{_name(owner)} acquires{doubt}", s._replace(chat=after, claims=(*s.claims, claim))
 
     def _work(self, s: State, i: int, claim: Claim) -> Iterator[tuple[str, State]]:
         r, n, who = s.chat, claim.entry.n, f"{_name(claim.owner)} ({claim.entry.n})"
         yield from self._told(s, f"{who} renews", i, *self.renew(r, claim), claim)
-        if claim.phase == phase.READY and self.looks_up(claim):
-            found = claim._replace(doubt=False, phase=phase.TOOK if n in s.platform.shown else phase.READY)
+        if claim.phase == phase.IDLE:
+            if self.holds(r, claim, "look") and r.outbox:
+                yield f"{who} looks", _with(s, i, self.believes(claim, r))
+            yield from self._told(s, f"{who} leaves", i, *self.leave(r, claim), claim)
+        elif claim.phase == phase.READY and self.looks_up(claim):
+            there = (n, claim.post) in s.platform.shown
+            found = claim._replace(doubt=False, phase=phase.TOOK if there else phase.READY)
             yield f"{who} looks it up: {'there' if found.phase == phase.TOOK else 'not there'}", _with(s, i, found)
         elif claim.phase in (phase.READY, phase.MARKUP):
             then = claim._replace(
@@ -121,7 +131,7 @@ class Delivery(Scripts):
         elif entry.text == phase.BAD or (entry.text == phase.BAD_MARKUP and claim.phase == phase.RICH):
             answer = phase.MARKUP if claim.phase == phase.RICH else phase.REFUSED
         else:
-            after = self._show(after, r, entry.n)
+            after = self._show(after, r, entry.n, claim.post)
         yield f"{name}: {answer}", _with(s, i, claim._replace(phase=answer))._replace(platform=after)
         yield f"{name}: 429", _with(s, i, claim._replace(phase=phase.BUSY))
         cut = _with(s, i, claim._replace(phase=phase.CUT))
@@ -129,27 +139,29 @@ class Delivery(Scripts):
             arrived = "it has it" if there.shown != s.platform.shown else "nothing arrived"
             yield from ((f"{name}, cut: {arrived}", state) for state in self._trouble(cut._replace(platform=there)))
 
-    def _show(self, platform: Platform, r: Chat, n: int) -> Platform:
-        """The platform takes entry `n`."""
+    def _show(self, platform: Platform, r: Chat, n: int, post: int) -> Platform:
+        """The platform takes a post of entry `n`."""
         shown, offers = platform.shown, self.sizes.offers
-        if offers == "key" and n in shown and not platform.forgot:
+        if offers == "key" and (n, post) in shown and not platform.forgot:
             return platform
-        wrong = "a send out of the order of the outbox" if shown and n < shown[-1] else ""
+        wrong = "a send out of the order of the outbox" if shown and (n, post) < shown[-1] else ""
         unsure = r.unsure if r.outbox and r.outbox[0].n == n else sum(end.unsure for end in r.ended if end.n == n)
-        if shown.count(n) > (unsure if offers == "nothing" else 0):
+        if shown.count((n, post)) > (unsure if offers == "nothing" else 0):
             wrong = "an entry was sent twice" if offers != "nothing" else "a second send was not counted"
-        return platform._replace(shown=(*shown, n), wrong=wrong)
+        return platform._replace(shown=(*shown, (n, post)), wrong=wrong)
 
     def _told(
         self, s: State, name: str, i: int, answer: int, after: Chat, then: Claim | None
     ) -> Iterator[tuple[str, State]]:
         """A script whose answer arrives (a refusal ends the task), and the same with the answer lost, to be called
-        again. Without `then` the task goes on with the next entry, if one waits."""
+        again. Without `then` the task goes on with the next post, if one waits."""
         if answer < 0:
             yield f"{name}: refused", _with(s, i, None)._replace(chat=after)
             return
-        if then is None and after.lease is not None and after.outbox:
-            then = self.believes(s.claims[i], after)._replace(last=0)
+        if after.lease is None:
+            then = None
+        elif then is None:
+            then = self.believes(s.claims[i], after)
         yield name, _with(s, i, then)._replace(chat=after)
         if after != s.chat:
             yield f"{name}, answer lost", s._replace(chat=after)
@@ -186,14 +198,17 @@ class Delivery(Scripts):
             return "an entry is lost or ended twice"
         if r.outbox and r.queue is None:
             return "entries wait and the chat is not in the outqueue"
-        if not r.outbox and (r.queue or r.lease or r.sending or r.unsure):
+        if r.turn and r.queue is None:
+            return "a turn is under way and nobody is to attend it"
+        if (not r.outbox and (r.sending or r.unsure or r.done)) or (r.queue is None and r.lease):
             return "a quiet chat leaves something behind"
-        if r.sending and r.sending[0] != r.outbox[0].n:
+        if r.sending and (r.sending[0], r.sending[2]) != (r.outbox[0].n, r.done):
             return "an entry that is not the head is being sent"
         for end in r.ended:
-            if (end.how == "delivered") > (end.n in platform.shown):
+            shown = [post for n, post in platform.shown if n == end.n]
+            if end.how == "delivered" and {*shown} != {*range(self.sizes.posts)}:
                 return "an entry counts as delivered and was never sent"
-            if end.how != "delivered" and end.n in platform.shown and not end.unsure:
+            if end.how != "delivered" and max(shown, default=-1) >= end.done and not end.unsure:
                 return "an entry was put aside and yet delivered"
             if end.how == "dropped" and end.n > platform.refused:
                 return "an entry was dropped that was never refused"
@@ -202,7 +217,8 @@ class Delivery(Scripts):
         return ""
 
     def settled(self, s: State) -> bool:
-        return s.chat.added == self.sizes.entries and not s.chat.outbox and s.chat.queue is None
+        said = s.chat.came if self.sizes.talks else s.chat.added
+        return said == self.sizes.entries and not s.chat.outbox and s.chat.queue is None
 
     def show(self, s: State) -> str:
         r = s.chat
@@ -211,7 +227,7 @@ class Delivery(Scripts):
         claims = " ".join(f"{_name(c.owner)}:{c.token}({c.entry.n} {c.phase})" for c in s.claims)
         return (
             f"outbox {[entry.n for entry in r.outbox]} {r.queue or 'idle'} lease {lease} sending {r.sending or '-'}"
-            f" ended {ended or '-'} shown {list(s.platform.shown)} | believe: {claims or '-'}"
+            f" ended {ended or '-'} shown {s.platform.shown} | believe: {claims or '-'}"
         )
 
 

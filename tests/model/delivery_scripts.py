@@ -1,7 +1,9 @@
-"""The way out of one chat as data: `add` is what commit does with a reply, the other scripts are `out_<name>.lua`.
+"""The way out of one chat as data: `add` is what commit does with a reply, `come` what ingest does, the other scripts
+are `out_<name>.lua` (`dead` is `out_refused.lua`).
 
-An entry leaves the outbox by a script that ends it, always from the head. `sending` is written before the platform is
-called, with the token of the lease; what another lease left there is a send of which nobody knows whether it arrived.
+An entry leaves the outbox by a script that ends it, always from the head; it may be several posts. `sending` is written
+before the platform is called, with the token of the lease; what another lease left there is a send of which nobody
+knows whether it arrived. A gateway stays with a chat while a turn is under way, and leaves when nothing more can come.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ class Sizes(NamedTuple):
     offers: Offers
     gateways: int = 2
     entries: int = 2
+    posts: int = 1  # of each entry
+    talks: bool = False  # entries are replies to messages, and the turns between are attended
     claims: int = 2  # tasks at once, of all gateways together, that believe to deliver the chat
     claims_each: int = 1
     texts: tuple[str, ...] = (phase.GOOD,)  # what an entry's text may be
@@ -40,8 +44,25 @@ class Scripts:
     def add(self, r: Chat, text: str) -> Chat:
         return r._replace(added=r.added + 1, outbox=(*r.outbox, Entry(r.added + 1, text)), queue=r.queue or DUE)
 
+    def come(self, r: Chat) -> Chat:
+        return r._replace(came=r.came + 1, turn=True, queue=r.queue or DUE)
+
     def acquire(self, r: Chat, lease: Lease) -> Chat:
+        """A chat with nothing to do is taken out of the queue instead."""
+        if not (r.outbox or r.turn):
+            return r._replace(queue=None, lease=None)
         return r._replace(queue=LATER, lease=lease)
+
+    def leave(self, r: Chat, claim: Claim) -> tuple[int, Chat]:
+        if not self.holds(r, claim, "leave"):
+            return -1, r
+        if not self.is_quiet(r, claim):
+            return 0, r
+        return 1, _written(r, claim)._replace(queue=None, lease=None)
+
+    def is_quiet(self, r: Chat, claim: Claim) -> bool:
+        """The part of leave that decides whether the chat stays in the outqueue."""
+        return not (r.outbox or r.turn)
 
     def holds(self, r: Chat, claim: Claim, script: str) -> bool:
         """The guard of `script`."""
@@ -57,11 +78,12 @@ class Scripts:
         if not self.is_head(r, claim):
             return -1, r._replace(queue=DUE, lease=None)
         unknown = r.sending is not None and r.sending[1] != claim.token and self.sizes.offers != "look-up"
-        return 1, self.count(_written(r, claim), unknown)._replace(queue=LATER, sending=(claim.entry.n, claim.token))
+        mark = (claim.entry.n, claim.token, claim.post)
+        return 1, self.count(_written(r, claim), unknown)._replace(queue=LATER, sending=mark)
 
     def is_head(self, r: Chat, claim: Claim) -> bool:
-        """Whether it is this entry's turn: not if the server lost that the one before it was sent."""
-        return r.outbox[0].n == claim.entry.n
+        """Whether it is this post's turn: not if the server lost that what is before it was sent."""
+        return bool(r.outbox) and (r.outbox[0].n, r.done) == (claim.entry.n, claim.post)
 
     def count(self, r: Chat, unknown: bool) -> Chat:
         """The part of sending that counts an unknown send. Only that there was one matters where a key is at hand."""
@@ -70,7 +92,23 @@ class Scripts:
         return r._replace(unsure=r.unsure + unknown, counted=r.counted + unknown)
 
     def sent(self, r: Chat, claim: Claim) -> tuple[int, Chat]:
-        return self._end(r, claim, "sent", "delivered", 0)
+        if self.is_last(claim):
+            return self._end(r, claim, "sent", "delivered", 0)
+        if not self.holds(r, claim, "sent"):
+            return -1, r
+        if claim.entry not in r.outbox or (r.outbox[0] == claim.entry and claim.post < r.done):
+            return 1, r  # noted before, the answer was lost
+        if not self.is_head(r, claim):
+            return -1, r._replace(queue=DUE, lease=None)
+        return 1, self.note_done(_written(r, claim))._replace(queue=LATER, sending=None)
+
+    def is_last(self, claim: Claim) -> bool:
+        """Whether the entry is delivered with this post."""
+        return claim.post + 1 == self.sizes.posts
+
+    def note_done(self, r: Chat) -> Chat:
+        """The part of sent that tells a successor where to go on."""
+        return r._replace(done=r.done + 1)
 
     def dead(self, r: Chat, claim: Claim, how: Literal["dead", "dropped"]) -> tuple[int, Chat]:
         """A text that is refused ends alone; with a chat that is refused goes all that waited when it was tried."""
@@ -85,18 +123,14 @@ class Scripts:
             return (1 if self.holds(r, claim, script) else -1), r
         if not self.holds(r, claim, script):
             return -1, r
-        if not self.is_head(r, claim):
+        if not (self.is_head(r, claim) or (script == "dead" and r.outbox[0] == claim.entry)):
             return -1, r._replace(queue=DUE, lease=None)
         r = _written(r, claim)
         gone = [entry.n for entry in r.outbox if entry.n == claim.entry.n or entry.n <= through]
-        ends = tuple(End(n, how, r.unsure if n == claim.entry.n else 0) for n in gone)
+        done = r.done + (how == "delivered")
+        ends = tuple(End(n, how, *((r.unsure, done) if n == claim.entry.n else (0, 0))) for n in gone)
         r = r._replace(outbox=tuple(entry for entry in r.outbox if entry.n not in gone), ended=(*r.ended, *ends))
-        r = r._replace(sending=None, unsure=0)
-        return 1, r._replace(queue=LATER) if self.more_waits(r, claim) else r._replace(queue=None, lease=None)
-
-    def more_waits(self, r: Chat, claim: Claim) -> bool:
-        """The part of sent and dead that decides whether the chat stays in the outqueue."""
-        return bool(r.outbox)
+        return 1, r._replace(sending=None, unsure=0, done=0, queue=LATER)
 
     def later(self, r: Chat, claim: Claim, unknown: bool) -> tuple[int, Chat]:
         """429, drain, or no answer."""

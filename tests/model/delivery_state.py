@@ -15,6 +15,7 @@ MARKUP: Final = "400"
 REFUSED: Final = "400 to plain text"
 BARRED: Final = "403"
 CUT: Final = "no answer"
+IDLE: Final = "idle"  # nothing waits; it shows how the turn goes on
 
 GOOD: Final = "good"
 BAD_MARKUP: Final = "bad markup"
@@ -28,12 +29,17 @@ class Entry(NamedTuple):
     text: str
 
 
+NOTHING: Final = Entry(0, "")
+
+
 class End(NamedTuple):
-    """What became of an entry: 'delivered', 'dead' or 'dropped'. `unsure` counts the sends of which nobody knows."""
+    """What became of an entry: 'delivered', 'dead' or 'dropped'. `unsure` counts the sends of which nobody knows,
+    `done` the posts that were known to be there."""
 
     n: int
     how: str
     unsure: int
+    done: int
 
 
 class Chat(NamedTuple):
@@ -43,8 +49,11 @@ class Chat(NamedTuple):
     outbox: tuple[Entry, ...] = ()
     queue: str | None = None
     lease: Lease | None = None
-    sending: tuple[int, int] | None = None  # the entry and the token that wrote it; Shoal stores the owner too
+    sending: tuple[int, int, int] | None = None  # entry, token that wrote it, post; Shoal stores the owner too
+    done: int = 0  # posts of the head entry that are there
     unsure: int = 0  # unknown sends of the head entry
+    came: int = 0  # messages of the person
+    turn: bool = False  # the inbox is not empty
     ended: tuple[End, ...] = ()
     counted: int = 0  # unknown sends of all entries
     wrong: str = ""
@@ -53,7 +62,7 @@ class Chat(NamedTuple):
 class Platform(NamedTuple):
     """What really happened. No fault of ours sets it back."""
 
-    shown: tuple[int, ...] = ()  # entries, as the person sees them
+    shown: tuple[tuple[int, int], ...] = ()  # entries and their posts, as the person sees them
     barred: int = 0  # 0 not yet, 1 the person has blocked the bot, 2 not any more
     refused: int = 0  # entries up to this one were waiting when the platform last said 403
     forgot: bool = False  # the keys of what it has
@@ -65,7 +74,8 @@ class Claim(NamedTuple):
 
     owner: int
     token: int
-    entry: Entry
+    entry: Entry = NOTHING
+    post: int = 0
     phase: str = READY
     doubt: bool = False  # another lease left `sending` behind for this entry
     last: int = 0  # the end of the outbox when `sending` was written
@@ -89,7 +99,7 @@ def canonical(state: State) -> State:
     def order(claim: Claim) -> tuple[object, ...]:
         held = [side.lease is not None and side.lease.token == claim.token for side in sides]
         wrote = [side.sending is not None and side.sending[1] == claim.token for side in sides]
-        return (held, wrote, claim.entry, claim.phase, claim.doubt, claim.last, claim.owner)
+        return (held, wrote, claim.entry, claim.post, claim.phase, claim.doubt, claim.last, claim.owner)
 
     claims = sorted(state.claims, key=order) if len(state.claims) > 1 else state.claims
     tokens: dict[int, int] = {}
@@ -113,5 +123,5 @@ def _renamed(chat: Chat, tokens: dict[int, int], names: dict[int, int]) -> Chat:
     lease, sending = chat.lease, chat.sending
     return chat._replace(
         lease=None if lease is None else Lease(names[lease.owner], tokens[lease.token]),
-        sending=None if sending is None else (sending[0], tokens.get(sending[1], 0)),
+        sending=None if sending is None else (sending[0], tokens.get(sending[1], 0), sending[2]),
     )

@@ -34,6 +34,7 @@ AT: Final = 1_700_000_000_000
 OWNER: Final = "0123456789abcdef0123456789abcdef"
 RUNNING, QUIET = "web:owner/running", "web:owner/quiet"
 CALLS: Final = (ToolCall("c1", "calculate", '{"expression": "6*7"}'), ToolCall("c2", "exec", "{"))
+TRACE: Final = f"00-{'1' * 32}-{'2' * 16}-01"
 ASKED: Final = AssistantEntry(content=None, turn=1, tool_calls=CALLS, reasoning="six times seven", at=AT)
 INTENT: Final = IntentEntry(call_id="c1", turn=1, at=AT)
 RESULT: Final = ToolEntry(call_id="c1", name="calculate", content="42", turn=1, ok=False, at=AT)
@@ -86,12 +87,34 @@ def records() -> dict[str, tuple[str, bytes]]:
 
 def newer() -> dict[str, tuple[str, bytes]]:
     """What release 1 did not have."""
+    from shared.messages.answer import RequestFailed, StoredAnswer
+    from shared.messages.outbound import TokensUsed
     from shared.messages.schedule import At, Cron, Every, Plan, Schedule
     from shared.messages.subagent import SubagentTask, report
     from shared.messages.transcript import ApprovalEntry, DecisionEntry, EffectEntry, TakenEntry
     from shared.store.approvals import answered, asking
+    from shared.store.pairing import Person
+    from shared.store.presence import Vitals
     from shared.store.session_backup import Numbered, SessionFile
 
+    vitals = Vitals(
+        memory_bytes=61_000_000, lag_s=0.0025, accepted_per_s=1.5, refused_per_s=0.1, ended_per_s=1.4, failed_per_s=0.2,
+        first_token=(0, 3, 1), turn=(0, 2, 2), answer=(0, 1, 3),
+    )  # fmt: skip
+    alive = msgspec.structs.replace(PRESENCE, ways={"demo": "demo:0123456789ab"}, vitals=vitals)
+    let_in = Person(
+        channel="telegram", sender="7", session="telegram:7", name="Ada", expires_at=AT + 600_000, at=AT, by="console",
+        request="r1",
+    )  # fmt: skip
+    used = TokensUsed(prompt=20, completion=3, cached=16)
+    failed = RequestFailed(status=500, code="turn_failed", message="Sorry.")
+    request = msgspec.structs.replace(
+        message("a", "m1", "7*7"),
+        channel="api",
+        chat_id="owner/~m1",
+        metadata={"preset": "deep"},
+        history=(UserEntry(content="6*7", turn=0), AssistantEntry(content="42", turn=0)),
+    )
     said = UserEntry(content="6*7", turn=1, at=AT)
     command = OutboundMessage(content="Done.", turn=3, in_reply_to=("m1",), kind="command", at=AT)
     plans: tuple[Plan, ...] = (At(AT), Every(3_600_000, AT), Cron("30 8 * * 1-5", "Europe/Berlin"))
@@ -130,8 +153,19 @@ def newer() -> dict[str, tuple[str, bytes]]:
         "the answer to it": ("step", encode(DecisionEntry(call_id="c2", turn=1, yes=True, by="owner", at=AT))),
         "the line that asks": ("line", encode(asking(question, wait_s=600))),
         "the line that says what was answered": ("line", encode(answered(question, yes=True, sender="o", now_ms=AT))),
+        "a live worker, and how it does": ("presence", msgspec.json.encode(alive)),
+        "somebody who was let in by a code": ("person", encode(let_in)),
         "a subagent's task": ("subagent", encode(task)),
         "a subagent's report": ("inbound", encode(report(task, "ok", "42", now_ms=AT))),
+        "a reply and its trace": ("line", encode(OutboundMessage(content="42", turn=1, traceparent=TRACE))),
+        "a message with its conversation and its model": ("inbound", encode(request)),
+        "a reply that is not whole, and what it used": (
+            "line",
+            encode(OutboundMessage(content="4", turn=1, usage=used, unfinished=True)),
+        ),
+        "the answer to a request": ("answer", encode(StoredAnswer(text="42", finish="length", usage=used))),
+        "a request that got none": ("answer", encode(StoredAnswer(failed=failed))),
+        "a subagent's task and its trace": ("subagent", encode(msgspec.structs.replace(task, traceparent=TRACE))),
     }
 
 

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
+from shared.messages.answer import RequestFailed, StoredAnswer
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, JoinedEvent, ProgressEvent, TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, SaidLine, TokensUsed
 from shared.messages.schedule import At, Cron, Every, Schedule
 from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import (
@@ -22,14 +23,15 @@ from shared.messages.transcript import (
     ToolEntry,
     UserEntry,
 )
-from shared.store.presence import Presence
+from shared.store.pairing import Person
+from shared.store.presence import Presence, Vitals
 from shared.store.session_backup import Numbered, SessionFile
 
 RECORDS: Final = (
     InboundMessage, OutboundMessage, SaidLine, UserEntry, AssistantEntry, ToolEntry, IntentEntry, ToolCall, TurnEvent,
     DeltaEvent, ProgressEvent, Presence, Numbered, SessionFile,
     Schedule, At, Every, Cron, SubagentTask, EffectEntry, TakenEntry, ApprovalEntry, DecisionEntry,
-    JoinedEvent,
+    JoinedEvent, Vitals, Person, TokensUsed, StoredAnswer, RequestFailed,
 )  # fmt: skip
 """Every Struct that crosses a process border or stays in Redis."""
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from shared.ids import nonce
+from shared.messages.answer import decode_answer
 from shared.messages.inbound import decode_inbound
 from shared.messages.live import TurnEvent, decode_live
 from shared.messages.outbound import OutboundMessage
@@ -19,6 +20,7 @@ from shared.store.client import RedisClient
 from shared.store.dead_letters import DeadLetters
 from shared.store.inbox import Inbox
 from shared.store.outbox import Outbox, read_line
+from shared.store.pairing import decode_person
 from shared.store.presence import Presence, present
 from shared.store.queue import LeaseQueue
 from shared.store.session import Sessions
@@ -38,13 +40,15 @@ READERS: dict[str, Any] = {
     "session": msgspec.json.Decoder(SessionFile).decode,
     "subagent": decode_task,
     "step": decode_ledger,
+    "person": decode_person,
+    "answer": decode_answer,
 }
-NEW_KINDS = ("session", "subagent", "step")
+NEW_KINDS = ("session", "subagent", "step", "person", "answer")
 """Kinds of records that release 1 has not; a `step` is one of a ledger, which release 1 leaves to others."""
 
 SINCE_RELEASE_1 = {
     "Numbered", "SessionFile", "Schedule", "At", "Every", "Cron", "SubagentTask", "EffectEntry", "TakenEntry",
-    "ApprovalEntry", "DecisionEntry", "JoinedEvent",
+    "ApprovalEntry", "DecisionEntry", "JoinedEvent", "Vitals", "Person", "TokensUsed", "StoredAnswer", "RequestFailed",
 }  # fmt: skip
 
 WRITTEN = [(release, meaning) for release in frozen.RELEASES for meaning in frozen.records(release)]

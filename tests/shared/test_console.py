@@ -104,7 +104,7 @@ def test_status_of_a_redis_that_is_away_is_one_line() -> None:
 
 def one(kind: str = "worker", **fields: Any) -> Presence:
     """A process that lives."""
-    details = {"model": "m", "queues": "turns,jobs"} if kind == "worker" else {"web.sockets": "3"}
+    details = {"model": "m", "queues": "turns,jobs"} if kind == "worker" else {"channels": "web", "web.sockets": "3"}
     given = {"name": "w1", "host": "h", "pid": 7, "started_at": 1000, "version": VERSION, "details": details}
     return Presence(kind=kind, **{**given, **fields})
 
@@ -130,44 +130,63 @@ def durable(redis_url: str) -> Iterator[str]:
 
 def test_status_shows_queues_and_processes(durable: str) -> None:
     """Due, running, delayed and the age of the oldest; each live process with its slots; nothing is wrong."""
-    command(durable, "ZADD", "shoal:queue:turns", "1000", "turn:web:a", "1000", "turn:web:b", "9e15", "turn:web:c")
+    now = int(command(durable, "TIME").split()[0]) * 1000
+    command(
+        durable, "ZADD", "shoal:queue:turns", str(now - 9000), "turn:web:a", str(now), "turn:web:b", "9e15", "turn:c"
+    )
     appear(durable, one(running=2, slots=100), one("gateway", name="g1"))
     told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
     turns, background, jobs = told["queues"]
-    assert turns.pop("oldest_due_s") > 1_000_000
+    assert 9 <= turns.pop("oldest_due_s") < 30
     assert turns == {"name": "turns", "due": 2, "running": 0, "delayed": 1}
     assert (background["name"], background["due"], jobs["due"]) == ("background", 0, 0)
     gateway, worker = told["processes"]
     assert (worker["name"], worker["running"], worker["draining"], worker["details"]["model"]) == ("w1", 2, False, "m")
     assert gateway["kind"] == "gateway"
-    assert (told["problems"], told["dead_letters"]) == ([], 0)
+    assert (told["problems"], told["dead_letters"], told["newest_dead_letter"]) == ([], 0, None)
     result = shoal("status", SHOAL_REDIS__URL=durable)
     assert result.exit_code == 0
-    rows = [line.split() for line in result.output.splitlines()]
+    lines = result.output.splitlines()
+    assert lines[0] == "all is well"
+    assert lines[2].split() == ["people", "oldest", "waits", *lines[2].split()[3:5], "2", "wait", "0", "run"]
+    rows = [line.split() for line in lines]
     assert next(row for row in rows if row[:1] == ["turns"])[:4] == ["turns", "2", "0", "1"]
-    [worker_row] = [line for line in result.output.splitlines() if line.startswith("w1 ")]
-    assert "2 of 100  m      turns,jobs" in worker_row
-    assert "valkey" in result.output.splitlines()[-1]
-    assert "noeviction, append-only file, fsync always" in result.output.splitlines()[-1]
+    [worker_row] = [row for row in rows if row[:1] == ["w1"]]
+    assert worker_row[:6] == ["w1", "h", "ready", "2", "of", "100"]
+    assert lines[-1].startswith("redis    valkey ")
+    assert "noeviction   fsync always" in lines[-1]
 
 
 def test_the_keys_of_status_are_always_there(durable: str) -> None:
     """Whoever reads the JSON needs no `if`: a process that said nothing of a thing has its default."""
     appear(durable, Presence(kind="worker", name="w", host="h", pid=1, started_at=0, version="0"))
     told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
-    assert set(told) == {"queues", "processes", "redis", "dead_letters", "problems"}
-    assert set(told["processes"][0]) == {
-        "kind", "name", "host", "pid", "started_at", "version", "running", "slots", "draining", "details",
+    assert set(told) == {
+        "at_ms", "problems", "figures", "queues", "processes", "models", "deliveries", "dead_letters",
+        "newest_dead_letter", "redis",
     }  # fmt: skip
+    assert set(told["processes"][0]) == {
+        "kind", "name", "host", "pid", "started_at", "version", "running", "slots", "draining", "details", "ways",
+        "vitals",
+    }  # fmt: skip
+    assert told["processes"][0]["vitals"] is None
     assert {"product", "version", "policy", "append_only", "fsync", "used_bytes", "limit_bytes"} <= set(told["redis"])
+    assert set(told["figures"]) == {
+        "accepted_per_s", "refused_per_s", "ended_per_s", "failed_per_s", "first_token", "turn", "answer",
+    }  # fmt: skip
 
 
 def test_status_counts_dead_letters(durable: str) -> None:
-    """They are no emergency, but somebody should look."""
-    command(durable, "XADD", "shoal:dead", "*", "member", "turn:web:a", "reason", "error 00")
+    """They are no emergency, but somebody should look: how many, since when, and why the newest."""
+    appear(durable, one(), one("gateway", name="g1"))
+    command(durable, "XADD", "shoal:dead", "*", "member", "turn:web:owner/a", "n", "1", "reason", "error 00", "m", "x")
     result = shoal("status", SHOAL_REDIS__URL=durable)
-    assert result.output.splitlines()[-1] == "1 dead letter: see `shoal dead list`"
+    assert "1 letter   the newest" in result.output
+    assert "ago (error)" in result.output
+    assert "owner" not in result.output
     assert result.exit_code == 0
+    told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
+    assert (told["newest_dead_letter"]["reference"], told["newest_dead_letter"]["reason"]) == ("00", "error")
 
 
 def codes(url: str) -> list[str]:
@@ -175,14 +194,16 @@ def codes(url: str) -> list[str]:
     result = shoal("status", "--json", SHOAL_REDIS__URL=url)
     problems = json.loads(result.output)["problems"]
     assert result.exit_code == (1 if problems else 0)
-    lines = CliRunner().invoke(cli, ["status"], env={"SHOAL_REDIS__URL": url}, color=True).output.splitlines()
-    assert [click.unstyle(line) for line in lines if "\x1b[31m" in line] == [problem["text"] for problem in problems]
+    lines = shoal("status", SHOAL_REDIS__URL=url, FORCE_COLOR="1", TERM="xterm").output.splitlines()
+    red = [click.unstyle(line) for line in lines if "\x1b[1;31m! " in line]
+    assert red == [f"! {problem['text']}" for problem in problems]
     return [problem["code"] for problem in problems]
 
 
 def test_status_is_red_while_work_is_due_and_nobody_takes_it(durable: str) -> None:
     """No worker, one of another queue, one that drains: all the same to who waits."""
-    command(durable, "ZADD", "shoal:queue:turns", "1000", "turn:web:a")
+    command(durable, "ZADD", "shoal:queue:turns", str(int(command(durable, "TIME").split()[0]) * 1000), "turn:web:a")
+    appear(durable, one("gateway", name="g1"))
     assert codes(durable) == ["no_worker"]
     appear(durable, one(details={"queues": "jobs"}))
     assert codes(durable) == ["no_worker"]
@@ -190,6 +211,15 @@ def test_status_is_red_while_work_is_due_and_nobody_takes_it(durable: str) -> No
     assert codes(durable) == ["no_worker"]
     appear(durable, one(name="w3"))
     assert codes(durable) == []
+
+
+def test_status_is_red_while_nobody_is_there(durable: str) -> None:
+    """Nothing is due, because nobody can say anything."""
+    assert codes(durable) == ["no_gateway", "no_worker"]
+    appear(durable, one(draining=True), one("gateway", name="g1"))
+    assert codes(durable) == ["no_worker"]
+    result = shoal("status", SHOAL_REDIS__URL=durable)
+    assert "every worker is draining, so nobody is answered: start `python -m worker`" in result.output
 
 
 @pytest.mark.parametrize(
@@ -202,6 +232,7 @@ def test_status_is_red_while_work_is_due_and_nobody_takes_it(durable: str) -> No
 )
 def test_status_is_red_when_redis_may_lose_messages(durable: str, setting: str, value: str, code: str) -> None:
     """What a default configuration gets wrong, each by itself."""
+    appear(durable, one(), one("gateway", name="g1"))
     assert codes(durable) == []
     command(durable, "CONFIG", "SET", setting, value)
     assert codes(durable) == [code]
@@ -209,12 +240,13 @@ def test_status_is_red_when_redis_may_lose_messages(durable: str, setting: str, 
 
 def test_status_lives_with_a_server_that_hides_its_settings(durable: str) -> None:
     """Hosted ones refuse CONFIG: what is not told is unknown, not wrong."""
+    appear(durable, one(), one("gateway", name="g1"))
     command(durable, "ACL", "SETUSER", "guest", "on", ">pw", "~*", "&*", "+@all", "-config", "-info")
     try:
         url = urlsplit(durable)._replace(netloc=f"guest:pw@127.0.0.1:{urlsplit(durable).port}").geturl()
         told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=url).output)
         assert (told["redis"]["policy"], told["redis"]["fsync"], told["problems"]) == (None, None, [])
-        assert "policy unknown, persistence unknown" in shoal("status", SHOAL_REDIS__URL=url).output
+        assert "policy unknown   persistence unknown" in shoal("status", SHOAL_REDIS__URL=url).output
         checks = {
             check["name"]: check
             for check in json.loads(shoal("doctor", "--json", SHOAL_REDIS__URL=url).output)["checks"]
@@ -226,7 +258,7 @@ def test_status_lives_with_a_server_that_hides_its_settings(durable: str) -> Non
 
 def test_status_with_no_process_says_what_to_start(redis_url: str) -> None:
     """An empty table would be a riddle."""
-    assert "No gateway and no worker is running" in shoal("status", SHOAL_REDIS__URL=redis_url).output
+    assert "no gateway is running, so nobody can reach Shoal" in shoal("status", SHOAL_REDIS__URL=redis_url).output
 
 
 def diagnosis(url: str, *arguments: str, **environ: str) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -245,8 +277,9 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(durable: str, tmp_path: Pat
     assert (code, {outcome for outcome, _ in checks.values()}) == (0, {"ok"})
     assert list(checks) == [
         "settings", "data folder", "redis reachable", "redis version", "maxmemory-policy", "appendonly",
-        "appendfsync", "memory", "clock", "gateways", "workers", "work is taken", "model",
+        "appendfsync", "memory", "clock", "gateways", "workers", "channels", "work is taken", "model",
     ]  # fmt: skip
+    assert checks["channels"] == ("ok", "web")
     assert checks["model"] == ("ok", "m")
     assert "w1 model=m queues=turns,jobs" in checks["workers"][1]
     text = shoal("doctor", SHOAL_REDIS__URL=durable, SHOAL_DATA__DIR=str(tmp_path)).output
@@ -289,7 +322,7 @@ def test_doctor_stops_where_it_cannot_go_on() -> None:
 
 def test_a_probe_that_nobody_takes_is_taken_back(durable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that says it is there and does nothing: the check fails in time and leaves nothing behind."""
-    monkeypatch.setattr("shared.console.doctor.PROBE_WITHIN_S", 0.1)
+    monkeypatch.setattr("shared.console.checkup.PROBE_WITHIN_S", 0.1)
     appear(durable, one())
     _, checks = diagnosis(durable, "--probe")
     assert checks["probe"][0] == "failed"
@@ -363,7 +396,7 @@ def test_what_can_be_typed_is_documented(name: str) -> None:
 
 def test_every_problem_is_documented() -> None:
     """Programs read the codes."""
-    codes = set(re.findall(r'Problem\(\s*"(\w+)"', (ROOT / "shared/console/survey.py").read_text()))
+    codes = set(re.findall(r'Problem\(\s*"(\w+)"', (ROOT / "shared/console/problems.py").read_text()))
     assert {"no_worker", "fsync", "old"} <= codes
     text = (ROOT / "docs" / "console.md").read_text()
     assert [code for code in codes if f"| `{code}` |" not in text] == []

@@ -28,6 +28,7 @@ from shared.store.scripts import load
 from shared.store.turns import DeadLetter, Turns
 from tests.helpers.build import message, reply, say
 from tests.helpers.clock import HandClock
+from tests.helpers.platform_chat import PlatformChat, gateway, taken
 
 SESSION = "web:owner/a"
 DAY_MS = 86_400_000
@@ -289,6 +290,51 @@ def test_replay_puts_one_message_back(shoal: Shoal, store: Store) -> None:
     assert again.stderr.startswith("there is no dead letter 'ab12cd34'")
 
 
+async def undelivered(client: RedisClient) -> None:
+    """A platform did not take a reply that another gateway may have sent before."""
+    chat, first, second = PlatformChat(client), gateway(client), gateway(client)
+    await chat.told("my secret plan", "next")
+    assert await first.sending(await taken(first), 1, 0) is not None
+    await chat.time_passes()
+    assert await second.refused(await taken(second), 1, "400: too\x1b[2J long")
+
+
+def test_a_reply_that_a_platform_did_not_take_is_found_with_what_was_said_of_it(shoal: Shoal, store: Store) -> None:
+    """Its text only when it is asked for, and its chat. It goes by its place: nobody was shown a reference."""
+    store(undelivered)
+    [row] = shoal("list").output.splitlines()[1:]
+    reference = row.split()[0]
+    assert row.split()[1:4] == ["undeliverable", "telegram", log_id("telegram:42")]
+    plain = shoal("show", reference).output
+    assert "secret" not in plain
+    assert "why         400: too long" in plain.splitlines()
+    assert shoal("show", reference, "--text").output.endswith("\n\nmy secret plan\n")
+    told = json.loads(shoal("show", reference, "--json", "--show-chats").output)
+    assert (told["undelivered"], told["may_be_there"], told["chat"], told["characters"]) == (True, True, "42", 14)
+
+
+def test_a_reply_that_was_not_delivered_is_put_back_behind_what_waits(shoal: Shoal, store: Store) -> None:
+    """Its chat is due again; a second time there is no such letter."""
+    store(undelivered)
+    assert shoal("replay", "--all").output == "Put back 1 message.\n"
+    lines = store(lambda client: Outbox(client).read("telegram:42", after=0))
+    assert [(one.seq, one.line.content) for one in lines] == [(2, "next"), (3, "my secret plan")]
+    assert shoal("list").output == "No dead letters.\n"
+
+
+def test_a_reply_that_nobody_can_read_says_so(shoal: Shoal, store: Store) -> None:
+    """A newer release wrote it, say."""
+
+    async def odd(client: RedisClient) -> None:
+        await client.command("XADD", keys.DEAD, "*", "member", "out:telegram:42", "n", 1, "reason", "x", "m", b"\xc1")
+
+    store(odd)
+    [letter] = json.loads(shoal("list", "--json").output)["letters"]
+    assert "record_malformed" in shoal("show", letter["id"]).output
+    assert json.loads(shoal("show", letter["id"], "--json").output)["may_be_there"] is False
+    assert shoal("drop", letter["id"], "--yes").output == "Dropped 1 letter.\n"
+
+
 def test_replay_of_all_goes_oldest_first_and_leaves_what_does_not_work(shoal: Shoal, store: Store) -> None:
     """Unreadable, Shoal's own, and what finds its inbox full."""
 
@@ -327,7 +373,7 @@ def test_nothing_is_dropped_unasked(shoal: Shoal, store: Store) -> None:
         assert "Forget 2 dead letters for good?" in told.stderr
     assert json.loads(shoal("list", "--json").output)["total"] == 2
     assert shoal("drop", "0000000a", input="y\n").stdout == "Dropped 1 letter.\n"
-    assert json.loads(shoal("drop", "--all", "--yes", "--json").output) == {"dropped": 1}
+    assert json.loads(shoal("drop", "--all", "--yes", "--json").output) == {"dropped": 1, "interrupted": False}
     assert shoal("drop", "--all").stdout == "Dropped 0 letters.\n", "nothing to ask about"
 
 

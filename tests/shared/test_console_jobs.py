@@ -95,7 +95,7 @@ def test_a_cancelled_job_reports_and_is_cancelled_once(shoal: Shoal, store: Stor
     assert shoal("cancel", "runs").output == "1 job cancelled.\n"
     again = shoal("cancel", "runs")
     assert (again.exit_code, again.output) == (1, "It has ended already.\n")
-    assert json.loads(shoal("cancel", "--all", "--json").output) == {"cancelled": ["waits"]}
+    assert json.loads(shoal("cancel", "--all", "--json").output) == {"cancelled": ["waits"], "interrupted": False}
     told = store(reports)
     assert isinstance(told, list)
     assert [message.id for message in told] == ["child:runs", "child:waits"]

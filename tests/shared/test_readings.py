@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import RedisAway
 from shared.metrics import REGISTRY
-from shared.readings import CACHED_S, Readings
+from shared.readings import CACHED_S, FSYNC_EVERY_S, Readings
 from shared.store.client import RedisClient, Value
 from shared.store.inbox import Inbox
 from shared.store.presence import Presence, announce
@@ -59,6 +59,56 @@ async def test_queues_fleet_and_server_are_read(client: RedisClient) -> None:
         assert gauge("redis_memory_limit_bytes") == 50_000_000
     finally:
         await client.command("CONFIG", "SET", "maxmemory", 0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "window_s"),
+    [
+        ("appendfsync", "always", 0.0),
+        ("appendfsync", "everysec", 1.0),
+        ("appendfsync", "no", math.inf),
+        ("appendonly", "no", math.inf),
+    ],
+)
+async def test_what_a_crash_of_redis_may_cost_is_told(
+    setting: str, value: str, window_s: float, client: RedisClient
+) -> None:
+    """By its own settings; somebody may change them while it runs."""
+    before = (await client.command("CONFIG", "GET", setting))[1]
+    clock = HandClock()
+    readings = Readings(client, clock=clock)
+    await readings.refresh()
+    await client.command("CONFIG", "SET", setting, value)
+    try:
+        clock.at += FSYNC_EVERY_S + CACHED_S
+        await readings.refresh()
+        assert gauge("redis_loss_window_seconds") == window_s
+    finally:
+        await client.command("CONFIG", "SET", setting, before)
+
+
+async def test_a_role_with_a_user_of_its_own_does_not_ask_for_settings(client: RedisClient, redis_url: str) -> None:
+    """It may not, and the server's log of refusals is for intruders. Without a log at all INFO tells."""
+    await client.command("ACL", "SETUSER", "gateway", "on", ">pw", "~*", "+@all", "-config")
+    await client.command("ACL", "LOG", "RESET")
+    role = RedisClient(redis_url.replace("//:", "//gateway:").replace(secret_of(redis_url), "pw"))
+    assert role.user == "gateway"
+    try:
+        await Readings(role).refresh()
+        assert math.isnan(gauge("redis_loss_window_seconds"))
+        assert await client.command("ACL", "LOG") == []
+        await client.command("CONFIG", "SET", "appendonly", "no")
+        await Readings(role).refresh()
+        assert gauge("redis_loss_window_seconds") == math.inf
+    finally:
+        await client.command("CONFIG", "SET", "appendonly", "yes")
+        await role.close()
+        await client.command("ACL", "DELUSER", "gateway")
+
+
+def secret_of(url: str) -> str:
+    """The password in an address."""
+    return url.split("//:")[1].partition("@")[0]
 
 
 async def test_a_reading_stands_for_a_second(client: RedisClient) -> None:

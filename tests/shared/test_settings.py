@@ -102,6 +102,10 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
         ("SHOAL_AGENT__TIMEZONE", "Europe/Berlin", "agent.timezone", "Europe/Berlin"),
         ("SHOAL_WEB__ALLOWED_ORIGINS", "https://a.example", "web.allowed_origins", ("https://a.example",)),
         ("SHOAL_LOG__FORMAT", "json", "log.format", "json"),
+        ("SHOAL_TRACING__ENDPOINT", "http://c:4318", "tracing.endpoint", "http://c:4318"),
+        ("SHOAL_TRACING__SAMPLE", "0.1", "tracing.sample", 0.1),
+        ("SHOAL_TRACING__HEADERS__X-KEY", "k", "tracing.headers", {"x-key": Secret("k")}),
+        ("SHOAL_MODEL__TRACEPARENT", "true", "model.traceparent", True),
     ],
 )
 def test_a_variable_becomes_the_kind_of_its_key(variable: str, text: str, key: str, value: object) -> None:
@@ -257,6 +261,11 @@ def test_a_channel_reads_files_only_for_what_sounds_like_a_secret() -> None:
         ('[web.tokens]\na = "x"\nb = "x"\n', "web.tokens.b is the same secret as a"),
         ("[model]\ntotal_s = 1\n", "model.total_s is shorter than model.first_token_s"),
         ("worker = \n", "the settings file 'shoal.toml' is not valid TOML: "),
+        ('[tracing]\nendpoint = "collector:4318"\n', "tracing.endpoint is 'collector:4318'; write a whole address"),
+        ('[tracing]\nendpoint = "http://c:x"\n', "tracing.endpoint is no address; write one such as"),
+        ('[tracing]\nendpoint = "https://me:pw@c:4318"\n', "tracing.endpoint names a user or a password, which"),
+        ('[tracing]\nheaders = { "a b" = "x" }\n', "tracing.headers has 'a b', which no HTTP request can carry"),
+        ("[tracing]\nsample = 1.5\n", "tracing.sample must be a number from 0 to 1, not 1.5"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_one_line_that_names_the_key(text: str, line: str) -> None:

@@ -1,15 +1,15 @@
-"""What came in, and from where."""
+"""What came in, from where, and what went out."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tools.dashboards.panels import Board, Panel, Row, rate_by
+from tools.dashboards.panels import Board, Panel, Query, Row, newest, rate_by, slow_by
 
 CHANNELS: Final = Board(
     "shoal-channels",
     "Shoal: channels",
-    "What came in, and from where. Deliveries to platforms follow with the channels that need them.",
+    "What came in, from where, and what went out to platforms.",
     (
         Row(
             "Messages",
@@ -28,6 +28,12 @@ CHANNELS: Final = Board(
                     "Sent again by a client or a platform, and answered alike.",
                 ),
                 Panel(
+                    "Ignored",
+                    "ops",
+                    rate_by("shoal_messages_ignored_total", "channel", "reason"),
+                    "Not meant for us, or from somebody who may not speak.",
+                ),
+                Panel(
                     "Withdrawn",
                     "ops",
                     rate_by("shoal_messages_withdrawn_total", "channel"),
@@ -38,6 +44,50 @@ CHANNELS: Final = Board(
                     "ops",
                     rate_by("shoal_commands_total", "channel", "command"),
                     "Answered by gateways, past the line.",
+                ),
+            ),
+        ),
+        Row(
+            "Deliveries",
+            (
+                Panel(
+                    "Connected",
+                    "short",
+                    newest("shoal_channel_on", "channel"),
+                    "1 while at least one gateway is connected to the platform.",
+                ),
+                Panel(
+                    "Chats that wait",
+                    "short",
+                    newest("shoal_outbox_waiting", "channel"),
+                    "Something is ready for them and not delivered yet.",
+                ),
+                Panel(
+                    "Oldest waits",
+                    "s",
+                    newest("shoal_outbox_oldest_seconds", "channel"),
+                    "How long the oldest of what is ready was not delivered.",
+                ),
+                Panel(
+                    "Delivered", "ops", rate_by("shoal_deliveries_total", "channel", "outcome"), "By what came of it."
+                ),
+                Panel(
+                    "Time to delivery",
+                    "s",
+                    slow_by("shoal_delivery_seconds", "channel"),
+                    "95 % of what was delivered took less, from when it was ready.",
+                ),
+                Panel(
+                    "Calls",
+                    "ops",
+                    rate_by("shoal_delivery_calls_total", "channel", "outcome"),
+                    "What the platforms' APIs said.",
+                ),
+                Panel(
+                    "Sent again",
+                    "short",
+                    (Query("shoal:delivery_unknown:increase15m", "{{channel}}"),),
+                    "In 15 minutes, without knowing whether the first time arrived: some may be there twice.",
                 ),
             ),
         ),

@@ -23,6 +23,14 @@ REDIS: Final = Board(
                     warn=1,
                     bad=0.5,
                 ),
+                number(
+                    "May forget",
+                    "s",
+                    "max(shoal_redis_loss_window_seconds)",
+                    "Of what it confirmed, in a crash; no data: it does not tell.",
+                    warn=0.001,
+                    bad=60,
+                ),
                 Panel(
                     "Memory",
                     "bytes",
@@ -31,7 +39,7 @@ REDIS: Final = Board(
                         Query("max(shoal_redis_memory_limit_bytes)", "limit (0: none)"),
                     ),
                     "At the limit new messages are refused.",
-                    width=16,
+                    width=12,
                 ),
             ),
         ),
@@ -58,6 +66,12 @@ REDIS: Final = Board(
                 ),
                 Panel(
                     "Away and back", "ops", rate_by("shoal_redis_reconnects_total"), "Each process counts for itself."
+                ),
+                Panel(
+                    "Pub/sub cut",
+                    "ops",
+                    rate_by("shoal_fanout_gaps_total"),
+                    "Gateways read the logs then: nothing is missing, words come late.",
                 ),
             ),
         ),

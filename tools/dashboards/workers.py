@@ -40,6 +40,12 @@ WORKERS: Final = Board(
                     "Late renewals", "ops", rate_by("shoal_lease_renew_late_total"), "Redis or the event loop was slow."
                 ),
                 Panel(
+                    "Quarantine",
+                    "ops",
+                    rate_by("shoal_quarantines_total", "outcome"),
+                    "Turns that stood in two crashes, tried apart; `guilty` is one that kills.",
+                ),
+                Panel(
                     "History dropped",
                     "ops",
                     rate_by("shoal_history_dropped_total"),
@@ -112,6 +118,12 @@ WORKERS: Final = Board(
                     "s",
                     (Query(f"time() - process_start_time_seconds {OF_SHOAL}", "{{instance}}"),),
                     "A saw is a process that dies again and again.",
+                ),
+                Panel(
+                    "Traces lost",
+                    "ops",
+                    rate_by("shoal_trace_spans_dropped_total", "reason"),
+                    "Spans that no collector got; `failed`: it is away or refuses them.",
                 ),
             ),
         ),

@@ -12,11 +12,13 @@ import msgspec
 from shared.clock import Clock
 from shared.messages.effects import Effect
 from shared.messages.transcript import EffectEntry, IntentEntry, ToolEntry
+from shared.tracing import Span, span
+from shared.tracing.spans import EXECUTE_TOOL
 from worker.agent.consent import FREE, Asked, Need, withheld
 from worker.agent.hook import AgentHook, ToolRun
 from worker.agent.journal import Journal
 from worker.agent.model import ToolCallRequest
-from worker.agent.tool import Files, Toolbox, ToolContext, ToolOutcome, shorten, valid_text
+from worker.agent.tool import Files, Outcome, Toolbox, ToolContext, ToolOutcome, shorten, valid_text
 from worker.agent.turn import AgentRunSpec
 
 HINT_CHARS: Final = 40
@@ -92,7 +94,14 @@ class Actor:
         self, call: ToolCallRequest, refused: Mapping[str, str], intents: Mapping[str, IntentEntry]
     ) -> ToolEntry:
         began = self._clock.monotonic()
-        outcome = await self._outcome(call, refused.get(call.id), intents.get(call.id))
+        # A name that is none of ours is a model's invention, and may say anything.
+        name = "unknown" if self._tools.safety(call.name) is None else call.name
+        with span(EXECUTE_TOOL, name) as now:
+            if now.on:
+                _tell(now, name, call.id)
+            outcome = await self._outcome(call, refused.get(call.id), intents.get(call.id))
+            if now.on:
+                _told(now, outcome.outcome)
         self.runs[call.id] = ToolRun(outcome.outcome, self._clock.monotonic() - began)
         return ToolEntry(
             call_id=call.id,
@@ -166,6 +175,19 @@ class CallEffects:
 
     async def border(self) -> None:
         await self._journal.checkpoint()
+
+
+def _tell(now: Span, name: str, call_id: str) -> None:
+    now.set("gen_ai.operation.name", "execute_tool")
+    now.set("gen_ai.tool.name", name)
+    now.set("gen_ai.tool.type", "function")
+    now.set("gen_ai.tool.call.id", call_id)
+
+
+def _told(now: Span, outcome: Outcome) -> None:
+    now.set("shoal.outcome", outcome)
+    if outcome != "ok":
+        now.fail(outcome)
 
 
 def tool_hint(calls: Sequence[ToolCallRequest]) -> str:

@@ -38,13 +38,15 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, or what else the provider says."""
+    """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, or what else the provider says. `model` is the name
+    of the model that answered, in the provider's words; `""` when it says none."""
 
     content: str | None
     tool_calls: tuple[ToolCallRequest, ...] = ()
     finish_reason: str = "stop"
     usage: Usage = Usage()
     reasoning_content: str | None = None
+    model: str = ""
 
 
 class ToolSpec(msgspec.Struct, frozen=True):

@@ -14,10 +14,16 @@ from shared.ids import session_id, split_session
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A chat that may be written to. `listed_for` is the person who has it in a list of chats; `""` for none."""
+    """A chat that may be written to. `listed_for` is the person who has it in a list of chats; `""` for none.
+    `granted`: it is somebody else's, and an operator allows it."""
 
     session: str
     listed_for: str = ""
+    granted: bool = False
+
+
+class NotYourChat(ToolFailed):
+    """The chat is somebody else's."""
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -48,7 +54,7 @@ class ChatPolicy:
     def target(self, session: str, chat: str | None) -> Target:
         """The chat that `chat` means for an agent in `session`: a chat's name, its chat id, or a whole session.
 
-        Raises ToolFailed for a chat of somebody else. Whether it exists is not looked at: who may not write to it does
+        Raises NotYourChat for a chat of somebody else. Whether it exists is not looked at: who may not write to it does
         not learn that either.
         """
         if chat is None or not chat.strip() or chat.strip() in (session, split_session(session)[1]):
@@ -62,11 +68,11 @@ class ChatPolicy:
         to = _place(to_channel, to_id)
         same = place is not None and to is not None and (channel, place.person) == (to_channel, to.person)
         if not same and not any(fnmatchcase(wanted, pattern) for pattern in self._also):
-            raise ToolFailed(
+            raise NotYourChat(
                 f"{chat!r} is not your chat: only this chat and others of the same person can be written to. Leave "
                 "`chat` out to write here"
             )
-        return Target(wanted, "" if to is None else to.person)
+        return Target(wanted, "" if to is None else to.person, granted=not same)
 
     def _named(self, channel: str, place: _Place | None, chat: str) -> str:
         try:

@@ -32,6 +32,7 @@ from worker.jobs.apologies import APOLOGIES
 from worker.jobs.tries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
 from worker.lease import Lease
 from worker.quarantine import AFTER_CRASHES, Quarantine, Verdict
+from worker.traces import ended, subagent_span
 from worker.turn_journal import STORE_PATIENCE_S, LeaseJournal
 
 UNREADABLE_WAIT_S: Final = 60.0
@@ -78,8 +79,9 @@ class RunSubagent:
             log.error("record refused", code=exc.code)
             await lease.queue.release(lease.claim, delay_s=UNREADABLE_WAIT_S, retry_for_s=STORE_PATIENCE_S)
             return
-        with bind_work(session=task.session, channel=split_session(task.session)[0]):
-            what = await self._end(lease, work, task)
+        about = bind_work(session=task.session, channel=split_session(task.session)[0])
+        with about, subagent_span(lease.claim, task.session, task.id) as now:
+            what = ended(now, await self._end(lease, work, task))
             seconds = round(self._clock.monotonic() - began, 3)
             log.info("subagent left", outcome=what, child=task.id, seconds=seconds, waited_ms=lease.claim.waited_ms)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +25,7 @@ from shared.errors import (
 from shared.ids import split_session
 from shared.log import bind_work, logger
 from shared.messages.live import TurnEvent, TurnState
-from shared.messages.outbound import OutboundKind, OutboundMessage
+from shared.messages.outbound import OutboundKind, OutboundMessage, TokensUsed
 from shared.messages.transcript import AssistantEntry, TranscriptEntry
 from shared.metrics import DEAD_LETTERS, HISTORY_DROPPED, QUEUE_WAIT_SECONDS, TURN_SECONDS, TURNS, TURNS_RUNNING
 from shared.settings import AgentSettings
@@ -34,6 +33,7 @@ from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.queue import TurnWork
 from shared.store.turns import DeadLetter, Turns
+from worker.agent.model import Usage
 from worker.agent.turn import AgentResult, saved_history
 from worker.conversation import Conversation, NewerLedger, read_conversation, read_joined
 from worker.jobs.answer_times import count_answers
@@ -42,6 +42,7 @@ from worker.jobs.tries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
 from worker.lease import Lease
 from worker.live_show import LiveShow
 from worker.quarantine import AFTER_CRASHES, Quarantine, Verdict
+from worker.traces import ended, of_line, turn_span
 from worker.turn_journal import STORE_PATIENCE_S, TurnJournal
 
 STOPPED: Final = "[stopped by the user]"
@@ -88,9 +89,10 @@ class RunTurn:
         started = self._clock.monotonic()
         TURNS_RUNNING.inc()
         try:
-            with bind_work(channel=split_session(lease.claim.session)[0]):
-                outcome = await self._end(lease, work)
-                TURNS.labels(outcome).inc()
+            with bind_work(channel=split_session(lease.claim.session)[0]), turn_span(lease.claim, queue) as now:
+                outcome = ended(now, await self._end(lease, work))
+                if not lease.counted:
+                    TURNS.labels(outcome).inc()
                 seconds = self._clock.monotonic() - started
                 TURN_SECONDS.observe(seconds)
                 log.info("turn ended", outcome=outcome, seconds=round(seconds, 3), waited_ms=lease.claim.waited_ms)
@@ -158,7 +160,8 @@ class RunTurn:
             return await self._failed(lease, work, conversation)
         if verdict is not None:
             return await self._after_quarantine(lease, work, conversation, verdict)
-        await self._commit(lease, work, conversation, "reply", "done", journal.unsaid(result), result.entries)
+        said = journal.unsaid(result)
+        await self._commit(lease, work, conversation, "reply", "done", said, result.entries, result=result)
         return "done"
 
     async def _leave(self, lease: Lease, work: TurnWork, newer: NewerLedger) -> str:
@@ -194,6 +197,8 @@ class RunTurn:
         content: str,
         history: Sequence[TranscriptEntry],
         dead: DeadLetter | None = None,
+        *,
+        result: AgentResult | None = None,
     ) -> bool:
         """End the turn; whether this did it, and not an earlier call."""
         line = OutboundMessage(
@@ -202,6 +207,9 @@ class RunTurn:
             in_reply_to=conversation.ids if conversation else (),
             kind=kind,
             at=self._clock.now_ms(),
+            usage=None if result is None else _used(result.usage),
+            unfinished=result is not None and result.outcome in ("round_cap", "budget"),
+            traceparent=of_line(conversation),
         )
         crash_point("before_commit")
         committed = await self._turns.commit(
@@ -229,7 +237,7 @@ class RunTurn:
         self, lease: Lease, work: TurnWork, conversation: Conversation, journal: TurnJournal, partial: str
     ) -> str:
         await self._hear_all(lease, work, conversation)
-        mark = INTERRUPTED if await self._superseded(lease) else STOPPED
+        mark = INTERRUPTED if await journal.superseded() else STOPPED
         final = self._said(work, f"{partial.rstrip()}\n\n{mark}".lstrip())
         first, *joined = conversation.entries
         history = saved_history(
@@ -237,11 +245,6 @@ class RunTurn:
         )
         await self._commit(lease, work, conversation, "stopped", "stopped", partial, history)
         return "stopped"
-
-    async def _superseded(self, lease: Lease) -> bool:
-        with contextlib.suppress(RedisAway):
-            return await self._turns.superseded(lease.claim)
-        return False
 
     async def _model_failed(self, lease: Lease, work: TurnWork, conversation: Conversation, error: ModelError) -> str:
         log.warning("model failed", kind=error.kind, retryable=error.retryable)
@@ -284,3 +287,10 @@ class RunTurn:
 
     def _said(self, work: TurnWork, content: str) -> AssistantEntry:
         return AssistantEntry(content=content, turn=work.n, at=self._clock.now_ms())
+
+
+def _used(usage: Usage) -> TokensUsed | None:
+    """None when no provider has said it."""
+    if not (usage.prompt_tokens or usage.completion_tokens):
+        return None
+    return TokensUsed(prompt=usage.prompt_tokens, completion=usage.completion_tokens, cached=usage.cached_tokens)

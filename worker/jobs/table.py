@@ -11,11 +11,14 @@ from arq.cron import CronJob
 from arq.worker import Function
 
 from shared.errors import TryLater
+from shared.tracing import span
+from shared.tracing.spans import JOB
 from worker.jobs.consolidate import archive, consolidate, idle
 from worker.jobs.later import JOB_S, PATIENT_TRIES
 from worker.jobs.media import expire_media, forget_media
 from worker.jobs.rework import rework
 from worker.jobs.sweep import sweep
+from worker.jobs.throw_aways import sweep_throw_aways
 
 MAX_TRIES: Final = 2 * PATIENT_TRIES
 """A job that is put off counts its tries itself; this ends one that never comes to an end."""
@@ -31,7 +34,9 @@ def _job(work: Job) -> Function:
     @functools.wraps(work)
     async def run(context: dict[str, Any], name: str) -> None:
         try:
-            await work(context, name)
+            with span(JOB, work.__name__) as now:
+                now.set("shoal.attempt", context["job_try"])
+                await work(context, name)
         except TryLater as exc:
             raise Retry(defer=exc.wait_s) from exc
 
@@ -42,7 +47,9 @@ def _job(work: Job) -> Function:
 FUNCTIONS: Final[tuple[Function, ...]] = tuple(map(_job, (consolidate, idle, archive, rework, forget_media)))
 _sweep: Any = sweep
 _expire_media: Any = expire_media
+_sweep_throw_aways: Any = sweep_throw_aways
 CRON: Final[tuple[CronJob, ...]] = (
     cron(_sweep, name="sweep", second=0, timeout=SWEEP_S, max_tries=1),
+    cron(_sweep_throw_aways, name="throw-away sessions", second=30, timeout=SWEEP_S, max_tries=1),
     cron(_expire_media, name="expire media", minute=17, second=0, timeout=JOB_S, max_tries=1),
 )

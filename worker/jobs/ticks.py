@@ -17,6 +17,8 @@ from shared.metrics import SCHEDULES_FIRED
 from shared.settings import CronSettings
 from shared.store.schedule_times import next_tick, ticks_between
 from shared.store.schedules import BATCH, BUSY, CROWDED, FIRED, LOST, MOVED, OVER, SKIPPED, Due, Look, Move, Schedules
+from shared.tracing import Span, current, fresh, span
+from shared.tracing.spans import TICK
 from worker.schedules import NOTHING_NEEDED
 
 LOOK_S: Final = 5.0
@@ -157,10 +159,15 @@ class Ticker:
             chosen, text = await self._heartbeat(due, schedule, now)
         else:
             chosen, text = step(schedule.plan, schedule.misfire, due.tick, now, self._settings), schedule.text
-        message: InboundMessage | None = None
-        if chosen.run:
-            message = tick_message(schedule, due.tick, now_ms=now, late=late, text=text)
-        outcome = await self._schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
+        with span(TICK) as began:  # a trace of its own: what planned it may be long ago
+            message: InboundMessage | None = None
+            if chosen.run:
+                _tell(began, schedule)
+                traceparent = (current() or fresh()).traceparent
+                message = tick_message(schedule, due.tick, now_ms=now, late=late, text=text, traceparent=traceparent)
+            outcome = await self._schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
+            if outcome != FIRED:
+                began.drop()
         counts = _counts(outcome, chosen.move)
         for name, many in counts.items():
             SCHEDULES_FIRED.labels(name).inc(many)
@@ -178,6 +185,14 @@ class Ticker:
         plan = Every(self._heartbeat_ms, due.tick)
         text = HEARTBEAT_TEXT.format(quiet=NOTHING_NEEDED, content=content)
         return step(plan, "skip", due.tick, now, self._settings), text
+
+
+def _tell(now: Span, schedule: Schedule) -> None:
+    if now.on:
+        now.set("shoal.channel", schedule.channel)
+        now.set("shoal.session", log_id(schedule.session))
+        now.set("shoal.schedule", schedule.id)
+        now.link(schedule.traceparent)
 
 
 def _counts(outcome: int, move: Move) -> dict[str, int]:

@@ -21,10 +21,12 @@ class Assembly:
         self._by_index: dict[int, _Call] = {}
         self._usage = Usage()
         self._finish = ""
+        self._model = ""
 
     def add(self, chunk: Any) -> tuple[bool, str]:
         """Take one chunk in; answer whether it carried anything, and its text."""
         self._usage = usage_of(chunk) or self._usage
+        self._model = self._model or model_of(chunk)
         if not chunk.choices or chunk.choices[0].delta is None:
             return False, ""
         choice = chunk.choices[0]
@@ -50,6 +52,7 @@ class Assembly:
             finish_reason=self._finish or ("tool_calls" if self._calls else "stop"),
             usage=self._usage,
             reasoning_content="".join(self._reasoning) or None,
+            model=self._model,
         )
 
     def _add_call(self, piece: Any) -> None:
@@ -106,6 +109,7 @@ def whole_reply(answer: Any) -> LLMResponse:
         finish_reason=choice.finish_reason or ("tool_calls" if calls else "stop"),
         usage=usage_of(answer) or Usage(),
         reasoning_content=reasoning or None,
+        model=model_of(answer),
     )
 
 
@@ -121,6 +125,12 @@ def usage_of(answer: Any) -> Usage | None:
         return None
     cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
     return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached or 0)
+
+
+def model_of(answer: Any) -> str:
+    """The model that an answer, or a chunk, says it is from; `""` when it says none."""
+    name = getattr(answer, "model", None)
+    return name if isinstance(name, str) else ""
 
 
 def _said(message: Any) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from worker.llm.faults import fault, kind_of_error, kind_of_refusal, retry_after
 from worker.llm.patience import Patience
 from worker.llm.providers import Route, choose
 from worker.llm.sse import EventReader
+from worker.llm.traced import trace_header
 from worker.llm.wire import Chat, RequestWriter, decode
 
 T = TypeVar("T")
@@ -136,7 +137,8 @@ class DirectModel:
 
     async def _post(self, body: bytes) -> aiohttp.ClientResponse:
         session = _CONNECTIONS.session()
-        return await session.post(self._url, data=body, headers=self._headers, allow_redirects=False)
+        headers = self._headers | trace_header(self._settings)
+        return await session.post(self._url, data=body, headers=headers, allow_redirects=False)
 
     async def _stream(
         self, response: aiohttp.ClientResponse, patience: Patience | None, on_delta: OnDelta | None

@@ -21,6 +21,7 @@ from worker.llm.caching import marked_messages, marked_tools
 from worker.llm.faults import fault, kind_of_status, retry_after_s
 from worker.llm.patience import Patience
 from worker.llm.providers import Route, choose
+from worker.llm.traced import trace_header
 from worker.llm.wire import offer
 
 _OFFLINE: Final = {
@@ -47,8 +48,7 @@ class LiteLLMModel:
             self._fixed["api_base"] = self._route.api_base
         if settings.api_key is not None:
             self._fixed["api_key"] = settings.api_key.reveal()
-        if headers:
-            self._fixed["extra_headers"] = dict(headers)
+        self._headers = dict(headers or {})
 
     async def warm(self) -> None:
         """Import the library beside the event loop, so that the first turn does not wait for it."""
@@ -82,6 +82,8 @@ class LiteLLMModel:
         if tools:
             offers = [offer(tool) for tool in tools]
             request |= {"tools": marked_tools(offers) if caching else offers, "tool_choice": "auto"}
+        if extra := self._headers | trace_header(self._settings):
+            request["extra_headers"] = extra
         request = self._route.overridden(request)
         with Patience(self._settings) as patience:
             if on_delta is not None:

@@ -20,6 +20,7 @@ from worker.llm.pricing import PricedModel
 from worker.llm.providers import choose, detect
 from worker.llm.retry import RetryingModel
 from worker.llm.throttle import ThrottledModel, rules_of, way_of
+from worker.llm.traced import traced
 
 DEMO: Final = "demo"
 CLIENTS: Final = {
@@ -68,6 +69,13 @@ class Models:
             others = (one for one in _fallbacks(self._settings) if one.name != chosen.name)
             self._made[preset] = _chain([chosen, *others], self._limits, self._catalogue)
         return self._made[preset]
+
+    @property
+    def ways(self) -> dict[str, str]:
+        """By which way each model is reached whose calls the fleet limits, by its name."""
+        settings = [self._settings, *_fallbacks(self._settings), *self._presets.values()] if self._limits else []
+        # Of two that have one name the usual one counts.
+        return {one.name: way_of(one, choose(one)) for one in reversed(settings) if one.name != DEMO}
 
     async def limits_of(self, preset: str = "") -> ModelLimits:
         """What a call to the model of a preset may have."""
@@ -178,11 +186,11 @@ def _chain(each: Iterable[ModelSettings], limits: ProviderLimits | None, catalog
 
 def _build(settings: ModelSettings, limits: ProviderLimits | None, catalogue: Catalogue) -> Model:
     if settings.name == DEMO:
-        demo: Model = _client(DEMO)()
-        return demo
+        return traced(_client(DEMO)(), asked=DEMO, provider=DEMO)
     route = choose(settings)
     headers = {name: value.reveal() for name, value in settings.headers.items()}
     model: Model = PricedModel(_client(route.client)(settings, route=route, headers=headers), catalogue)
+    model = traced(model, asked=route.model, provider=route.provider, address=route.api_base)
     if limits is not None:
         model = ThrottledModel(model, limits, way=way_of(settings, route), rules=rules_of(settings))
     return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)

@@ -76,6 +76,7 @@ class Chat(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: Tokens | None = None
     error: Any = None
+    model: Any = None
 
 
 decode: Final = msgspec.json.Decoder(Chat).decode

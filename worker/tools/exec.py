@@ -14,6 +14,7 @@ import msgspec
 
 from shared.errors import ToolFailed
 from shared.log import logger
+from shared.store.audit import NO_TRAIL, Trail
 from worker.agent.tool import Safety, ToolContext, cut
 from worker.guards.folder import Quota
 from worker.guards.paths import folder_name
@@ -68,8 +69,10 @@ class Exec:
         limits: Limits,
         network: bool = False,
         environment: Mapping[str, str] | None = None,
+        audit: Trail = NO_TRAIL,
     ) -> None:
         self._sandbox = sandbox
+        self._audit = audit
         self._workspaces = workspaces
         self._limits = limits
         self._network = network
@@ -94,6 +97,8 @@ class Exec:
             raise ToolFailed("the command has a NUL character in it, which no shell takes; write it without")
         began = context.clock.monotonic()
         outcome = "cancelled"
+        hashed = hashlib.blake2b(msgspec.json.encode(arguments), digest_size=8).hexdigest()
+        await self._audit.note("exec", "run", session=context.session, turn=context.turn, about=hashed)
         try:
             async with self._slots:
                 finished = await self._fenced(arguments, context)
@@ -105,7 +110,7 @@ class Exec:
         finally:
             log.info(
                 "command ended",
-                arguments=hashlib.blake2b(msgspec.json.encode(arguments), digest_size=8).hexdigest(),
+                arguments=hashed,
                 turn=context.turn,
                 outcome=outcome,
                 seconds=round(context.clock.monotonic() - began, 3),

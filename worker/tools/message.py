@@ -8,13 +8,16 @@ from typing import Annotated, Final
 import msgspec
 
 from shared.errors import BadInput, ToolFailed
+from shared.ids import log_id
 from shared.media.reference import MediaRef
 from shared.media.store import MediaStore
 from shared.messages.effects import Say
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.store.audit import NO_TRAIL, Trail
+from shared.tracing import current_traceparent
 from worker.agent.tool import Safety, ToolContext
-from worker.guards.chats import ChatPolicy
+from worker.guards.chats import ChatPolicy, NotYourChat, Target
 from worker.pages.untrusted import one_line
 
 TEXT_CHARS: Final = 16_000
@@ -57,13 +60,14 @@ class Message:
     safety: Safety = "idempotent"
     timeout_s = 60.0
 
-    def __init__(self, policy: ChatPolicy, media: MediaStore, *, files: int) -> None:
+    def __init__(self, policy: ChatPolicy, media: MediaStore, *, files: int, audit: Trail = NO_TRAIL) -> None:
         self._policy = policy
+        self._audit = audit
         self._media = media
         self._files = files
 
     async def run(self, arguments: MessageArguments, context: ToolContext) -> str:
-        target = self._policy.target(context.session, arguments.chat)
+        target = await self._target(arguments.chat, context)
         buttons = tuple(one_line(label, BUTTON_CHARS) for label in arguments.buttons)
         if not all(buttons):
             raise ToolFailed("a button has no label; give each a short word")
@@ -84,6 +88,7 @@ class Message:
             buttons=buttons,
             at=now_ms,
             said=True,
+            traceparent=current_traceparent(),
         )
         said = "\n".join([text, *(f"[file: {ref.name}]" for ref in refs), *(f"[button: {one}]" for one in buttons)])
         history = () if here else _history(said.strip(), now_ms)
@@ -98,6 +103,18 @@ class Message:
         if here:
             return "Sent to this chat. Your final text of this turn will not be sent: do not repeat what you said."
         return f"Sent to the chat {arguments.chat!r}. It was not shown in this chat."
+
+    async def _target(self, chat: str | None, context: ToolContext) -> Target:
+        """What the policy says; the audit record has each chat of somebody else that was asked for."""
+        session, turn = context.session, context.turn
+        try:
+            target = self._policy.target(session, chat)
+        except NotYourChat:
+            await self._audit.note("message", "not_your_chat", session=session, turn=turn, about=log_id(chat or ""))
+            raise
+        if target.granted:
+            await self._audit.note("message", "granted", session=session, turn=turn, about=log_id(target.session))
+        return target
 
     async def _stored(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:
         """The files, kept for the chat that they are sent to. The same file again is the same reference."""

@@ -13,6 +13,7 @@ from shared.errors import BadInput, RedisAway, ToolFailed
 from shared.messages.effects import Spawn
 from shared.messages.subagent import NO_RESULT, SubagentTask, label_of
 from shared.store.children import Awaited
+from shared.tracing import current_traceparent
 from worker.agent.tool import Safety, ToolContext
 
 WAIT_S: Final = 300.0
@@ -91,6 +92,7 @@ class SpawnTool:
             context=arguments.context.strip(),
             wait=arguments.wait,
             at=context.clock.now_ms(),
+            traceparent=current_traceparent(),
         )
         try:
             await context.effects.carry_out(Spawn(task=task, per_turn=self._per_turn))

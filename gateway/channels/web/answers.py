@@ -139,6 +139,7 @@ class Answers:
             content=frame.text,
             timestamp=now_ms,
             media=media,
+            traceparent=frame.traceparent,
         )
         accepted = await self._sink.ingest(
             message,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -11,10 +11,11 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from gateway.channels.web.api.errors import going_away, http_error
 from gateway.channels.web.auth import origin_allowed
 from gateway.channels.web.media import MediaDoor
 from gateway.channels.web.pages import INDEX, Page, answer
@@ -29,6 +30,8 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
 }
 
+API_PREFIX: Final = "/v1/"
+
 Serve = Callable[[WebSocket], Awaitable[None]]
 
 
@@ -37,10 +40,12 @@ def make_app(
     serve: Serve,
     media: MediaDoor,
     *,
+    api: Sequence[BaseRoute] = (),
     allowed_origins: tuple[str, ...],
     draining: Callable[[], bool],
 ) -> ASGIApp:
-    """`GET /`, `/static/*`, files below `/media` and the socket `/ws`; everything else is a problem (RFC 9457)."""
+    """`GET /`, `/static/*`, files below `/media`, the API below `/v1` and the socket `/ws`; everything else is a
+    problem (RFC 9457), below `/v1` an error as OpenAI has them."""
 
     async def page(request: Request) -> Response:
         found = pages.get(request.path_params.get("name", INDEX))
@@ -54,32 +59,57 @@ def make_app(
             detail = "pages of this origin may not open a socket here; web.allowed_origins names those that may"
             await websocket.send_denial_response(problem(403, detail))
         elif draining():
-            await websocket.send_denial_response(problem(503, "this gateway is closing", {"Retry-After": "1"}))
+            await websocket.send_denial_response(_closing())
         else:
             await serve(websocket)
 
-    return StrictHeaders(
-        Starlette(
-            routes=[
-                Route("/", page),
-                Route("/static/{name:path}", page),
-                Route("/media/{chat}", media.upload, methods=["POST"]),
-                Route("/media/{chat}/{file}", media.download, methods=["GET"]),
-                WebSocketRoute("/ws", socket),
-            ],
-            exception_handlers={HTTPException: _refused, Exception: _crashed},
-        )
+    routed = Starlette(
+        routes=[
+            Route("/", page),
+            Route("/static/{name:path}", page),
+            Route("/media/{chat}", media.upload, methods=["POST"]),
+            Route("/media/{chat}/{file}", media.download, methods=["GET"]),
+            *api,
+            WebSocketRoute("/ws", socket),
+        ],
+        exception_handlers={HTTPException: _refused, Exception: _crashed},
     )
+    return StrictHeaders(Elsewhere(routed, draining))
 
 
 def _refused(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
+    if _of_api(request.url.path):
+        return http_error(exc.status_code, request.method, request.url.path, dict(exc.headers or {}))
     detail = None if exc.detail == HTTPStatus(exc.status_code).phrase else exc.detail
     return problem(exc.status_code, detail, exc.headers)
 
 
 def _crashed(request: Request, exc: Exception) -> Response:
-    return problem(500)
+    return http_error(500, request.method, request.url.path) if _of_api(request.url.path) else problem(500)
+
+
+def _of_api(path: str) -> bool:
+    return path.startswith(API_PREFIX)
+
+
+def _closing() -> Response:
+    return problem(503, "this gateway is closing", {"Retry-After": "1", "Connection": "close"})
+
+
+class Elsewhere:
+    """Sends requests that come while the process ends to another gateway; those under way are finished."""
+
+    def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
+        self._app = app
+        self._draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A socket's handshake is refused by its own route, which looks at its origin first.
+        app: ASGIApp = self._app
+        if scope["type"] == "http" and self._draining():
+            app = going_away() if _of_api(scope["path"]) else _closing()
+        await app(scope, receive, send)
 
 
 class StrictHeaders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -10,6 +11,10 @@ from starlette.websockets import WebSocket
 
 from gateway.channel import Limits, Sink
 from gateway.channels.web.answers import NAME, AnswerLimits, Answers
+from gateway.channels.web.api.door import ApiDoor
+from gateway.channels.web.api.exchange import Services
+from gateway.channels.web.api.limits import ApiLimits
+from gateway.channels.web.api.watch import AnswerWatch
 from gateway.channels.web.app import make_app
 from gateway.channels.web.auth import Principals
 from gateway.channels.web.hub import Hub
@@ -28,6 +33,8 @@ from shared.settings import MediaSettings, Settings, WebSettings
 from shared.store.client import RedisClient
 from shared.store.fanout import Fanout
 from shared.store.outbox import NumberedLine, Outbox
+from shared.store.requests import Requests
+from shared.store.throw_aways import ThrowAways
 
 TOKENS_EVERY_S: Final = 1.0
 
@@ -36,7 +43,8 @@ log = logger("web")
 
 def make(settings: Settings, client: RedisClient) -> WebChannel:
     """The channel of this process. Raises SettingsError when nobody could log in."""
-    return WebChannel(settings.web, Principals.of(settings), client, media=settings.media)
+    presets = tuple(settings.model.presets)
+    return WebChannel(settings.web, Principals.of(settings), client, media=settings.media, presets=presets)
 
 
 class WebChannel:
@@ -54,13 +62,20 @@ class WebChannel:
         socket_limits: SocketLimits | None = None,
         answer_limits: AnswerLimits | None = None,
         media: MediaSettings | None = None,
+        presets: Iterable[str] = (),
+        api_limits: ApiLimits | None = None,
     ) -> None:
         self._settings = settings
         self._principals = principals
         self._socket_limits = socket_limits or SocketLimits()
         media = media or MediaSettings()
         self._answer_limits = answer_limits or AnswerLimits(files=media.per_message)
-        self._media = MediaDoor(MediaStore(media), principals, allowed_origins=settings.allowed_origins)
+        self._client = client
+        self._store = MediaStore(media)
+        self._media = MediaDoor(self._store, principals, allowed_origins=settings.allowed_origins)
+        self._presets = tuple(presets)
+        self._api_limits = api_limits or ApiLimits(files=media.per_message)
+        self._api: ApiDoor | None = None
         self._outbox = Outbox(client)
         self._markdown = Markdown()
         self._lines = Lines(self._markdown)
@@ -72,10 +87,13 @@ class WebChannel:
 
     async def listen(self, sink: Sink, draining: asyncio.Event) -> None:
         listener = bind(self._settings.host, self._settings.port)
+        watch = AnswerWatch(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
+        api = self._api = self._api_door(sink, watch)
         app = make_app(
             read_pages(),
             partial(self._serve, partial(self._answers, sink)),
             self._media,
+            api=api.routes(),
             allowed_origins=self._settings.allowed_origins,
             draining=draining.is_set,
         )
@@ -85,11 +103,12 @@ class WebChannel:
             async with asyncio.TaskGroup() as group:
                 chores = [
                     group.create_task(self._hub.run(), name="hub"),
+                    group.create_task(watch.run(), name="api answers"),
                     group.create_task(self._watch_tokens(), name="tokens"),
                 ]
                 serving = group.create_task(server.serve(sockets=[listener]), name="web server")
                 await draining.wait()
-                await self._close_sockets()
+                await asyncio.gather(self._close_sockets(), api.close())
                 server.should_exit = True
                 await serving
                 for chore in chores:
@@ -102,7 +121,25 @@ class WebChannel:
         self._hub.heard(session, entry)
 
     def facts(self) -> dict[str, str]:
-        return {"web.address": self._address, "web.sockets": str(len(self._sockets)), "web.chats": str(self._hub.rooms)}
+        return {
+            "web.address": self._address,
+            "web.sockets": str(len(self._sockets)),
+            "web.chats": str(self._hub.rooms),
+            "web.requests": str(self._api.requests if self._api else 0),
+        }
+
+    def _api_door(self, sink: Sink, watch: AnswerWatch) -> ApiDoor:
+        services = Services(
+            sink=sink,
+            principals=self._principals,
+            watch=watch,
+            requests=Requests(self._client),
+            throw_aways=ThrowAways(self._client),
+            media=self._store,
+            closing=asyncio.Event(),
+            limits=self._api_limits,
+        )
+        return ApiDoor(services, self._presets, allowed_origins=self._settings.allowed_origins)
 
     def _answers(self, sink: Sink, viewer: Viewer, principal: str) -> Answers:
         return Answers(

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from gateway.channels.web.lines import Lines, live_frame
 from gateway.channels.web.protocol import Failure, Resumed, write_frame
 from gateway.channels.web.room import Room, View, Viewer
+from gateway.traces import delivering
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.ids import log_id
@@ -136,7 +137,8 @@ class Hub:
     def _show(self, room: Room, news: ChatNews) -> None:
         room.heard_at = self._clock.monotonic()
         if isinstance(news, NumberedLine):
-            self._heard_line(room, news)
+            with delivering(news.line, "web", room.session):
+                self._heard_line(room, news)
         elif self._progress or not isinstance(news, ProgressEvent):
             frame = write_frame(live_frame(room.chat, news))
             for viewer in list(room.views):

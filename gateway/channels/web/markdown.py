@@ -9,12 +9,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import nh3
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
+
+from gateway.text.links import is_link, untold_host
 
 RENDER_LIMIT_BYTES: Final = 64 * 1024
 """Longer text is shown as it is."""
@@ -24,14 +25,13 @@ QUICK_LIMIT: Final = 2 * 1024
 
 _CACHED_CHARS: Final = 4 * 1024 * 1024
 _MAX_NESTING: Final = 50
-_LINK: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _LANGUAGE: Final = re.compile(r"language-[\w+#.-]{1,32}")
 _ALIGN: Final = {"text-align:left": "left", "text-align:center": "center", "text-align:right": "right"}
 
 
 def _allowed(tag: str, attribute: str, value: str) -> str | None:
     if attribute == "href":
-        return value if _LINK.match(value) else None
+        return value if is_link(value) else None
     if attribute == "class":
         return value if tag == "code" and _LANGUAGE.fullmatch(value) else None
     if attribute == "align":
@@ -96,20 +96,8 @@ class _Markdown:
 
 def _where(label: str, target: str) -> str:
     """` (host)`; nothing when the label is an address of that host."""
-    host = _place(target)
-    return "" if not host or _place(label.strip()) == host else f" ({html.escape(host)})"
-
-
-def _place(address: str) -> str:
-    """The host of an address, also of one without a scheme; of mail the address."""
-    if address.lower().startswith("mailto:"):
-        return address[7:].partition("?")[0]
-    if "@" in address and "://" not in address:
-        return address
-    try:
-        return urlsplit(address if "://" in address else f"//{address}").hostname or ""
-    except ValueError:
-        return ""
+    host = untold_host(label, target)
+    return f" ({html.escape(host)})" if host else ""
 
 
 def _unlink_linked_images(tokens: Sequence[Token]) -> None:

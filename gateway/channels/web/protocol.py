@@ -32,12 +32,13 @@ class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
 
 class Say(Struct, frozen=True, tag_field="type", tag="message"):
     """A person's message. `id` is a UUID of the client's: sent again, it is the same message. `media` names files as
-    their upload answered (`ref`)."""
+    their upload answered (`ref`). `traceparent` is the client's own trace (W3C), for programs that keep one."""
 
     id: str
     chat: str
     text: str
     media: tuple[str, ...] = ()
+    traceparent: str | None = None
 
 
 class Stop(Struct, frozen=True, tag_field="type", tag="stop"):

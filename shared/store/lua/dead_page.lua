@@ -2,13 +2,14 @@
 -- A page of dead letters without their records, which may be large.
 -- KEYS   1 dead letters
 -- ARGV   1 'XRANGE' = oldest first, 'XREVRANGE' = newest first  2 from  3 to  4 how many
--- returns a list of {id, member, n, reason, bytes of the record}
+-- returns a list of {id, member, n, reason, bytes of the record, why, how often it may have been delivered}
 local page = {}
 for i, letter in ipairs(redis.call(ARGV[1], KEYS[1], ARGV[2], ARGV[3], 'COUNT', ARGV[4])) do
   local found, fields = {}, letter[2]
   for at = 1, #fields, 2 do
     found[fields[at]] = fields[at + 1]
   end
-  page[i] = {letter[1], found.member or '', found.n or '0', found.reason or '', #(found.m or '')}
+  page[i] = {letter[1], found.member or '', found.n or '0', found.reason or '', #(found.m or ''),
+    found.why or '', found.unsure or '0'}
 end
 return page

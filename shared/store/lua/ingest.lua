@@ -18,10 +18,11 @@
 --         and {-3 too many of this sender | -4 too many of bots, ms to wait, 0, 0}
 local inbox, session, queue = KEYS[1], KEYS[2], KEYS[3]
 local id, prefix, days, member = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local name = string.sub(KEYS[5], 14)
+local channel = delivered(name)
 
 local now = now_ms()
 local function ahead_of(n)
-  if n == '0' then return 0 end  -- it was a command
   local first = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
   local head = first and string.match(first[1], '%d+')
   if not head or tonumber(n) <= tonumber(head) then return 0 end
@@ -47,6 +48,7 @@ end
 -- What we said ourselves a moment ago came from no person.
 local function is_echo()
   if ARGV[20] == '' then return false end
+  if channel and string.find(redis.call('GET', key('said', name)) or '', ARGV[20], 1, true) then return true end
   for _, entry in ipairs(redis.call('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 2)) do
     local ok, line = pcall(cmsgpack.unpack, entry[2][2])
     if ok and type(line) == 'table' and line.t == 'out' and type(line.content) == 'string'
@@ -92,6 +94,7 @@ local function count_it()
   elseif ARGV[19] ~= '' then
     redis.call('HDEL', session, 'bots')
   end
+  if channel and ARGV[19] == 'person' then open_chat(name) end
 end
 
 if ARGV[15] == '1' then
@@ -177,6 +180,7 @@ end
 redis.call('PEXPIRE', session, ARGV[9])
 note_seen(prefix, days, id, now, n .. ':' .. seq)
 queue_up(queue, KEYS[4], session, member, n, ARGV[26], waiting > 0, due, now)
+if channel then attend(name, channel, now, ARGV[10]) end
 if busy == 'interrupt' and waiting > 0 then
   -- Every turn before this one ends: the one at the head now, others when their time comes (`cut`).
   redis.call('HSET', session, 'cut', n)

@@ -147,9 +147,64 @@ local function queue_up(queue, waked, session, member, n, whose, behind, due, no
   end
 end
 
+-- Of chats on a platform the lines are delivered, and leave their outbox by that; of these channels people read the log.
+local READ = {web = true, api = true, cli = true, system = true}
+local OUTBOX_CAP = 100
+
+-- The channel of a session whose lines are delivered; nil of another one's.
+local function delivered(name)
+  local channel = string.match(name, '^[^:]+')
+  return not READ[channel] and channel or nil
+end
+
+-- Makes a chat due for delivery, if it is not. The gateways of its channel hear of it.
+local function attend(name, channel, now, keep_ms)
+  local queue = key('outqueue', channel)
+  if redis.call('ZADD', queue, 'NX', integer(now), name) == 1 then
+    redis.call('ZADD', 'shoal:outboxes', integer(now), channel)
+    redis.call('PUBLISH', key('live', channel), name)
+  end
+  redis.call('PEXPIRE', 'shoal:outboxes', keep_ms)
+  redis.call('PEXPIRE', queue, keep_ms)
+end
+
+-- Makes dead letters of lines. `unsure` counts the times that a post of the first may be there all the same.
+local function bury(name, entries, reason, why, unsure)
+  for i, entry in ipairs(entries) do
+    redis.call('XADD', 'shoal:dead', 'MAXLEN', '~', 10000, '*', 'member', 'out:' .. name,
+      'n', string.match(entry[1], '%d+'), 'reason', reason, 'why', why, 'unsure', i == 1 and unsure or '0',
+      'm', field(entry, 'm'))
+  end
+  redis.call('XTRIM', 'shoal:dead', 'MINID', integer(now_ms() - 30 * 86400000))
+end
+
+-- A line that is to be delivered. Over the cap the oldest is given up, but for the first: that may be on its way.
+local function add_delivery(name, channel, log, live, seq, line, keep_ms)
+  local now, waits = now_ms(), key('outwaits', channel)
+  redis.call('XADD', log, seq .. '-0', 'm', line, 'at', integer(now))
+  if redis.call('XLEN', log) > OUTBOX_CAP then
+    local oldest = redis.call('XRANGE', log, '-', '+', 'COUNT', 2)[2]
+    bury(name, {oldest}, 'outbox_full', '', '0')
+    redis.call('XDEL', log, oldest[1])
+    redis.call('HINCRBY', key('out', name), 'full', 1)
+    redis.call('PEXPIRE', key('out', name), keep_ms)
+  end
+  redis.call('PEXPIRE', log, keep_ms)
+  redis.call('ZADD', waits, 'NX', integer(now), name)
+  redis.call('PEXPIRE', waits, keep_ms)
+  attend(name, channel, now, keep_ms)
+  redis.call('PUBLISH', live, seq .. ' ' .. line)
+end
+
 -- Gives a line the next number of its chat's log, keeps it, and shows it.
 local function add_line(session, log, live, line, keep_ms)
   local seq = redis.call('HINCRBY', session, 'log', 1)
+  local name = string.sub(log, 14)
+  local channel = delivered(name)
+  if channel then
+    add_delivery(name, channel, log, live, seq, line, keep_ms)
+    return seq
+  end
   redis.call('XADD', log, seq .. '-0', 'm', line)
   local unread = seq - tonumber(redis.call('HGET', session, 'acked') or 0)
   redis.call('XTRIM', log, 'MAXLEN', math.min(2000, math.max(500, unread)))
@@ -304,6 +359,34 @@ local function drop_schedules(name)
     end
   end
   return redis.call('DEL', key('cron', name))
+end
+
+-- Lets a chat's schedules rest, after `ms` of which they are over, or go on (''); how many.
+local function rest_schedules(name, ms)
+  local all = key('cron', name)
+  local rests = redis.call('HGET', all, ':paused')
+  if (ms == '') == not rests then return 0 end
+  local many = 0
+  local over = ms ~= '' and integer(now_ms() + tonumber(ms))
+  for _, id in ipairs(redis.call('HKEYS', all)) do
+    if not string.find(id, ':') then
+      many = many + 1
+      redis.call('ZADD', 'shoal:cron', over or redis.call('HGET', all, id .. ':tick'), id .. ':' .. name)
+    end
+  end
+  if not over then
+    redis.call('HDEL', all, ':paused')
+  elseif many > 0 then
+    redis.call('HSET', all, ':paused', over)
+  end
+  return many
+end
+
+-- A chat on a platform may be written to again, and its schedules go on; whether it was closed.
+local function open_chat(name)
+  if redis.call('HDEL', key('out', name), 'closed') == 0 then return false end
+  rest_schedules(name, '')
+  return true
 end
 
 -- Places of subagents have become free: who waits longest for one, in the session and in the fleet, is looked at again.

@@ -15,6 +15,12 @@ leave_queue(KEYS[2], ARGV[2])
 redis.call('HDEL', KEYS[3], ARGV[2])
 redis.call('ZREM', KEYS[5], ARGV[1])
 redis.call('ZREM', KEYS[6], ARGV[3])
+local channel = delivered(ARGV[1])
+if channel then
+  redis.call('ZREM', key('outqueue', channel), ARGV[1])
+  redis.call('ZREM', key('outwaits', channel), ARGV[1])
+  redis.call('HDEL', key('outleases', channel), ARGV[1])
+end
 local gone = drop_schedules(ARGV[1]) + drop_children(ARGV[1])
 for i = 7, #KEYS do
   gone = gone + redis.call('DEL', KEYS[i])

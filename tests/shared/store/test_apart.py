@@ -16,7 +16,7 @@ from shared.store.inbox import Inbox
 from shared.store.queue import Claim, LeaseQueue
 from shared.store.turns import Turns
 from tests.helpers.build import reply, say
-from tests.shared.store.test_children import Parent, take
+from tests.helpers.children import Parent, take
 
 SESSION = "web:owner/a"
 

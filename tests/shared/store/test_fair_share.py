@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from shared.console.survey import serves
+from shared.console.problems import serves
 from shared.errors import Refused
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.metrics import REGISTRY

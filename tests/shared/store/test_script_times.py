@@ -9,6 +9,7 @@ import pytest
 from shared.messages.live import TurnEvent
 from shared.store.children import Children
 from shared.store.client import RedisClient
+from shared.store.deliveries import OUTBOX_CAP
 from shared.store.inbox import Accepted, Inbox, InboxLimits
 from shared.store.queue import Claim, LeaseQueue
 from shared.store.session_erase import erase
@@ -16,6 +17,7 @@ from shared.store.turns import Turns
 from shared.store.withdrawals import Withdrawals
 from tests.helpers.build import reply, say
 from tests.helpers.children import Parent
+from tests.helpers.platform_chat import PlatformChat, gateway, taken
 
 TARGET_MS = 5
 LIMIT_MS = 20
@@ -107,14 +109,33 @@ async def cancel_subagents(watch: Watch) -> None:
     await watch.see("erase with subagents", erase(watch.client, "web:owner/b"))
 
 
+async def deliver_and_close(watch: Watch) -> None:
+    """A chat of a platform with as many long lines as may wait, and one that closes."""
+    chat, deliveries = PlatformChat(watch.client), gateway(watch.client)
+    await chat.told(*[TEXT] * OUTBOX_CAP)
+    await watch.see("a line too many", chat.told(TEXT))
+    await watch.see("out_acquire", deliveries.acquire(1))
+    assert await deliveries.renew([]) == set()
+    await chat.time_passes()
+    held = await taken(deliveries)
+    await watch.see("out_sending", deliveries.sending(held, 1, 0))
+    await watch.see("out_look", deliveries.look(held))
+    await watch.see("out_sent", deliveries.sent(held, 1, 0, last=True, id="x"))
+    assert await deliveries.sending(held, 3, 0) is not None
+    await watch.see("out_refused of all", deliveries.refused(held, 3, "blocked", drop_all=True))
+    await watch.see("out_leave", deliveries.leave(held))
+
+
 async def test_no_script_holds_the_server_up(logged: RedisClient) -> None:
-    """The scripts of a turn, with 50 messages of 64 KB in the inbox, and the end of 100 subagents. `-s` shows all."""
+    """The scripts of a turn, with 50 messages of 64 KB in the inbox, the end of 100 subagents, and those of a delivery,
+    with 100 lines of 64 KB. `-s` shows all."""
     rounds = []
     for _ in range(ROUNDS):
         watch = Watch(logged)
         await run_turn(watch)
         await withdraw_and_erase(watch)
         await cancel_subagents(watch)
+        await deliver_and_close(watch)
         rounds.append(watch.found)
         await logged.command("FLUSHALL")
     best = {name: min(found[name] for found in rounds) for name in rounds[0]}

@@ -333,8 +333,9 @@ def test_the_table_has_every_job_with_its_limits() -> None:
         assert function.timeout_s is not None
         assert function.timeout_s > 3600
         assert (function.max_tries or 0) > PATIENT_TRIES
-    tick, hourly = CRON
+    tick, throw_aways, hourly = CRON
     assert (tick.name, tick.second, tick.minute, tick.unique) == ("sweep", 0, None, True)
+    assert (throw_aways.name, throw_aways.second, throw_aways.minute) == ("throw-away sessions", 30, None)
     assert (hourly.name, hourly.second, hourly.minute, hourly.hour) == ("expire media", 0, 17, None)
 
 

@@ -14,8 +14,10 @@ from shared.store.limits import ProviderLimits
 from tests.helpers.openai_server import ScriptedOpenAI
 from worker.llm.demo import DemoModel
 from worker.llm.fallback import FallbackModel
+from worker.llm.providers import choose
 from worker.llm.registry import ModelLimits, Models, build_model, fallback_settings, preset_settings
 from worker.llm.retry import RetryingModel
+from worker.llm.throttle import way_of
 
 KEY = Secret("sk-x")
 
@@ -162,6 +164,23 @@ async def test_a_chat_gets_the_model_it_chose() -> None:
     assert isinstance(models.get("offline"), DemoModel)
     assert models.get("") is models.get("gone") is models.get()
     assert (models.get().name, models.name) == ("openai/gpt-4o", "openai/gpt-4o")
+    await models.close()
+
+
+async def test_the_ways_to_all_models_are_known_without_making_them(client: RedisClient) -> None:
+    """Of the usual one, of fallbacks and presets, as the calls themselves find them; of the demo, and without limits
+    for the fleet, there are none."""
+    presets = {"fast": PresetSettings(name="openai/fast"), "demo": PresetSettings(name="demo")}
+    keys = {"anthropic": Secret("other")}
+    settings = ModelSettings(
+        name="openai/x", api_key=KEY, fallbacks=("openai/b", "anthropic/c"), fallback_keys=keys, presets=presets
+    )
+    models = Models(settings, ProviderLimits(client))
+    assert models.ways.keys() == {"openai/x", "openai/b", "anthropic/c", "openai/fast"}
+    assert models.ways["openai/x"] == models.ways["openai/b"] == models.ways["openai/fast"]
+    assert models.ways["anthropic/c"].startswith("anthropic:")
+    assert models.ways["openai/x"] == way_of(settings, choose(settings))
+    assert Models(settings).ways == {}
     await models.close()
 
 

@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.settings import ModelSettings
 from tests.helpers.openai_bytes import byte_server
@@ -32,7 +33,17 @@ def weather(id_: str, raw: str) -> ToolCallRequest:
     return ToolCallRequest(id_, "weather", {"city": "Köln" if raw == _COLOGNE else "Bonn"}, raw)
 
 
-REPLIES: Final = {
+MODELS: Final = {
+    "openai": "gpt-4o",
+    "openrouter": "anthropic/claude-sonnet-4.5",
+    "deepseek": "deepseek-reasoner",
+    "groq": "llama-3.3-70b-versatile",
+    "vllm": "qwen",
+    "ollama": "llama3.2",
+    "mistral": "magistral-medium",
+    "bare": "",
+}
+_SAID: Final = {
     "openai": asks(weather("call_abc", _COLOGNE), ToolCallRequest("call_2", "clock", {}, ""), usage=Usage(81, 14)),
     "openrouter": LLMResponse(
         content="Es regnet in Köln \u2614", usage=Usage(20, 9), reasoning_content="Cologne, then."
@@ -44,6 +55,7 @@ REPLIES: Final = {
     "mistral": LLMResponse(content="It is 42", usage=Usage(12, 20), reasoning_content="6 times 7"),
     "bare": asks(weather("", _COLOGNE), weather("", _BONN), usage=Usage()),
 }
+REPLIES: Final = {name: replace(reply, model=MODELS[name]) for name, reply in _SAID.items()}
 EVERY: Final = pytest.mark.parametrize("provider", REPLIES)
 
 

@@ -66,8 +66,8 @@ def test_no_other_chat_can_be_written_to(session: str, chat: str) -> None:
 def test_an_operator_can_grant_more() -> None:
     """By patterns of whole sessions; what they do not cover stays closed."""
     policy = ChatPolicy(["web:ann/*", "telegram:-100"])
-    assert policy.target(OWN, "web:ann/main") == Target("web:ann/main", "ann")
-    assert policy.target(OWN, "telegram:-100") == Target("telegram:-100")
+    assert policy.target(OWN, "web:ann/main") == Target("web:ann/main", "ann", granted=True)
+    assert policy.target(OWN, "telegram:-100") == Target("telegram:-100", granted=True)
     for closed in ("web:bob/main", "telegram:-1001"):
         with pytest.raises(ToolFailed, match="not your chat"):
             policy.target(OWN, closed)

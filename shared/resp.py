@@ -1,4 +1,5 @@
-"""A few commands to Redis with the standard library alone: the guardian must stay small and never hang.
+"""A few commands to Redis with the standard library alone: for a guardian, which must stay small and never hang, and
+for the completion of the console, which must be there at once.
 
 Speaks RESP2, see https://redis.io/docs/latest/develop/reference/protocol-spec/.
 """
@@ -19,17 +20,17 @@ class RespError(Exception):
 
 
 class RespConnection:
-    """One blocking connection. Raises OSError when Redis is away (every wait is at most 2 s)."""
+    """One blocking connection. Raises OSError when Redis is away: every wait is at most `timeout_s`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         parts = urlsplit(url)
         if parts.scheme == "unix":
             self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.settimeout(TIMEOUT_S)
+            self._socket.settimeout(timeout_s)
             self._socket.connect(unquote(parts.path))
             database = parse_qs(parts.query).get("db", ["0"])[0]
         else:
-            self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379), TIMEOUT_S)
+            self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379), timeout_s)
             if parts.scheme == "rediss":
                 self._encrypt(parts.hostname, parse_qs(parts.query).get("ssl_ca_certs", [None])[0])
             database = parts.path.strip("/") or "0"

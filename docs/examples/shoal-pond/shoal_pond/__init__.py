@@ -1,0 +1,1 @@
+"""Shoal on Pond, a chat platform that does not exist."""

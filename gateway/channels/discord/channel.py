@@ -1,0 +1,99 @@
+"""Discord: one bot, heard through its gateway by one replica at a time, in chats of two, channels and threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from gateway.channels.discord.api import Api
+from gateway.channels.discord.listener import Listener
+from gateway.channels.discord.parse import Me
+from gateway.channels.discord.render import render
+from gateway.channels.discord.settings import DiscordSettings, read_discord
+from gateway.platform import (
+    Abilities,
+    HookAnswer,
+    HookRequest,
+    Inlet,
+    Piece,
+    Place,
+    Post,
+    Rate,
+    RemoteFile,
+    RunMode,
+)
+from gateway.platforms import Cursor, Given, Made
+
+ABILITIES: Final = Abilities(
+    run_modes=("exclusive",),
+    after_unclear="key",
+    edit_every_s=1.2,
+    typing_every_s=8.0,
+    buttons=25,
+    media=True,
+    threads=True,
+    # Fifty calls a second in all (docs.discord.com/developers/topics/rate-limits); of a channel it says by its headers
+    # that it takes five messages in five seconds.
+    rates=(Rate("bot", 45.0, 45), Rate("chat", 1.0, 4)),
+)
+
+
+def make(given: Given) -> Made:
+    """The platform of these settings. Raises SettingsError."""
+    settings = read_discord(given.name, given.table)
+    return Made(Discord(given.name, settings, given.cursor), settings)
+
+
+class Discord:
+    """A bot of Discord."""
+
+    abilities = ABILITIES
+
+    def __init__(self, name: str, settings: DiscordSettings, cursor: Cursor) -> None:
+        self.name = name
+        self.run_mode: RunMode = settings.run or "exclusive"
+        self._settings = settings
+        self._cursor = cursor
+        self._me = Me("", "")
+        self._api = Api(
+            name,
+            settings.token.reveal(),
+            settings.api,
+            files_from=settings.files_from,
+            timeout_s=settings.timeout_s,
+        )
+
+    async def open(self) -> None:
+        self._me = await self._api.me()
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    # --- in
+
+    async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
+        await Listener(self.name, self._settings, self._api, self._me, self._cursor).run(inlet, until)
+
+    async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
+        return HookAnswer(404)  # Discord tells of messages through its gateway alone
+
+    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
+        return self._api.fetch(file.handle)
+
+    # --- out
+
+    def render(self, markdown: str) -> list[Piece]:
+        return render(markdown)
+
+    async def send(self, post: Post) -> str:
+        return await self._api.send(post)
+
+    async def edit(self, id: str, post: Post) -> None:
+        await self._api.edit(id, post)
+
+    async def find(self, post: Post) -> str | None:
+        return None  # the key of a post is enough
+
+    async def typing(self, place: Place) -> None:
+        await self._api.typing(place)

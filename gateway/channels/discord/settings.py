@@ -1,0 +1,59 @@
+"""`[channels.discord]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from msgspec import Meta
+
+from gateway.access import AccessSettings, IdForm, read_channel
+from shared.errors import SettingsError
+from shared.settings import Secret
+
+IDS: Final = IdForm(
+    person=r"\d{15,20}",
+    group=r"\d{15,20}",
+    words="ids are long numbers: switch on Developer Mode in Discord, then right-click and choose Copy ID",
+)
+
+_TOKEN: Final = re.compile(r"[\w-]{15,}\.[\w-]{4,}\.[\w-]{20,}", re.ASCII)
+
+
+class DiscordSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`token` is the bot's, of Discord's Developer Portal. Without `message_content` the bot hears in groups only what
+    names it or answers it, and needs no privileged intent. `shards` is how many connections share the servers that the
+    bot is in; 0 = as many as Discord advises. After a break that Discord's replay did not cover, messages of known
+    chats are read that are not older than `history_s`, in seconds; 0 = none. `api` is the address of the API,
+    `files_from` are those from which people's files are fetched. `timeout_s`: how long a call may take.
+    """
+
+    token: Secret
+    message_content: bool = True
+    shards: Annotated[int, Meta(ge=0, le=1000)] = 0
+    history_s: Annotated[float, Meta(ge=0, le=604_800)] = 86_400.0
+    api: str = "https://discord.com/api/v10"
+    files_from: tuple[str, ...] = ("https://cdn.discordapp.com", "https://media.discordapp.net")
+    timeout_s: Annotated[float, Meta(ge=1, le=120)] = 20.0
+
+
+def read_discord(name: str, table: Mapping[str, Any]) -> DiscordSettings:
+    """The table as settings. Raises SettingsError, one line a problem."""
+    settings = read_channel(DiscordSettings, name, table, ids=IDS)
+    problems = list(_problems(name, settings))
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return settings
+
+
+def _problems(name: str, settings: DiscordSettings) -> Iterator[str]:
+    key = f"channels.{name}"
+    if not _TOKEN.fullmatch(settings.token.reveal()):
+        yield f"{key}.token is no bot token; copy it from the page Bot of the Developer Portal: three parts with dots"
+    for where, address in [("api", settings.api), *(("files_from", one) for one in settings.files_from)]:
+        if urlsplit(address).scheme not in ("https", "http") or not urlsplit(address).netloc:
+            yield f"{key}.{where} has {address!r}; write an address that begins with https://"
+    if settings.groups == "open" and not settings.message_content:
+        yield f"{key}.groups is 'open', which needs {key}.message_content; set it to true"

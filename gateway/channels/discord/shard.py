@@ -1,0 +1,205 @@
+"""One connection to Discord's gateway, through discord.py: kept up, and taken up again where it broke.
+
+Of discord.py it is the WebSocket alone, which greets, beats and unpacks. Its client would turn every event into objects
+that nobody asks for, and begin a session of its own at each start; here a session may be another gateway's, so that
+Discord replays what nobody has taken yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import warnings
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, Protocol, cast
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from gateway.channels.discord.known import Session
+from gateway.platform import ChannelBroken
+from shared.backoff import full_jitter
+from shared.log import logger
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)  # it imports that for its voices
+    from discord import Client, ConnectionClosed, Intents
+    from discord.gateway import DiscordWebSocket, ReconnectWebSocket
+
+CONNECT_S: Final = 30.0
+SILENT_S: Final = 60.0
+"""A connection without a word for so long is dead: there is one at every heartbeat."""
+
+AGAIN_FIRST_S: Final = 0.5
+AGAIN_CAP_S: Final = 30.0
+SETTLED_S: Final = 30.0
+
+_KEPT: Final = 4000
+"""A close with this code leaves the session to whoever comes next; 1000 would end it."""
+
+_PORTAL: Final = "on the page Bot of Discord's Developer Portal"
+_FINAL: Final = {
+    4004: f"Discord's gateway does not know this bot: write the token that is shown {_PORTAL} into {{key}}.token",
+    4010: "Discord refuses the shards: set {key}.shards to 0",
+    4011: "Discord wants more shards: set {key}.shards to 0",
+    4012: "Discord's gateway does not speak this version any more: a newer Shoal is needed",
+    4013: "Discord does not know the intents that are asked for: a newer Shoal is needed",
+    4014: f"this bot may not read messages: switch on Message Content Intent {_PORTAL}, "
+    "or set {key}.message_content to false",
+}
+
+log = logger("discord")
+
+
+class Heed(Protocol):
+    """Who is told of events."""
+
+    async def __call__(self, seq: int, name: str, data: Any) -> None: ...
+
+
+class Shard:
+    """Shard `number` of `count`. `session` is the one to take up, None = a new one. `key` names the settings.
+
+    `connect` opens a WebSocket, `gateway` is where, and `may_begin` waits until a session may be begun.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        count: int,
+        session: Session | None,
+        *,
+        key: str,
+        token: str,
+        message_content: bool,
+        gateway: str,
+        connect: Callable[[str], Awaitable[aiohttp.ClientWebSocketResponse]],
+        may_begin: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self.session = session
+        """As it stands: with the number of the event that came last."""
+
+        self._number = number
+        self._key = key
+        self._gateway = gateway
+        self._may_begin = may_begin
+        intents = Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=message_content)
+        self._make_line = partial(_Line, token=token, intents=intents, shards=count, connect=connect)
+        self._elsewhere = False  # where the session was is nobody to connect to
+
+    async def run(self, heed: Heed) -> None:
+        """Hear events, one after the other, for ever. Raises ChannelBroken, and what `may_begin` raises."""
+        logging.getLogger("discord").setLevel(logging.WARNING)  # below that it writes what people say
+        waits, loop = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S), asyncio.get_running_loop()
+        while True:
+            began_at = loop.time()
+            why = await self._once(heed)
+            if loop.time() - began_at > SETTLED_S:
+                waits = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S)
+            log.info("shard reconnects", shard=self._number, reason=why, resumes=self.session is not None)
+            await asyncio.sleep(next(waits))
+
+    async def _once(self, heed: Heed) -> str:
+        """One connection; why it ended."""
+        session, line = self.session, self._make_line()
+        if session is None:
+            await self._may_begin(self._number)
+        there = self._gateway if session is None or self._elsewhere else session.url
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                socket = await DiscordWebSocket.from_client(
+                    cast(Client, line),
+                    gateway=URL(there),
+                    shard_id=self._number,
+                    session=session.id if session is not None else None,
+                    sequence=session.seq if session is not None else None,
+                    resume=session is not None,
+                )
+            self._elsewhere = False
+            while True:
+                while line.came:
+                    await self._tell(heed, *line.came.popleft())
+                await socket.poll_event()
+        except ReconnectWebSocket as again:
+            if again.resume:
+                return "asked to"
+            self.session = None
+            return "the session is over"
+        except ConnectionClosed as closed:
+            if closed.code in _FINAL:
+                raise ChannelBroken(_FINAL[closed.code].format(key=self._key)) from closed
+            return f"closed with {closed.code}"
+        except (OSError, aiohttp.ClientError, TimeoutError) as exc:
+            self._elsewhere = not self._elsewhere
+            return type(exc).__name__
+        finally:
+            await line.hang_up()
+
+    async def _tell(self, heed: Heed, seq: int, name: str, data: Any) -> None:
+        if name == "READY":
+            self.session = Session(str(data["session_id"]), str(data["resume_gateway_url"]), seq)
+        elif self.session is not None:
+            self.session = msgspec.structs.replace(self.session, seq=seq)
+        await heed(seq, name, data)
+
+
+class _Line:
+    """What discord.py's WebSocket asks of a client, its HTTP client and its state, in one. `came` are events."""
+
+    def __init__(
+        self,
+        *,
+        token: str,
+        intents: Intents,
+        shards: int,
+        connect: Callable[[str], Awaitable[aiohttp.ClientWebSocketResponse]],
+    ) -> None:
+        self.came = deque[tuple[int, str, Any]]()
+        self.http = self._connection = self
+        self.token = token
+        self.shard_count = shards
+        self.heartbeat_timeout = SILENT_S
+        self.loop = asyncio.get_running_loop()
+        self.parsers = _Parsers(self._hear)
+        self._intents = intents
+        self._activity = self._status = None
+        self._enable_debug_events = False
+        self._connect = connect
+        self._socket: DiscordWebSocket | None = None
+
+    async def ws_connect(self, url: str) -> aiohttp.ClientWebSocketResponse:
+        return await self._connect(url)
+
+    async def call_hooks(self, _name: str, *_args: Any, **_more: Any) -> None:
+        """Nothing is to be done before a session begins."""
+
+    def dispatch(self, _event: str, *_args: Any) -> None:
+        """Nobody listens to its own events."""
+
+    def _update_references(self, socket: DiscordWebSocket) -> None:
+        self._socket = socket
+
+    def _hear(self, name: str, data: Any) -> None:
+        assert self._socket is not None
+        self.came.append((self._socket.sequence or 0, name, data))
+
+    async def hang_up(self) -> None:
+        """Close it, and end the thread of its heartbeat."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError, RuntimeError, aiohttp.ClientError):
+                await self._socket.close(_KEPT)
+
+
+class _Parsers(dict[str, Callable[[Any], None]]):
+    """One that takes every event as it is."""
+
+    def __init__(self, hear: Callable[[str, Any], None]) -> None:
+        super().__init__()
+        self._hear = hear
+
+    def __missing__(self, name: str) -> Callable[[Any], None]:
+        return partial(self._hear, name)

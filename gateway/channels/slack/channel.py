@@ -1,0 +1,127 @@
+"""Slack: one app in one workspace, by Socket Mode or by a webhook, on any replica."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from gateway.channels.slack.api import Api
+from gateway.channels.slack.contents import Me
+from gateway.channels.slack.listener import Listener
+from gateway.channels.slack.parse import Gone, Hearing
+from gateway.channels.slack.render import render
+from gateway.channels.slack.settings import SlackSettings, read_slack
+from gateway.channels.slack.signature import is_signed
+from gateway.channels.slack.wire import Challenge, Told, Unreadable, read_call
+from gateway.platform import (
+    Abilities,
+    HookAnswer,
+    HookRequest,
+    Inlet,
+    Piece,
+    Place,
+    Post,
+    Rate,
+    RemoteFile,
+    RunMode,
+)
+from gateway.platforms import Given, Made
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.log import logger
+
+ABILITIES: Final = Abilities(
+    run_modes=("socket", "webhook"),
+    sockets=10,
+    after_unclear="look-up",
+    edit_every_s=1.2,  # chat.update: fifty and more a minute (Tier 3)
+    buttons=25,
+    media=True,
+    threads=True,
+    # One a second in a channel, bursts for a moment, some hundred a minute in all (docs.slack.dev/apis/web-api/
+    # rate-limits, "Posting messages").
+    rates=(Rate("bot", 5.0, 30), Rate("chat", 1.0, 4)),
+)
+
+log = logger("slack")
+
+
+def make(given: Given) -> Made:
+    """The platform of these settings. Raises SettingsError."""
+    settings = read_slack(given.name, given.table)
+    return Made(Slack(given.name, settings), settings)
+
+
+class Slack:
+    """A bot of Slack."""
+
+    abilities = ABILITIES
+
+    def __init__(self, name: str, settings: SlackSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.name = name
+        self.run_mode: RunMode = settings.run or "socket"
+        self._settings = settings
+        self._clock = clock
+        app_token = settings.app_token.reveal() if settings.app_token is not None else ""
+        self._api = Api(settings.token.reveal(), settings.api, app_token=app_token, timeout_s=settings.timeout_s)
+        self._hearing = self._hearing_of(Me("", "", ""))
+
+    def _hearing_of(self, me: Me) -> Hearing:
+        return Hearing(self.name, me, threads=self._settings.threads, command=self._settings.command)
+
+    async def open(self) -> None:
+        self._hearing = self._hearing_of(await self._api.open())
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    # --- in
+
+    async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
+        async def take(told: Told) -> None:
+            await self._take(told, inlet)
+
+        await Listener(self._api.connect, take).listen(until)
+
+    async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
+        assert self._settings.signing_secret is not None
+        secret, now_s = self._settings.signing_secret.reveal(), self._clock.now_ms() / 1000
+        if not is_signed(secret, request.headers, request.body, now_s=now_s):
+            return HookAnswer(401)
+        try:
+            told = read_call(request.headers.get("content-type", ""), request.body)
+        except Unreadable as exc:
+            log.warning("call not understood", why=str(exc))
+            return HookAnswer(400)
+        if isinstance(told, Challenge):
+            return HookAnswer(body=told.word.encode())
+        if told is not None:
+            await self._take(told, inlet)
+        return HookAnswer()
+
+    async def _take(self, told: Told, inlet: Inlet) -> None:
+        said = self._hearing.heard(told, now_ms=self._clock.now_ms())
+        if isinstance(said, Gone):
+            await inlet.taken_back(said.message)
+        elif said is not None:
+            await inlet.take(said)
+
+    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
+        return self._api.fetch(file)
+
+    # --- out
+
+    def render(self, markdown: str) -> list[Piece]:
+        return render(markdown)
+
+    async def send(self, post: Post) -> str:
+        return await self._api.send(post)
+
+    async def edit(self, id: str, post: Post) -> None:
+        await self._api.edit(id, post)
+
+    async def find(self, post: Post) -> str | None:
+        return await self._api.find(post)
+
+    async def typing(self, place: Place) -> None:
+        """Slack has no such sign for bots."""

@@ -1,0 +1,77 @@
+"""What the errors of Slack's Web API mean to us (the list of each method in docs.slack.dev/reference/methods). Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.platform import (
+    ChannelBroken,
+    ChatClosed,
+    MarkupRefused,
+    NotAccepted,
+    PostRefused,
+    Throttled,
+    Unclear,
+)
+
+AGAIN_S: Final = 5.0
+"""When it does not say how long to wait."""
+
+_THROTTLED: Final = frozenset({"ratelimited", "rate_limited", "rate_limit_exceeded"})
+_BROKEN: Final = frozenset(
+    """invalid_auth not_authed account_inactive token_revoked token_expired not_allowed_token_type no_permission
+    access_denied org_login_required ekm_access_denied team_access_not_granted enterprise_is_restricted
+    two_factor_setup_required forbidden_team deprecated_endpoint method_deprecated""".split()
+)
+_CLOSED: Final = frozenset(
+    """channel_not_found not_in_channel is_archived user_not_found user_disabled users_not_found cannot_dm_bot
+    messages_tab_disabled restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel
+    restricted_action_non_threadable_channel restricted_action_thread_locked thread_not_found
+    cannot_reply_to_message posting_to_channel_denied posting_to_general_channel_denied
+    posting_to_external_channel_denied cannot_post_to_shared_channel team_not_found""".split()
+)
+_MARKUP: Final = frozenset("invalid_blocks invalid_blocks_format invalid_attachments msg_blocks_too_long".split())
+_OUT_OF_ORDER: Final = frozenset("service_unavailable team_added_to_org accesslimited".split())
+_HALF_DONE: Final = frozenset("internal_error fatal_error request_timeout".split())
+"""Of these Slack says itself that some of what was asked may have been done."""
+
+_WORD: Final = re.compile(r"[a-z0-9_:,.-]{1,80}")
+
+
+class ScopeMissing(ChannelBroken):
+    """The app was not given a scope that this call needs."""
+
+
+def refusal(error: object, *, status: int, retry_after: str | None = None, needed: object = None) -> Exception:
+    """Why a call was not done: `error` and `needed` of the answer's body, if it has any."""
+    word = error if isinstance(error, str) and _WORD.fullmatch(error) else ""
+    if status == 429 or word in _THROTTLED:
+        return Throttled(_seconds(retry_after))
+    if word == "missing_scope":
+        scope = needed if isinstance(needed, str) and _WORD.fullmatch(needed) else "that this needs"
+        return ScopeMissing(
+            f"Slack did not give the bot the scope {scope}: add it under OAuth & Permissions, install the app again"
+        )
+    if word in _BROKEN:
+        return ChannelBroken(
+            f"Slack says {word}: write the token that OAuth & Permissions shows into channels.slack.token"
+        )
+    if word in _CLOSED:
+        return ChatClosed(word)
+    if word in _MARKUP:
+        return MarkupRefused(word)
+    if word in _OUT_OF_ORDER or (not word and status == 503):
+        return NotAccepted(word or "Slack is out of order")
+    if word in _HALF_DONE or status >= 500 or (not word and status < 400):
+        return Unclear(word or f"status {status}")
+    if not word:
+        return NotAccepted(f"status {status} without a word of Slack's; is channels.slack.api right?")
+    return PostRefused(word)
+
+
+def _seconds(retry_after: str | None) -> float:
+    try:
+        return min(3600.0, max(0.1, float(retry_after or "")))
+    except ValueError:
+        return AGAIN_S

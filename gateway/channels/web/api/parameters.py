@@ -1,0 +1,92 @@
+"""What a request may say beside its messages: used, without effect, or refused. The table is in docs/api.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gateway.channels.web.api.errors import bad
+
+USED: Final[Mapping[str, Any]] = {
+    "messages": list[dict[str, Any]],
+    "model": str,
+    "stream": bool | None,
+    "stream_options": dict[str, Any] | None,
+    "user": str | None,
+}
+
+WITHOUT_EFFECT: Final[Mapping[str, Any]] = {
+    "temperature": float | None,
+    "top_p": float | None,
+    "frequency_penalty": float | None,
+    "presence_penalty": float | None,
+    "max_tokens": int | None,
+    "max_completion_tokens": int | None,
+    "seed": int | None,
+    "store": bool | None,
+    "metadata": dict[str, Any] | None,
+    "service_tier": str | None,
+    "reasoning_effort": str | None,
+    "verbosity": str | None,
+    "safety_identifier": str | None,
+    "prompt_cache_key": str | None,
+    "prompt_cache_retention": str | None,
+    "prompt_cache_options": dict[str, Any] | None,
+    "parallel_tool_calls": bool | None,
+    "prediction": dict[str, Any] | None,
+}
+"""An answer without them is an answer still: the settings of the model, and its agent, decide."""
+
+ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
+    "n": (1,),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "stop": ([], ""),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "moderation": (),
+    "web_search_options": (),
+}
+"""Who sets them counts on it, and would be deceived: taken are null and the values named here."""
+
+_INSTEAD: Final = {
+    "tools": "; the agent has tools of its own",
+    "functions": "; the agent has tools of its own",
+    "web_search_options": "; the agent searches the web by itself, if it may",
+    "n": "; a chat has one answer",
+    "stop": "; cut the text yourself",
+}
+
+
+def check_parameters(body: Mapping[str, Any]) -> None:
+    """Raises ApiError for the first parameter that is unknown, of a wrong type, or that cannot be kept."""
+    for name, value in body.items():
+        if name in ONLY:
+            _check_only(name, value)
+        elif (kind := USED.get(name, WITHOUT_EFFECT.get(name))) is not None:
+            try:
+                msgspec.convert(value, kind)
+            except msgspec.ValidationError as exc:
+                raise bad(name, f"{name!r} has a wrong type: {exc}", code="invalid_type") from None
+        else:
+            raise bad(name, f"there is no parameter {name[:100]!r}", code="unknown_parameter")
+    for name in ("model", "messages"):
+        if name not in body:
+            raise bad(name, f"{name!r} is missing", code="missing_required_parameter")
+
+
+def _check_only(name: str, value: Any) -> None:
+    allowed = ONLY[name]
+    if value is None or any(type(value) is type(one) and value == one for one in allowed):
+        return
+    taken = " or ".join(["null", *(msgspec.json.encode(one).decode() for one in allowed)])
+    message = f"{name!r} is not supported: it can only be {taken}{_INSTEAD.get(name, '')}"
+    raise bad(name, message, code="unsupported_parameter")

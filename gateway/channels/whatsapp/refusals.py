@@ -1,0 +1,97 @@
+"""What an error of the Graph API means (developers.facebook.com/docs/whatsapp/cloud-api/support/error-codes). Pure.
+
+The number says it: the status of HTTP is 400 for most, and titles change. No word of the answer is handed on: it may
+quote what was sent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gateway.platform import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+
+PAIR_S: Final = 6.0
+"""One message to one person every six seconds, when those that may come at once are used up."""
+
+_WHOLE_BOT: Final = {130429: 5.0, 4: 60.0, 80007: 60.0, 131048: 60.0}
+"""Too many of everything, and how long to wait: of messages a second, of calls an hour, of people's complaints."""
+
+_CLOSED: Final = {
+    131047: "the person wrote more than 24 hours ago",
+    131026: "this number cannot be written to",
+    131030: "this number is none of those that a test number may write to",
+    131021: "this is our own number",
+    130497: "this country must not be written to",
+    130403: "the number is blocked",
+    131050: "the person wants no messages",
+}
+_OUT_OF_ORDER: Final = {1, 2, 131000, 131016, 131057, 133004}
+_NO_TOKEN: Final = {0, 190}
+_NO_RIGHT: Final = {3, 10, 131005, *range(200, 300)}
+_NO_ACCOUNT: Final = {368, 131031, 131042, 131045, 133010}
+_NO_NUMBER: Final = 33
+"""Alone or behind 100: there is no such number, or not for this token."""
+
+_INVALID: Final = 100
+
+
+class Error(msgspec.Struct, frozen=True):
+    """-1 = the answer does not say."""
+
+    code: int = -1
+    error_subcode: int = 0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The body of a refusal."""
+
+    error: Error = Error()
+
+
+def refusal(status: int, body: bytes) -> Exception:
+    """The error to raise: NotDelivered in one of its forms, or ChannelBroken."""
+    try:
+        error = msgspec.json.decode(body, type=Answer).error
+    except msgspec.DecodeError:
+        error = Error()
+    code = error.code
+    if code in _NO_TOKEN or (code == -1 and status == 401):
+        return ChannelBroken(
+            "WhatsApp does not take the access token: generate one for a system user, and write it into "
+            "channels.whatsapp.access_token"
+        )
+    if code in _NO_RIGHT:
+        return ChannelBroken(
+            "the access token may not do this: give its system user the app and the WhatsApp account, and the token "
+            "the permission whatsapp_business_messaging"
+        )
+    if code == _NO_NUMBER or (code == _INVALID and error.error_subcode == _NO_NUMBER):
+        return ChannelBroken(
+            "there is no such number for this token: copy the phone number ID of WhatsApp, API Setup, into "
+            "channels.whatsapp.phone_number_id"
+        )
+    if code in _NO_ACCOUNT:
+        return ChannelBroken(f"the WhatsApp account cannot send (error {code}): see what WhatsApp Manager says of it")
+    if code == 131056:
+        return Throttled(PAIR_S)
+    if code in _WHOLE_BOT:
+        return Throttled(_WHOLE_BOT[code], whole_bot=True)
+    if code in _CLOSED:
+        return ChatClosed(f"{code}: {_CLOSED[code]}")
+    if code in _OUT_OF_ORDER:
+        return NotAccepted(f"{code}: WhatsApp is out of order")
+    return _by_status(status, code)
+
+
+def _by_status(status: int, code: int) -> Exception:
+    if status == 429:
+        return Throttled(_WHOLE_BOT[130429], whole_bot=True)
+    if code == -1 and status in (502, 504):
+        return Unclear(f"{status}: who stands before WhatsApp does not know")
+    if status >= 500:
+        return NotAccepted(f"{status}: WhatsApp is out of order")
+    if status < 400:
+        return NotAccepted(f"{status}: no answer of the Graph API; is channels.whatsapp.api right?")
+    return PostRefused(f"{code if code != -1 else status}: refused by WhatsApp")

@@ -1,0 +1,82 @@
+"""`[channels.whatsapp]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from msgspec import Meta
+
+from gateway.access import AccessSettings, IdForm, read_channel
+from shared.errors import SettingsError
+from shared.settings import Secret
+
+IDS: Final = IdForm(
+    person=r"[1-9][0-9]{6,19}",
+    group=r"(?!)",
+    words="people are named by their number with its country, digits alone, such as 491701234567; the log names who "
+    "was not let in; there are no groups",
+)
+
+_NUMBER_ID: Final = re.compile(r"[0-9]{5,25}")
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{20,}")
+_APP_SECRET: Final = re.compile(r"[0-9a-f]{32}")
+_NEAR: Final = ("127.0.0.1", "localhost", "::1")
+
+
+class WhatsAppSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`access_token` is a system user's, `phone_number_id` names the number that we speak from (it is not the number).
+    WhatsApp calls the path `/hooks/whatsapp` of the gateways, signed with `app_secret`; that the webhook is ours it
+    asks once with `verify_token`, a word of your own. `api` is the address of the Graph API with its version.
+    `timeout_s`: how long a call of it may take.
+    """
+
+    access_token: Secret
+    app_secret: Secret
+    verify_token: Secret
+    phone_number_id: str
+    api: str = "https://graph.facebook.com/v23.0"
+    timeout_s: Annotated[float, Meta(ge=1, le=120)] = 15.0
+
+
+def read_whatsapp(name: str, table: Mapping[str, Any]) -> WhatsAppSettings:
+    """The table as settings. Raises SettingsError, one line a problem."""
+    number = table.get("phone_number_id")
+    if type(number) is int:  # all digits: it is easily written without quotes
+        table = {**table, "phone_number_id": str(number)}
+    settings = read_channel(WhatsAppSettings, name, table, ids=IDS)
+    problems = list(_problems(name, settings))
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return settings
+
+
+def _problems(name: str, settings: WhatsAppSettings) -> Iterator[str]:
+    key = f"channels.{name}"
+    if not _TOKEN.fullmatch(settings.access_token.reveal()):
+        yield f"{key}.access_token is no access token; generate one for a system user in the Business settings"
+    if not _APP_SECRET.fullmatch(settings.app_secret.reveal()):
+        yield f"{key}.app_secret is none; copy the 32 letters and digits of App settings, Basic, App secret"
+    if len(settings.verify_token.reveal()) < 8:
+        yield f"{key}.verify_token is too short; take a word of 8 letters or more, and write it into the webhook, too"
+    if not _NUMBER_ID.fullmatch(settings.phone_number_id):
+        yield (
+            f"{key}.phone_number_id is {settings.phone_number_id!r}; copy the phone number ID of WhatsApp, API Setup: "
+            "digits alone, and not the number itself"
+        )
+    if settings.run not in (None, "webhook"):
+        yield f"{key}.run is {settings.run!r}; WhatsApp only calls: leave it out, or write webhook"
+    if not _is_safe(settings.api):
+        yield f"{key}.api is {settings.api!r}; write an address that begins with https://"
+
+
+def _is_safe(address: str) -> bool:
+    """The token goes there: nobody on the way may read it."""
+    try:
+        url = urlsplit(address)
+        _ = url.port
+    except ValueError:
+        return False
+    return bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and url.hostname in _NEAR))

@@ -1,0 +1,167 @@
+"""A channel made of a chat platform: it is opened, it listens, its replies are delivered, it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from gateway.channel import Limits, Sink
+from gateway.egress import Egress
+from gateway.hooks import Hooks
+from gateway.inlet import ChannelInlet
+from gateway.listen_lock import ListenCursor, locks_of
+from gateway.listening import Listening
+from gateway.opening import ChannelState, open_platform
+from gateway.platform import Abilities, ChannelBroken, HookAnswer, HookRequest, RunMode
+from gateway.platforms import Given, make_platform
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import SettingsError
+from shared.media.store import MediaStore
+from shared.messages.inbound import TEXT_LIMIT_BYTES
+from shared.settings import Settings
+from shared.store.client import RedisClient
+from shared.store.deliveries import Deliveries
+from shared.store.fanout import Fanout
+from shared.store.outbox import NumberedLine
+from shared.store.presence import channel_state, channel_why
+from shared.tasks import cancel_all
+
+CLOSE_S: Final = 1.0
+
+
+class ChatChannel:
+    """One channel of a process, with the settings `[channels.<name>]`. Making it connects to nothing, and raises
+    SettingsError, one line a problem, when they do not fit.
+
+    Its lines go out by delivery, under a lease, whichever replica has the chat: see `send`.
+    """
+
+    limits = Limits(text_bytes=TEXT_LIMIT_BYTES)
+
+    def __init__(
+        self, name: str, settings: Settings, client: RedisClient, hooks: Hooks, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._hooks = hooks
+        self._clock = clock
+        self._cursor = ListenCursor()
+        table = settings.channels.get(name)
+        if table is None:
+            raise SettingsError(f"there is no [channels.{name}] in the settings; write it, or leave the channel out")
+        made = make_platform(Given(name=name, table=table, settings=settings, cursor=self._cursor))
+        self._platform, self._rules = made.platform, made.rules
+        self._egress: Egress | None = None
+        self._listening: Listening | None = None
+        self._state = ChannelState(name)
+        if self.run_mode == "webhook":
+            hooks.expect(name)
+
+    @property
+    def name(self) -> str:
+        return self._platform.name
+
+    @property
+    def abilities(self) -> Abilities:
+        """What its platform allows."""
+        return self._platform.abilities
+
+    @property
+    def run_mode(self) -> RunMode:
+        return self._platform.run_mode
+
+    @property
+    def why_off(self) -> str:
+        """Why nothing works here at this moment; '' when it does."""
+        return self._state.why
+
+    def send(self, session: str, entry: NumberedLine) -> None:
+        """Nothing: nobody reads this channel through a process. Who is to get a line, and that they get it once, is
+        settled in Redis, and `gateway.egress` delivers it."""
+
+    def facts(self) -> dict[str, str]:
+        listens = (
+            "hook" if self.run_mode == "webhook" else str(bool(self._listening and self._listening.listens)).lower()
+        )
+        facts = {
+            channel_state(self.name): self._state.name,
+            f"{self.name}.run": self.run_mode,
+            f"{self.name}.listens": listens,
+            f"{self.name}.chats": str(self._egress.chats if self._egress else 0),
+        }
+        return facts | ({channel_why(self.name): self.why_off} if self.why_off else {})
+
+    async def listen(self, sink: Sink, draining: asyncio.Event) -> None:
+        """Open, listen and deliver until `draining`; whatever is wrong with the platform is outlived."""
+        try:
+            while await open_platform(self._platform, self._state, draining):
+                await self._work(sink, draining)
+        finally:
+            self._state.tell("closed", self.why_off)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._platform.close()
+
+    async def _work(self, sink: Sink, draining: asyncio.Event) -> None:
+        """Listen and deliver until the process drains, or the channel breaks."""
+        lease_s = self._settings.worker.lease_s
+        deliveries = Deliveries(
+            self._client,
+            self.name,
+            lease_s=lease_s,
+            after_unclear=self._platform.abilities.after_unclear,
+            clock=self._clock,
+        )
+        ending = asyncio.Event()
+        fanout = Fanout(self._client, on_gap=self._look_again)
+        media = MediaStore(self._settings.media)
+        self._egress = Egress(
+            self._platform,
+            deliveries,
+            fanout,
+            self._settings.delivery,
+            media,
+            draining=ending,
+            on_broken=self._state.break_down,
+            clock=self._clock,
+        )
+        locks = locks_of(self._platform, self._client, lease_s=lease_s, clock=self._clock)
+        self._listening = Listening(self._platform, locks, self._cursor, fanout, draining=ending, clock=self._clock)
+        inlet = ChannelInlet(
+            self._platform, self._rules, sink=sink, notes=deliveries, client=self._client, settings=self._settings
+        )
+        hearing = asyncio.create_task(fanout.run(), name="fanout")
+        work = [asyncio.create_task(self._egress.run(), name="egress")]
+        work.append(asyncio.create_task(self._take_in(inlet, ending), name="listening"))
+        stops = [asyncio.create_task(event.wait()) for event in (draining, self._state.broken)]
+        try:
+            await asyncio.wait([*work, *stops], return_when=asyncio.FIRST_COMPLETED)
+            ending.set()
+            await asyncio.wait(work)
+            for task in work:
+                task.result()
+        finally:
+            await cancel_all([*work, *stops, hearing])
+
+    async def _take_in(self, inlet: ChannelInlet, ending: asyncio.Event) -> None:
+        assert self._listening is not None
+        if self.run_mode != "webhook":
+            try:
+                await self._listening.run(inlet)
+            except ChannelBroken as broken:
+                self._state.break_down(broken)
+            return
+
+        async def answer(request: HookRequest) -> HookAnswer:
+            return await self._platform.hook(request, inlet)
+
+        self._hooks.answer(self.name, answer)
+        try:
+            await ending.wait()
+        finally:
+            self._hooks.answer(self.name, None)
+
+    async def _look_again(self) -> None:
+        if self._egress is not None:
+            await self._egress.look_again()

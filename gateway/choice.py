@@ -1,0 +1,84 @@
+"""Which channels a gateway runs: those that were named, else the web chat and every platform that is on."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Sequence
+from typing import Final, Protocol, cast
+
+from gateway.channel import Channel
+from gateway.chat_channel import ChatChannel
+from gateway.hooks import Hooks
+from gateway.platforms import is_on, platform_names
+from shared.errors import SettingsError
+from shared.settings import Settings
+from shared.store.client import RedisClient
+
+CHANNELS: Final = {"web": "gateway.channels.web.channel:make"}
+"""Every channel that is no chat platform, by name; imported when it is asked for. Platforms: `gateway.platforms`."""
+
+READ_BY_PEOPLE: Final = (*CHANNELS, "api", "cli")
+"""Their tables in `[channels]` are for what comes from there, and ask for nothing to be run."""
+
+
+class MakeChannel(Protocol):
+    """What stands behind a name in CHANNELS."""
+
+    def __call__(self, settings: Settings, client: RedisClient) -> Channel: ...
+
+
+def wanted(names: Sequence[str], settings: Settings) -> list[str]:
+    """The channels to run. Raises SettingsError, one line a problem, for a name that is none or is turned off."""
+    if not names:
+        return ["web", *_on(settings)]
+    known = {*CHANNELS, *platform_names(off=settings.plugins.off)}
+    problems = []
+    for name in names:
+        if name not in known:
+            problems.append(f"there is no channel {name!r}; the channels are: {', '.join(sorted(known))}")
+        elif name not in CHANNELS and name not in settings.channels:
+            problems.append(f"channel {name!r} has no settings; write [channels.{name}], docs/channels.md says how")
+        elif name not in CHANNELS and not is_on(settings.channels[name]):
+            problems.append(f"channels.{name}.on is false; set it to true, or do not start {name!r}")
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return list(dict.fromkeys(names))
+
+
+def make_channels(names: Sequence[str], settings: Settings, client: RedisClient, hooks: Hooks) -> list[Channel]:
+    """The channels, checked and connected to nothing. Raises SettingsError with every problem of all of them."""
+    made: list[Channel] = []
+    problems: list[str] = []
+    for name in names:
+        try:
+            made.append(_make(name, settings, client, hooks))
+        except SettingsError as exc:
+            problems.append(str(exc))
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return made
+
+
+async def problems_of(names: Sequence[str], settings: Settings) -> list[str]:
+    """What is wrong with the settings of these channels, or of all chat platforms that are on, a line each."""
+    client = RedisClient("redis://127.0.0.1:1")  # never connected
+    try:
+        chosen = wanted(names, settings) if names else _on(settings)
+        make_channels(chosen, settings, client, Hooks(settings.hooks, asyncio.Event()))
+    except SettingsError as exc:
+        return str(exc).splitlines()
+    finally:
+        await client.close()
+    return []
+
+
+def _on(settings: Settings) -> list[str]:
+    return [name for name, table in settings.channels.items() if name not in READ_BY_PEOPLE and is_on(table)]
+
+
+def _make(name: str, settings: Settings, client: RedisClient, hooks: Hooks) -> Channel:
+    if name not in CHANNELS:
+        return ChatChannel(name, settings, client, hooks)
+    module, _, function = CHANNELS[name].partition(":")
+    return cast(MakeChannel, getattr(importlib.import_module(module), function))(settings, client)

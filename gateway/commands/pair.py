@@ -1,0 +1,49 @@
+"""`/pair`: lets somebody in by the code that they were told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.commands.command import CommandAnswer, CommandContext
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.store.audit import Audit, actor_of
+from shared.store.client import RedisClient
+from shared.store.pairing import NotLetIn, Pairings, let_in_line
+
+ADMIN: Final = "admin"
+"""Metadata: with "1" a message is of somebody in `admins` of its channel, in a chat of two. Only the inlet says so."""
+
+
+class Pair:
+    """Asks the store to let somebody in; that counts once, however often this is asked for one message."""
+
+    name = "pair"
+    about = "let somebody in by the code that they were told: `/pair CODE`"
+
+    def __init__(self, client: RedisClient, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._pairings = Pairings(client)
+        self._audit = Audit(client)
+        self._clock = clock
+
+    async def answer(self, context: CommandContext) -> CommandAnswer:
+        message = context.message
+        actor = actor_of(message.channel, message.sender_id)
+        if message.metadata.get("group") == "1":
+            return CommandAnswer("Please say that to me alone, not in a group.")
+        if message.metadata.get(ADMIN) != "1":
+            await self._audit.note("pairing", "no_admin", actor=actor, session=message.session)
+            return CommandAnswer("Only who is named in `admins` of this channel can let people in.")
+        if not context.argument:
+            return CommandAnswer("Which code? `/pair CODE`")
+        try:
+            person = await self._pairings.approve(
+                context.argument,
+                let_in_line(self._clock.now_ms()),
+                by=actor,
+                request=f"{message.session}/{message.id}",
+                channel=message.channel,
+            )
+        except NotLetIn as exc:
+            return CommandAnswer(f"Nobody was let in: {exc.message}.")
+        name = f"{person.name} " if person.name else ""
+        return CommandAnswer(f"Let in: {name}(`{person.sender}`).")

@@ -1,0 +1,131 @@
+"""Leaves as HTML. Whatever a text says, nothing but the tags and attributes written here comes out."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from gateway.text.leaves import Leaf, Run, Step, Style
+
+_BREAK: Final = "<br>"
+_STYLES: Final[Mapping[Style, str]] = {"bold": "strong", "italic": "em", "strike": "del"}
+
+
+class Tags(msgspec.Struct, frozen=True, kw_only=True):
+    """What a platform adds to the tags: `extra` are attributes as they are written, with a space before, and with
+    `align` cells say which way they are aligned."""
+
+    extra: Mapping[str, str] = {}
+    align: bool = False
+
+
+def escaped(text: str) -> str:
+    """Text between tags or in an attribute in double quotes."""
+    return html.escape(text, quote=False).replace('"', "&quot;")
+
+
+def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str = _BREAK) -> str:
+    """The runs of a paragraph. A link that does not say itself where it leads has its host behind it."""
+    written: list[str] = []
+    for link, group in groupby(runs, lambda run: run.link):
+        text = _styled(list(group), styles).replace("\n", line_end)
+        if link is not None:
+            text = f'<a href="{escaped(link.address)}">{text}</a>{escaped(link.host_behind)}'
+        written.append(text)
+    return "".join(written)
+
+
+def _styled(runs: Sequence[Run], styles: Mapping[Style, str]) -> str:
+    """Tags stay open from run to run as long as the styles that stand outermost are the same."""
+    written: list[str] = []
+    open_: list[Style] = []
+    for run in [*runs, Run("")]:
+        same = 0
+        while same < min(len(open_), len(run.styles)) and open_[same] == run.styles[same]:
+            same += 1
+        written += [f"</{styles[style]}>" for style in reversed(open_[same:])]
+        written += [f"<{styles[style]}>" for style in run.styles[same:]]
+        open_ = list(run.styles)
+        written.append(f"<code>{escaped(run.text)}</code>" if run.code else escaped(run.text))
+    return "".join(written)
+
+
+def to_html(leaves: Sequence[Leaf], tags: Tags) -> str:
+    """Leaves with their lists and quotes around them. One that goes on from before begins an item of its own."""
+    return "\n".join(_nested([(leaf, leaf.path) for leaf in leaves], tags))
+
+
+def _nested(leaves: Sequence[tuple[Leaf, Sequence[Step]]], tags: Tags) -> list[str]:
+    """Each leaf with the rest of its way down."""
+    written: list[str] = []
+    for (kind, _), group in groupby(leaves, _outermost):
+        inside = list(group)
+        match kind:
+            case "leaf":
+                written += [_block(leaf, tags) for leaf, _ in inside]
+            case "quote":
+                written += [_tag("blockquote", tags), *_deeper(inside, tags), "</blockquote>"]
+            case _:
+                number = inside[0][1][0].number
+                start = "" if number in (None, 1) else f' start="{number}"'
+                written.append("<ul>" if number is None else f"<ol{start}>")
+                for _, item in groupby(inside, lambda one: one[1][0].id):
+                    written.append("<li>" + "\n".join(_deeper(list(item), tags)) + "</li>")
+                written.append("</ul>" if number is None else "</ol>")
+    return written
+
+
+def _outermost(one: tuple[Leaf, Sequence[Step]]) -> tuple[str, int]:
+    """What the leaves that stand together have in common."""
+    _, path = one
+    if not path:
+        return "leaf", 0
+    return ("quote", path[0].id) if path[0].kind == "quote" else ("list", path[0].list)
+
+
+def _deeper(leaves: Sequence[tuple[Leaf, Sequence[Step]]], tags: Tags) -> list[str]:
+    return _nested([(leaf, path[1:]) for leaf, path in leaves], tags)
+
+
+def _block(leaf: Leaf, tags: Tags) -> str:
+    match leaf.kind:
+        case "heading":
+            return f"<h{leaf.level}>{inline_html(leaf.runs, _STYLES)}</h{leaf.level}>"
+        case "code":
+            return _tag("pre", tags) + code_html(leaf) + "</pre>"
+        case "rule":
+            return "<hr>"
+        case "table":
+            return _table(leaf, tags)
+        case "text":
+            text = inline_html(leaf.runs, _STYLES)
+            return text if leaf.tight else f"<p>{text}</p>"
+
+
+def code_html(leaf: Leaf) -> str:
+    """A block of code with its language."""
+    language = f' class="language-{escaped(leaf.language)}"' if leaf.language else ""
+    return f"<code{language}>{escaped(leaf.text)}</code>"
+
+
+def _table(leaf: Leaf, tags: Tags) -> str:
+    def row(tag: str, cells: Sequence[Sequence[Run]]) -> str:
+        open_ = [_cell(tag, align, tags) for align in leaf.align]
+        inner = (f"{begin}{inline_html(cell, _STYLES)}</{tag}>" for begin, cell in zip(open_, cells, strict=True))
+        return "<tr>" + "".join(inner) + "</tr>"
+
+    head = f"<thead>{row('th', leaf.rows[0])}</thead>"
+    body = "\n".join(row("td", cells) for cells in leaf.rows[1:])
+    return f"{_tag('table', tags)}\n{head}\n" + (f"<tbody>\n{body}\n</tbody>\n" if body else "") + "</table>"
+
+
+def _cell(tag: str, align: str, tags: Tags) -> str:
+    return f'<{tag} align="{align}"{tags.extra.get(tag, "")}>' if tags.align else _tag(tag, tags)
+
+
+def _tag(name: str, tags: Tags) -> str:
+    return f"<{name}{tags.extra.get(name, '')}>"

@@ -1,0 +1,201 @@
+"""What people send in the markup of a platform, as plain text. Nothing that somebody wrote is lost: when in doubt, it
+stays."""
+
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+from typing import Final
+
+import nh3
+
+_SLACK: Final = re.compile(r"<([^<>\n]+)>")
+
+_TAGS: Final = frozenset(
+    "a blockquote br div h1 h2 h3 h4 h5 h6 hr img li ol p pre table tbody td th thead tr ul".split()
+)
+_DEEPEST: Final = 500
+_DEEP: Final = re.compile(
+    r"<(/?)(?!(?:p|li|td|th|tr|dt|dd|br|hr|img|input|meta|link|col|option|wbr)\b)[a-z]", re.IGNORECASE
+)
+_QUOTES_SHOWN: Final = 5
+_SOFT: Final = "\v"
+"""The border of a block: the end of a line, unless one is there already."""
+
+_ENDS: Final = re.compile(r"(?<![ \t])[ \t]*[\n\v][ \t\n\v]*")
+_NUMBER: Final = re.compile("[0-9]{1,9}")
+_SPACE: Final = re.compile(r"[ \t\r\n\f]+")
+
+_QUOTED: Final = re.compile(r"\s*>")
+_SAID: Final = (
+    "wrote|writes|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|skrev|napisał|napisała|пишет|написала?|写道|寫道"
+)
+_LONGEST: Final = 300
+_ATTRIBUTION: Final = re.compile(
+    rf"(?:On|Am|Le|El|Il|Em|Op|Den|Dnia|W dniu|\d|[^<>]*<[^<>\s]+@[^<>\s]+>)(?=.*\d).*(?:{_SAID}).*[:：]", re.IGNORECASE
+)
+
+
+def slack_to_text(text: str) -> str:
+    """Slack's `text` of a message: names of people and channels, links with their labels, and the three entities."""
+    text = _SLACK.sub(_slack_reference, text)
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _slack_reference(found: re.Match[str]) -> str:
+    target, _, label = found[1].partition("|")
+    match target[:1]:
+        case "@":
+            return f"@{label or target[1:]}"
+        case "#":
+            return f"#{label or target[1:]}"
+        case "!":
+            return label or f"@{target[1:].partition('^')[0]}"
+    address = target.removeprefix("mailto:").removeprefix("tel:")
+    return f"{label} ({target})" if label and label not in (address, target) else label or address
+
+
+def html_to_text(source: str) -> str:
+    """The text of an HTML mail: paragraphs, lists, tables and quotes (behind `> `), links with their addresses, images
+    as their labels. Scripts, styles and comments are gone. Takes any text, also what is no HTML at all."""
+    if _depth(source) > _DEEPEST:  # a tree as deep as a mail is long takes seconds to walk
+        return html.unescape(re.sub(r"<[^<>]*>", " ", source)).strip()
+    kept = nh3.clean(
+        source,
+        tags=set(_TAGS),
+        attributes={"a": {"href"}, "img": {"alt"}, "ol": {"start"}},
+        clean_content_tags={"script", "style", "title"},
+        link_rel=None,
+    )
+    reader = _Reader()
+    reader.feed(kept)
+    reader.close()
+    return reader.text()
+
+
+def strip_quoted(text: str) -> str:
+    """A mail without the mail that it answers: lines behind `>` at its end, when a line such as `On ... wrote:` stands
+    before them. Anything else stays, and a mail that is nothing else too."""
+    lines = text.replace("\r\n", "\n").rstrip().split("\n")
+    start = len(lines)
+    while start > 0 and (not lines[start - 1].strip() or _QUOTED.match(lines[start - 1])):
+        start -= 1
+    quoted = any(line.strip() for line in lines[start:])
+    for above in range(1, 4):
+        if quoted and _is_attribution([line.strip() for line in lines[max(0, start - above) : start]]):
+            return "\n".join(lines[: start - above]).rstrip() or text
+    return text
+
+
+def _is_attribution(lines: list[str]) -> bool:
+    """Whether this is what a mail program writes above a quote. It breaks it only for the length of an address."""
+    said = " ".join(lines)
+    if len(said) > _LONGEST or not _ATTRIBUTION.fullmatch(said):
+        return False
+    return len(lines) == 1 or ("@" in said and not any(line[-1:] in ("", *".!?:") for line in lines[:-1]))
+
+
+def _depth(source: str) -> int:
+    """How deep elements are nested, at most."""
+    depth = deepest = 0
+    for tag in _DEEP.finditer(source):
+        depth = max(0, depth - 1) if tag[1] else depth + 1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+class _Reader(HTMLParser):
+    """Reads HTML that was cleaned, so all tags are closed. A space that is to stay is a hard one up to the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[list[str]] = [[]]
+        self._lists: list[int | None] = []
+        self._links: list[tuple[str, int]] = []
+        self._verbatim = 0
+
+    def text(self) -> str:
+        """What was read."""
+        return _tidy("".join(self._parts[0])).replace("\xa0", " ")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        match tag:
+            case "br":
+                self._add("\n")
+            case "hr":
+                self._add(f"{_SOFT}---{_SOFT}")
+            case "div" | "tr":
+                self._add(_SOFT)
+            case "td" | "th":
+                self._add("\t")
+            case "img":
+                self._add(given.get("alt", ""))
+            case "a":
+                self._links.append((given.get("href", ""), len(self._parts[-1])))
+            case "ul" | "ol":
+                start = given.get("start", "")
+                self._lists.append(None if tag == "ul" else int(start) if _NUMBER.fullmatch(start) else 1)
+                self._add(_SOFT if len(self._lists) > 1 else "\n\n")
+            case "li":
+                self._item()
+            case "blockquote":
+                self._parts.append([])
+            case "pre":
+                self._verbatim += 1
+                self._add("\n\n")
+            case _:
+                self._add("\n\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        match tag:
+            case "a" if self._links:
+                self._link(*self._links.pop())
+            case "ul" | "ol":
+                self._lists.pop()
+                self._add(_SOFT if self._lists else "\n\n")
+            case "blockquote" if len(self._parts) > 1:
+                lines = _tidy("".join(self._parts.pop())).split("\n")
+                mark = ">\xa0" if len(self._parts) <= _QUOTES_SHOWN else ""
+                self._add("\n\n" + "\n".join((mark + line).rstrip("\xa0") for line in lines) + "\n\n")
+            case "pre":
+                self._verbatim -= 1
+                self._add("\n\n")
+            case "div" | "li" | "tr":
+                self._add(_SOFT)
+            case "p" | "table" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6":
+                self._add("\n\n")
+
+    def handle_data(self, data: str) -> None:
+        self._add(data.expandtabs(4).replace(" ", "\xa0") if self._verbatim else _SPACE.sub(" ", data))
+
+    def _add(self, text: str) -> None:
+        self._parts[-1].append(text)
+
+    def _item(self) -> None:
+        number = self._lists[-1] if self._lists else None
+        if number is not None:
+            self._lists[-1] = number + 1
+        indent = "\xa0\xa0" * min(len(self._lists) - 1, 10)
+        self._add(f"{_SOFT}{indent}{'-' if number is None else f'{number}.'} ")
+
+    def _link(self, address: str, start: int) -> None:
+        label = "".join(self._parts[-1][start:]).strip()
+        if address and label and label not in (address, address.removeprefix("mailto:"), address.rstrip("/")):
+            self._add(f" ({address})")
+        elif not label:
+            self._add(address)
+
+
+def _tidy(text: str) -> str:
+    """No space at the ends of lines, one blank line at most, cells of a row apart."""
+    text = re.sub(r"\t+", " | ", _ENDS.sub(_line_ends, text.strip(" \t\n\v")))
+    return re.sub(" {2,}", " ", text)
+
+
+def _line_ends(found: re.Match[str]) -> str:
+    """A line that ends where a block ends is one line; one that is a block of its own is a blank one."""
+    ends = found[0].strip(" \t")
+    lines = ends.count("\n") + (ends[0] == _SOFT)
+    return "\n" * min(2, max(1, lines))

@@ -1,0 +1,129 @@
+"""A document as the leaves of its tree: paragraphs, headings, code, tables and rules, each with the way down to it.
+
+Every channel renders leaves, so a text is cut between two leaves or inside one, and never inside markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+Style = Literal["bold", "italic", "strike"]
+
+Align = Literal["left", "center", "right"]
+
+Kind = Literal["text", "heading", "code", "table", "rule"]
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Where a label leads. `at` tells the links of a document apart. `host` is to be shown behind the label, and is ''
+    when the label says it; `bare`: the label is the address itself."""
+
+    at: int
+    address: str
+    host: str
+    bare: bool
+
+    @property
+    def is_mail(self) -> bool:
+        return self.address.lower().startswith("mailto:")
+
+    @property
+    def shown_address(self) -> str:
+        """The address as a person writes it: that of a mailbox without its scheme."""
+        return self.address[7:] if self.is_mail else self.address
+
+    @property
+    def address_behind(self) -> str:
+        """What follows the label where a label cannot be a link."""
+        return "" if self.bare else f" ({self.shown_address})"
+
+    @property
+    def host_behind(self) -> str:
+        """What follows the label where it is a link."""
+        return f" ({self.host})" if self.host else ""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Text that looks the same throughout. Styles from the outermost inwards; code has none."""
+
+    text: str
+    styles: tuple[Style, ...] = ()
+    code: bool = False
+    link: Link | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A quote or an item of a list that a leaf is in. `id` tells them apart in a document, `list` is the id of the
+    item's list, `number` its number in an ordered one. `opens`: the leaf is the first one in it."""
+
+    kind: Literal["quote", "item"]
+    id: int
+    list: int = 0
+    number: int | None = None
+    opens: bool = False
+
+
+class Leaf(msgspec.Struct, frozen=True, kw_only=True):
+    """One block of text. Code is one run; a table has rows of cells instead, the first row is its head. `tight`: no
+    blank line stands before it when it is in the same list as the leaf before."""
+
+    kind: Kind
+    runs: tuple[Run, ...] = ()
+    path: tuple[Step, ...] = ()
+    level: int = 0
+    language: str = ""
+    rows: tuple[tuple[tuple[Run, ...], ...], ...] = ()
+    align: tuple[Align, ...] = ()
+    tight: bool = False
+
+    @property
+    def text(self) -> str:
+        return text_of(self.runs)
+
+    def part(self, start: int, stop: int | None = None) -> Leaf:
+        """From one character to another, or to the end. What does not begin at 0 opens nothing."""
+        path = self.path if start == 0 else going_on(self.path)
+        return msgspec.structs.replace(self, runs=slice_runs(self.runs, start, stop), path=path)
+
+
+def going_on(path: Sequence[Step]) -> tuple[Step, ...]:
+    """The path of a leaf that is not the first one there."""
+    return tuple(msgspec.structs.replace(step, opens=False) for step in path)
+
+
+def text_of(runs: Sequence[Run]) -> str:
+    """What is written there, without the addresses of links."""
+    return "".join([run.text for run in runs])
+
+
+def bold(runs: Sequence[Run]) -> list[Run]:
+    """The runs as bold ones. Code stays what it is."""
+    return [
+        run if run.code or "bold" in run.styles else msgspec.structs.replace(run, styles=("bold", *run.styles))
+        for run in runs
+    ]
+
+
+def slice_runs(runs: Sequence[Run], start: int, stop: int | None = None) -> tuple[Run, ...]:
+    """The runs of the characters from `start` to `stop`. Looks at none behind those, however many there are."""
+    first, begins = _run_at(runs, start, 0, 0)
+    last, ends = (len(runs), 0) if stop is None else _run_at(runs, stop, first, begins)
+    inside = list(runs[first : last + 1])
+    if last < len(runs):
+        inside[-1] = msgspec.structs.replace(inside[-1], text=inside[-1].text[: (stop or 0) - ends])
+    if inside:
+        inside[0] = msgspec.structs.replace(inside[0], text=inside[0].text[start - begins :])
+    if inside and not inside[-1].text:
+        inside.pop()
+    return tuple(inside)
+
+
+def _run_at(runs: Sequence[Run], at: int, number: int, begins: int) -> tuple[int, int]:
+    """Which run a character is in, and where that begins; looked for from the run `number` that begins at `begins`."""
+    while number < len(runs) and begins + len(runs[number].text) <= at:
+        begins += len(runs[number].text)
+        number += 1
+    return number, begins

@@ -1,0 +1,184 @@
+"""Divides a document into pieces that fit into one message each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import add, sub
+from typing import Final
+
+import msgspec
+
+from gateway.platform import Piece
+from gateway.text.clean import is_blank
+from gateway.text.cut import best_cut
+from gateway.text.leaves import Leaf
+from gateway.text.plain import unlinked
+from gateway.text.tables import as_text
+
+NOTHING: Final = Piece("…", "…")
+"""Stands for a text in which nothing can be seen: platforms refuse an empty message."""
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """What a platform makes of leaves. `show` renders some of them as one message, well-formed by itself. `size`
+    measures a message in every way that the platform does, the length of its plain text first; none may be more than
+    in `limits`. Leaves together are hardly longer than alone and `gap` for each."""
+
+    show: Callable[[Sequence[Leaf]], Piece]
+    size: Callable[[Piece], tuple[int, ...]]
+    limits: tuple[int, ...]
+    gap: tuple[int, ...]
+
+    def holds(self, size: Sequence[int]) -> bool:
+        return all(each <= limit for each, limit in zip(size, self.limits, strict=True))
+
+    def half_full(self, size: Sequence[int]) -> bool:
+        return any(2 * each >= limit for each, limit in zip(size, self.limits, strict=True))
+
+
+def paginate(leaves: Sequence[Leaf], page: Page) -> list[Piece]:
+    """The pieces of a document, at least one. It is parted between blocks or else between items of a list; a leaf that
+    does not fit into a message of its own is cut at the end of a line, a sentence or a word."""
+    return _Paginator(leaves, page).pieces() or [NOTHING]
+
+
+class _Measured(msgspec.Struct, frozen=True):
+    leaf: Leaf
+    size: tuple[int, ...]
+
+
+class _Paginator:
+    def __init__(self, leaves: Sequence[Leaf], page: Page) -> None:
+        self._page = page
+        self._waiting = deque(map(self._measured, leaves))
+
+    def pieces(self) -> list[Piece]:
+        found: list[Piece] = []
+        while self._waiting:
+            held = self._taken()
+            while held:
+                piece = self._page.show([one.leaf for one in held])
+                if len(held) == 1 or self._page.holds(self._page.size(piece)):
+                    found.append(piece)
+                    break
+                self._waiting.appendleft(held.pop())
+        return found
+
+    def _measured(self, leaf: Leaf, length: int | None = None) -> _Measured:
+        if (len(leaf.text) if length is None else length) > self._page.limits[0]:
+            return _Measured(leaf, tuple(limit + 1 for limit in self._page.limits))
+        size = self._page.size(self._page.show([leaf]))
+        return _Measured(leaf, tuple(map(add, size, self._page.gap)))
+
+    def _taken(self) -> list[_Measured]:
+        """The leaves of the next piece; none when the first one had to be changed and is still waiting."""
+        held: list[_Measured] = []
+        sums = [(0,) * len(self._page.limits)]
+        while self._waiting:
+            size = tuple(map(add, sums[-1], self._waiting[0].size))
+            if not self._page.holds(size):
+                break
+            held.append(self._waiting.popleft())
+            sums.append(size)
+        if not self._waiting:
+            return held
+        keep = self._best_border(held, sums)
+        if keep == 0:
+            head = self._cut_first(tuple(map(sub, self._page.limits, sums[-1])), alone=not held)
+            return held if head is None else [*held, head]
+        self._waiting.extendleft(reversed(held[keep:]))
+        return held[:keep]
+
+    def _best_border(self, held: Sequence[_Measured], sums: Sequence[tuple[int, ...]]) -> int:
+        """How many leaves to keep when the next one does not fit behind them; 0 = cut that one."""
+        leaves = [*(one.leaf for one in held), self._waiting[0].leaf]
+        good = [at for at in range(1, len(leaves)) if self._page.half_full(sums[at])]
+        if good:
+            keep = min(good, key=lambda at: (_togetherness(leaves[at - 1], leaves[at]), -at))
+        else:
+            keep = len(held) if self._page.holds(self._waiting[0].size) else 0
+        while keep > 1 and leaves[keep - 1].kind == "heading":
+            keep -= 1
+        return keep
+
+    def _cut_first(self, room: tuple[int, ...], *, alone: bool) -> _Measured | None:
+        """Take off the first waiting leaf what fits into `room`. None when nothing does: then it waits, in a simpler
+        form when it was `alone` on the page."""
+        leaf = self._waiting.popleft().leaf
+        if leaf.kind == "table":
+            self._waiting.extendleft(map(self._measured, reversed(as_text(leaf))))
+            return None
+        text = leaf.text
+        at = self._cut_at(leaf, text, room)
+        if not at:
+            if alone and (simpler := _simpler(leaf)) != leaf:
+                leaf = simpler
+            elif alone:
+                at = 1
+        if not at:
+            self._waiting.appendleft(self._measured(leaf))
+            return None
+        head, tail = _head(leaf, text, at), _tail(leaf, text, at)
+        if not is_blank(text[at:]):
+            self._waiting.appendleft(self._measured(tail, len(text) - at))
+        return None if is_blank(text[:at]) else self._measured(head)
+
+    def _cut_at(self, leaf: Leaf, text: str, room: tuple[int, ...]) -> int:
+        """How many characters of a leaf to take, 0 = nothing fits."""
+        most = self._most(leaf, min(len(text), room[0]), room)
+        while 0 < most < len(text):
+            at = best_cut(leaf, most)
+            if at == 0 or self._fits(_head(leaf, text, at), room):
+                return at
+            most = at - 1
+        return most
+
+    def _most(self, leaf: Leaf, high: int, room: tuple[int, ...]) -> int:
+        """About how many characters of a leaf, at most `high`, fit into `room`: near enough to fill a page."""
+        low, tried = 0, high
+        while low < high and (low == 0 or low < high - high // 16):
+            size = self._page.size(self._page.show([leaf.part(0, tried)]))
+            if all(each <= left for each, left in zip(size, room, strict=True)):
+                low = tried
+                tried = (low + high + 1) // 2
+            else:
+                high = tried - 1
+                likely = min(tried * left // each for each, left in zip(size, room, strict=True) if each)
+                tried = min(high, max(low + 1, likely if low < likely else (low + high + 1) // 2))
+        return low
+
+    def _fits(self, leaf: Leaf, room: tuple[int, ...]) -> bool:
+        size = self._page.size(self._page.show([leaf]))
+        return all(each <= left for each, left in zip(size, room, strict=True))
+
+
+def _togetherness(one: Leaf, next: Leaf) -> int:
+    """How many quotes, lists and items two leaves are in together."""
+    together = 0
+    for a, b in zip(one.path, next.path, strict=False):
+        if a.id != b.id:
+            return together + (a.kind == b.kind == "item" and a.list == b.list)
+        together += 2
+    return together
+
+
+def _simpler(leaf: Leaf) -> Leaf:
+    """Without what cannot be cut: links, and then the marks of lists and quotes."""
+    if any(run.link is not None for run in leaf.runs):
+        return unlinked(leaf)
+    return msgspec.structs.replace(leaf, path=())
+
+
+def _head(leaf: Leaf, text: str, at: int) -> Leaf:
+    """The first part of a leaf with this text, without the white space that it is cut at."""
+    head = text[:at]
+    return leaf.part(0, len(head.rstrip("\n") if leaf.kind == "code" else head.rstrip()))
+
+
+def _tail(leaf: Leaf, text: str, at: int) -> Leaf:
+    """The other part. Indentation of code stays."""
+    if leaf.kind == "code":
+        return leaf.part(at)
+    tail = text[at:]
+    return leaf.part(at + len(tail) - len(tail.lstrip()))

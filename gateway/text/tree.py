@@ -1,0 +1,151 @@
+"""Markdown as leaves: CommonMark with tables, struck text and bare addresses, as the chat page reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import count
+from threading import local
+from typing import Final
+
+import msgspec
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+
+from gateway.text.clean import clean, is_blank
+from gateway.text.inline import runs_of
+from gateway.text.leaves import Align, Kind, Leaf, Run, Step
+
+LIMIT_CHARS: Final = 128 * 1024
+"""Longer text is shown as it is, paragraph by paragraph."""
+
+_MAX_NESTING: Final = 50
+_MAX_BRACKETS: Final = 1000  # of a document: each may begin a link, and looking for its end is what takes time
+_PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
+_LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
+_ALIGN: Final[dict[str, Align]] = {"text-align:center": "center", "text-align:right": "right"}
+
+
+def read(markdown: str) -> list[Leaf]:
+    """The leaves of a document in order, without blank ones. Takes any text; unfinished markup is closed or text."""
+    text = clean(markdown)
+    if len(text) > LIMIT_CHARS:
+        return _as_it_is(text)
+    tokens = _parser().parse(text)
+    if any(token.level >= _MAX_NESTING - 2 for token in tokens):
+        return _as_it_is(text)  # deeper blocks would lose their text
+    walk = _Walk()
+    for token in tokens:
+        walk.step(token)
+    return walk.leaves
+
+
+def _as_it_is(text: str) -> list[Leaf]:
+    paragraphs = (part.strip("\n") for part in _PARAGRAPHS.split(text))
+    return [Leaf(kind="text", runs=(Run(part),)) for part in paragraphs if not is_blank(part)]
+
+
+_mine = local()
+
+
+def _parser() -> MarkdownIt:
+    """One a thread: its finder of links keeps state."""
+    known: MarkdownIt | None = getattr(_mine, "parser", None)
+    if known is None:
+        rules = {"html": False, "linkify": True, "breaks": True, "maxNesting": _MAX_NESTING}
+        known = _mine.parser = MarkdownIt("commonmark", rules).enable(["table", "strikethrough", "linkify"])
+        # Only what has a scheme: `setup.py` and `a.sh` are no hosts in a chat about code.
+        assert known.linkify is not None
+        known.linkify.set({"fuzzy_link": False, "fuzzy_email": False, "fuzzy_ip": False})
+        known.core.ruler.before("inline", "few_brackets", _few_brackets)
+    return known
+
+
+def _few_brackets(state: StateCore) -> None:
+    """Text past the limit of brackets stays as it is."""
+    left = _MAX_BRACKETS
+    for token in state.tokens:
+        if token.type == "inline":
+            left -= token.content.count("[")
+            if left < 0:
+                token.type, token.children = "plain", [Token("text", "", 0, content=token.content)]
+
+
+class _Walk:
+    """Goes along the tokens of a document, which say where each block begins and ends."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Leaf] = []
+        self._ids = count(1)
+        self._path: list[Step] = []
+        self._opened: set[int] = set()
+        self._lists: list[tuple[int, count[int] | None]] = []
+        self._kind: Kind = "text"
+        self._level = 0
+        self._tight = False
+        self._rows: list[list[tuple[Run, ...]]] | None = None
+        self._align: list[Align] = []
+
+    def step(self, token: Token) -> None:
+        """Take the next token."""
+        match token.type:
+            case "blockquote_open":
+                self._path.append(Step("quote", next(self._ids)))
+            case "list_item_open":
+                list_id, numbers = self._lists[-1]
+                number = None if numbers is None else next(numbers)
+                self._path.append(Step("item", next(self._ids), list_id, number))
+            case "blockquote_close" | "list_item_close":
+                self._path.pop()
+            case "bullet_list_open":
+                self._lists.append((next(self._ids), None))
+            case "ordered_list_open":
+                self._lists.append((next(self._ids), count(int(token.attrs.get("start", 1)))))
+            case "bullet_list_close" | "ordered_list_close":
+                self._lists.pop()
+            case "paragraph_open":
+                self._kind, self._level, self._tight = "text", 0, token.hidden
+            case "heading_open":
+                self._kind, self._level, self._tight = "heading", int(token.tag[1:]), bool(self._lists)
+            case "inline" | "plain":
+                self._text(token.children or ())
+            case "fence" | "code_block":
+                self._code(token)
+            case "hr":
+                self._add(Leaf(kind="rule"))
+            case _:
+                self._table(token)
+
+    def _text(self, children: Sequence[Token]) -> None:
+        runs = runs_of(children, self._ids)
+        if self._rows is not None:
+            self._rows[-1].append(runs)
+        elif any(not is_blank(run.text) for run in runs):
+            self._add(Leaf(kind=self._kind, runs=runs, level=self._level, tight=self._tight))
+
+    def _code(self, token: Token) -> None:
+        words = token.info.split()
+        language = words[0] if words and _LANGUAGE.fullmatch(words[0]) else ""
+        text = token.content.removesuffix("\n")
+        if not is_blank(text):
+            self._add(Leaf(kind="code", runs=(Run(text, code=True),), language=language, tight=bool(self._lists)))
+
+    def _table(self, token: Token) -> None:
+        match token.type:
+            case "table_open":
+                self._rows, self._align = [], []
+            case "tr_open" if self._rows is not None:
+                self._rows.append([])
+            case "th_open":
+                self._align.append(_ALIGN.get(str(token.attrs.get("style", "")), "left"))
+            case "table_close" if self._rows is not None:
+                rows, self._rows = self._rows, None
+                if any(not is_blank(run.text) for row in rows for cell in row for run in cell):
+                    cells = tuple(tuple(row) for row in rows)
+                    self._add(Leaf(kind="table", rows=cells, align=tuple(self._align), tight=bool(self._lists)))
+
+    def _add(self, leaf: Leaf) -> None:
+        path = tuple(msgspec.structs.replace(step, opens=step.id not in self._opened) for step in self._path)
+        self._opened.update(step.id for step in path)
+        self.leaves.append(msgspec.structs.replace(leaf, path=path))

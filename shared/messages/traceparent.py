@@ -1,0 +1,21 @@
+"""To which trace a stored record belongs, without reading the rest of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class _Traced(msgspec.Struct):
+    traceparent: str | None = None
+
+
+_decode = msgspec.msgpack.Decoder(_Traced).decode
+
+
+def traceparent_of(record: bytes) -> str | None:
+    """The traceparent of a message or of a subagent's task; None when there is none, and for bytes that are no record:
+    whoever reads those says so."""
+    try:
+        return _decode(record).traceparent
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None

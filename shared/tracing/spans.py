@@ -1,0 +1,68 @@
+"""Every span, declared once: its name, its kind, what it may tell. docs/tracing.md has the same table.
+
+Names that begin with `gen_ai.` are those of OpenTelemetry's conventions for generative AI.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["internal", "client", "producer", "consumer"]
+
+
+class SpanType(NamedTuple):
+    """What spans of one name are. Of a name such as `chat {model}` the span's own word comes behind `name`."""
+
+    name: str
+    kind: Kind
+    attributes: frozenset[str]
+    word: str = ""
+
+
+ERROR: Final = "error.type"
+ENDED_BY: Final = "shoal.ended_by"
+OF_EVERY_SPAN: Final = frozenset({ERROR, ENDED_BY})
+"""How it ended, if it did not end well: the kind of an error; or what ended it that was none, such as a stop."""
+
+FIRST: Final = "first_token"
+"""The one event: a model's first text."""
+
+
+def _type(name: str, kind: Kind, *attributes: str, word: str = "") -> SpanType:
+    return SpanType(name, kind, frozenset(attributes), word)
+
+
+RECEIVE: Final = _type(
+    "receive", "producer", "shoal.channel", "shoal.session", "shoal.turn", "shoal.ahead", "shoal.duplicate",
+)  # fmt: skip
+TICK: Final = _type("tick", "producer", "shoal.channel", "shoal.session", "shoal.schedule")
+TURN: Final = _type(
+    "turn", "consumer", "shoal.channel", "shoal.session", "shoal.turn", "shoal.attempt", "shoal.takeover",
+    "shoal.queue", "shoal.wait_ms", "shoal.worker", "shoal.outcome",
+)  # fmt: skip
+SUBAGENT: Final = _type(
+    "subagent", "consumer", "shoal.channel", "shoal.session", "shoal.child", "shoal.attempt", "shoal.takeover",
+    "shoal.wait_ms", "shoal.worker", "shoal.outcome",
+)  # fmt: skip
+INVOKE_AGENT: Final = _type(
+    "invoke_agent", "internal", "gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.conversation.id",
+    "gen_ai.request.model", "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens",
+    "gen_ai.usage.cache_read.input_tokens", "shoal.rounds", "shoal.cost_usd", "shoal.outcome",
+    word="agent",
+)  # fmt: skip
+CHAT: Final = _type(
+    "chat", "client", "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model",
+    "gen_ai.request.max_tokens", "gen_ai.request.temperature", "gen_ai.request.stream", "gen_ai.response.model",
+    "gen_ai.response.finish_reasons", "gen_ai.response.time_to_first_chunk", "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens", "gen_ai.usage.cache_read.input_tokens", "server.address", "shoal.cost_usd",
+    word="model",
+)  # fmt: skip
+EXECUTE_TOOL: Final = _type(
+    "execute_tool", "internal", "gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.type",
+    "gen_ai.tool.call.id", "shoal.outcome",
+    word="tool",
+)  # fmt: skip
+JOB: Final = _type("job", "consumer", "shoal.attempt", word="job")
+DELIVER: Final = _type("deliver", "client", "shoal.channel", "shoal.session", "shoal.turn")
+
+ALL: Final = (RECEIVE, TICK, TURN, SUBAGENT, INVOKE_AGENT, CHAT, EXECUTE_TOOL, JOB, DELIVER)

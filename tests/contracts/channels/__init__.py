@@ -1,0 +1,1 @@
+"""One suite for every channel; `bench.py` says how a channel joins it."""

@@ -1,0 +1,1 @@
+"""One module a platform, each with `BENCHES`."""

@@ -1,0 +1,225 @@
+"""A running turn is seen: it types, its text grows in one message, and its reply takes that message's place."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from itertools import pairwise
+
+import pytest
+
+from shared.messages.outbound import LogLine, OutboundMessage
+from shared.store import keys
+from tests.contracts.channels.bench import Fault
+from tests.contracts.channels.echo import Turn
+from tests.contracts.channels.stage import Stage
+
+LONG = "\n\n".join(f"Line {number:03d} of a long answer about ponds and what lives in them." for number in range(150))
+
+
+class Live:
+    """A turn that a test conducts: `turn` is there when it has begun; `end` is what it answers."""
+
+    def __init__(self, played: Stage, chat: str) -> None:
+        self.chat = chat
+        self._played = played
+        self._turn = asyncio.get_running_loop().create_future()
+        self._end: asyncio.Future[str | list[LogLine]] = asyncio.get_running_loop().create_future()
+
+    async def begin(self) -> Turn:
+        abilities = self._played.replicas[0].channel.abilities
+
+        async def conducted(turn: Turn) -> str | list[LogLine]:
+            if abilities.edit_every_s or abilities.typing_every_s:
+                await self._played.attended(self.chat)
+            await turn.begin()
+            self._turn.set_result(turn)
+            return await self._end
+
+        self._played.worker.scripts["go"] = conducted
+        await self._played.say(self.chat, "go")
+        turn: Turn = await self._turn
+        return turn
+
+    def end(self, *lines: LogLine | str) -> None:
+        said = lines[0]
+        self._end.set_result(said if isinstance(said, str) else [one for one in lines if not isinstance(one, str)])
+
+    async def sees(self, words: str) -> None:
+        """Wait until the newest message has these words."""
+        await self._played.until(
+            lambda: any(words in text for text in self._played.texts(self.chat)[-1:]), f"{words!r} in the chat"
+        )
+
+
+@pytest.fixture
+async def live(played: Stage) -> Live:
+    """A conducted turn on a platform that can edit."""
+    if not played.replicas[0].channel.abilities.edit_every_s:
+        pytest.skip(f"{played.bench.name} has no edits")
+    return Live(played, played.bench.chat(0))
+
+
+async def test_a_turn_grows_in_one_message_which_becomes_the_reply(played: Stage, live: Live) -> None:
+    """No second message, and nothing is left of what was unfinished."""
+    turn = await live.begin()
+    await turn.stream("One two")
+    await live.sees("One two")
+    await turn.stream(" three")
+    await live.sees("One two three")
+    live.end("One, two, three.")
+    [shown] = await played.sees(live.chat, "One, two, three.")
+    assert shown.edits >= 2
+    await played.quiet()
+
+
+async def test_edits_come_no_faster_than_the_platform_takes_them(played: Stage, live: Live) -> None:
+    """However fast a model is."""
+    turn = await live.begin()
+    for number in range(40):
+        await turn.stream(f" w{number}")
+        await asyncio.sleep(0.02)
+    await live.sees("w39")
+    live.end("done")
+    await played.sees(live.chat, "done")
+    every_s = played.replicas[0].channel.abilities.edit_every_s
+    at = [call.at for call in played.bench.calls() if call.kind == "edit" and call.chat == live.chat]
+    streamed = at[:-1]  # the last one is the reply, which waits for nobody
+    assert all(after - before >= 0.9 * every_s for before, after in pairwise(streamed))
+
+
+async def test_a_new_attempt_takes_the_place_of_what_the_last_one_said(played: Stage, live: Live) -> None:
+    """A worker died: the person sees one message that changes."""
+    turn = await live.begin()
+    await turn.stream("I think it is blue")
+    await live.sees("blue")
+    await turn.begin(attempt=2)
+    await turn.stream("It is green")
+    await live.sees("green")
+    assert "blue" not in played.texts(live.chat)[-1]
+    live.end("It is green.")
+    await played.sees(live.chat, "It is green.")
+
+
+async def test_a_text_longer_than_a_message_goes_on_with_the_reply(played: Stage, live: Live) -> None:
+    """While it is streamed it is one message; then all of it is there, in order, once."""
+    turn = await live.begin()
+    await turn.stream(LONG)
+    await live.sees("Line 000")
+    assert len(played.texts(live.chat)) == 1
+    live.end(LONG)
+    await played.until(lambda: "Line 149" in "\n".join(played.texts(live.chat)), "the last line")
+    await played.quiet()
+    found = re.findall(r"Line (\d{3})", "\n".join(played.texts(live.chat)))
+    assert found == [f"{number:03d}" for number in range(150)]
+
+
+async def test_what_is_done_is_shown_until_the_first_words_come(played: Stage, live: Live) -> None:
+    """A person sees that their agent works."""
+    turn = await live.begin()
+    await turn.doing('web_search("ponds")')
+    await live.sees("web_search")
+    await turn.stream("Ponds are")
+    await live.sees("Ponds are")
+    assert "web_search" not in played.texts(live.chat)[-1]
+    live.end("Ponds are deep.")
+    await played.sees(live.chat, "Ponds are deep.")
+
+
+async def test_what_the_agent_says_itself_takes_the_place_of_its_unfinished_words(played: Stage, live: Live) -> None:
+    """Nothing half-said stays behind."""
+    turn = await live.begin()
+    await turn.stream("I shall tell")
+    await live.sees("I shall tell")
+    live.end(turn.line("Listen!", kind="notice", said=True), turn.line(""))
+    await played.sees(live.chat, "Listen!")
+    await played.quiet()
+
+
+async def test_a_message_that_can_be_edited_no_more_costs_no_reply(played: Stage, live: Live) -> None:
+    """The person deleted it, or it is too old: the reply gets one of its own."""
+    turn = await live.begin()
+    await turn.stream("One two")
+    await live.sees("One two")
+    played.bench.fault(Fault(kind="refused", call="edit", times=-1))
+    live.end("One, two, three.")
+    await live.sees("One, two, three.")
+    await played.quiet()
+
+
+async def test_a_platform_that_takes_no_edits_for_a_while_gets_the_reply_afterwards(played: Stage, live: Live) -> None:
+    """In the same message."""
+    turn = await live.begin()
+    await turn.stream("One two")
+    await live.sees("One two")
+    played.bench.fault(Fault(kind="down", call="edit", times=2))
+    live.end("One, two, three.")
+    await played.sees(live.chat, "One, two, three.")
+
+
+async def test_another_gateway_goes_on_with_the_message_of_one_that_died(played: Stage, live: Live) -> None:
+    """It is known by its turn, so the person sees one message."""
+    turn = await live.begin()
+    await turn.stream("One two")
+    await live.sees("One two")
+
+    async def noted() -> bool:
+        return bool(await played.client.command("HGET", keys.out(played.bench.session(live.chat)), "bubble"))
+
+    await played.until(noted, "the note of the message")
+    await played.replicas[0].crash()
+    await played.gateway()
+    live.end("One, two, three.")
+    await played.sees(live.chat, "One, two, three.")
+
+
+async def test_a_command_that_ends_a_turn_is_told_in_its_message(played: Stage, live: Live) -> None:
+    """The unfinished words do not look as if more of them came."""
+    turn = await live.begin()
+    await turn.stream("One two")
+    await live.sees("One two")
+    await played.say(live.chat, "/new")
+    await played.until(lambda: len(played.texts(live.chat)) == 2, "the answer of the command")
+    await played.until(lambda: re.fullmatch(r"One two\s+Stopped\.", played.texts(live.chat)[0]), "the end of the turn")
+
+
+@pytest.mark.needs("typing")
+async def test_a_turn_types_until_it_is_answered(played: Stage) -> None:
+    """Again and again, as long as it runs."""
+    if not played.replicas[0].channel.abilities.typing_every_s:
+        pytest.skip(f"{played.bench.name} does not type")
+    chat = played.bench.chat(0)
+    live = Live(played, chat)
+    await live.begin()
+
+    def typed() -> int:
+        return sum(call.kind == "typing" and call.chat == chat for call in played.bench.calls())
+
+    await played.until(typed, "typing")
+    live.end("done")
+    await played.sees(chat, "done")
+
+
+@pytest.mark.needs("typing")
+async def test_typing_that_fails_delays_nothing(played: Stage) -> None:
+    """It is nobody's concern."""
+    played.bench.fault(Fault(kind="hang", call="typing", times=-1))
+    chat = played.bench.chat(0)
+    live = Live(played, chat)
+    await live.begin()
+    if played.replicas[0].channel.abilities.typing_every_s:
+        await played.until(lambda: any(call.kind == "typing" for call in played.bench.calls()), "typing")
+    live.end("done")
+    await played.sees(chat, "done", within_s=30)
+
+
+async def test_a_platform_without_edits_gets_the_reply_alone(played: Stage) -> None:
+    """Nothing is streamed there."""
+    if played.replicas[0].channel.abilities.edit_every_s:
+        pytest.skip(f"{played.bench.name} has edits")
+    live = Live(played, played.bench.chat(0))
+    turn = await live.begin()
+    await turn.stream("One two")
+    live.end(OutboundMessage(content="One, two, three.", turn=turn.n))
+    [shown] = await played.sees(live.chat, "One, two, three.")
+    assert shown.edits == 0

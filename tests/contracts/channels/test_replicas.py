@@ -1,0 +1,103 @@
+"""Several gateways of one channel are as one: nothing lost, nothing twice, every chat in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tests.contracts.channels.bench import Fault
+from tests.contracts.channels.stage import LEASE_S, Stage
+
+CHATS = 8
+LONG_LEASE_S = 60.0
+
+
+async def test_two_gateways_answer_every_message_once_and_in_order(stage: Stage) -> None:
+    """Whoever hears it, whoever delivers it."""
+    await stage.gateway()
+    await stage.gateway()
+    chats = [stage.bench.chat(number) for number in range(CHATS)]
+    for word in ("one", "two", "three"):
+        await asyncio.gather(*(stage.say(chat, word) for chat in chats))
+    for chat in chats:
+        await stage.sees(chat, "echo: one", "echo: two", "echo: three")
+    assert Counter(message.content for message in stage.worker.heard) == {"one": CHATS, "two": CHATS, "three": CHATS}
+    await stage.quiet()
+
+
+@pytest.mark.modes("exclusive")
+async def test_one_gateway_listens_at_a_time_and_hands_over_at_once(stage: Stage) -> None:
+    """Long before its lease would be over: the one that ends says so."""
+    first = await stage.gateway(worker={"lease_s": LONG_LEASE_S})
+    await stage.until(lambda: stage.bench.listeners() == 1, "a listener")
+    second = await stage.gateway(worker={"lease_s": LONG_LEASE_S})
+    assert [_listens(stage, number) for number in (0, 1)] == ["true", "false"]
+    assert stage.bench.listeners() == 1
+    await first.drain()
+    await stage.until(lambda: second.channel.facts()[f"{stage.bench.name}.listens"] == "true", "the hand-over")
+    await stage.say(stage.bench.chat(0), "hello")
+    await stage.sees(stage.bench.chat(0), "echo: hello", within_s=LONG_LEASE_S / 2)
+
+
+@pytest.mark.modes("exclusive")
+async def test_another_gateway_listens_when_one_died(stage: Stage) -> None:
+    """After its lease; what was said meanwhile is answered, and what was answered is not again."""
+    first = await stage.gateway()
+    await stage.gateway()
+    chats = [stage.bench.chat(number) for number in range(3)]
+    await stage.until(lambda: _listens(stage, 0) == "true", "a listener")
+    for chat in chats:
+        await stage.say(chat, "one")
+        await stage.sees(chat, "echo: one")
+    await first.crash()
+    for chat in chats:
+        await stage.say(chat, "two")
+    for chat in chats:
+        await stage.sees(chat, "echo: one", "echo: two")
+    assert Counter(message.content for message in stage.worker.heard) == {"one": 3, "two": 3}
+
+
+@pytest.mark.modes("socket")
+async def test_no_more_gateways_listen_than_the_platform_takes(stage: Stage) -> None:
+    """One more waits for its turn."""
+    first = await stage.gateway()
+    sockets = first.channel.abilities.sockets
+    if not 0 < sockets < 5:
+        pytest.skip(f"{stage.bench.name} takes {sockets} sockets")
+    for _ in range(sockets):
+        await stage.gateway()
+    await stage.until(lambda: stage.bench.listeners() == sockets, "the listeners")
+    assert [_listens(stage, number) for number in range(sockets + 1)].count("true") == sockets
+    await first.drain()
+    await stage.until(lambda: stage.bench.listeners() == sockets, "the hand-over")
+
+
+async def test_a_gateway_that_dies_in_a_send_loses_nothing(stage: Stage) -> None:
+    """Another one goes on after its lease, in order. Whether the post had arrived, nobody knows: it is sent again."""
+    first = await stage.gateway()
+    chat = stage.bench.chat(0)
+    stage.bench.fault(Fault(kind="hang", chat=chat))
+    await stage.say(chat, "one")
+    await stage.until(lambda: [call for call in stage.bench.calls() if call.kind == "send"], "the send")
+    await first.crash()
+    await stage.gateway()
+    await stage.say(chat, "two")
+    await stage.sees(chat, "echo: one", "echo: two", within_s=20 * LEASE_S)
+
+
+async def test_a_gateway_that_ends_is_gone_within_seconds_and_leaves_nothing_undone(stage: Stage) -> None:
+    """Also with a call under way that is never answered."""
+    first = await stage.gateway()
+    chat = stage.bench.chat(0)
+    stage.bench.fault(Fault(kind="hang", chat=chat))
+    await stage.say(chat, "one")
+    await stage.until(lambda: [call for call in stage.bench.calls() if call.kind == "send"], "the send")
+    assert await first.drain() < 10  # two seconds, on a machine that has time
+    await stage.gateway()
+    await stage.sees(chat, "echo: one")
+
+
+def _listens(stage: Stage, number: int) -> str:
+    return stage.replicas[number].channel.facts()[f"{stage.bench.name}.listens"]

@@ -1,0 +1,95 @@
+"""Channels with a webhook: only the platform is believed, on any replica, however often it tells something."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from gateway.platform import HookRequest
+from tests.contracts.channels.bench import Signing
+from tests.contracts.channels.stage import Stage
+
+pytestmark = pytest.mark.modes("webhook")
+
+POSTS = 100
+
+
+@pytest.mark.parametrize("signing", ["none", "blank", "wrong", "old", "changed"])
+async def test_a_call_that_is_not_signed_well_is_refused(played: Stage, signing: Signing) -> None:
+    """Constant answer, no turn, and what the platform really says is still heard."""
+    if signing in played.bench.cannot:
+        pytest.skip(f"{played.bench.name} has no form of {signing!r}")
+    chat = played.bench.chat(0)
+    forged = played.bench.hook(played.message(chat, "forged"), signing)
+    status, _ = await played.call(forged, played.replicas[0])
+    assert status in (401, 403)
+    await played.say(chat, "hello")
+    await played.sees(chat, "echo: hello")
+    assert played.worker.texts(played.bench.session(chat)) == ["hello"]
+
+
+async def test_a_call_that_was_made_before_is_told_that_all_is_well(played: Stage) -> None:
+    """A platform that missed our answer must not tell it for ever; there is no second turn."""
+    chat = played.bench.chat(0)
+    request = played.bench.hook(played.message(chat, "hello"))
+    for _ in range(3):
+        status, _ = await played.call(request, played.replicas[0])
+        assert status == 200
+    await played.sees(chat, "echo: hello")
+    await played.quiet()
+    assert played.worker.texts(played.bench.session(chat)) == ["hello"]
+
+
+async def test_one_event_told_a_hundred_times_at_once_is_one_turn(stage: Stage) -> None:
+    """By two replicas at the same moment."""
+    replicas = [await stage.gateway(), await stage.gateway()]
+    chat = stage.bench.chat(0)
+    request = stage.bench.hook(stage.message(chat, "hello"))
+    answers = await asyncio.gather(*(stage.call(request, replicas[number % 2]) for number in range(POSTS)))
+    assert {status for status, _ in answers} <= {200, 503}
+    assert 200 in {status for status, _ in answers}
+    await stage.sees(chat, "echo: hello")
+    await stage.quiet()
+    assert stage.worker.texts(stage.bench.session(chat)) == ["hello"]
+
+
+async def test_many_events_at_once_are_all_answered(stage: Stage) -> None:
+    """Each on whichever replica it came to."""
+    replicas = [await stage.gateway(), await stage.gateway()]
+    chats = [stage.bench.chat(number) for number in range(20)]
+    requests = [stage.bench.hook(stage.message(chat, "hello")) for chat in chats]
+    answers = await asyncio.gather(
+        *(stage.call(request, replicas[number % 2]) for number, request in enumerate(requests))
+    )
+    assert [status for status, _ in answers] == [200] * len(chats)
+    for chat in chats:
+        await stage.sees(chat, "echo: hello")
+
+
+async def test_the_platform_can_check_the_webhook(played: Stage) -> None:
+    """Before it believes that it is ours."""
+    handshake = played.bench.handshake()
+    if handshake is None:
+        pytest.skip(f"{played.bench.name} has no handshake")
+    request, wanted = handshake
+    status, body = await played.call(request, played.replicas[0])
+    assert (status, body) == (200, wanted)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"a":' * 1000, b"x" * 100_000])
+async def test_a_body_that_is_none_of_theirs_harms_nobody(played: Stage, body: bytes) -> None:
+    """It is refused, or passed over; the next one is heard."""
+    signed = played.bench.hook(played.message(played.bench.chat(1), "forged"))
+    status, _ = await played.call(msgspec.structs.replace(signed, body=body), played.replicas[0])
+    assert 400 <= status < 500
+    await played.say(played.bench.chat(0), "hello")
+    await played.sees(played.bench.chat(0), "echo: hello")
+
+
+async def test_there_is_no_other_webhook(played: Stage) -> None:
+    """Neither beside it nor above."""
+    for path in ("/", "/hooks", "/hooks/", "/hooks/nobody", f"/{played.bench.name}"):
+        request = HookRequest(method="POST", path="", query={}, headers={}, body=b"{}")
+        assert (await played.call(request, played.replicas[0], path))[0] == 404

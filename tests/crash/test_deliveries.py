@@ -1,0 +1,135 @@
+"""A gateway killed at each named point of a delivery, in the middle of a chat's replies, against the platform Pond."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import urllib.request
+from collections.abc import AsyncIterator
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from shared.crash_points import VARIABLE
+from shared.store.client import RedisClient
+from tests.contracts.channels.echo import Echo
+from tests.fakes.pond import LIMIT, TOKEN, Offers, Pond
+from tests.gateway.harness import free_port
+from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.pond_package import pond_package
+from tests.helpers.processes import Process
+from tests.helpers.wait import eventually
+
+POINTS: Final = ("before_post", "after_post", "after_sent")
+WORDS: Final = ("one", "two", "three")
+CHATS: Final = ("chat0", "chat1", "chat2")
+PARTS: Final = 2
+"""Posts of each reply: a gateway may die between them."""
+
+WITHIN_S: Final = 60.0
+
+
+class Fleet:
+    """Gateways of Pond, one after the other."""
+
+    def __init__(self, spawn: Spawn, pond: Pond, path: tuple[str, ...], armed: Path) -> None:
+        self._spawn, self._pond, self._path = spawn, pond, path
+        self._armed = armed
+        self.metrics_port = 0
+
+    def start(self) -> Process:
+        self.metrics_port = free_port()
+        return self._spawn(
+            "gateway",
+            "pond",
+            env={VARIABLE: str(self._armed), "PYTHONPATH": os.pathsep.join(self._path)},
+            METRICS__PORT=str(self.metrics_port),
+            WORKER__LEASE_S="2",
+            CHANNELS__POND__API=self._pond.address,
+            CHANNELS__POND__TOKEN=TOKEN,
+            CHANNELS__POND__ALLOW_FROM="ada",
+            CHANNELS__POND__OFFERS=self._pond.offers,
+            CHANNELS__POND__TIMEOUT_S="2",
+        )
+
+    def unknown(self) -> int:
+        """How many posts this gateway sent again because nobody knew of the first time."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        found = re.search(r'^shoal_delivery_unknown_total\{channel="pond"\} (\S+)$', text, re.MULTILINE)
+        return int(float(found[1])) if found else 0
+
+
+@contextlib.asynccontextmanager
+async def answering(redis_url: str) -> AsyncIterator[Echo]:
+    """A worker whose replies have PARTS posts each."""
+    echo = Echo(redis_url)
+    for word in WORDS:
+
+        async def long(turn: Any, word: str = word) -> str:
+            return "\n".join(f"{word} {part} {'.' * (LIMIT - 100)}" for part in range(PARTS))
+
+        echo.scripts[word] = long
+    echo.start()
+    try:
+        yield echo
+    finally:
+        await echo.close()
+
+
+def told(pond: Pond, chat: str, word: str) -> None:
+    pond.tell({"kind": "message", "id": f"{chat}-{word}", "chat": chat, "sender": "ada", "at": 1, "text": word})
+
+
+def posts(pond: Pond, chat: str) -> list[str]:
+    """What stands in a chat, each post by its first two words."""
+    return [" ".join(message.text.split()[:2]) for message in pond.chats.get(chat, [])]
+
+
+@pytest.mark.parametrize("offers", ["key", "look-up", "nothing"])
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_gateway_killed_in_a_delivery_loses_nothing_and_doubles_only_what_is_counted(
+    client: RedisClient, redis_url: str, spawn: Spawn, tmp_path: Path, point: str, offers: Offers
+) -> None:
+    """In the first, a middle and the last post of a chat. Every post is there, in order; one stands there twice only
+    where the platform knows no key and cannot be asked, and then it is counted."""
+    armed = tmp_path / "crash"
+    wanted = list(chain.from_iterable([f"{word} {part}" for part in range(PARTS)] for word in WORDS))
+    with pond_package() as path:
+        async with Pond(offers).serving() as pond, answering(redis_url):
+            fleet = Fleet(spawn, pond, path, armed)
+            gateway, counted = fleet.start(), 0
+            await eventually(lambda: "listening" in gateway.log, within_s=WITHIN_S, what="the gateway")
+            for chat, visit in zip(CHATS, (1, PARTS * len(WORDS) // 2, PARTS * len(WORDS)), strict=True):
+                armed.write_text(f"{point} {visit}")
+                for word in WORDS:
+                    told(pond, chat, word)
+                await died(gateway)
+                gateway = fleet.start()
+                await delivered(client, pond, chat, wanted[-1])
+                counted = fleet.unknown()
+                shown = posts(pond, chat)
+                assert [post for post, _ in groupby(shown)] == wanted, "in order, nothing lost"
+                doubles = len(shown) - len(wanted)
+                assert doubles == (offers == "nothing" and point == "after_post")
+                assert counted == (offers == "nothing" and point != "after_sent")
+            gateway.terminate()
+            assert gateway.wait() == 0
+
+
+async def died(gateway: Process) -> None:
+    await eventually(lambda: not gateway.alive, within_s=WITHIN_S, what="the crash")
+
+
+async def delivered(client: RedisClient, pond: Pond, chat: str, last: str) -> None:
+    """Wait until the last post is there, and nothing is left to do."""
+
+    async def quiet() -> bool:
+        queue, leases = await client.pipeline([("ZCARD", "shoal:outqueue:pond"), ("HLEN", "shoal:outleases:pond")])
+        return not queue and not leases
+
+    await eventually(lambda: posts(pond, chat)[-1:] == [last], within_s=WITHIN_S, what="the replies")
+    await eventually(quiet, within_s=WITHIN_S, what="the end of deliveries")

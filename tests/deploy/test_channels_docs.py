@@ -1,0 +1,95 @@
+"""What docs/channels.md says is so: settings, files, errors, and a page for every platform."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway import platform as seam
+from gateway.access import AccessSettings
+from gateway.platforms import PLATFORMS
+from shared import metrics
+from shared.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "channels.md").read_text()
+
+
+def rows(head: str) -> list[list[str]]:
+    """The rows of the tables whose first column has this head."""
+    found = []
+    for block in re.findall(r"(?:^\|.*\|\n)+", TEXT, re.MULTILINE):
+        first, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in block.splitlines()]
+        if first[0] == head:
+            found += lines
+    return found
+
+
+def spans(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def test_settings_are_named_with_their_defaults() -> None:
+    """Those of all channels together exist, and hold without a file; those of each are known to every channel."""
+    told: dict[str, str] = {}
+    own: set[str] = set()
+    for names, default, _ in rows("key"):
+        if "." not in names:
+            own |= set(spans(names))
+            continue
+        values = [value.strip() for value in default.split(",")]
+        told |= dict(zip(spans(names), values, strict=True))
+    settings = Settings()
+    for key, value in told.items():
+        section, _, name = key.partition(".")
+        said = getattr(getattr(settings, section), name)
+        shown = str(said).lower() if isinstance(said, bool) else f"{said:g}" if isinstance(said, float) else str(said)
+        assert shown == value, key
+    for section in ("hooks", "delivery"):
+        keys = {f"{section}.{key}" for key in getattr(settings, section).__struct_fields__}
+        assert keys - told.keys() == set()
+    assert {*AccessSettings.__struct_fields__, "busy"} == own
+
+
+def test_every_link_leads_to_a_file() -> None:
+    """Nobody is sent nowhere."""
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", TEXT)
+    assert [link for link in links if not (ROOT / "docs" / link).exists()] == []
+
+
+def test_every_error_of_a_platform_is_told() -> None:
+    """And what Python calls them."""
+    kinds = [
+        name
+        for name, kind in vars(seam).items()
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == seam.__name__
+    ]
+    named = set(spans(TEXT))
+    assert set(kinds) - named == {"NotDelivered"}  # what the others have in common
+
+
+def test_every_metric_that_is_named_exists() -> None:
+    """By its name on the page of metrics."""
+    known = metrics.render()[0].decode()
+    for name in spans(TEXT):
+        if name.startswith("shoal_") and "/" not in name:
+            assert f"# TYPE {name}" in known, name
+
+
+def test_the_files_of_the_example_are_told() -> None:
+    """All of them."""
+    example = ROOT / "docs" / "examples" / "shoal-pond"
+    files = {
+        path.relative_to(example).as_posix()
+        for path in example.rglob("*")
+        if path.is_file() and path.suffix in (".py", ".toml") and path.name != "__init__.py"
+    }
+    assert {spans(row[0])[0] for row in rows("file")} == files
+
+
+@pytest.mark.parametrize("name", sorted(PLATFORMS))
+def test_every_platform_has_a_page(name: str) -> None:
+    """How to get a token, its settings, what it cannot do."""
+    assert (ROOT / "docs" / "channels" / f"{name}.md").is_file()

@@ -1,0 +1,278 @@
+"""Telegram's Bot API, as far as a bot of ours uses it (core.telegram.org/bots/api).
+
+Methods are called as the SDK does: `POST /bot<token>/<method>`, forms whose nested values are JSON. It refuses what
+Telegram refuses, in its words: HTML that cannot be parsed, texts over 4096 UTF-16 code units, chats it does not know,
+two questions for updates at once. Updates are kept until a question with a higher offset confirms them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import math
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from aiohttp import web
+
+from tests.fakes.telegram_html import CannotParse, read_html
+
+TOKEN: Final = "123456789:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr"
+BOT: Final = {"id": 123456789, "is_bot": True, "first_name": "Shoal", "username": "shoal_bot"}
+
+
+class Said:
+    """What the bot said, as it stands."""
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        self.text = ""
+        self.markup = False
+        self.buttons: list[dict[str, str]] = []
+        self.reply_to: int | None = None
+        self.file: bytes | None = None
+        self.edits = 0
+
+
+class Trouble:
+    """The next `times` calls of this kind go wrong; `times` -1 = all."""
+
+    def __init__(self, kind: str, call: str, chat: str | None, times: int, retry_after_s: float) -> None:
+        self.kind, self.call, self.chat = kind, call, chat
+        self.times, self.retry_after_s = times, retry_after_s
+
+
+class FakeTelegram:
+    """The server. `chats` are the ids of those that it knows."""
+
+    def __init__(self, chats: set[str]) -> None:
+        self.port = 0
+        self.known = chats
+        self.said: dict[str, list[Said]] = {}
+        self.calls: list[tuple[float, str, str]] = []
+        self.troubles: list[Trouble] = []
+        self.files: dict[str, bytes] = {}
+        self.pressed: list[str] = []
+        self.webhook: dict[str, str] = {}
+        self.polls = 0
+        self._updates: list[dict[str, Any]] = []
+        self._ids = itertools.count(1000)
+        self._news = asyncio.Event()
+        self._newest_poll = 0
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[FakeTelegram]:
+        """The server inside the running loop."""
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_post("/bot{token}/{method}", self._called)
+        app.router.add_get("/file/bot{token}/{path:.+}", self._file)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    def tell(self, update: dict[str, Any]) -> None:
+        """Something happened; whoever asks gets it."""
+        self._updates.append(update)
+        self._news.set()
+
+    async def _called(self, request: web.Request) -> web.StreamResponse:
+        if request.match_info["token"] != TOKEN:
+            return _error(401, "Unauthorized")
+        form = await request.post()
+        given = {
+            name: value.file.read() if isinstance(value, web.FileField) else str(value) for name, value in form.items()
+        }
+        method = request.match_info["method"]
+        answer = getattr(self, f"_{method}", None)
+        if answer is None:
+            return _error(404, "Not Found")
+        done: web.StreamResponse = await answer(request, given)
+        return done
+
+    async def _getMe(self, _request: web.Request, _given: dict[str, Any]) -> web.Response:
+        return _ok(BOT)
+
+    async def _setWebhook(self, _request: web.Request, given: dict[str, Any]) -> web.Response:
+        self.webhook = {"url": given["url"], "secret": given["secret_token"]}
+        return _ok(True)
+
+    async def _deleteWebhook(self, _request: web.Request, _given: dict[str, Any]) -> web.Response:
+        self.webhook = {}
+        return _ok(True)
+
+    async def _getUpdates(self, _request: web.Request, given: dict[str, Any]) -> web.Response:
+        if self.webhook:
+            return _error(409, "Conflict: can't use getUpdates method while webhook is active")
+        self._newest_poll = mine = self._newest_poll + 1
+        self._news.set()
+        offset, timeout = int(given.get("offset", 0)), float(given.get("timeout", 0))
+        self._updates = [one for one in self._updates if one["update_id"] >= offset]
+        self.polls += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    while not self._updates and self._newest_poll == mine:
+                        self._news.clear()
+                        await self._news.wait()
+        finally:
+            self.polls -= 1
+        if self._newest_poll != mine:
+            return _error(409, "Conflict: terminated by other getUpdates request")
+        return _ok(self._updates[:100])
+
+    async def _sendMessage(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return await self._say(request, given, None)
+
+    async def _sendPhoto(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return await self._say(request, given, "photo")
+
+    async def _sendDocument(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return await self._say(request, given, "document")
+
+    async def _say(self, request: web.Request, given: dict[str, Any], file: str | None) -> web.StreamResponse:
+        chat = given["chat_id"]
+        refusal, cut = await self._meet(request, "send", chat, given)
+        if refusal is not None:
+            return refusal
+        said = Said(next(self._ids))
+        if file is not None:
+            said.file = given[given[file].removeprefix("attach://")] if isinstance(given[file], str) else given[file]
+        elif (refusal := self._write(said, given)) is not None:
+            return refusal
+        self._dress(said, given)
+        self.said.setdefault(chat, []).append(said)
+        if cut:
+            await _hang_up(request)
+        return _ok(_message(said.id, chat))
+
+    async def _editMessageText(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        chat = given["chat_id"]
+        refusal, cut = await self._meet(request, "edit", chat, given)
+        if refusal is not None:
+            return refusal
+        said = next((one for one in self.said.get(chat, []) if one.id == int(given["message_id"])), None)
+        if said is None:
+            return _error(400, "Bad Request: message to edit not found")
+        before = (said.text, said.markup, said.buttons)
+        if (refusal := self._write(said, given)) is not None:
+            return refusal
+        self._dress(said, given)
+        if before == (said.text, said.markup, said.buttons):
+            return _error(400, "Bad Request: message is not modified: specified new message content is the same")
+        said.edits += 1
+        if cut:
+            await _hang_up(request)
+        return _ok(_message(said.id, chat))
+
+    async def _sendChatAction(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        refusal, _ = await self._meet(request, "typing", given["chat_id"], given)
+        return refusal or _ok(True)
+
+    async def _answerCallbackQuery(self, _request: web.Request, given: dict[str, Any]) -> web.Response:
+        self.pressed.append(given["callback_query_id"])
+        return _ok(True)
+
+    async def _getFile(self, _request: web.Request, given: dict[str, Any]) -> web.Response:
+        id = given["file_id"]
+        if id not in self.files:
+            return _error(400, "Bad Request: invalid file_id")
+        if len(self.files[id]) > 20 * 1024 * 1024:
+            return _error(400, "Bad Request: file is too big")
+        return _ok({"file_id": id, "file_unique_id": id, "file_path": f"documents/{id}"})
+
+    async def _file(self, request: web.Request) -> web.Response:
+        id = request.match_info["path"].rpartition("/")[2]
+        if request.match_info["token"] != TOKEN or id not in self.files:
+            return _error(404, "Not Found")
+        return web.Response(body=self.files[id])
+
+    def _write(self, said: Said, given: dict[str, Any]) -> web.Response | None:
+        text, markup = given.get("text", ""), False
+        if given.get("parse_mode") == "HTML":
+            try:
+                text, markup = read_html(text)
+            except CannotParse as exc:
+                return _error(400, f"Bad Request: can't parse entities: {exc}")
+        if not text.strip():
+            return _error(400, "Bad Request: message text is empty")
+        if len(text.encode("utf-16-le")) // 2 > 4096:
+            return _error(400, "Bad Request: message is too long")
+        said.text, said.markup = text, markup
+        return None
+
+    def _dress(self, said: Said, given: dict[str, Any]) -> None:
+        rows = json.loads(given.get("reply_markup", "{}")).get("inline_keyboard", [])
+        said.buttons = [button for row in rows for button in row]
+        said.reply_to = json.loads(given.get("reply_parameters", "{}")).get("message_id", said.reply_to)
+
+    async def _meet(
+        self, request: web.Request, call: str, chat: str, given: dict[str, Any]
+    ) -> tuple[web.Response | None, bool]:
+        """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""
+        self.calls.append((time.monotonic(), call, chat))
+        if chat not in self.known:
+            return _error(400, "Bad Request: chat not found"), False
+        trouble = self._next_trouble(call, chat, given.get("parse_mode") == "HTML")
+        match trouble.kind if trouble else "":
+            case "throttled":
+                assert trouble is not None
+                seconds = math.ceil(trouble.retry_after_s)
+                text = f"Too Many Requests: retry after {seconds}"
+                return _error(429, text, parameters={"retry_after": seconds}), False
+            case "markup":
+                return _error(400, 'Bad Request: can\'t parse entities: Unsupported start tag "x"'), False
+            case "refused":
+                return _error(400, "Bad Request: MESSAGE_REFUSED"), False
+            case "closed":
+                return _error(403, "Forbidden: bot was blocked by the user"), False
+            case "down":
+                return _error(502, "Bad Gateway"), False
+            case "unheard":
+                await _hang_up(request)
+            case "unanswered":
+                return None, True
+            case "hang":
+                await asyncio.Event().wait()  # until the client gives up
+        return None, False
+
+    def _next_trouble(self, call: str, chat: str, markup: bool) -> Trouble | None:
+        for trouble in self.troubles:
+            if trouble.call != call or trouble.chat not in (None, chat) or (trouble.kind == "markup" and not markup):
+                continue
+            trouble.times -= 1
+            if trouble.times == 0:
+                self.troubles.remove(trouble)
+            return trouble
+        return None
+
+
+def _ok(result: Any) -> web.Response:
+    return web.json_response({"ok": True, "result": result})
+
+
+def _error(code: int, description: str, **more: Any) -> web.Response:
+    return web.json_response({"ok": False, "error_code": code, "description": description, **more}, status=code)
+
+
+def _message(id: int, chat: str) -> dict[str, Any]:
+    kind = "private" if int(chat) > 0 else "supergroup"
+    return {"message_id": id, "date": int(time.time()), "chat": {"id": int(chat), "type": kind}, "from": BOT}
+
+
+async def _hang_up(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+    await asyncio.Event().wait()  # nothing is answered any more

@@ -1,0 +1,263 @@
+"""WhatsApp's Cloud API, as far as a number of ours uses it (developers.facebook.com/docs/whatsapp/cloud-api).
+
+It refuses what WhatsApp refuses, with its numbers: a wrong token, texts over 4096 characters, more than three buttons,
+long or equal labels, kinds of files that it does not take, numbers that it does not know. It keeps no time: a person
+may always be written to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from aiohttp import web
+
+TOKEN: Final = "EAAGm0PX4ZCpsBAFakeTokenOfASystemUser"
+NUMBER: Final = "106540352242922"
+VERSION: Final = "v23.0"
+
+UPLOADS: Final = re.compile(
+    r"audio/(aac|mp4|mpeg|amr|ogg|opus)|image/(jpeg|png|webp)|video/(mp4|3gpp)|text/plain"
+    r"|application/(pdf|msword|vnd\.ms-(excel|powerpoint)|vnd\.openxmlformats-officedocument\..*)"
+)
+_MARKS: Final = re.compile(r"```(.+?)```|\*(?=\S)([^*\n]+?)(?<=\S)\*|_(?=\S)([^_\n]+?)(?<=\S)_", re.DOTALL)
+_JOINT: Final = "\u200b"
+
+
+class Said:
+    """A message to a person."""
+
+    def __init__(self, id: str, reply_to: str | None) -> None:
+        self.id = id
+        self.reply_to = reply_to
+        self.text = ""
+        self.markup = False
+        self.choices: list[dict[str, str]] = []
+        self.kind = "text"
+        self.file: bytes | None = None
+
+
+class Trouble:
+    """The next `times` calls of this kind go wrong; `times` -1 = all."""
+
+    def __init__(self, kind: str, call: str, chat: str | None, times: int) -> None:
+        self.kind, self.call, self.chat, self.times = kind, call, chat, times
+
+
+class FakeWhatsApp:
+    """The server. `known` are the numbers that can be written to, `heard` in which chat a message came to us."""
+
+    def __init__(self, known: set[str]) -> None:
+        self.port = 0
+        self.known = known
+        self.heard: dict[str, str] = {}
+        self.said: dict[str, list[Said]] = {}
+        self.calls: list[tuple[float, str, str]] = []
+        self.troubles: list[Trouble] = []
+        self.files: dict[str, bytes] = {}
+        self.files_at = ""
+        self.asked: list[str] = []
+        self._ids = itertools.count(1000)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/{VERSION}"
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[FakeWhatsApp]:
+        """The server inside the running loop."""
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_get("/lookaside/{id}", self._file)
+        app.router.add_post(f"/{VERSION}/{NUMBER}/messages", self._messages)
+        app.router.add_post(f"/{VERSION}/{NUMBER}/media", self._media)
+        app.router.add_get(f"/{VERSION}/{{id}}", self._node)
+        app.router.add_post(f"/{VERSION}/{{path:.+}}", self._nowhere)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    # --- files and numbers
+
+    async def _node(self, request: web.Request) -> web.Response:
+        if (refusal := _unknown(request)) is not None:
+            return refusal
+        id = request.match_info["id"]
+        if id == NUMBER:
+            return web.json_response({"id": NUMBER, "display_phone_number": "15550783881"})
+        if id not in self.files:
+            return await self._nowhere(request)
+        base = self.files_at or f"http://127.0.0.1:{self.port}/lookaside"
+        about = {"messaging_product": "whatsapp", "id": id, "url": f"{base}/{id}?mid={id}&ext=1&hash=ARl%2Bx"}
+        return web.json_response({**about, "mime_type": "text/plain", "file_size": len(self.files[id])})
+
+    async def _nowhere(self, request: web.Request) -> web.Response:
+        return _unknown(request) or _error(
+            400, 100, "Unsupported request. Object does not exist, or permissions are missing", error_subcode=33
+        )
+
+    async def _file(self, request: web.Request) -> web.Response:
+        self.asked.append(request.headers.get("Authorization", ""))
+        if (refusal := _unknown(request)) is not None:
+            return refusal
+        return web.Response(body=self.files[request.match_info["id"]])
+
+    async def _media(self, request: web.Request) -> web.Response:
+        if (refusal := _unknown(request)) is not None:
+            return refusal
+        form = await request.post()
+        file = form["file"]
+        if not isinstance(file, web.FileField) or form.get("messaging_product") != "whatsapp":
+            return _error(400, 100, "(#100) The parameter messaging_product is required.")
+        if not UPLOADS.fullmatch(file.content_type) or file.content_type != form.get("type"):
+            return _error(400, 100, "(#100) Param file must be a file with one of the following types: ...")
+        id = str(next(self._ids))
+        self.files[id] = file.file.read()
+        return web.json_response({"id": id})
+
+    # --- messages
+
+    async def _messages(self, request: web.Request) -> web.Response:
+        if (refusal := _unknown(request)) is not None:
+            return refusal
+        message = await request.json()
+        if message.get("messaging_product") != "whatsapp":
+            return _error(400, 100, "(#100) The parameter messaging_product is required.")
+        if message.get("status") == "read":
+            return await self._read(request, message)
+        chat = message["to"]
+        refusal, cut = await self._meet(request, "send", chat)
+        if refusal is not None:
+            return refusal
+        said = Said(f"wamid.out{next(self._ids)}", message.get("context", {}).get("message_id"))
+        wrong = self._write(said, message)
+        if wrong is not None:
+            return wrong
+        self.said.setdefault(chat, []).append(said)
+        if cut:
+            await _hang_up(request)
+        contact = {"input": chat, "wa_id": chat}
+        return web.json_response(
+            {"messaging_product": "whatsapp", "contacts": [contact], "messages": [{"id": said.id}]}
+        )
+
+    async def _read(self, request: web.Request, message: dict[str, Any]) -> web.Response:
+        chat = self.heard.get(message["message_id"])
+        if chat is None or message.get("typing_indicator") not in (None, {"type": "text"}):
+            return _error(400, 131009, "(#131009) Parameter value is not valid")
+        refusal, _ = await self._meet(request, "typing", chat)
+        return refusal or web.json_response({"success": True})
+
+    def _write(self, said: Said, message: dict[str, Any]) -> web.Response | None:
+        said.kind = message["type"]
+        content = message[said.kind]
+        if said.kind == "text":
+            return self._put(said, content["body"], 4096)
+        if said.kind == "interactive":
+            return self._offer(said, content)
+        said.text = content.get("caption", "")
+        return self._attach(said, said.kind, content)
+
+    def _put(self, said: Said, text: str, limit: int) -> web.Response | None:
+        if not text.strip() or len(text) > limit:
+            return _error(400, 100, f"(#100) Param text['body'] must be 1 to {limit} characters long.")
+        said.text = _MARKS.sub(lambda found: next(filter(None, found.groups())), text).replace(_JOINT, "")
+        said.markup = _MARKS.search(text) is not None
+        return None
+
+    def _attach(self, said: Said, kind: str, content: dict[str, Any]) -> web.Response | None:
+        if content["id"] not in self.files:
+            return _error(400, 131009, "(#131009) Parameter value is not valid")
+        if kind == "audio" and set(content) - {"id"}:
+            return _error(400, 100, "(#100) Unexpected key on param audio.")
+        said.file = self.files[content["id"]]
+        return None
+
+    def _offer(self, said: Said, content: dict[str, Any]) -> web.Response | None:
+        kind, action = content["type"], content["action"]
+        if kind == "button":
+            said.choices = [one["reply"] for one in action["buttons"]]
+            most, label, says, text = 3, 20, 256, 1024
+        else:
+            said.choices = [row for section in action["sections"] for row in section["rows"]]
+            most, label, says, text = 10, 24, 200, 4096
+            if not 1 <= len(action["button"]) <= 20 or "header" in content:
+                return _error(400, 131009, "(#131009) Parameter value is not valid")
+        titles, ids = ([one[key] for one in said.choices] for key in ("title", "id"))
+        if (
+            not 1 <= len(said.choices) <= most
+            or any(not 1 <= len(one) <= label for one in titles)
+            or any(not 1 <= len(one) <= says or one != one.strip() for one in ids)
+            or any(len(one.get("description", "")) > 72 for one in said.choices)
+            or len(set(ids)) < len(ids)
+            or (kind == "button" and len(set(titles)) < len(titles))
+        ):
+            return _error(400, 131009, "(#131009) Parameter value is not valid")
+        header = content.get("header")
+        if header is not None and (wrong := self._attach(said, header["type"], header[header["type"]])) is not None:
+            return wrong
+        return self._put(said, content["body"]["text"], text)
+
+    async def _meet(self, request: web.Request, call: str, chat: str) -> tuple[web.Response | None, bool]:
+        """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""
+        self.calls.append((time.monotonic(), call, chat))
+        if chat not in self.known:
+            return _error(400, 131030, "(#131030) Recipient phone number not in allowed list"), False
+        trouble = self._next_trouble(call, chat)
+        match trouble.kind if trouble else "":
+            case "throttled":
+                text = "(#131056) (Business Account, Consumer Account) pair rate limit hit"
+                return _error(400, 131056, text), False
+            case "throttled bot":
+                return _error(429, 130429, "(#130429) Rate limit hit"), False
+            case "refused":
+                return _error(400, 131009, "(#131009) Parameter value is not valid"), False
+            case "closed":
+                return _error(400, 131047, "(#131047) Re-engagement message"), False
+            case "down":
+                return _error(503, 131016, "(#131016) Service unavailable"), False
+            case "unheard":
+                await _hang_up(request)
+            case "unanswered":
+                return None, True
+            case "hang":
+                await asyncio.Event().wait()  # until the client gives up
+        return None, False
+
+    def _next_trouble(self, call: str, chat: str) -> Trouble | None:
+        for trouble in self.troubles:
+            if trouble.call == call and trouble.chat in (None, chat):
+                trouble.times -= 1
+                if trouble.times == 0:
+                    self.troubles.remove(trouble)
+                return trouble
+        return None
+
+
+def _unknown(request: web.Request) -> web.Response | None:
+    if request.headers.get("Authorization") == f"Bearer {TOKEN}":
+        return None
+    return _error(401, 190, "Error validating access token: Session has expired", type="OAuthException")
+
+
+def _error(status: int, code: int, message: str, **more: Any) -> web.Response:
+    error = {"message": message, "type": "OAuthException", "code": code, "fbtrace_id": "AJv7N1kXkOWgnyJ1lQ2vH5F"}
+    details = {"messaging_product": "whatsapp", "details": message}
+    return web.json_response({"error": {**error, "error_data": details, **more}}, status=status, dumps=json.dumps)
+
+
+async def _hang_up(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+    await asyncio.Event().wait()  # nothing is answered any more

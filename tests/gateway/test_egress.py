@@ -1,0 +1,240 @@
+"""What a gateway does when a delivery goes wrong in itself: its code, its lease, Redis, its places, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.platform import ChannelBroken, NotAccepted, Piece, Place, Post, Throttled, Unclear
+from shared.embedded import EmbeddedValkey
+from shared.messages.outbound import OutboundMessage
+from shared.messages.schedule import BACKGROUND
+from shared.store import keys
+from tests.contracts.channels.echo import Turn
+from tests.gateway.delivering import dead_letters, delivering
+
+
+async def test_code_that_breaks_over_a_line_is_tried_again_and_the_line_is_not_lost(
+    redis_url: str, tmp_path: Path
+) -> None:
+    """A library's error that nobody thought of passes, perhaps."""
+    async with delivering(redis_url, tmp_path) as d:
+        d.puddle.fault("send", KeyError("a bug"))
+        await d.say("hello")
+        await d.sees("<echo: hello>")
+        assert await dead_letters(d.client) == []
+
+
+async def test_code_that_breaks_over_a_line_again_and_again_gives_it_up(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reply that a channel cannot handle does not stop its chat for ever."""
+    monkeypatch.setattr("gateway.posting.FIRST_S", 0.02)
+    async with delivering(redis_url, tmp_path) as d:
+        d.puddle.fault("send", *[KeyError("a bug")] * 6)
+        await d.say("one")
+        await d.say("two")
+        await d.sees("<echo: two>")
+        assert await dead_letters(d.client) == ["undeliverable"]
+
+
+async def test_what_waited_too_long_is_a_dead_letter(redis_url: str, tmp_path: Path) -> None:
+    """A day later nobody wants the answer any more."""
+    async with delivering(redis_url, tmp_path, give_up_after_s=1.0) as d:
+        d.puddle.fault("send", *[NotAccepted("away")] * 3)
+        await d.say("one")
+
+        async def given_up() -> bool:
+            return await dead_letters(d.client) == ["too_late"]
+
+        await d.until(given_up, "the dead letter")
+        d.puddle.faults.clear()
+        await d.say("two")
+        await d.sees("<echo: two>")
+
+
+async def test_a_late_reply_says_so(redis_url: str, tmp_path: Path) -> None:
+    """And the one after it, which is not late, does not."""
+    async with delivering(redis_url, tmp_path, width=100, late_after_s=1.0) as d:
+        d.puddle.fault("send", Throttled(1.5))
+        await d.say("one")
+        await d.sees("<*This answer is a minute late.*\n\necho: one>")
+        await d.say("two")
+        await d.until(lambda: len(d.puddle.posts) == 2, "the second reply")
+        assert d.puddle.texts[1] == "<echo: two>"
+
+
+async def test_a_call_has_its_time_and_then_nobody_knows(redis_url: str, tmp_path: Path) -> None:
+    """A platform that hangs holds a chat up for so long, not for ever."""
+    async with delivering(redis_url, tmp_path, call_s=0.5) as d:
+        d.puddle.fault("send", asyncio.Event().wait)
+        await d.say("one")
+        await d.say("other", chat="b")
+        await d.until(lambda: sorted(d.puddle.texts) == ["<echo: one>", "<echo: other>"], "both replies")
+
+
+async def test_a_platform_that_wants_a_person_is_told_of(redis_url: str, tmp_path: Path) -> None:
+    """The channel is turned off by whoever hears it; the line waits."""
+    async with delivering(redis_url, tmp_path) as d:
+        d.puddle.fault("send", ChannelBroken("the token is not valid any more"))
+        await d.say("one")
+        await d.until(lambda: d.broken, "the word")
+        await d.sees("<echo: one>")
+
+
+async def test_redis_that_goes_between_a_post_and_its_record_doubles_nothing_in_silence(
+    redis_url: str, tmp_path: Path, valkey: EmbeddedValkey
+) -> None:
+    """The record is written as soon as it is back: the post is there once."""
+
+    async def gone() -> None:
+        valkey.kill()
+
+    async with delivering(redis_url, tmp_path) as d:
+        d.puddle.fault("send", gone)
+        await d.say("one")
+        await d.until(lambda: d.puddle.posts, "the post")
+        valkey.start()
+        await d.until(d.quiet, "the record")
+        await d.say("two")
+        await d.sees("<echo: one>", "<echo: two>")
+
+
+async def test_a_lease_in_doubt_lets_nothing_out(redis_url: str, tmp_path: Path, valkey: EmbeddedValkey) -> None:
+    """Past three quarters of it without a renewal a call under way is ended: another gateway may have the chat."""
+    ended = asyncio.Event()
+
+    async def hang() -> None:
+        valkey.kill()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.set()
+            raise
+
+    async with delivering(redis_url, tmp_path, call_s=60.0) as d:
+        d.puddle.fault("send", hang)
+        await d.say("one")
+        async with asyncio.timeout(30):
+            await ended.wait()
+        assert d.puddle.posts == []
+        valkey.start()
+        await d.sees("<echo: one>")
+
+
+async def test_more_chats_than_places_are_all_served(redis_url: str, tmp_path: Path) -> None:
+    """A place is free again when its chat is quiet."""
+    async with delivering(redis_url, tmp_path, chats=2) as d:
+        for number in range(9):
+            await d.say(f"hello {number}", chat=str(number))
+        wanted = sorted(f"<echo: hello {number}>" for number in range(9))
+        await d.until(lambda: sorted(d.puddle.texts) == wanted, "all replies")
+        assert d.egress.chats <= 2
+
+
+async def test_long_turns_step_aside_when_others_wait(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chat that only waits for its turn gives its place away, and comes back with its reply."""
+    monkeypatch.setattr("gateway.attending.ASIDE_S", 0.2)
+    monkeypatch.setattr("gateway.attending.LOOK_S", 0.1)
+    go = asyncio.Event()
+
+    async def long(turn: Turn) -> str:
+        await go.wait()
+        return "at last"
+
+    async with delivering(redis_url, tmp_path, chats=1, typing_every_s=5.0) as d:
+        d.worker.scripts["long"] = long
+        await d.say("long", chat="a")
+        await d.until(lambda: d.egress.chats == 1, "its place")
+        await d.say("quick", chat="b")
+        await d.sees("<echo: quick>")
+        go.set()
+        await d.sees("<echo: quick>", "<at last>")
+
+
+async def test_an_end_gives_every_chat_back_at_once(redis_url: str, tmp_path: Path) -> None:
+    """Calls that are answered are finished, one that hangs is cut: within two seconds nothing is held any more."""
+    async with delivering(redis_url, tmp_path, call_s=60.0) as d:
+        d.puddle.fault("send", asyncio.Event().wait)
+        await d.say("one")
+        await d.until(lambda: "send" in d.puddle.calls, "the call")
+        began = time.monotonic()
+        d.draining.set()
+        await asyncio.wait({d.running})
+        assert time.monotonic() - began < 10  # two seconds, on a machine that has time
+        queued, held, state = await d.client.pipeline(
+            [
+                ("ZCARD", keys.outqueue("puddle")),
+                ("HLEN", keys.outleases("puddle")),
+                ("HKEYS", keys.out("puddle:a")),
+            ]
+        )
+        assert (queued, held) == (1, 0)
+        assert b"sending" in state, "whoever comes next knows that the post may be there"
+        assert b"tries" not in state, "an end is no try"
+    d.running.result()
+
+
+async def test_an_unclear_send_is_remembered_for_whoever_comes_next(redis_url: str, tmp_path: Path) -> None:
+    """With a look-up the platform is asked before anything is sent again."""
+    async with delivering(redis_url, tmp_path, after_unclear="look-up") as d:
+
+        async def taken_and_lost() -> None:
+            place = Place(session="puddle:a", chat_id="a")
+            d.puddle.posts.append(Post(place=place, key="puddle:a:1:0", piece=Piece("<echo: one>", "echo: one")))
+            raise Unclear("cut")
+
+        d.puddle.fault("send", taken_and_lost)
+        await d.say("one")
+        await d.until(d.quiet, "the end")
+        assert (d.puddle.calls.count("find"), d.puddle.calls.count("send"), len(d.puddle.posts)) == (1, 1, 1)
+
+
+async def test_lines_with_nothing_to_show_are_done_with_at_once(redis_url: str, tmp_path: Path) -> None:
+    """The end of a turn that said its answer itself; a message that was withdrawn."""
+
+    async def said(turn: Turn) -> list[OutboundMessage]:
+        return [turn.line("Listen!", kind="notice", said=True), turn.line("", kind="withdrawn"), turn.line("")]
+
+    async with delivering(redis_url, tmp_path) as d:
+        d.worker.scripts["tell me"] = said
+        await d.say("tell me")
+        await d.sees("<Listen!>")
+        await d.until(d.quiet, "the end")
+
+
+async def test_a_turn_that_nobody_waits_for_types_and_streams_nothing(redis_url: str, tmp_path: Path) -> None:
+    """A heartbeat that has nothing to say is not noticed."""
+    go = asyncio.Event()
+
+    async def tick(turn: Turn) -> str:
+        await turn.begin()
+        await turn.doing("read_file")
+        await go.wait()
+        return ""
+
+    async with delivering(redis_url, tmp_path, typing_every_s=0.1, edit_every_s=0.1) as d:
+        d.worker.scripts["tick"] = tick
+        await d.say("tick", metadata={BACKGROUND: "1"})
+        await d.until(lambda: d.worker.heard, "the turn")
+        await d.until(d.quiet, "its chat let go")
+        go.set()
+        await d.say("hello")
+        await d.sees("<echo: hello>")
+        assert "edit" not in d.puddle.calls
+
+
+async def test_replies_that_are_quick_are_heard_of_and_not_found_by_looking(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that comes between the taking of its chat and the hearing of its news waits for nobody's next look."""
+    monkeypatch.setattr("gateway.attending.LOOK_S", 1000.0)
+    async with delivering(redis_url, tmp_path, typing_every_s=5.0) as d:
+        for number in range(40):
+            await d.say(f"hello {number}", chat=str(number))
+            await d.until(lambda number=number: len(d.puddle.posts) == number + 1, "the reply")

@@ -1,0 +1,147 @@
+"""Chat platforms by name: ours, those of installed packages, and what is wrong with either in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import platforms
+from gateway.access import AccessSettings
+from gateway.platforms import Given, Made, is_on, make_platform, platform_names
+from shared.errors import SettingsError
+from shared.settings import PluginSettings, Settings
+from tests.gateway.puddle import Puddle
+from tests.helpers.plugins import Site
+from tests.helpers.pond_package import EXAMPLE
+from tests.helpers.processes import ROOT
+
+MADE = """
+from gateway.access import AccessSettings
+from gateway.platforms import Made
+from tests.gateway.puddle import Puddle
+
+def make(given):
+    return Made(Puddle({name}), AccessSettings())
+"""
+
+
+class NoCursor:
+    def read(self) -> bytes:
+        return b""
+
+    async def save(self, value: bytes) -> None:
+        pass
+
+
+def given(name: str = "frog", *, off: tuple[str, ...] = (), **table: Any) -> Given:
+    settings = Settings(plugins=PluginSettings(off=off))
+    return Given(name=name, table=table, settings=settings, cursor=NoCursor())
+
+
+def refused(asked: Given) -> str:
+    with pytest.raises(SettingsError) as problem:
+        make_platform(asked)
+    return str(problem.value)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    return Site(tmp_path / "site", monkeypatch)
+
+
+def test_a_package_brings_a_platform(site: Site) -> None:
+    """Its entry point is called with the settings; nothing else names it."""
+    before = platform_names()
+    site.install("shoal-frog", MADE.format(name="given.name"), channels="frog=make")
+    assert platform_names() == sorted([*before, "frog"])
+    assert make_platform(given()).platform.name == "frog"
+
+
+def test_a_package_is_imported_only_when_its_channel_is_wanted(site: Site) -> None:
+    """One that breaks at import harms no other channel."""
+    site.install("shoal-frog", "raise RuntimeError('at import')", channels="frog=make")
+    site.install("shoal-toad", MADE.format(name="given.name"), channels="toad=make")
+    assert make_platform(given("toad")).platform.name == "toad"
+    assert "shoal_frog" not in sys.modules
+    assert refused(given()).startswith(
+        "the channel 'frog' of the package 'shoal-frog 1.0' cannot be made: RuntimeError"
+    )
+
+
+def test_a_package_that_is_turned_off_is_not_there(site: Site) -> None:
+    """`plugins.off`."""
+    site.install("shoal-frog", MADE.format(name="given.name"), channels="frog=make")
+    assert "there is no chat platform of this name" in refused(given(off=("frog",)))
+
+
+@pytest.mark.parametrize("name", ["web", "api", "cli", "system"])
+def test_a_package_takes_no_name_of_ours(site: Site, name: str) -> None:
+    """Nobody stands in for the web chat."""
+    site.install("shoal-frog", MADE.format(name="given.name"), channels=f"{name}=make")
+    assert "has the name of a built-in one" in refused(given())
+
+
+def test_what_a_package_makes_is_looked_at(site: Site) -> None:
+    """Not by the first message."""
+    site.install("shoal-frog", MADE.format(name="'toad'"), channels="frog=make")
+    assert refused(given()) == "the channel 'frog' calls itself 'toad'; both names must be the same"
+
+
+def test_a_run_mode_that_the_platform_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With those that it can."""
+    monkeypatch.setitem(platforms.PLATFORMS, "puddle", f"{__name__}:make_exclusive")
+    assert refused(given("puddle")) == "channels.puddle.run is 'exclusive', which it cannot do; it can: webhook"
+
+
+def make_exclusive(_: Given) -> Made:
+    return Made(Puddle(run_modes=("webhook",)), AccessSettings())
+
+
+def test_a_library_that_is_not_installed_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries of channels are no part of the first steps."""
+    monkeypatch.setitem(platforms.PLATFORMS, "puddle", "no_such_library.channel:make")
+    told = refused(given("puddle"))
+    assert told.startswith("channels.puddle needs the library 'no_such_library', which is missing: run `make channels`")
+
+
+@pytest.mark.parametrize("name", sorted(platforms.PLATFORMS))
+def test_every_platform_of_ours_is_there(name: str) -> None:
+    """What PLATFORMS names can be imported, and wants its settings."""
+    told = refused(given(name))
+    assert all(line.startswith(f"channels.{name}.") for line in told.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("table", "on"), [({}, True), ({"on": True}, True), ({"on": False}, False), ({"on": "False "}, False)]
+)
+def test_a_channel_with_a_section_is_on_unless_it_says_no(table: dict[str, Any], on: bool) -> None:
+    """In the file, or by a variable."""
+    assert is_on(table) is on
+
+
+def test_the_example_of_the_docs_can_be_installed(tmp_path: Path) -> None:
+    """With pip, as its readers will; then a gateway knows the channel by its entry point."""
+    site = tmp_path / "site"
+    source = tmp_path / "shoal-pond"
+    subprocess.run(["cp", "-r", str(EXAMPLE), str(source)], check=True)  # nothing is built in the checkout
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*pip, "--disable-pip-version-check", "--target", str(site), str(source)], check=True)
+    told = subprocess.run(
+        [sys.executable, "-m", "gateway", "--check", "pond"],
+        cwd=tmp_path,
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")},
+            "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]),
+            "SHOAL_CHANNELS__POND__API": "http://127.0.0.1:1",
+            "SHOAL_CHANNELS__POND__TOKEN": "x",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stdout) == (0, "ok\n"), told.stderr

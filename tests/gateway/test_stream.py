@@ -1,0 +1,86 @@
+"""The text of a running turn, from live events that may be lost, late or of another attempt."""
+
+from __future__ import annotations
+
+from gateway.platform import Piece
+from gateway.stream import Stream
+from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent
+
+
+def render(markdown: str) -> list[Piece]:
+    """A message has 20 characters."""
+    return [Piece(markdown[at : at + 20], markdown[at : at + 20]) for at in range(0, len(markdown), 20)]
+
+
+def shown(stream: Stream) -> str:
+    piece = stream.shown(render)
+    return "" if piece is None else piece.text
+
+
+def delta(text: str, seq: int, *, attempt: int = 1, turn: int = 1, full: bool = False) -> DeltaEvent:
+    return DeltaEvent(turn, attempt, seq, text, full)
+
+
+def stream(*events: DeltaEvent | ProgressEvent | TurnEvent, progress: bool = True) -> Stream:
+    made = Stream(progress=progress)
+    for event in events:
+        made.take(event)
+    return made
+
+
+def test_text_grows_and_says_that_more_comes() -> None:
+    """The first delta of an attempt is a full one."""
+    assert shown(stream(TurnEvent(1, "started"))) == ""
+    assert shown(stream(delta("One", 0, full=True), delta(" two", 1))) == "One two …"
+
+
+def test_a_gap_is_healed_by_the_next_full_text() -> None:
+    """Words without those before them would be another text."""
+    made = stream(delta("One", 0, full=True), delta(" three", 2))
+    assert shown(made) == "One …"
+    made.take(delta("One two three", 3, full=True))
+    assert shown(made) == "One two three …"
+
+
+def test_a_new_attempt_replaces_the_text_when_it_says_something() -> None:
+    """Until then what stands there stays; late words of the old one are dropped."""
+    made = stream(delta("Blue", 0, full=True), TurnEvent(1, "started", 2))
+    assert shown(made) == "Blue …"
+    made.take(delta("Green", 0, attempt=2, full=True))
+    made.take(delta(" sky", 1, attempt=1))
+    assert shown(made) == "Green …"
+
+
+def test_an_older_turn_is_not_heard_any_more() -> None:
+    """And a newer one begins with nothing."""
+    made = stream(delta("Old", 0, full=True), delta("New", 0, turn=2, full=True), delta("Old!", 1, full=True))
+    assert (made.turn, shown(made)) == (2, "New …")
+
+
+def test_what_is_done_is_shown_until_words_come_and_again_when_they_are_taken_back() -> None:
+    """In a short line, as code, whatever is in it."""
+    made = stream(ProgressEvent(1, 'exec("`x`\n' + "y" * 200 + '")'))
+    assert shown(made) == "*`exec(\"'x' yyyyyyyyy"[:20]
+    made.take(delta("Well", 0, full=True))
+    assert shown(made) == "Well …"
+    made.take(delta("", 1, full=True))
+    assert shown(made) == ""
+    made.take(ProgressEvent(1, "grep"))
+    assert shown(made) == "*`grep`* …"
+    assert shown(stream(ProgressEvent(1, "grep"), progress=False)) == ""
+
+
+def test_a_text_longer_than_a_message_stands_as_its_first_piece() -> None:
+    """It does not shrink again, and does not say that this message goes on."""
+    made = stream(delta("x" * 19, 0, full=True))
+    assert shown(made) == "x" * 19 if len("x" * 19 + " …") > 20 else "x" * 19 + " …"
+    made.take(delta("y" * 30, 1))
+    assert shown(made) == "x" * 19 + "y"
+
+
+def test_every_change_has_a_version() -> None:
+    """By which it is known that there is something new to show."""
+    made = stream(delta("One", 0, full=True))
+    before = made.version
+    made.take(delta(" two", 1))
+    assert made.version != before

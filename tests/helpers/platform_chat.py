@@ -1,0 +1,88 @@
+"""A chat on a platform as a test of the store needs it: a person writes, a worker answers, a gateway delivers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from shared.ids import nonce, session_id
+from shared.messages.live import TurnEvent
+from shared.messages.outbound import LogLine, OutboundMessage
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.deliveries import AfterUnclear, Cleared, Deliveries, Delivery, Look
+from shared.store.inbox import Accepted, Inbox, InboxLimits
+from shared.store.queue import LeaseQueue
+from shared.store.turns import Turns
+from tests.helpers.build import message, reply
+from tests.helpers.clock import HandClock
+
+CHANNEL: Final = "telegram"
+LEASE_S: Final = 30.0
+
+
+class PlatformChat:
+    """Chat `chat` of CHANNEL on a real Valkey."""
+
+    def __init__(self, client: RedisClient, chat: str = "42", *, limits: InboxLimits | None = None) -> None:
+        self.chat = chat
+        self.session = session_id(CHANNEL, chat)
+        self._client = client
+        self._inbox = Inbox(client, limits)
+        self._queue = LeaseQueue(client, "turns", owner=nonce(), lease_s=60)
+        self._turns = Turns(client, limits)
+
+    async def ask(self, text: str = "hello", *, bot: bool = False) -> Accepted:
+        """A person writes, or a bot does."""
+        said = message(text, chat=self.chat, channel=CHANNEL)
+        return await self._inbox.ingest(msgspec.structs.replace(said, metadata={"bot": "1"} if bot else {}))
+
+    async def answer(self, *texts: str) -> None:
+        """A worker answers what is at the head of the inbox, with these lines."""
+        await self._client.command("ZADD", keys.queue("turns"), 0, keys.turn(self.session))  # before other chats
+        [claim] = await self._queue.acquire(1)
+        assert claim.turn is not None
+        n = claim.turn.n
+        lines: list[LogLine] = [reply(text, n) for text in texts]
+        await self._turns.commit(claim, history=[], lines=lines, event=TurnEvent(n, "done"))
+
+    async def told(self, *texts: str) -> None:
+        """Something was asked and is answered."""
+        await self.ask()
+        await self.answer(*texts)
+
+    async def time_passes(self, ms: int = 3_600_000) -> None:
+        """As much less is left until the chat is due, or its lease lapses."""
+        await self._client.command("ZINCRBY", keys.outqueue(CHANNEL), -ms, self.session)
+
+    async def keys(self) -> set[str]:
+        """The keys of deliveries, without the prefix."""
+        found = [name.decode().removeprefix("shoal:") for name in await self._client.command("KEYS", "shoal:out*")]
+        return set(found)
+
+
+def gateway(client: RedisClient, after_unclear: AfterUnclear = "nothing") -> Deliveries:
+    """A gateway that has run for long: it leaves nothing alone."""
+    clock = HandClock()
+    made = Deliveries(client, CHANNEL, lease_s=LEASE_S, after_unclear=after_unclear, clock=clock)
+    clock.at += LEASE_S
+    return made
+
+
+async def taken(deliveries: Deliveries) -> Delivery:
+    """The one chat that is due."""
+    [held], _ = await deliveries.acquire(5)
+    return held
+
+
+async def deliver(deliveries: Deliveries, held: Delivery, seq: int, *, part: int = 0) -> None:
+    """The last post of a line goes out."""
+    assert await deliveries.sending(held, seq, part) == Cleared(unclear=False)
+    assert await deliveries.sent(held, seq, part, last=True, id=f"{seq}.{part}")
+
+
+def texts(look: Look | None) -> list[str]:
+    """What waits."""
+    assert look is not None
+    return [entry.line.content for entry in look.entries if isinstance(entry.line, OutboundMessage)]

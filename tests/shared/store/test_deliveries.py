@@ -1,0 +1,361 @@
+"""The way out of a chat on a platform, on a real Valkey: who delivers it, in which order, and how far it is."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from shared.errors import Refused
+from shared.ids import nonce
+from shared.messages.live import TurnEvent
+from shared.messages.schedule import BACKGROUND
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.deliveries import (
+    ENTRIES,
+    LOOK_S,
+    OUTBOX_CAP,
+    READ_CHANNELS,
+    Cleared,
+    Deliveries,
+    Wait,
+)
+from shared.store.inbox import Inbox
+from shared.store.queue import LeaseQueue
+from shared.store.scripts import load
+from shared.store.turns import Turns
+from tests.helpers.build import message, reply, say
+from tests.helpers.platform_chat import CHANNEL, LEASE_S, PlatformChat, deliver, gateway, taken, texts
+
+
+@pytest.fixture
+def chat(client: RedisClient) -> PlatformChat:
+    return PlatformChat(client)
+
+
+# In and out of the outqueue
+
+
+async def test_a_message_makes_its_chat_due_so_that_the_turn_is_attended(
+    client: RedisClient, chat: PlatformChat
+) -> None:
+    """Before there is anything to deliver: somebody says "typing" and streams."""
+    await chat.ask()
+    held = await taken(gateway(client))
+    assert (held.session, held.entries, held.running) == (chat.session, (), 1)
+    assert not held.taken_over
+    assert not held.background
+
+
+async def test_a_line_makes_its_chat_due_whoever_wrote_it(client: RedisClient, chat: PlatformChat) -> None:
+    """A tick asks for no attention; what came of it is delivered."""
+    tick = msgspec.structs.replace(message(chat="42", channel=CHANNEL), metadata={BACKGROUND: "1"})
+    deliveries = gateway(client)
+    await Inbox(client).ingest(tick, internal=True)
+    held = await taken(deliveries)
+    assert (held.running, held.background) == (1, True)
+    assert await deliveries.leave(held, though_running=True)
+    await chat.answer("news")
+    held = await taken(deliveries)
+    assert (texts(held), held.running, held.background) == (["news"], None, False)
+
+
+@pytest.mark.parametrize("channel", sorted(READ_CHANNELS - {"system"}))
+async def test_chats_that_people_read_themselves_are_in_no_outqueue(client: RedisClient, channel: str) -> None:
+    """Their log stays where it is."""
+    await Inbox(client).ingest(message(channel=channel))
+    assert await Inbox(client).slow_down(message(channel=channel), Refused("sender_limit", "slow down", 1))
+    assert await client.command("KEYS", "shoal:out*") == [keys.outbox(f"{channel}:owner/a").encode()]
+
+
+async def test_a_web_chat_pays_nothing_for_deliveries(client: RedisClient) -> None:
+    """As many commands as before there were any: 28 for a message that is shown, 26 for its answer, scripts apart."""
+    counts = []
+    for _ in range(2):
+        await client.command("CONFIG", "RESETSTAT")
+        await say(Inbox(client))
+        counts.append(await commands(client))
+        [claim] = await LeaseQueue(client, "turns", owner=nonce(), lease_s=60).acquire(1)
+        assert claim.turn is not None
+        n = claim.turn.n
+        await client.command("CONFIG", "RESETSTAT")
+        await Turns(client).commit(claim, history=[], lines=[reply("x", n)], event=TurnEvent(n, "done"))
+        counts.append(await commands(client))
+    assert counts[2:] == [28, 26]
+
+
+async def commands(client: RedisClient) -> int:
+    """How many were called since the counters were set to 0, but for those that look at them and scripts."""
+    stats = (await client.command("INFO", "commandstats")).decode()
+    calls = {line.split(":")[0]: int(line.split("calls=")[1].split(",")[0]) for line in stats.splitlines()[1:]}
+    apart = ("cmdstat_config|resetstat", "cmdstat_evalsha", "cmdstat_eval", "cmdstat_info")
+    return sum(count for name, count in calls.items() if name not in apart)
+
+
+async def test_whoever_waits_is_told_that_a_chat_is_due_and_once(client: RedisClient, chat: PlatformChat) -> None:
+    """By pub/sub, on the channel that `news` names; what is in the queue already is not told again."""
+    deliveries = gateway(client)
+    async with client.pubsub() as pubsub:
+        await pubsub.subscribe(deliveries.news)
+        assert await pubsub.next(5) is not None
+        await chat.ask()
+        await chat.answer("one", "two")
+        await PlatformChat(client, "43").ask()
+        heard = [await pubsub.next(5), await pubsub.next(5)]
+    assert [one.data.decode() for one in heard if one] == [chat.session, "telegram:43"]
+
+
+async def test_a_gateway_leaves_a_chat_when_all_is_delivered_and_no_turn_is_under_way(
+    client: RedisClient, chat: PlatformChat
+) -> None:
+    """Both are asked in the script: what came meanwhile is not left behind."""
+    deliveries = gateway(client)
+    await chat.ask()
+    held = await taken(deliveries)
+    assert not await deliveries.leave(held)
+    await chat.answer("hi")
+    assert not await deliveries.leave(held)
+    await deliver(deliveries, held, 1)
+    assert await deliveries.leave(held)
+    assert await chat.keys() == {"outtoken:telegram", "outboxes"}
+    assert await deliveries.acquire(5) == ([], LOOK_S)
+
+
+async def test_a_chat_whose_turn_takes_long_can_be_left_and_comes_back_with_its_next_line(
+    client: RedisClient, chat: PlatformChat
+) -> None:
+    """A gateway with too much to do keeps its places for chats that have something to say; the bubble stays known."""
+    deliveries = gateway(client)
+    await chat.ask()
+    held = await taken(deliveries)
+    assert await deliveries.bubble(held, 1, "b1")
+    assert await deliveries.leave(held, though_running=True)
+    assert await deliveries.acquire(5) == ([], LOOK_S)
+    await chat.answer("hi")
+    held = await taken(deliveries)
+    assert (texts(held), held.bubble) == (["hi"], (1, "b1"))
+    assert not await deliveries.leave(held, though_running=True)
+
+
+async def test_what_has_nothing_to_do_any_more_is_taken_out_and_not_handed_over(
+    client: RedisClient, chat: PlatformChat
+) -> None:
+    """Its turn was ended by /new, say, while nobody attended it."""
+    await chat.ask()
+    await client.command("DEL", keys.inbox(chat.session))
+    await client.command("HSET", keys.out(chat.session), "tries", 1, "bubble", "1 b")
+    assert await gateway(client).acquire(5) == ([], LOOK_S)
+    assert await chat.keys() == {"outboxes"}
+
+
+# In order, each post once
+
+
+async def test_lines_are_delivered_in_order_and_leave_the_outbox(client: RedisClient, chat: PlatformChat) -> None:
+    """Some at a time; a look shows what is behind them."""
+    deliveries = gateway(client)
+    await chat.told(*(f"line {n}" for n in range(ENTRIES + 2)))
+    held = await taken(deliveries)
+    assert texts(held) == [f"line {n}" for n in range(ENTRIES)]
+    assert [entry.seq for entry in held.entries] == list(range(1, ENTRIES + 1))
+    for entry in held.entries:
+        await deliver(deliveries, held, entry.seq)
+    assert texts(await deliveries.look(held)) == [f"line {ENTRIES}", f"line {ENTRIES + 1}"]
+    assert await client.command("XLEN", keys.outbox(chat.session)) == 2
+
+
+async def test_a_line_of_several_posts_is_delivered_with_the_last(client: RedisClient, chat: PlatformChat) -> None:
+    """How many are there is known to whoever comes next; what was noted of one line is not taken for the next."""
+    deliveries = gateway(client)
+    await chat.told("long", "second")
+    held = await taken(deliveries)
+    for part in (0, 1):
+        assert await deliveries.sending(held, 1, part) == Cleared(unclear=False)
+        assert await deliveries.sent(held, 1, part, last=False, id=f"p{part}")
+    look = await deliveries.look(held)
+    assert look is not None
+    assert (texts(look), look.part, look.unclear) == (["long", "second"], 2, False)
+    await deliver(deliveries, held, 1, part=2)
+    look = await deliveries.look(held)
+    assert look is not None
+    assert (texts(look), look.part) == (["second"], 0)
+
+
+async def test_a_line_with_nothing_to_show_ends_without_a_post(client: RedisClient, chat: PlatformChat) -> None:
+    """And without being about to be sent."""
+    deliveries = gateway(client)
+    await chat.told("", "second")
+    held = await taken(deliveries)
+    assert await deliveries.sent(held, 1, 0, last=True)
+    assert texts(await deliveries.look(held)) == ["second"]
+    assert await client.command("EXISTS", keys.said(chat.session)) == 0
+
+
+async def test_every_call_may_be_made_again_when_its_answer_was_lost(client: RedisClient, chat: PlatformChat) -> None:
+    """The same answer, and nothing changes twice."""
+    deliveries = gateway(client)
+    await chat.told("one", "two")
+    held = await taken(deliveries)
+    for _ in range(2):
+        assert await deliveries.sending(held, 1, 0) == Cleared(unclear=False)
+    for _ in range(2):
+        assert await deliveries.sent(held, 1, 0, last=False, id="a")
+    for _ in range(2):
+        assert await deliveries.sent(held, 1, 1, last=True, id="b")
+    look = await deliveries.look(held)
+    assert look is not None
+    assert (texts(look), look.part) == (["two"], 0)
+    for _ in range(2):
+        assert await deliveries.refused(held, 2, "too long")
+    assert await client.command("XLEN", keys.DEAD) == 1
+    assert not (await deliveries.look(held) or look).entries
+    for _ in range(2):
+        assert await deliveries.leave(held)
+
+
+@pytest.mark.parametrize("write", ["sending", "sent", "refused"])
+async def test_whoever_remembers_what_the_server_lost_lets_go(
+    client: RedisClient, chat: PlatformChat, write: str
+) -> None:
+    """A lost tail set the chat back: the next gateway begins with what the server knows, at once."""
+    deliveries = gateway(client)
+    await chat.told("one", "two")
+    held = await taken(deliveries)
+    if write == "sending":
+        assert await deliveries.sending(held, 2, 0) is None
+    elif write == "sent":
+        assert not await deliveries.sent(held, 2, 0, last=True, id="x")
+    else:
+        assert not await deliveries.refused(held, 2, "too long")
+    assert texts(await taken(deliveries)) == ["one", "two"]
+
+
+async def test_whoever_is_further_than_the_server_with_a_line_lets_go(client: RedisClient, chat: PlatformChat) -> None:
+    """The posts before were noted, and the note is lost."""
+    deliveries = gateway(client)
+    await chat.told("one")
+    assert await deliveries.sending(await taken(deliveries), 1, 1) is None
+    assert not await deliveries.sent(await taken(deliveries), 1, 1, last=True, id="x")
+    assert texts(await taken(deliveries)) == ["one"]
+
+
+# The fence
+
+
+async def test_a_lapsed_chat_is_taken_over_and_its_first_owner_can_write_nothing_more(
+    client: RedisClient, chat: PlatformChat
+) -> None:
+    """Every write is refused and changes nothing; the same owner with an older token is no better."""
+    first, second = gateway(client), gateway(client)
+    await chat.told("one", "two")
+    old = await taken(first)
+    assert await second.acquire(5) == ([], LOOK_S)
+    await chat.time_passes()
+    new = await taken(second)
+    assert new.taken_over
+    assert int(new.token) > int(old.token)
+    mine = Deliveries(client, CHANNEL, lease_s=LEASE_S)
+    mine.owner = second.owner
+    for gone, held in ((first, old), (mine, old), (first, new)):
+        before = await everything(client)
+        assert await gone.renew([held]) == {chat.session}
+        assert await gone.look(held) is None
+        assert await gone.sending(held, 1, 0) is None
+        assert not await gone.sent(held, 1, 0, last=True, id="x")
+        assert not await gone.sent(held, 1, 0, last=False, id="x")
+        assert not await gone.refused(held, 1, "too long")
+        assert not await gone.refused(held, 1, "blocked", drop_all=True)
+        assert not await gone.bubble(held, 1, "x")
+        assert await gone.may_edit(held) == LEASE_S
+        assert await gone.leave(held)
+        await gone.later(held, 5, unclear=False)
+        assert await everything(client) == before
+    assert await second.renew([new]) == set()
+
+
+async def everything(client: RedisClient) -> dict[bytes, bytes]:
+    names = sorted(await client.command("KEYS", "*"))
+    return dict(zip(names, await client.pipeline([("DUMP", name) for name in names]), strict=True))
+
+
+async def test_many_leases_are_renewed_in_one_call(client: RedisClient) -> None:
+    """Those that are lost are named; the others have their whole time again."""
+    deliveries, other = gateway(client), gateway(client)
+    chats = [PlatformChat(client, str(n)) for n in range(3)]
+    for chat in chats:
+        await chat.ask()
+    held, _ = await deliveries.acquire(5)
+    await chats[1].time_passes()
+    await other.acquire(5)
+    await chats[2].time_passes(20_000)
+    assert await deliveries.renew(held) == {chats[1].session}
+    assert await deliveries.renew([]) == set()
+    seconds, micros = await client.command("TIME")
+    until = await client.command("ZMSCORE", keys.outqueue(CHANNEL), chats[0].session, chats[2].session)
+    now_ms = int(seconds) * 1000 + int(micros) // 1000
+    assert all(float(one) > now_ms + LEASE_S * 500 for one in until)
+
+
+@pytest.mark.parametrize("write", ["sending", "throttled", "sent", "sent before", "refused"])
+async def test_what_is_written_on_the_way_keeps_the_lease(client: RedisClient, chat: PlatformChat, write: str) -> None:
+    """A chat with much to say needs no renewals."""
+    deliveries = gateway(client)
+    await chat.told("one", "two", "three")
+    held = await taken(deliveries)
+    await deliver(deliveries, held, 1)
+    if write == "throttled":
+        await deliveries.pause(60)
+    await chat.time_passes(int(LEASE_S * 900))
+    if write in ("sending", "throttled"):
+        assert isinstance(await deliveries.sending(held, 2, 0), Wait if write == "throttled" else Cleared)
+    elif write in ("sent", "sent before"):
+        assert await deliveries.sent(held, 2 if write == "sent" else 1, 0, last=True, id="x")
+    else:
+        assert await deliveries.refused(held, 2, "too long")
+    await chat.time_passes(int(LEASE_S * 500))
+    assert await gateway(client).acquire(5) != ([], 0.0)
+    assert (await gateway(client).acquire(5))[0] == []
+
+
+async def test_a_number_that_is_taken_at_most_is_taken_of_what_waits_longest(client: RedisClient) -> None:
+    """And it is said how soon another one may be taken: at once."""
+    chats = [PlatformChat(client, str(n)) for n in range(4)]
+    for n, chat in enumerate(chats):
+        await chat.ask()
+        await chat.time_passes(1000 * n)
+    held, wait_s = await gateway(client).acquire(2)
+    assert ([one.session for one in held], wait_s) == ([chats[3].session, chats[2].session], 0.0)
+
+
+async def test_a_chat_with_broken_keys_stands_in_nobodys_way(client: RedisClient, chat: PlatformChat) -> None:
+    """It is looked at again after a minute."""
+    deliveries, broken = gateway(client), PlatformChat(client, "broken")
+    await broken.ask()
+    await client.command("SET", keys.outbox(broken.session), "no stream")
+    await chat.ask()
+    await client.command("HSET", keys.outleases(CHANNEL), broken.session, "somebody:1")
+    assert (await taken(deliveries)).session == chat.session
+    assert await client.command("HKEYS", keys.outleases(CHANNEL)) == [chat.session.encode()]
+    before, after = await client.command("ZMSCORE", keys.outqueue(CHANNEL), chat.session, broken.session)
+    assert 25_000 < float(after) - float(before) <= 30_000, "a minute, and the lease of the other one"
+    await client.command("DEL", keys.outbox(broken.session))
+    await broken.time_passes()
+    assert (await taken(deliveries)).session == broken.session
+
+
+def test_the_scripts_know_the_same_channels_and_the_same_cap() -> None:
+    """They cannot import them."""
+    lib = load("wake").source
+    [channels] = re.findall(r"^local READ = \{(.*)\}$", lib, re.MULTILINE)
+    assert {one.partition("=")[0].strip() for one in channels.split(",")} == READ_CHANNELS
+    assert f"local OUTBOX_CAP = {OUTBOX_CAP}\n" in lib
+
+
+async def test_a_name_that_needs_quoting_is_one_channel_for_both_sides(client: RedisClient) -> None:
+    """Sessions have it quoted."""
+    await Inbox(client).ingest(message(channel="my chat:s"))
+    deliveries = Deliveries(client, "my chat:s", lease_s=LEASE_S)
+    held, _ = await deliveries.acquire(1)
+    assert [one.session for one in held] == ["my%20chat%3As:owner/a"]

@@ -1,0 +1,240 @@
+"""Requests over HTTP in the store: what a key means, for how long, and what is left of sessions that are of one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from shared.ids import nonce
+from shared.messages.inbound import PRESET, InboundMessage
+from shared.messages.live import TurnEvent
+from shared.messages.outbound import OutboundMessage
+from shared.messages.transcript import AssistantEntry, IntentEntry, UserEntry
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.inbox import DAY_MS, Inbox, InboxLimits
+from shared.store.outbox import Outbox
+from shared.store.queue import Claim, LeaseQueue
+from shared.store.requests import ANSWER_LIMIT_BYTES, NOT_TAKEN_MS, UNASKED_MS, Asked, KeyReused, Requests
+from shared.store.spending import Spending
+from shared.store.throw_aways import ThrowAways
+from shared.store.turns import Turns
+from shared.throw_away import KEEP_MS, account_of, is_throw_away
+
+NAMED = "api:owner/a"
+
+
+async def begin(
+    requests: Requests, *, key: str | None = "k", session: str | None = None, asked: str = "h", principal: str = "owner"
+) -> Asked:
+    return await requests.begin(principal, key=key, session=session, asked=asked)
+
+
+def message_of(asked: Asked, **fields: object) -> InboundMessage:
+    chat = asked.session.removeprefix("api:")
+    made = InboundMessage(
+        channel="api", chat_id=chat, sender_id="owner", id=asked.ticket, content="hello", timestamp=1_700_000_000_000
+    )
+    return msgspec.structs.replace(made, **fields)
+
+
+async def acquired(client: RedisClient) -> Claim:
+    [claim] = await LeaseQueue(client, "turns", owner=nonce(), lease_s=30).acquire(1)
+    return claim
+
+
+async def committed(client: RedisClient, claim: Claim, asked: Asked, limits: InboxLimits | None = None) -> None:
+    line = OutboundMessage(content="hi", turn=1, in_reply_to=(asked.ticket,))
+    history = (UserEntry(content="hello", turn=1), AssistantEntry(content="hi", turn=1))
+    await Turns(client, limits).commit(claim, history=history, lines=[line], event=TurnEvent(1, "done"))
+
+
+async def test_many_at_once_with_one_key_are_one_request(redis_url: str, client: RedisClient) -> None:
+    """Whoever comes first names it, through whichever gateway."""
+    other = RedisClient(redis_url)
+    try:
+        found = await asyncio.gather(*(begin(Requests(one)) for one in (client, other) * 10))
+    finally:
+        await other.close()
+    assert len({one.ticket for one in found}) == 1
+    assert sum(one.new for one in found) == 1
+    assert len(await client.command("ZRANGE", keys.THROW_AWAYS, 0, -1)) == 1
+
+
+async def test_a_key_with_another_request_is_refused(client: RedisClient) -> None:
+    """And the first one's stays as it is."""
+    requests = Requests(client)
+    first = await begin(requests)
+    with pytest.raises(KeyReused, match="'k'"):
+        await begin(requests, asked="other")
+    assert (await begin(requests)).ticket == first.ticket
+
+
+async def test_keys_of_two_people_are_two(client: RedisClient) -> None:
+    """No word of one finds an answer of another; the key's name shows neither of them."""
+    requests = Requests(client)
+    a, b = await begin(requests), await begin(requests, principal="ann")
+    assert a.ticket != b.ticket
+    assert a.key != b.key
+    assert "owner" not in a.key
+
+
+async def test_without_a_key_nothing_is_remembered_but_the_session(client: RedisClient) -> None:
+    """And of a named session not even that."""
+    requests = Requests(client)
+    assert (await begin(requests, key=None)).ticket != (await begin(requests, key=None)).ticket
+    assert (await begin(requests, key=None, session=NAMED)).session == NAMED
+    assert await client.command("KEYS", "*") == [keys.THROW_AWAYS.encode()]
+    assert await client.command("ZCARD", keys.THROW_AWAYS) == 2
+
+
+async def test_a_request_knows_where_its_answer_can_be_in_the_log(client: RedisClient) -> None:
+    """The line before it, as it was when it began: later requests with the key look from there, too."""
+    requests = Requests(client)
+    await client.command("HSET", keys.session(NAMED), "log", 7)
+    assert (await begin(requests, session=NAMED)).after == 7
+    await client.command("HSET", keys.session(NAMED), "log", 9)
+    assert (await begin(requests, session=NAMED)).after == 7
+
+
+async def test_a_request_whose_message_nobody_took_is_soon_forgotten(client: RedisClient) -> None:
+    """Refused ones cost ten minutes of a small key; one that was taken counts for a day."""
+    requests = Requests(client)
+    asked = await begin(requests)
+    assert NOT_TAKEN_MS - 60_000 < await client.command("PTTL", asked.key) <= NOT_TAKEN_MS
+    assert float(await client.command("ZSCORE", keys.THROW_AWAYS, asked.session)) == asked.at_ms + NOT_TAKEN_MS
+    await requests.taken(asked, throw_away=True)
+    assert KEEP_MS - 60_000 < await client.command("PTTL", asked.key) <= KEEP_MS
+    assert float(await client.command("ZSCORE", keys.THROW_AWAYS, asked.session)) == asked.at_ms + KEEP_MS
+
+
+async def test_a_session_that_nobody_can_ask_for_goes_earlier(client: RedisClient) -> None:
+    """Without a key, should its gateway die. One that was ended meanwhile does not come back."""
+    requests = Requests(client)
+    asked = await begin(requests, key=None)
+    await requests.taken(asked, throw_away=True)
+    assert float(await client.command("ZSCORE", keys.THROW_AWAYS, asked.session)) == asked.at_ms + UNASKED_MS
+    await client.command("DEL", keys.THROW_AWAYS)
+    await requests.taken(asked, throw_away=True)
+    assert await client.command("KEYS", "*") == []
+
+
+async def test_the_first_answer_stands(client: RedisClient) -> None:
+    """Two gateways tell the same; if ever they differed, everybody would still get one."""
+    requests = Requests(client)
+    asked = await begin(requests)
+    assert await requests.answer(asked) is None
+    assert await requests.end(asked, b"one")
+    assert await requests.end(asked, b"two")
+    assert (await begin(requests)).answer == await requests.answer(asked) == b"one"
+    assert KEEP_MS - 60_000 < await client.command("PTTL", asked.key) <= KEEP_MS
+
+
+async def test_what_cannot_be_kept_is_not(client: RedisClient) -> None:
+    """Too long; without a key; a key that is over, or another's by now. No key comes to be that would never end."""
+    requests = Requests(client)
+    asked = await begin(requests)
+    assert not await requests.end(asked, b"x" * (ANSWER_LIMIT_BYTES + 1))
+    assert not await requests.end(await begin(requests, key=None), b"one")
+    await client.command("DEL", asked.key)
+    assert not await requests.end(asked, b"one")
+    assert await client.command("EXISTS", asked.key) == 0
+    later = await begin(requests)
+    assert not await requests.end(asked, b"one")
+    await requests.release(asked)
+    assert (await begin(requests)).ticket == later.ticket
+
+
+async def test_a_key_that_is_released_asks_anew(client: RedisClient) -> None:
+    """Nothing came of it: the next one is another message."""
+    requests = Requests(client)
+    asked = await begin(requests)
+    await requests.release(asked)
+    again = await begin(requests, asked="other")
+    assert again.new
+    assert again.ticket != asked.ticket
+
+
+async def test_nothing_is_left_of_a_session_that_ends(client: RedisClient) -> None:
+    """While its turn runs: the turn can write nothing more, and every key is gone but what the sweep needs."""
+    requests, ends = Requests(client), ThrowAways(client)
+    asked = await begin(requests, key=None)
+    await Inbox(client).ingest(message_of(asked))
+    claim = await acquired(client)
+    await Turns(client).append(claim, 1, IntentEntry(call_id="c1", turn=1))
+    for key in (keys.memory(f"chat:{asked.session}"), keys.schedules(asked.session)):
+        await client.command("HSET", key, "x", "y")
+    await ends.end(asked.session)
+    left = {key.decode() for key in await client.command("KEYS", "*")}
+    assert {key for key in left if not key.startswith(("shoal:seen:", "shoal:wake:", "shoal:served"))} == {
+        keys.THROW_AWAYS
+    }  # fmt: skip
+    assert [due.member for due in await ends.agenda.due()] == [asked.session]
+    with pytest.raises(Exception, match="lease"):
+        await committed(client, claim, asked)
+
+
+@pytest.mark.parametrize(("session", "short"), [(None, True), (NAMED, False)])
+async def test_a_session_of_one_request_is_not_kept_as_a_chat_is(
+    client: RedisClient, session: str | None, short: bool
+) -> None:
+    """Where nobody ends it, it is there for a day: its answer, and no conversation to be summed up."""
+    requests, limits = Requests(client), InboxLimits(idle_ms=1000)
+    asked = await begin(requests, session=session)
+    await Inbox(client, limits).ingest(message_of(asked))
+    assert (await client.command("PTTL", keys.session(asked.session)) <= KEEP_MS) == short
+    await committed(client, await acquired(client), asked, limits)
+    for key in (keys.session(asked.session), keys.outbox(asked.session)):
+        assert (await client.command("PTTL", key) <= KEEP_MS) == short
+    assert (await client.command("PTTL", keys.session(asked.session)) > 300 * DAY_MS) == (not short)
+    assert await client.command("LLEN", keys.history(asked.session)) == (0 if short else 2)
+    assert await client.command("ZCARD", keys.IDLE) == (0 if short else 1)
+    [line] = await Outbox(client).read(asked.session, after=asked.after)
+    assert line.seq == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "version"),
+    [
+        ({}, b"1"),
+        ({"history": (UserEntry(content="before", turn=0),)}, b"2"),
+        ({"metadata": {PRESET: "deep"}}, b"2"),
+        ({"metadata": {"group": "1"}}, b"1"),
+    ],
+)
+async def test_an_older_worker_leaves_what_it_would_answer_wrongly(
+    client: RedisClient, fields: dict[str, object], version: bytes
+) -> None:
+    """A conversation, or a model, that comes with the message: release 1 would not see it."""
+    asked = await begin(Requests(client))
+    await Inbox(client).ingest(message_of(asked, **fields))
+    [[_, entry]] = await client.command("XRANGE", keys.inbox(asked.session), "-", "+")
+    assert entry[:2] == [b"v", version]
+
+
+async def test_one_persons_single_requests_have_one_account(client: RedisClient) -> None:
+    """Else every request would have a day's budget of its own. A named session has its own account, as a chat has."""
+    spending = Spending(client)
+    for session in ("api:owner/~1", "api:owner/~2", "api:ann/~1", NAMED):
+        await spending.add(session, 100, 0.5)
+    assert (await spending.read("api:owner/~3")).tokens == 200
+    assert [(await spending.read(one)).tokens for one in ("api:ann/~9", NAMED, "web:owner/a")] == [100, 100, 0]
+
+
+@pytest.mark.parametrize(
+    ("session", "alone"),
+    [
+        ("api:owner/~abc", True),
+        ("api:owner/abc", False),
+        ("api:owner/a~b", False),
+        ("web:owner/~abc", False),
+        ("matrix:~abc", False),
+        ("api:~abc", False),
+    ],
+)
+def test_only_the_apis_own_names_are_of_one_request(session: str, alone: bool) -> None:
+    """The mark stands where no person can put it."""
+    assert is_throw_away(session) == alone
+    assert account_of(session) == ("api:owner/~" if alone else session)

@@ -1,0 +1,183 @@
+"""The spans of model calls, and who is told of the trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.errors import ModelError
+from shared.settings import ModelSettings, PresetSettings, Secret
+from shared.tracing import continued, fresh, span
+from shared.tracing.spans import FIRST, TURN
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.recorded import Kept, recording
+from tests.helpers.scripted_model import Broken, ScriptedModel
+from worker.agent.model import LLMResponse, Usage
+from worker.llm.registry import Models, build_model
+from worker.llm.traced import TracedModel, traced
+
+ASKED: list[dict[str, Any]] = [{"role": "user", "content": "canary"}]
+
+
+def reached(server: ScriptedOpenAI, **more: Any) -> ModelSettings:
+    at_server: dict[str, Any] = {
+        "name": "openai/gpt-4o",
+        "api_base": server.base_url,
+        "api_key": Secret("sk-canary"),
+        "client": "direct",
+    }
+    return ModelSettings(**(at_server | {"retry_waits_s": (0.01,), "prices": {"openai/gpt-4o": (1.0, 2.0)}} | more))
+
+
+async def heard(delta: str) -> None:
+    pass
+
+
+def told(kept: Kept) -> str:
+    """All that was recorded, as text."""
+    return repr([(one.name, one.attributes, one.events, one.error) for one in kept.spans])
+
+
+async def test_a_call_is_a_span_of_the_conventions_for_generative_models(server: ScriptedOpenAI) -> None:
+    """Who was asked for what, who answered, what it used; no text, no key."""
+    server.script(Answer(text="the canary sings"))
+    with recording() as kept, span(TURN):
+        model = build_model(reached(server))
+        await model.chat(ASKED, max_tokens=99, temperature=0.5, on_delta=heard)
+        await model.close()
+    chat, turn = kept.spans
+    assert (chat.name, chat.type.kind, chat.parent) == ("chat gpt-4o", "client", turn.context)
+    first = chat.attributes.pop("gen_ai.response.time_to_first_chunk")
+    assert isinstance(first, float)
+    assert 0 < first < (chat.ended_ns - chat.started_ns) / 1e9
+    used = chat.attributes.pop("gen_ai.usage.input_tokens")
+    assert isinstance(used, int)
+    cost = chat.attributes.pop("shoal.cost_usd")
+    assert cost == pytest.approx((used * 1.0 + 3 * 2.0) / 1e6)
+    assert chat.attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.request.max_tokens": 99,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.stream": True,
+        "gen_ai.response.model": "gpt-4o",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.output_tokens": 3,
+        "server.address": "127.0.0.1",
+    }
+    [(event, at_ns)] = chat.events
+    assert event == FIRST
+    assert chat.started_ns < at_ns < chat.ended_ns
+    assert "canary" not in told(kept)
+
+
+async def test_a_call_that_is_not_streamed_has_no_first_token(server: ScriptedOpenAI) -> None:
+    """What the cache held is told where the provider says it."""
+    server.script(Answer(calls=[Call("look", '{"at": "canary"}')], cached_tokens=5))
+    with recording() as kept:
+        model = build_model(reached(server))
+        await model.chat(ASKED)
+        await model.close()
+    chat = kept.one("chat gpt-4o")
+    assert chat.parent is None, "a call outside of any turn begins a trace"
+    assert chat.events == []
+    assert chat.attributes["gen_ai.request.stream"] is False
+    assert chat.attributes["gen_ai.response.finish_reasons"] == ("tool_calls",)
+    assert chat.attributes["gen_ai.usage.cache_read.input_tokens"] == 5
+    assert "canary" not in told(kept)
+
+
+async def test_each_request_is_a_span_and_a_fault_is_its_kind(server: ScriptedOpenAI) -> None:
+    """A repeat, and the fallback behind it: three requests, two of them failed."""
+    server.script(Answer(status=503, times=2, error={"message": "canary"}), Answer(text="fine"))
+    with recording() as kept:
+        model = build_model(reached(server, fallbacks=("openai/small",)))
+        assert (await model.chat(ASKED)).content == "fine"
+        await model.close()
+    assert [(one.name, one.error) for one in kept.spans] == [
+        ("chat gpt-4o", "overloaded"),
+        ("chat gpt-4o", "overloaded"),
+        ("chat small", ""),
+    ]
+    assert "canary" not in told(kept)
+
+
+async def test_a_stream_that_breaks_off_has_told_of_its_first_word() -> None:
+    """And what broke it, by kind."""
+    fault = ModelError("connection", "canary", retryable=True)
+    with recording() as kept:
+        model = TracedModel(ScriptedModel([Broken(fault, ("canary",))]), asked="m", provider="mistral")
+        with pytest.raises(ModelError):
+            await model.chat(ASKED, on_delta=heard)
+    chat = kept.one("chat m")
+    assert (chat.error, [name for name, _ in chat.events]) == ("connection", [FIRST])
+    assert chat.attributes["gen_ai.provider.name"] == "mistral_ai"
+    assert "canary" not in told(kept)
+
+
+async def test_a_reply_without_a_name_or_a_price_tells_neither() -> None:
+    """Nothing is made up."""
+    reply = LLMResponse(content="x", usage=Usage(2, 1))
+    with recording() as kept:
+        await TracedModel(ScriptedModel([reply]), asked="m", provider="p").chat(ASKED)
+    names = kept.one("chat m").attributes.keys()
+    assert not names & {"gen_ai.response.model", "shoal.cost_usd", "gen_ai.usage.cache_read.input_tokens"}
+
+
+def test_where_no_traces_are_sent_a_model_is_as_it_was() -> None:
+    """Not one call more."""
+    model = ScriptedModel([])
+    assert traced(model, asked="m", provider="p") is model
+    with recording():
+        wrapped = traced(model, asked="m", provider="p")
+    assert isinstance(wrapped, TracedModel)
+    assert wrapped.name == model.name
+
+
+async def test_the_built_in_model_has_spans_too() -> None:
+    """`make up` shows what a trace looks like without any key."""
+    with recording() as kept:
+        await build_model(ModelSettings()).chat([{"role": "user", "content": "hello"}])
+    assert kept.one("chat demo").attributes["gen_ai.provider.name"] == "demo"
+
+
+@pytest.mark.parametrize("client", ["direct", "litellm"])
+async def test_the_trace_is_told_to_an_endpoint_of_ones_own_that_is_to_know_it(
+    server: ScriptedOpenAI, client: str
+) -> None:
+    """`model.traceparent`: of the call's span where traces are sent, else what came with the message."""
+    came = fresh(sampled=True)
+    with continued(came.traceparent):
+        model = build_model(reached(server, client=client, traceparent=True))
+        await model.chat(ASKED)
+        with recording() as kept:
+            model = build_model(reached(server, client=client, traceparent=True))
+            await model.chat(ASKED)
+        await model.close()
+    off, on = (request.headers.get("traceparent") for request in server.requests())
+    [chat] = kept.spans
+    assert (off, on) == (came.traceparent, chat.context.traceparent)
+
+
+@pytest.mark.parametrize("client", ["direct", "litellm"])
+async def test_without_being_asked_for_it_no_provider_learns_of_a_trace(server: ScriptedOpenAI, client: str) -> None:
+    """It could tell which requests are of one conversation."""
+    with recording(), span(TURN):
+        model = build_model(reached(server, client=client))
+        await model.chat(ASKED)
+        await model.close()
+    [request] = server.requests()
+    assert "traceparent" not in request.headers
+
+
+async def test_an_address_of_a_preset_is_ones_own_and_a_provider_elsewhere_is_not(server: ScriptedOpenAI) -> None:
+    """The setting is for addresses that stand in the settings."""
+    preset = PresetSettings(name="openai/b", api_base=server.base_url, api_key=Secret("o"), client="direct")
+    models = Models(reached(server, traceparent=True, presets={"own": preset}))
+    with continued(fresh().traceparent):
+        await models.get("own").chat(ASKED)
+    await models.close()
+    [request] = server.requests()
+    assert "traceparent" in request.headers
