@@ -24,6 +24,7 @@ TOKEN: Final = "syt_c2hvYWw_abcdefghijklmnopqrst_0aBcDe"
 PASSWORD: Final = "correct horse battery staple"
 BOT: Final = "@shoal:pond.example"
 EVENT_BYTES: Final = 65_536
+DEVICE: Final = web.RequestKey("device", str)
 
 
 class FakeMatrix:
@@ -112,7 +113,7 @@ class FakeMatrix:
                 return error(401, "M_MISSING_TOKEN", "Missing access token")
             if token not in self.tokens:
                 return error(401, "M_UNKNOWN_TOKEN", "Invalid access token passed.", soft_logout=False)
-            request["device"] = self.tokens[token]
+            request[DEVICE] = self.tokens[token]
         try:
             done: web.StreamResponse = await handler(request)
         except web.HTTPNotFound:
@@ -129,11 +130,11 @@ class FakeMatrix:
         return web.json_response({"user_id": BOT, "access_token": f"syt_{number}", "device_id": f"DEVICE{number}"})
 
     async def _logout(self, request: web.Request) -> web.Response:
-        self.tokens = {token: device for token, device in self.tokens.items() if device != request["device"]}
+        self.tokens = {token: device for token, device in self.tokens.items() if device != request[DEVICE]}
         return web.json_response({})
 
     async def _whoami(self, request: web.Request) -> web.Response:
-        return web.json_response({"user_id": BOT, "device_id": request["device"], "is_guest": False})
+        return web.json_response({"user_id": BOT, "device_id": request[DEVICE], "is_guest": False})
 
     # --- news
 
@@ -216,12 +217,14 @@ class FakeMatrix:
 
     async def _send(self, request: web.Request) -> web.StreamResponse:
         room, content = request.match_info["room"], await json_of(request)
-        again = (request["device"], request.match_info["transaction"])
+        again = (request[DEVICE], request.match_info["transaction"])
         edits = content.get("m.relates_to", {}).get("rel_type") == "m.replace"
         refusal, cut = await self._meet(request, "edit" if edits else "send", room)
         if refusal is not None:
             return refusal
         if again in self._done:
+            if cut:
+                await hang_up(request)
             return web.json_response({"event_id": self._done[again]})
         if len(json.dumps(content, ensure_ascii=False).encode()) > EVENT_BYTES - 500:
             return error(413, "M_TOO_LARGE", "event too large")

@@ -13,10 +13,11 @@ from typing import Any, Final
 from gateway.channels.discord.api import Api
 from gateway.channels.discord.intake import Intake, Window
 from gateway.channels.discord.known import Chats, Known, Reading, Session, read_known, write_known
-from gateway.channels.discord.parse import Gone, Me, Press, said_ms
+from gateway.channels.discord.parse import Me, said_ms
 from gateway.channels.discord.settings import DiscordSettings
 from gateway.channels.discord.shard import Shard
 from gateway.channels.discord.taker import Taker
+from gateway.channels.discord.wire import Gone, Press
 from gateway.platform import Inlet, Throttled
 from gateway.platforms import Cursor
 from shared.errors import RedisAway

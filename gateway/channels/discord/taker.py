@@ -8,21 +8,9 @@ from typing import Any, Final
 
 from gateway.channels.discord.api import PAGE, Api
 from gateway.channels.discord.known import Chat, Chats
-from gateway.channels.discord.parse import (
-    Event,
-    Gone,
-    Me,
-    Message,
-    Press,
-    Room,
-    Unreadable,
-    first_id,
-    heard,
-    is_for_us,
-    place_of,
-    read_event,
-)
+from gateway.channels.discord.parse import Me, Room, first_id, heard, is_for_us, place_of
 from gateway.channels.discord.settings import DiscordSettings
+from gateway.channels.discord.wire import Event, Gone, Message, Press, Unreadable, read_event
 from gateway.platform import ChannelBroken, ChatClosed, Inlet, NotDelivered, PostRefused
 from shared.log import logger
 

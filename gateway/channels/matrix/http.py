@@ -140,7 +140,7 @@ class Http:
                 method,
                 self._base + path,
                 params=query,
-                data=body,
+                data=BytesIO(body) if body else None,
                 headers=headers,
                 timeout=limit,
                 allow_redirects=False,

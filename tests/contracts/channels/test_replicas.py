@@ -45,9 +45,9 @@ async def test_one_gateway_listens_at_a_time_and_hands_over_at_once(stage: Stage
 async def test_another_gateway_listens_when_one_died(stage: Stage) -> None:
     """After its lease; what was said meanwhile is answered, and what was answered is not again."""
     first = await stage.gateway()
+    await stage.until(lambda: _listens(stage, 0) == "true", "a listener")
     await stage.gateway()
     chats = [stage.bench.chat(number) for number in range(3)]
-    await stage.until(lambda: _listens(stage, 0) == "true", "a listener")
     for chat in chats:
         await stage.say(chat, "one")
         await stage.sees(chat, "echo: one")

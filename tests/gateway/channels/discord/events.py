@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.channels.discord.parse import Me, Message, Press, Room, heard, read_event
+from gateway.channels.discord.parse import Me, Room, heard
+from gateway.channels.discord.wire import Message, Press, read_event
 from gateway.platform import Heard
 from tests.fakes.discord import BOT
 

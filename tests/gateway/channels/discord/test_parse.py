@@ -9,18 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access import judge
-from gateway.channels.discord.parse import (
-    Gone,
-    Message,
-    Press,
-    Room,
-    Unreadable,
-    first_id,
-    heard,
-    place_of,
-    read_event,
-    said_ms,
-)
+from gateway.channels.discord.parse import Room, first_id, heard, place_of, said_ms
+from gateway.channels.discord.wire import Gone, Message, Press, Unreadable, read_event
 from shared.ids import session_id
 from tests.fakes.discord import BOT
 from tests.gateway.channels.discord.events import (

@@ -243,14 +243,14 @@ async def test_a_restart_loses_nothing_and_doubles_nothing(people: People) -> No
     await people.anna.say(room, "before")
     await people.sees(room, "echo: before")
     await first.drain()
-    for number in range(60):
-        await people.anna.say(room, f"{number}")
+    for number in range(60):  # others' words count towards what an answer of the homeserver holds
+        await people.anna.say(room, f"{number}", msgtype="m.notice" if number % 3 else "m.text")
     await people.anna.say(other, "hello")
     await people.gateway()
     await people.sees(other, "echo: hello")
-    await eventually(lambda: len(people.worker.heard) == 62, within_s=SOON_S, what="everything")
+    await eventually(lambda: len(people.worker.heard) >= 22, within_s=SOON_S, what="everything")
     texts = people.worker.texts(session_id("matrix", room))
-    assert texts == ["before", *(f"{number}" for number in range(60))]
+    assert texts == ["before", *(f"{number}" for number in range(0, 60, 3))]
 
 
 async def test_a_room_with_encryption_is_told_so_once(people: People) -> None:
