@@ -55,7 +55,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message goes. `notes` is what the platform's own code left for it with an earlier message of this place
-    (`Heard.notes`), such as the subject of a mail."""
+    (`Heard.notes`), such as the subject of a mail; beside it `group` is "1" where several people are."""
 
     session: str
     chat_id: str
@@ -248,7 +248,8 @@ class Platform(Protocol):
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         """Answer a call of the webhook: check its signature over the raw body, take what is in it. Called in the run
-        mode webhook only. RedisAway and Refused may go up: the platform is told 503 and Retry-After."""
+        mode webhook only. RedisAway and Refused may go up: the platform is told 503 and Retry-After; what
+        msgspec cannot decode, too: 400."""
         ...
 
     def render(self, markdown: str) -> list[Piece]:
@@ -257,7 +258,7 @@ class Platform(Protocol):
 
     async def send(self, post: Post) -> str:
         """Show a post; the platform's id of it. One try, no retries of an SDK. Raises NotDelivered in one of its
-        forms: Unclear unless it is sure."""
+        forms: Unclear unless it is sure; ChannelBroken when no post can be shown before a person mends something."""
         ...
 
     async def edit(self, id: str, post: Post) -> None:

@@ -38,6 +38,7 @@ GIVEN = {
     "discord": {"token": f"{'a' * 26}.{'b' * 6}.{'c' * 38}"},
     "slack": {"token": f"xoxb-1234567890-1234567890123-{'a' * 24}", "app_token": f"xapp-1-A0123456789-123-{'a' * 64}"},
     "telegram": {"token": f"123456789:{'A' * 35}"},
+    "whatsapp": {"app_secret": "a1" * 16},
 }
 """Secrets that look like those of their platform, where it says what they look like."""
 

@@ -165,12 +165,15 @@ class FakeDiscord:
         return ok(BOT)
 
     async def _entrance(self, _request: web.Request) -> web.Response:
-        limit = {"total": 1000, "remaining": self.gateway.left, "reset_after": 14400000, "max_concurrency": 1}
+        limit = {"total": 1000, "remaining": self.gateway.left, "reset_after": 14400000}
+        limit["max_concurrency"] = self.gateway.at_once
         return ok({"url": self.gateway.address, "shards": self.gateway.shards, "session_start_limit": limit})
 
     async def _channel(self, request: web.Request) -> web.Response:
-        self.reads.append(request.match_info["channel"])
-        return ok(self.channels[request.match_info["channel"]])
+        channel = request.match_info["channel"]
+        self.reads.append(channel)
+        refusal, _ = await self._meet(request, "room", channel)
+        return refusal or ok(self.channels[channel])
 
     async def _messages(self, request: web.Request) -> web.Response:
         channel, after = request.match_info["channel"], int(request.query["after"])
@@ -250,7 +253,8 @@ class FakeDiscord:
 
     async def _meet(self, request: web.Request, call: str, channel: str) -> tuple[web.Response | None, bool]:
         """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""
-        self.calls.append((time.monotonic(), call, channel))
+        if call != "room":
+            self.calls.append((time.monotonic(), call, channel))
         trouble = self._next_trouble(call, channel)
         match trouble.kind if trouble else "":
             case "throttled" | "throttled bot" as kind:

@@ -54,8 +54,10 @@ class FakeGateway:
         self.token = token
         self.me = me
         self.address = ""
+        self.resume_address = ""
         self.shards = 1
         self.left = 1000
+        self.at_once = 1
         self.allowed_intents = ~0
         self.identifies: list[tuple[float, int]] = []
         self.resumes = 0
@@ -152,7 +154,7 @@ class FakeGateway:
                 "user": self.me,
                 "guilds": guilds,
                 "session_id": session.id,
-                "resume_gateway_url": self.address,
+                "resume_gateway_url": self.resume_address or self.address,
                 "shard": list(shard),
                 "application": {"id": self.me["id"], "flags": 0},
             }

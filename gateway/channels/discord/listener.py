@@ -35,8 +35,9 @@ log = logger("discord")
 class Begins:
     """Rations new sessions, as Discord wants it."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, *, every_s: float = BEGIN_EVERY_S) -> None:
         self._api = api
+        self._every_s = every_s
         self._turns = defaultdict[int, asyncio.Lock](asyncio.Lock)
         self._next_at = defaultdict[int, float](float)
 
@@ -48,7 +49,7 @@ class Begins:
         group, loop = shard % max(1, limit.max_concurrency), asyncio.get_running_loop()
         async with self._turns[group]:
             await asyncio.sleep(self._next_at[group] - loop.time())
-            self._next_at[group] = loop.time() + BEGIN_EVERY_S
+            self._next_at[group] = loop.time() + self._every_s
 
 
 class Ear:

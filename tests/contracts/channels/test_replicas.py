@@ -34,7 +34,7 @@ async def test_one_gateway_listens_at_a_time_and_hands_over_at_once(stage: Stage
     await stage.until(lambda: stage.bench.listeners() == 1, "a listener")
     second = await stage.gateway(worker={"lease_s": LONG_LEASE_S})
     assert [_listens(stage, number) for number in (0, 1)] == ["true", "false"]
-    assert stage.bench.listeners() == 1
+    assert stage.bench.listeners() <= 1  # none in the moment between two polls
     await first.drain()
     await stage.until(lambda: second.channel.facts()[f"{stage.bench.name}.listens"] == "true", "the hand-over")
     await stage.say(stage.bench.chat(0), "hello")

@@ -150,7 +150,10 @@ async def test_a_wrong_app_token_says_which_setting(fake: FakeSlack) -> None:
 
 
 async def test_an_address_elsewhere_is_not_gone_to(fake: FakeSlack, api: Api) -> None:
-    """Without encryption nobody but this machine is spoken with."""
-    fake.answers["apps.connections.open"] = web.json_response({"ok": True, "url": "ws://example.org/link"})
-    with pytest.raises(NotAccepted):
-        await api.connect()
+    """Without encryption nobody but the API's own host is spoken with, though somebody would answer."""
+    async with FakeSlack(set()).serving() as other:
+        elsewhere = f"ws://127.0.0.1:{other.port}/link?ticket={other.sockets.ticket()}"
+        fake.answers["apps.connections.open"] = web.json_response({"ok": True, "url": elsewhere})
+        with pytest.raises(NotAccepted):
+            await api.connect()
+        assert len(other.sockets.tickets) == 1  # it was not used
