@@ -17,7 +17,7 @@ up: $(VENV)/.stamp-base $(VENV)/bin/shoal
 	@exec $(PY) -m shared.console up
 
 test: lint
-	@exec $(PY) -m pytest -n 2 --dist loadgroup
+	@exec $(PY) -m pytest -n 3 --dist loadgroup
 
 lint: $(VENV)/.stamp-dev $(VENV)/bin/shoal
 	@$(PY) -m ruff check --quiet .

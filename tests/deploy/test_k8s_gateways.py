@@ -37,7 +37,6 @@ DOC = (ROOT / "docs" / "kubernetes.md").read_text()
 GIVEN = {
     "discord": {"token": f"{'a' * 26}.{'b' * 6}.{'c' * 38}"},
     "slack": {"token": f"xoxb-1234567890-1234567890123-{'a' * 24}", "app_token": f"xapp-1-A0123456789-123-{'a' * 64}"},
-    "whatsapp": {"access_token": f"EAA{'a' * 60}", "app_secret": "0123456789abcdef" * 2},
     "telegram": {"token": f"123456789:{'A' * 35}"},
     "whatsapp": {"app_secret": "a1" * 16},
 }
