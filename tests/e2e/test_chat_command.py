@@ -378,8 +378,10 @@ async def test_status_and_doctor_see_the_fleet_as_it_is(fleet: Fleet, client: Re
     assert [problem["code"] for problem in found["problems"]] == ["fsync"]
     assert [one["kind"] for one in found["processes"]] == ["gateway", "worker"]
     table = (await fleet.shoal("status")).out
-    assert re.search(rf"^\S+ +\S+ +\d+ +\d+ s +ready +127\.0\.0\.1:{fleet.port} +0 +0 +web +", table, re.MULTILINE)
-    assert re.search(r"^\S+ +\S+ +\d+ +\d+ s +ready +0 of 100 +openai/scripted +turns,jobs +", table, re.MULTILINE)
+    [gateway] = [row for row in table.splitlines() if f"127.0.0.1:{fleet.port}" in row]
+    [worker] = [row for row in table.splitlines() if "turns,jobs" in row]
+    assert re.search(r" ready +web ", gateway)
+    assert re.search(r" ready +0 of 100 .* openai/scripted ", worker)
 
 
 async def test_a_terminal_shows_how_far_it_is_with_all_letters(fleet: Fleet, client: RedisClient) -> None:
