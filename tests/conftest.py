@@ -72,6 +72,7 @@ async def client(redis_url: str) -> AsyncIterator[RedisClient]:
     await made.close()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test of real processes that fails is run once more: other load on the machine can hold a process for seconds.
     All others are run once. With `-n`, those of processes run one after the other, on one worker."""

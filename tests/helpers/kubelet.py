@@ -96,7 +96,14 @@ class Pod:
 
     def _confined(self, container: Object) -> list[str]:
         security = {**self.spec["securityContext"], **container["securityContext"]}
-        words = [bwrap_path(), "--unshare-user", "--disable-userns", "--uid", str(security["runAsUser"])]
+        words = [
+            bwrap_path(),
+            "--die-with-parent",
+            "--unshare-user",
+            "--disable-userns",
+            "--uid",
+            str(security["runAsUser"]),
+        ]
         words += ["--gid", str(security["runAsGroup"]), "--cap-drop", "ALL"]
         assert security["readOnlyRootFilesystem"]
         words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
