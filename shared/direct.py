@@ -88,7 +88,7 @@ async def process_direct(
     settings = settings or load()
     if client is not None:
         return await _Question(client, message, settings, on_delta).ask(timeout_s)
-    own = RedisClient(redis_url(settings), connections=2, name="shoal-direct")
+    own = RedisClient(redis_url(settings), name="shoal-direct")
     try:
         return await _Question(own, message, settings, on_delta).ask(timeout_s)
     finally:

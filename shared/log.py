@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
-from typing import Any, Final, TextIO
+from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple, TextIO
 
 import structlog
 
-from shared.ids import log_id
+from shared.ids import log_id, split_session
 from shared.redaction import MASK, redact, redacted
 from shared.settings.sections import LogSettings
 
-__all__ = ["Logger", "bind_work", "configure", "logger", "redact"]
+__all__ = ["Logger", "add_work", "bind_work", "configure", "logger", "redact"]
 
 Logger = structlog.typing.FilteringBoundLogger
 
@@ -33,27 +33,57 @@ def logger(name: str) -> Logger:
     return made
 
 
-@contextmanager
-def bind_work(
-    *,
-    session: str | None = None,
-    turn: int | None = None,
-    channel: str | None = None,
-    worker: str | None = None,
-    attempt: int | None = None,
-    trace_id: str | None = None,
-) -> Iterator[None]:
-    """Put these fields on every line that is logged inside, by any code that this task calls or starts."""
-    given = {
-        "session": log_id(session) if session is not None else None,
-        "turn": turn,
-        "channel": channel,
-        "worker": worker,
-        "attempt": attempt,
-        "trace_id": trace_id,
-    }
-    with structlog.contextvars.bound_contextvars(**{k: v for k, v in given.items() if v is not None}):
-        yield
+class Work(NamedTuple):
+    """What a task is at. Kept as it is: the hash of a session is only made for a line that is written."""
+
+    session: str | None
+    turn: int | None
+    worker: str | None
+    attempt: int | None
+    trace_id: str | None
+
+
+_work: Final[ContextVar[Work | None]] = ContextVar("work", default=None)
+
+
+class bind_work:  # noqa: N801 (it reads as a verb)
+    """Put these fields, and the session's channel, on every line that is logged inside, by any code that this task
+    calls or starts."""
+
+    __slots__ = ("_token", "_work")
+
+    def __init__(
+        self,
+        *,
+        session: str | None = None,
+        turn: int | None = None,
+        worker: str | None = None,
+        attempt: int | None = None,
+        trace_id: str | None = None,
+    ) -> None:
+        self._work = Work(session, turn, worker, attempt, trace_id)
+
+    def __enter__(self) -> None:
+        outer, work = _work.get(), self._work
+        if outer is not None:
+            work = outer._replace(**{name: value for name, value in work._asdict().items() if value is not None})
+        self._token = _work.set(work)
+
+    def __exit__(self, *_: object) -> None:
+        _work.reset(self._token)
+
+
+def add_work(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The processor that puts the fields of `bind_work` on a line."""
+    work = _work.get()
+    if work is None:
+        return event
+    for name, value in work._asdict().items():
+        if value is not None:
+            event.setdefault(name, log_id(value) if name == "session" else value)
+    if work.session is not None and ":" in work.session:
+        event.setdefault("channel", split_session(work.session)[0])
+    return event
 
 
 def configure(settings: LogSettings, *, process: str, stream: TextIO | None = None) -> None:
@@ -65,7 +95,7 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
     level = logging.getLevelNamesMapping()[settings.level.upper()]
 
     common: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
+        add_work,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso" if as_json else "%H:%M:%S", utc=as_json),

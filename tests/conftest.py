@@ -37,7 +37,10 @@ OF_PROCESSES: Final = (
     "worker/test_lease_worker.py",
     "worker/test_process.py",
 )
-"""Where real processes are started and killed, against the clock of the machine."""
+"""Where real processes are started and killed, against the clock of the machine. Of each of the GROUPS one test runs at a
+time."""
+
+GROUPS: Final = {"chaos/": "fleets", "crash/": "fleets"}
 
 OF_SERVERS: Final = ("contracts/channels/",)
 """Where servers in this process die and come back, against the same clock; any number of these run at once."""
@@ -75,13 +78,13 @@ async def client(redis_url: str) -> AsyncIterator[RedisClient]:
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test of real processes that fails is run once more: other load on the machine can hold a process for seconds.
-    All others are run once. With `-n`, those of processes run one after the other, on one worker."""
+    All others are run once. With `-n`, at most two of processes run at a time."""
     for item in items:
         path = item.path.relative_to(TESTS).as_posix()
         if path.startswith((*OF_PROCESSES, *OF_SERVERS)):
             item.add_marker(pytest.mark.flaky(reruns=1))
         if path.startswith(OF_PROCESSES):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+            item.add_marker(pytest.mark.xdist_group(GROUPS.get(path.partition("/")[0] + "/", "processes")))
 
 
 @pytest.hookimpl(trylast=True)

@@ -133,12 +133,14 @@ class Lease:
             raise self._reason
         task = asyncio.current_task()
         assert task is not None
+        self._cancel = task.cancel
         try:
-            with self.cancelled_by(task.cancel):
-                yield
+            yield
         except asyncio.CancelledError:
             if self._reason is None:
                 raise
             while task.uncancel():
                 pass
             raise self._reason from None
+        finally:
+            self._cancel = None

@@ -11,7 +11,7 @@ from shared.errors import RedisAway
 from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.metrics import FIRST_TOKEN_SECONDS
 from shared.store.client import RedisClient
-from shared.store.fanout import publish
+from shared.store.fanout import announce, publish
 from shared.tasks import cancel_all
 
 BUNDLE_S: Final = 0.04
@@ -52,14 +52,17 @@ class LiveShow:
         self._quiet_until = 0.0
         self._made_at: float | None = clock.monotonic()
         self._dirty = asyncio.Event()
+        self._shown = False
         self._pump: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> LiveShow:
-        self._pump = asyncio.create_task(self._keep_sending())
-        await self._publish(TurnEvent(self._turn, "started", self._attempt))
+        self._shown = True
+        if not self._held():
+            announce(self._client, self._session, TurnEvent(self._turn, "started", self._attempt))
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._shown = False
         if self._pump is not None:
             await cancel_all([self._pump])
 
@@ -71,14 +74,19 @@ class LiveShow:
             FIRST_TOKEN_SECONDS.observe(self._clock.monotonic() - self._made_at)
             self._made_at = None
         self.visible += delta
-        self._dirty.set()
+        self._send_soon()
 
     async def reset(self) -> None:
         """All text so far is taken back."""
         if self.visible:
             self.visible = ""
             self._full_at = 0.0
-            self._dirty.set()
+            self._send_soon()
+
+    def _send_soon(self) -> None:
+        self._dirty.set()
+        if self._shown and self._pump is None:  # many turns say nothing before their end
+            self._pump = asyncio.create_task(self._keep_sending())
 
     async def progress(self, text: str) -> None:
         """A line about what is being done."""

@@ -25,7 +25,7 @@ def with_redis(work: Callable[[RedisClient, Settings], Awaitable[T]]) -> T:
     url = redis_url(settings)
 
     async def run() -> T:
-        client = RedisClient(url, connections=1, name="shoal-console")
+        client = RedisClient(url, name="shoal-console")
         try:
             return await work(client, settings)
         except RedisAway as exc:

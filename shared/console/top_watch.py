@@ -60,5 +60,5 @@ class Watch:
         url = self._address()
         if url != self._url:
             await self.close()
-            self._url, self._client = url, RedisClient(url, connections=1, name=CLIENT_NAME)
+            self._url, self._client = url, RedisClient(url, name=CLIENT_NAME)
         self._config = True

@@ -1,10 +1,10 @@
-"""The door to Redis: connections, scripts, typed errors."""
+"""The door to Redis: scripts, typed errors, pub/sub."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -12,67 +12,41 @@ from urllib.parse import urlsplit
 
 from redis import asyncio as aioredis
 from redis import exceptions as redis_errors
+from redis.asyncio.connection import RedisSSLContext, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
 from shared.metrics import REDIS_COMMAND_SECONDS
+from shared.store.connection import Address, Connection, ReplyError, keep_alive_options
+from shared.store.connection import Value as Value
 from shared.store.scripts import AWAY_REPLIES, Script, sha
 
 SOCKET_TIMEOUT_S: Final = 2.0
 RECONNECT_FIRST_S: Final = 0.05
 RECONNECT_CAP_S: Final = 1.5
 
+NOT_LET_IN: Final = ("NOAUTH", "WRONGPASS", "ERR AUTH", "ERR max number of clients")
+"""Beginnings of answers to a connection that the server does not take."""
+
 _UNTOLD: Final[dict[str, Any]] = {"lib_name": None, "lib_version": None}
 """A connection says nothing of redis-py: two commands less after each reconnect, and no right to them needed."""
 
-Value = str | bytes | int | float
-
-
-def _keepalive_options() -> dict[int, int]:
-    """Notice a dead peer within about 25 s, where the platform lets us say so."""
-    wanted = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
-
 
 class RedisClient:
-    """A pool of at most `connections` connections to one Redis, shared by a process.
+    """One connection to one Redis, shared by a process.
 
-    Every method raises RedisAway when the server cannot be asked, and Refused("overloaded") when it has no memory
-    left for new data. After RedisAway the command may or may not have happened; every script can be sent again.
-    A call that is cancelled drops its connection, so no answer ever reaches another caller.
+    Every method raises RedisAway when the server cannot be asked, Refused("overloaded") when it has no memory left for
+    new data, and ReplyError for any other refusal. After RedisAway, or when a call is cancelled, the command may or may
+    not have happened; every script can be sent again.
     """
 
-    def __init__(
-        self, url: str, *, connections: int = 8, timeout_s: float = SOCKET_TIMEOUT_S, name: str = "shoal"
-    ) -> None:
-        if url.startswith("unix://"):
-            options: dict[str, Any] = {}
-        else:
-            options = {
-                "socket_keepalive": True,
-                "socket_keepalive_options": _keepalive_options(),
-                **_tls_options(url),
-            }
+    def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S, name: str = "shoal") -> None:
         self._url = url
-        self._options: dict[str, Any] = {
-            **options,
-            "socket_connect_timeout": timeout_s,
-            # Times are kept here, not there: redis-py would use asyncio.wait_for, which before Python 3.12 loses a
-            # cancellation that comes at the wrong moment.
-            "socket_timeout": None,
-            "retry": Retry(NoBackoff(), 0),
-            "client_name": name,
-            **_UNTOLD,
-        }
+        self._name = name
         self._timeout_s = timeout_s
-        self._limit_s = 2 * timeout_s  # for a free connection, and for the answer
-        self._pool = aioredis.BlockingConnectionPool.from_url(
-            url, max_connections=connections, timeout=timeout_s, **self._options
-        )
-        self._redis = aioredis.Redis(connection_pool=self._pool)
-        self._redis.response_callbacks.clear()  # answers as the server gives them; the store knows their shapes
+        self._connection = self._connect(2 * timeout_s)
 
     @property
     def user(self) -> str:
@@ -87,42 +61,69 @@ class RedisClient:
         With `retry_for_s` the call is repeated with full jitter (50 ms to 1.5 s) while Redis is away, at most so long.
         """
         call = (len(keys), *keys, *args)
+        if not retry_for_s:
+            return await self._run_once(script, call)
         give_up_at = time.monotonic() + retry_for_s
         for wait_s in full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S):
             try:
-                try:
-                    return await self.command("EVALSHA", sha(script), *call)
-                except redis_errors.NoScriptError:
-                    return await self.command("EVAL", script.source, *call)
+                return await self._run_once(script, call)
             except RedisAway:
                 if time.monotonic() + wait_s >= give_up_at:
                     raise
                 await asyncio.sleep(wait_s)
         raise AssertionError("full_jitter never ends")
 
+    async def _run_once(self, script: Script, call: tuple[Value, ...]) -> Any:
+        try:
+            return await self.command("EVALSHA", sha(script), *call)
+        except ReplyError as exc:
+            if not str(exc).startswith("NOSCRIPT"):
+                raise
+            return await self.command("EVAL", script.source, *call)
+
     async def command(self, *parts: Value) -> Any:
         """Send one command and return its answer, texts as bytes."""
-        with REDIS_COMMAND_SECONDS.time(), _typed_errors():
-            async with asyncio.timeout(self._limit_s):
-                return await self._redis.execute_command(*parts)  # type: ignore[no-untyped-call]
+        started = time.perf_counter()
+        try:
+            return await self._connection.call(parts)
+        except (OSError, ReplyError) as exc:
+            raise _typed(exc) from exc
+        finally:
+            REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
+
+    def post(self, *parts: Value) -> None:
+        """Send one command and care no more for it: it may be lost, and an error is not told."""
+        self._connection.post(parts)
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
         """Send several independent commands in one round trip. Raises the first error among the answers."""
-        with REDIS_COMMAND_SECONDS.time(), _typed_errors():
-            async with asyncio.timeout(self._limit_s), self._redis.pipeline(transaction=False) as pipe:
-                for parts in commands:
-                    pipe.execute_command(*parts)
-                answers: list[Any] = await pipe.execute()
-                return answers
+        started = time.perf_counter()
+        try:
+            return await self._connection.calls(commands)
+        except (OSError, ReplyError) as exc:
+            raise _typed(exc) from exc
+        finally:
+            REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
     def blocking(self, timeout_s: float) -> Blocking:
         """A connection of its own for commands that wait on the server for at most `timeout_s`."""
-        return Blocking(self._url, self._options, timeout_s + self._timeout_s)
+        return Blocking(self._connect(timeout_s + self._timeout_s))
 
     @contextlib.asynccontextmanager
     async def pubsub(self) -> AsyncIterator[PubSub]:
         """A pub/sub connection of its own."""
-        redis = aioredis.Redis.from_url(self._url, **self._options)
+        redis = aioredis.Redis.from_url(
+            self._url,
+            socket_connect_timeout=self._timeout_s,
+            # Times are kept here, not there: redis-py would use asyncio.wait_for, which before Python 3.12 loses a
+            # cancellation that comes at the wrong moment.
+            socket_timeout=None,
+            retry=Retry(NoBackoff(), 0),
+            client_name=self._name,
+            **_keep_alive_options(self._url),
+            **_tls_options(self._url),
+            **_UNTOLD,
+        )
         try:
             yield PubSub(redis.pubsub())
         finally:
@@ -130,9 +131,11 @@ class RedisClient:
                 await redis.aclose()
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._redis.aclose()
-        await self._pool.disconnect()
+        """Close the connection."""
+        await self._connection.close()
+
+    def _connect(self, limit_s: float) -> Connection:
+        return Connection(_address(self._url), name=self._name, connect_s=self._timeout_s, limit_s=limit_s)
 
 
 def plain_pool(url: str) -> aioredis.ConnectionPool:
@@ -148,6 +151,37 @@ def plain_pool(url: str) -> aioredis.ConnectionPool:
     )
 
 
+def _address(url: str) -> Address:
+    told: dict[str, Any] = dict(parse_url(url))
+
+    def tls() -> ssl.SSLContext:
+        # A certificate is for a host: without a look at that, anybody's from the same authority would do.
+        return RedisSSLContext(
+            keyfile=told.get("ssl_keyfile"),
+            certfile=told.get("ssl_certfile"),
+            cert_reqs=told.get("ssl_cert_reqs", "required"),
+            ca_certs=told.get("ssl_ca_certs"),
+            ca_data=told.get("ssl_ca_data"),
+            check_hostname=True,
+        ).get()
+
+    return Address(
+        host=told.get("host", "localhost"),
+        port=told.get("port", 6379),
+        path=told.get("path", ""),
+        db=int(told.get("db", 0)),
+        user=told.get("username", ""),
+        password=told.get("password", ""),
+        tls=tls if url.startswith("rediss://") else None,
+    )
+
+
+def _keep_alive_options(url: str) -> dict[str, Any]:
+    if url.startswith("unix://"):
+        return {}
+    return {"socket_keepalive": True, "socket_keepalive_options": keep_alive_options()}
+
+
 def _tls_options(url: str) -> dict[str, Any]:
     """A certificate is for a host; redis-py would take anybody's who has one from the same authority."""
     return {"ssl_check_hostname": True} if url.startswith("rediss://") else {}
@@ -156,20 +190,23 @@ def _tls_options(url: str) -> dict[str, Any]:
 class Blocking:
     """One connection for BLPOP and the like. A call that is cancelled or fails closes it; the next opens it again."""
 
-    def __init__(self, url: str, options: dict[str, Any], limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._redis = aioredis.Redis.from_url(url, max_connections=1, **options)
-        self._redis.response_callbacks.clear()
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def command(self, *parts: Value) -> Any:
         """Send one command and wait for its answer. Raises RedisAway."""
-        with _typed_errors():
-            async with asyncio.timeout(self._limit_s):
-                return await self._redis.execute_command(*parts)
+        try:
+            return await self._connection.call(parts)
+        except (OSError, ReplyError) as exc:
+            self._connection.drop()
+            raise _typed(exc) from exc
+        except asyncio.CancelledError:
+            self._connection.drop()  # or the server would go on waiting for us
+            raise
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._redis.aclose()
+        await self._connection.close()
 
 
 class Heard(NamedTuple):
@@ -215,16 +252,17 @@ class PubSub:
 def _typed_errors() -> Iterator[None]:
     try:
         yield
-    except redis_errors.NoScriptError:
-        raise
-    except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError) as exc:
+    except (redis_errors.RedisError, OSError) as exc:
         raise RedisAway(f"Redis is away: {type(exc).__name__}") from exc
-    except redis_errors.OutOfMemoryError as exc:
-        raise Refused("overloaded", "the store is full; please try again in a minute", 60) from exc
-    except redis_errors.ResponseError as exc:
-        text = str(exc)
-        if isinstance(exc, redis_errors.ReadOnlyError) or text.startswith(AWAY_REPLIES):
-            raise RedisAway(f"Redis cannot serve now: {text.split(' ', 1)[0]}") from exc
-        if "OOM" in text[:40] or "maxmemory" in text:
-            raise Refused("overloaded", "the store is full; please try again in a minute", 60) from exc
-        raise
+
+
+def _typed(exc: OSError | ReplyError) -> Exception:
+    """What callers are told; `exc` itself when it is none of the usual."""
+    text = str(exc)
+    if isinstance(exc, OSError) or text.startswith(NOT_LET_IN):
+        return RedisAway(f"Redis is away: {type(exc).__name__ if isinstance(exc, OSError) else text[:60]}")
+    if text.startswith(AWAY_REPLIES):
+        return RedisAway(f"Redis cannot serve now: {text.split(' ', 1)[0]}")
+    if "OOM" in text[:40] or "maxmemory" in text:
+        return Refused("overloaded", "the store is full; please try again in a minute", 60)
+    return exc

@@ -30,6 +30,11 @@ async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
     return receivers
 
 
+def announce(client: RedisClient, session: str, event: LiveEvent) -> None:
+    """The same without waiting for it to be sent."""
+    client.post("PUBLISH", keys.live(session), encode_live(event))
+
+
 def _read(data: bytes) -> ChatNews | None:
     """None for what this release does not know: a newer one may say more."""
     try:
@@ -55,21 +60,25 @@ class Fanout:
         self._confirmed: dict[str, asyncio.Event] = {}
         self._pubsub: PubSub | None = None
         self._changed = asyncio.Event()
+        self._tried: asyncio.Event | None = None
+        """While this runs: set when the first connection is there, or is known not to be."""
 
     async def listen_raw(self, channel: str, listener: Callable[[bytes], None]) -> None:
         """Hear a pub/sub channel, one listener each. Returns when the server has confirmed, or RedisAway is known.
 
-        While Redis is away it returns at once: the subscription is made with the next connection, before `on_gap`.
+        While Redis is away, and before `run`, it returns at once: the subscription is made with the next connection,
+        before `on_gap`.
         """
         self._listeners[channel] = listener
         self._changed.set()
         confirmed = self._confirmed.setdefault(channel, asyncio.Event())
-        if self._pubsub is None:
-            return
         try:
             async with asyncio.timeout(SILENCE_S):
-                await self._pubsub.subscribe(channel)
-                await confirmed.wait()
+                if self._tried is not None:
+                    await self._tried.wait()  # who was first would miss what is said before the connection is made
+                if self._pubsub is not None:
+                    await self._pubsub.subscribe(channel)
+                    await confirmed.wait()
         except (RedisAway, TimeoutError):
             return  # the reader notices too, and subscribes again
 
@@ -94,6 +103,14 @@ class Fanout:
 
     async def run(self) -> None:
         """Read for ever; reconnects with full jitter (50 ms to 1.5 s). Ends when cancelled."""
+        self._tried = tried = asyncio.Event()
+        try:
+            await self._run(tried)
+        finally:
+            self._tried = None
+            tried.set()
+
+    async def _run(self, tried: asyncio.Event) -> None:
         waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
         heard = False
         while True:
@@ -103,6 +120,7 @@ class Fanout:
             try:
                 async with self._client.pubsub() as pubsub:
                     await self._subscribe_all(pubsub)
+                    tried.set()
                     waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
                     if heard:
                         FANOUT_GAPS.inc()
@@ -110,6 +128,8 @@ class Fanout:
                     await self._on_gap()
                     await self._read_all(pubsub)
             except RedisAway:
+                self._pubsub = None
+                tried.set()
                 await asyncio.sleep(next(waits))
             finally:
                 self._pubsub = None

@@ -16,6 +16,7 @@ from shared.messages.traceparent import traceparent_of
 from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.jobs import QUEUE as JOBS
+from shared.store.owned import owned_by
 from shared.store.scripts import load
 
 log = logger("queue")
@@ -242,24 +243,12 @@ class LeaseQueue:
     async def reclaim(self, running: Iterable[Claim]) -> int:
         """Release leases that carry our nonce but that we do not run: an acquire whose answer got lost. How many."""
         known, count = {(claim.member, claim.token) for claim in running}, 0
-        for member, token in await self._owned():
+        for member, token in await owned_by(self._client, self._keys[1], self.owner):
             if (member, token) not in known:
                 with contextlib.suppress(LeaseLost):
                     await self.release(Claim(member, self.owner, token, 0, False, None))
                     count += 1
         return count
-
-    async def _owned(self) -> list[tuple[str, str]]:
-        found: dict[str, str] = {}
-        cursor: bytes = b"0"
-        while True:
-            cursor, flat = await self._client.command("HSCAN", self._keys[1], cursor, "COUNT", 500)
-            for member, lease in zip(flat[::2], flat[1::2], strict=True):
-                owner, _, token = lease.decode().partition(":")
-                if owner == self.owner:
-                    found[member.decode()] = token
-            if cursor == b"0":
-                return list(found.items())
 
     async def close(self) -> None:
         """Close the waiting connection."""

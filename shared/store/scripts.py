@@ -1,8 +1,9 @@
-"""The Lua scripts: one file a script under `lua/`, each sent with `lib.lua` in front, and behind that with what its
-second line names (`-- with fair`). Standard library only."""
+"""The Lua scripts: one file a script under `lua/`, each sent with what it uses of `lib.lua` in front, and behind that
+with what its second line names (`-- with fair`). Standard library only."""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -20,6 +21,9 @@ AWAY_REPLIES: Final = (
 """Beginnings of error answers that say "not now" or "not here": a start, a fail-over, a full disk, a long script."""
 
 WITH: Final = "-- with "
+_BEGINS: Final = re.compile(r"^(?=local )", re.MULTILINE)
+_NAMES: Final = re.compile(r"local (?:function )?([\w, ]+)")
+_WORD: Final = re.compile(r"\w+")
 _FOLDER: Final = __file__.removesuffix("scripts.py") + "lua/"
 
 
@@ -35,8 +39,21 @@ def load(name: str) -> Script:
     """Read `lua/<name>.lua`. Raises FileNotFoundError for a name that is none."""
     shebang, _, body = _read(name).partition("\n")
     first = body.partition("\n")[0]
-    more = _read(first.removeprefix(WITH)) if first.startswith(WITH) else ""
-    return Script(name, f"{shebang}\n{_read('lib')}\n{more}\n{body}")
+    if first.startswith(WITH):
+        body = f"{_read(first.removeprefix(WITH))}\n{body}"
+    return Script(name, f"{shebang}\n{_needed(_read('lib'), body)}\n{body}")
+
+
+def _needed(lib: str, body: str) -> str:
+    """The parts of `lib` that a script uses. Each run of a script makes all its functions anew: those of the whole of
+    it took longer than what most scripts do."""
+    words, kept = set(_WORD.findall(body)), ""
+    for part in reversed(_BEGINS.split(lib)[1:]):
+        named = _NAMES.match(part)
+        if named is not None and words.intersection(_WORD.findall(named[1])):
+            words.update(_WORD.findall(part))
+            kept = part + kept
+    return kept
 
 
 @cache

@@ -18,11 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from redis.exceptions import ResponseError
-
 from shared.errors import ShoalError
 from shared.store import keys
 from shared.store.client import RedisClient
+from shared.store.connection import ReplyError
 from shared.store.session_erase import erase
 from tests.chaos.load import Crowd
 from tests.chaos.stage import Row, perform, stage, zero
@@ -126,7 +125,7 @@ async def _settled(client: RedisClient) -> int:
     async def least() -> int:
         looks = []
         for _ in range(10):
-            with contextlib.suppress(ShoalError, ResponseError):  # only some allocators can be purged
+            with contextlib.suppress(ShoalError, ReplyError):  # only some allocators can be purged
                 await client.command("MEMORY", "PURGE")
             await client.command("EVAL", "collectgarbage() return 1", 0)
             told = await client.command("MEMORY", "STATS")

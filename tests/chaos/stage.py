@@ -56,7 +56,7 @@ async def stage(
     """A server and so many worker groups; all of it ends with the block. Unless `watched` the witness hears nothing."""
     server = EmbeddedValkey(folder / "valkey", fsync=fsync)
     await asyncio.to_thread(server.start)
-    client = RedisClient(server.url, connections=32)
+    client = RedisClient(server.url)
     witness = Witness(server.url)
     listening = [asyncio.create_task(witness.run())] if watched else []
     fleet = Fleet(server, None, folder, gateways=0, workers=workers, lease_s=lease_s, drain_s=drain_s, env=env)

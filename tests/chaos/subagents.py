@@ -128,7 +128,7 @@ async def probes(client: RedisClient, name: str, stop: asyncio.Event, found: lis
 async def run(folder: Path, url: str, *, turns: int, kills: int, model_s: float, idle_s: float, seed: int) -> Found:
     """Idle first, then under load and kills, then the verdict."""
     rng = random.Random(seed)
-    client = RedisClient(url, connections=32)
+    client = RedisClient(url)
     found = Found()
     with ScriptedOpenAI() as model:
         script(model, turns, model_s)

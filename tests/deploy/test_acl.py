@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redis.exceptions import ResponseError
 
 from gateway.commands.registry import OWN
 from shared.errors import RedisAway
@@ -18,6 +17,7 @@ from shared.messages.outbound import OutboundMessage
 from shared.resp import RespConnection, RespError
 from shared.store import keys
 from shared.store.client import RedisClient
+from shared.store.connection import ReplyError
 from shared.store.deliveries import OUTBOX_CAP, Cleared, Deliveries, RateKey
 from shared.store.exclusive import Exclusive, Holding
 from shared.store.fanout import Fanout
@@ -193,7 +193,7 @@ async def test_a_gateway_sets_aside_what_a_platform_did_not_take(server: RedisSe
         assert isinstance(holding, Holding)
         await lock.give_up(holding)
         assert refused(server) == []
-        with pytest.raises(ResponseError, match="no permissions"):
+        with pytest.raises(ReplyError, match="no permissions"):
             await redis.command("XRANGE", keys.DEAD, "-", "+")
     with server.admin() as admin:
         assert admin.command("XLEN", keys.DEAD) == 2

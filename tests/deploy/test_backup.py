@@ -99,7 +99,7 @@ async def test_a_copy_made_under_load_loses_what_came_after_it_began_and_nothing
     model.script(Answer(total_s=0.2, times=0))
     old, new = serve("old"), serve("new")
     old.start()
-    before = RedisClient(old.url, connections=len(names) + 4)
+    before = RedisClient(old.url)
     fleet = [spawn("worker", REDIS__URL=old.url, MODEL__CLIENT="direct") for _ in range(2)]
     await warm(*fleet)
     crowd = Crowd(before, names, lambda chat, n: f"{chat} {n}")

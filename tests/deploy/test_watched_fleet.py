@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import os
 import subprocess
 import urllib.error
 from collections.abc import AsyncIterator
@@ -17,6 +19,8 @@ from shared.store.client import RedisClient
 from shared.store.spending import Spending
 from tests.deploy.test_alerts import rules
 from tests.deploy.test_dashboards import committed, metrics_in
+from tests.fakes.pond import BOT, Pond
+from tests.fakes.pond import TOKEN as POND_TOKEN
 from tests.gateway.harness import TOKENS, Client, answers
 from tests.gateway.harness import client as person
 from tests.helpers.fleet import holder, warm, workers
@@ -24,6 +28,7 @@ from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
 from tests.helpers.monitoring import RULES, Alertmanager, Prometheus, fetch, free_port
 from tests.helpers.need import need
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.pond_package import pond_package
 from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 from tests.helpers.web_server import WebServer, reply, web_server
@@ -37,6 +42,10 @@ CROWD: Final = ("time", "time", "send somebody")
 
 EMPTY: Final[dict[str, str]] = {
     "Approvals": "no tool of this fleet asks people first",
+    "Traces lost": "needs `tracing.endpoint`, and a receiver that is away",
+    "Failed later": "needs a platform that takes a post and then does not deliver it",
+    "shoal:delivery_failed_later:increase15m": "the same",
+    "shoal_delivery_failed_later_total": "the same",
 }
 """What may be without data here, and the fault or setting that it needs; at most five."""
 
@@ -51,11 +60,30 @@ class Fleet(NamedTuple):
 
 
 @pytest.fixture
-async def fleet(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI) -> Fleet:
-    """One gateway, one worker under its guardian."""
+async def pond() -> AsyncIterator[Pond]:
+    """A chat platform."""
+    async with Pond().serving() as server:
+        yield server
+
+
+@pytest.fixture
+async def fleet(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, pond: Pond) -> AsyncIterator[Fleet]:
+    """One gateway, for the page and a chat platform, and one worker under its guardian."""
     ports = free_port(), free_port(), free_port()
+    with pond_package() as path:
+        yield await started(client, spawn, pond, ports, os.pathsep.join(path))
+
+
+async def started(client: RedisClient, spawn: Spawn, pond: Pond, ports: tuple[int, int, int], path: str) -> Fleet:
+    """Both processes, when they are ready."""
     gateway = spawn(
         "gateway",
+        "web",
+        "pond",
+        env={"PYTHONPATH": path},
+        CHANNELS__POND__API=pond.address,
+        CHANNELS__POND__TOKEN=POND_TOKEN,
+        CHANNELS__POND__ALLOW_FROM="ada",
         METRICS__PORT=str(ports[0]),
         WEB__PORT=str(ports[1]),
         WEB__TOKENS__OWNER=TOKENS["owner"],
@@ -105,6 +133,21 @@ def script(model: ScriptedOpenAI) -> None:
     )
 
 
+async def keep_writing(pond: Pond) -> None:
+    """Somebody on the platform who writes again and again, and the bot itself. The first answer is cut off."""
+    pond.trouble("unanswered", "send", "chat", 1, 0.0)
+    for number in itertools.count(1):
+        for sender in ("ada", BOT):
+            event = {"id": f"{sender}{number}", "chat": "chat", "sender": sender, "at": number, "text": "hello"}
+            pond.tell({"kind": "message", **event})
+        await another_post(pond, len(pond.chats.get("chat", ())))
+
+
+async def another_post(pond: Pond, many: int) -> None:
+    """Return when there are more than so many."""
+    await eventually(lambda: len(pond.chats.get("chat", ())) > many, within_s=60)
+
+
 async def everything_happens(client: RedisClient, people: Client) -> None:
     """Each thing that a counter with labels counts, once."""
     await people.say(CANARY, "slow")
@@ -140,12 +183,13 @@ async def keep_talking(web: str, chat: str, text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_every_dashboard_and_rule_has_data_of_a_running_fleet(
-    fleet: Fleet, prometheus: Prometheus, client: RedisClient, model: ScriptedOpenAI
+    fleet: Fleet, prometheus: Prometheus, client: RedisClient, model: ScriptedOpenAI, pond: Pond
 ) -> None:
     """Under load, as Grafana would ask; and no chat is in any page of metrics."""
     script(model)
     async with person(fleet.web) as people:
         crowd = [asyncio.create_task(keep_talking(fleet.web, f"crowd{n}", text)) for n, text in enumerate(CROWD)]
+        crowd.append(asyncio.create_task(keep_writing(pond)))
         try:
             await everything_happens(client, people)
             asked = {

@@ -137,7 +137,7 @@ class Client:
 
     async def next(self, type: str, **fields: Any) -> Frame:
         """The next frame of this type with these values; what comes before it is kept in `seen`."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 frame: Frame = json.loads(await self.socket.recv())
                 self.seen.append(frame)

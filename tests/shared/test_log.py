@@ -123,7 +123,7 @@ async def test_fields_of_the_work_are_on_every_line_inside_and_on_none_outside()
     inside, go_on = asyncio.Event(), asyncio.Event()
 
     async def turn(session: str) -> None:
-        with bind_work(session=session, turn=3, channel="web", worker="w1", attempt=2):
+        with bind_work(session=session, turn=3, worker="w1", attempt=2):
             inside.set()
             await go_on.wait()
             await asyncio.create_task(deeper())

@@ -32,6 +32,7 @@ async def test_the_first_text_is_full_and_later_ones_are_what_is_new(client: Red
 
 async def test_several_pieces_travel_in_one_bundle(client: RedisClient) -> None:
     """A model's tokens are not messages of their own."""
+    await client.command("PING")  # the lease of a turn came over this connection
     async with watching(client, SESSION) as seen, LiveShow(client, SESSION, 1, 1) as show:
         for i in range(100):
             await show.text(f"{i} ")

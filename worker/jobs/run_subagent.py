@@ -18,7 +18,6 @@ from shared.errors import (
     TurnReleased,
     TurnStopped,
 )
-from shared.ids import split_session
 from shared.log import bind_work, logger
 from shared.messages.subagent import Outcome, SubagentTask, decode_task
 from shared.messages.transcript import AssistantEntry, decode_ledger
@@ -79,7 +78,7 @@ class RunSubagent:
             log.error("record refused", code=exc.code)
             await lease.queue.release(lease.claim, delay_s=UNREADABLE_WAIT_S, retry_for_s=STORE_PATIENCE_S)
             return
-        about = bind_work(session=task.session, channel=split_session(task.session)[0])
+        about = bind_work(session=task.session)
         with about, subagent_span(lease.claim, task.session, task.id) as now:
             what = ended(now, await self._end(lease, work, task))
             seconds = round(self._clock.monotonic() - began, 3)

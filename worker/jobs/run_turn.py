@@ -22,8 +22,7 @@ from shared.errors import (
     TurnReleased,
     TurnStopped,
 )
-from shared.ids import split_session
-from shared.log import bind_work, logger
+from shared.log import logger
 from shared.messages.live import TurnEvent, TurnState
 from shared.messages.outbound import OutboundKind, OutboundMessage, TokensUsed
 from shared.messages.transcript import AssistantEntry, TranscriptEntry
@@ -89,7 +88,7 @@ class RunTurn:
         started = self._clock.monotonic()
         TURNS_RUNNING.inc()
         try:
-            with bind_work(channel=split_session(lease.claim.session)[0]), turn_span(lease.claim, queue) as now:
+            with turn_span(lease.claim, queue) as now:
                 outcome = ended(now, await self._end(lease, work))
                 if not lease.counted:
                     TURNS.labels(outcome).inc()

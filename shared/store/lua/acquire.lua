@@ -48,32 +48,33 @@ local function take_turn(member, due, lost, from)
   if lost then
     count_crash(session, lost)
   end
+  local told = redis.call('HMGET', session, 'errors', 'stop', 'away', 'scope', 'preset', 'cut', 'busy', 'taken', 'place',
+    'token', 'tries', 'crashes', 'spared')
   -- Grows also when the counter or the clock lost its tail; the owner's nonce covers both at once.
-  local token = integer(math.max((tonumber(redis.call('HGET', session, 'token')) or 0) + 1, us))
-  local tries = redis.call('HINCRBY', session, 'tries', 1)
+  local token, tries = integer(math.max((tonumber(told[10]) or 0) + 1, us)), (tonumber(told[11]) or 0) + 1
+  local old_place, ledger = told[9], {}
+  for i, entry in ipairs(redis.call('XRANGE', key('ledger', name), '-', '+')) do
+    ledger[i] = entry[2][2]
+  end
   if tries == 1 then
-    redis.call('HSET', session, 'token', token, 'place', integer(due))
+    redis.call('HSET', session, 'token', token, 'tries', 1, 'place', integer(due))
+    old_place = nil
   else
-    redis.call('HSET', session, 'token', token)
+    redis.call('HSET', session, 'token', token, 'tries', tries)
   end
   lease(member, token)
   if from ~= queue then
     redis.call('ZREM', from, member)
   end
-  local ledger = {}
-  for i, entry in ipairs(redis.call('XRANGE', key('ledger', name), '-', '+')) do
-    ledger[i] = entry[2][2]
-  end
-  local more = redis.call('HMGET', session, 'errors', 'stop', 'away', 'scope', 'preset', 'cut', 'busy', 'taken', 'place')
   -- One that was given back has its old place, and waits since then.
-  local place, back = string.match(more[9] or '', '^(%d+) (%d+)$')
+  local place, back = string.match(old_place or '', '^(%d+) (%d+)$')
   if place == integer(due) then
     due = tonumber(back)
   end
   local n = string.match(head[1], '%d+')
-  local stop = tonumber(more[6] or 0) > tonumber(n) and n or more[2]
+  local stop = tonumber(told[6] or 0) > tonumber(n) and n or told[2]
   local joined = {}
-  for _, other in ipairs(more[8] and taken_by(session, n) or {}) do
+  for _, other in ipairs(taken_told(told[8], n)) do
     local entry = redis.call('XRANGE', key('inbox', name), other .. '-0', other .. '-0')[1]
     if entry then
       joined[#joined + 1] = other
@@ -82,14 +83,15 @@ local function take_turn(member, due, lost, from)
   end
   local mark, next_mark = field(head, 'b'), second and field(second, 'b')
   local at_start = next_mark == 'steer' or (next_mark and next_mark == mark)
-  local scope = more[4] or 'chat:' .. name
+  local scope = told[4] or 'chat:' .. name
   local memory = redis.call('HMGET', key('memory', scope), 'text', 'v')
   taken[#taken + 1] = {
     member, token, now - due, lost and '1' or '0',
-    n, head[2][4], more[1] or '0', crashes_of(session), stop or '0', tries, more[3] and now - tonumber(more[3]) or 0,
+    n, head[2][4], told[1] or '0', crashes_told(told[12], told[13]), stop or '0', tries,
+    told[3] and now - tonumber(told[3]) or 0,
     ledger, redis.call('LRANGE', key('history', name), -window, -1),
-    scope, memory[1] or '', memory[2] or '0', more[5] or '', joined, at_start and '1' or '0',
-    (mark == 'steer' or next_mark == 'steer' or more[7] == 'steer') and '1' or '0',
+    scope, memory[1] or '', memory[2] or '0', told[5] or '', joined, at_start and '1' or '0',
+    (mark == 'steer' or next_mark == 'steer' or told[7] == 'steer') and '1' or '0',
     field(head, 'p') == 'background' and '1' or '0',
   }
 end
@@ -236,8 +238,7 @@ local function take_turns()
   if not behind and redis.call('ZCOUNT', queue, '-inf', now) <= many then
     return take_in_order()
   end
-  local few, most = grace and 1000 or math.max(16, many), grace and 2000 or 256
-  local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), left_alone, few, most)
+  local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), left_alone, math.max(16, many))
   local since = behind and tonumber(redis.call('ZSCORE', SERVED, 'background') or 0)
   while #taken < many do
     if behind and since >= FIFTH - 1 and row.background_below(FIFTH) and take_from_background(row) then

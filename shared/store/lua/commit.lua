@@ -8,15 +8,20 @@
 -- returns {1 committed | 0 this turn was committed before | -1 the lease is lost, entries in history, entries dropped}
 local session, inbox, history = KEYS[4], KEYS[5], KEYS[7]
 local member, n = ARGV[1], ARGV[3]
-if tonumber(redis.call('HGET', session, 'done') or 0) >= tonumber(n) then return {0, 0, 0} end
+local told = redis.call('HMGET', session, 'done', 'taken', 'stop', 'kept')
+if tonumber(told[1] or 0) >= tonumber(n) then return {0, 0, 0} end
 if not holds(KEYS[2], member, ARGV[2]) then return {-1, 0, 0} end
 
-local entries = tonumber(ARGV[11])
-local dropped = add_history(session, history, 12, 11 + entries, tonumber(ARGV[4]))
+local now, entries, length, dropped = now_ms(), tonumber(ARGV[11]), 0, 0
+if entries > 0 then
+  length, dropped = add_history(session, history, 12, 11 + entries, tonumber(ARGV[4]))
+else
+  length = redis.call('LLEN', history)
+end
 for i = 12 + entries, #ARGV do
   add_line(session, KEYS[8], KEYS[9], ARGV[i], ARGV[6])
 end
-local joined = taken_by(session, n)
+local joined = taken_told(told[2], n)
 if ARGV[8] ~= '' then
   redis.call('XADD', KEYS[10], 'MAXLEN', '~', 10000, '*', 'member', member, 'n', n, 'reason', ARGV[8], 'm', ARGV[7])
   for i, other in ipairs(joined) do
@@ -27,32 +32,38 @@ if ARGV[8] ~= '' then
         'reason', ARGV[8] .. '.' .. i, 'm', field(entry, 'm'))
     end
   end
-  redis.call('XTRIM', KEYS[10], 'MINID', integer(now_ms() - 30 * 86400000))
+  redis.call('XTRIM', KEYS[10], 'MINID', integer(now - 30 * 86400000))
 end
 
 redis.call('XDEL', inbox, n .. '-0')
 for _, other in ipairs(joined) do
   redis.call('XDEL', inbox, other .. '-0')
 end
-redis.call('DEL', KEYS[6])
-redis.call('HSET', session, 'done', joined[#joined] or n)
-redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger', 'taken', 'place')
-if redis.call('HGET', session, 'stop') == n then
-  redis.call('HDEL', session, 'stop')
+local kept = tonumber(told[4] or 0)
+-- How long a session is kept need not be said anew at each turn: a fiftieth of it is no matter.
+if now - kept > tonumber(ARGV[5]) / 50 or length == entries then
+  kept = now
+  redis.call('PEXPIRE', session, ARGV[5])
+  redis.call('PEXPIRE', history, ARGV[5])
 end
-redis.call('PEXPIRE', session, ARGV[5])
-redis.call('PEXPIRE', history, ARGV[5])
+redis.call('HSET', session, 'done', joined[#joined] or n, 'kept', integer(kept))
 redis.call('HDEL', KEYS[2], member)
 if ARGV[10] ~= '0' then
-  redis.call('ZADD', KEYS[11], now_ms() + tonumber(ARGV[10]), string.sub(member, 6))
+  redis.call('ZADD', KEYS[11], now + tonumber(ARGV[10]), string.sub(member, 6))
+end
+local over = {'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger', 'taken', 'place'}
+if told[3] == n then
+  over[#over + 1] = 'stop'
 end
 if redis.call('XLEN', inbox) == 0 then
-  redis.call('DEL', inbox)
+  redis.call('DEL', inbox, KEYS[6])
+  redis.call('HDEL', session, 'cut', 'person', unpack(over))
   leave_queue(KEYS[1], member)
-  redis.call('HDEL', session, 'cut', 'person')
 else
   -- To the tail: one busy chat does not keep a slot.
-  line_up_next(KEYS[1], KEYS[3], session, inbox, member, now_ms())
+  redis.call('DEL', KEYS[6])
+  redis.call('HDEL', session, unpack(over))
+  line_up_next(KEYS[1], KEYS[3], session, inbox, member, now)
 end
 redis.call('PUBLISH', KEYS[9], ARGV[9])
-return {1, redis.call('LLEN', history), dropped}
+return {1, length, dropped}

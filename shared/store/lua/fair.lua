@@ -8,10 +8,12 @@ local function person_of(whose)
 end
 
 -- A row of due turns at `now`, in ms with their fraction: who was served in this very ms was served. `left_alone(due,
--- lease)` says which are passed over. Of the row `few` are looked at, or `most` when it is the time of none of those.
-local function fair_row(queue, leases, now, share_of, left_alone, few, most)
-  local row, has, served, waiting = {}, {}, {}, {}
-  local members = redis.call('HRANDFIELD', leases, SAMPLE)
+-- lease)` says which are passed over. Of the row `few` are looked at, or 256 when it is the time of none of those; where
+-- some are passed over, far more: they stand before the others.
+local function fair_row(queue, leases, now, share_of, left_alone, few)
+  local row, has, served, waiting, most = {}, {}, {}, {}, 256
+  local members = redis.call('HLEN', leases) > SAMPLE and redis.call('HRANDFIELD', leases, SAMPLE)
+    or redis.call('HKEYS', leases)
   local all = #members
   for _, whose in ipairs(all > 0 and redis.call('HMGET', SHARES, unpack(members)) or {}) do
     if whose then
@@ -75,7 +77,15 @@ local function fair_row(queue, leases, now, share_of, left_alone, few, most)
 
   -- The next one, or nil. It is out of the row, whether it can be taken or not.
   function row.next()
-    if #waiting == 0 then look(0, few) end
+    if #waiting == 0 then
+      look(0, few)
+      for _, one in ipairs(waiting) do
+        if one.gone and most == 256 then
+          look(few, 1000 - few)
+          few, most = 1000, 2000
+        end
+      end
+    end
     local best, sure = choose()
     if not sure and #waiting == few and not lately('looked', 20) then
       local out = 0

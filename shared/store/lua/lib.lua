@@ -54,18 +54,27 @@ local function count_crash(record, lease)
   redis.call('HINCRBY', record, apart and 'spared' or 'crashes', 1)
 end
 
-local function crashes_of(record)
-  local told = redis.call('HMGET', record, 'crashes', 'spared')
-  return integer((tonumber(told[1]) or 0) + math.floor((tonumber(told[2]) or 0) / 3))
+local function crashes_told(crashes, spared)
+  return integer((tonumber(crashes) or 0) + math.floor((tonumber(spared) or 0) / 3))
 end
 
--- The numbers of the messages that joined turn n, in order. They lie in the inbox until the turn ends.
-local function taken_by(session, n)
+local function crashes_of(record)
+  local told = redis.call('HMGET', record, 'crashes', 'spared')
+  return crashes_told(told[1], told[2])
+end
+
+-- The numbers of the messages that joined turn n, in order, by field `taken` of its session. They lie in the inbox until
+-- the turn ends.
+local function taken_told(taken, n)
   local numbers = {}
-  for number in string.gmatch(redis.call('HGET', session, 'taken') or '', '%d+') do
+  for number in string.gmatch(taken or '', '%d+') do
     numbers[#numbers + 1] = number
   end
   return table.remove(numbers, 1) == n and numbers or {}
+end
+
+local function taken_by(session, n)
+  return taken_told(redis.call('HGET', session, 'taken'), n)
 end
 
 -- A session waits in one of two queues: of turns, or of those that no person waits for. What runs is in the first, and
@@ -206,29 +215,34 @@ local function add_line(session, log, live, line, keep_ms)
     return seq
   end
   redis.call('XADD', log, seq .. '-0', 'm', line)
-  local unread = seq - tonumber(redis.call('HGET', session, 'acked') or 0)
-  redis.call('XTRIM', log, 'MAXLEN', math.min(2000, math.max(500, unread)))
+  if seq > 500 then
+    local unread = seq - tonumber(redis.call('HGET', session, 'acked') or 0)
+    redis.call('XTRIM', log, 'MAXLEN', math.min(2000, math.max(500, unread)))
+  end
   redis.call('PEXPIRE', log, keep_ms)
   redis.call('PUBLISH', live, seq .. ' ' .. line)
   return seq
 end
 
--- Appends ARGV[first] to ARGV[last] to a conversation and drops its oldest entries over the cap; how many it dropped.
+-- Appends ARGV[first] to ARGV[last] to a conversation and drops its oldest entries over the cap; how many it has now, and
+-- how many it dropped.
 local function add_history(session, history, first, last, cap)
-  local gained, dropped = 0, 0
+  local gained, length, dropped = 0, 0, 0
+  for from = first, last, 1000 do
+    length = redis.call('RPUSH', history, unpack(ARGV, from, math.min(last, from + 999)))
+  end
   for i = first, last do
-    redis.call('RPUSH', history, ARGV[i])
     gained = gained + #ARGV[i]
   end
   local size = redis.call('HINCRBY', session, 'history', gained)
-  while size > cap and redis.call('LLEN', history) > 1 do
+  while size > cap and length > 1 do
     size = redis.call('HINCRBY', session, 'history', -#redis.call('LPOP', history))
-    dropped = dropped + 1
+    length, dropped = length - 1, dropped + 1
   end
   if dropped > 0 then
     redis.call('HINCRBY', session, 'mark', dropped)
   end
-  return dropped
+  return length, dropped
 end
 
 -- A new text of a MEMORY.md. Its version is a time, so that one that was forgotten does not come back under an old number.

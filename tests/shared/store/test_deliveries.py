@@ -83,7 +83,7 @@ async def test_a_web_chat_pays_nothing_for_deliveries(client: RedisClient) -> No
         await client.command("CONFIG", "RESETSTAT")
         await Turns(client).commit(claim, history=[], lines=[reply("x", n)], event=TurnEvent(n, "done"))
         counts.append(await commands(client))
-    assert counts[2:] == [28, 26]
+    assert counts[2:] == [26, 20]
 
 
 async def commands(client: RedisClient) -> int:
@@ -347,7 +347,7 @@ async def test_a_chat_with_broken_keys_stands_in_nobodys_way(client: RedisClient
 
 def test_the_scripts_know_the_same_channels_and_the_same_cap() -> None:
     """They cannot import them."""
-    lib = load("wake").source
+    lib = load("ingest").source
     [channels] = re.findall(r"^local READ = \{(.*)\}$", lib, re.MULTILINE)
     assert {one.partition("=")[0].strip() for one in channels.split(",")} == READ_CHANNELS
     assert f"local OUTBOX_CAP = {OUTBOX_CAP}\n" in lib

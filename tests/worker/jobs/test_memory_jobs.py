@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from arq import Retry
 from arq.worker import Function
-from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from shared.errors import ModelError, RedisAway, TryLater
 from shared.ids import log_id
+from shared.log import add_work
 from shared.settings import MemorySettings
 from shared.store import keys
 from shared.store.client import RedisClient
@@ -177,7 +177,7 @@ async def test_a_bug_ends_the_job_and_is_said() -> None:
     async def work(patient: bool) -> None:
         raise ZeroDivisionError
 
-    with capture_logs(processors=[merge_contextvars]) as lines:
+    with capture_logs(processors=[add_work]) as lines:
         await patiently({"job_try": 1}, SESSION, work)
     [line] = lines
     assert (line["event"], line["log_level"], line["session"]) == ("job failed", "error", log_id(SESSION))

@@ -1,0 +1,265 @@
+"""A connection to Redis that many tasks share: what they send in one turn of the event loop goes out in one write.
+
+One of redis-py serves one task at a time, and costs five times the CPU (`python -m tests.bench wire`). Answers come in
+the order of the commands, so no command may wait on the server, unless the connection is its caller's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+import hiredis
+
+Value = str | bytes | int | float
+
+
+class Address(NamedTuple):
+    """Where a server is, and who we are there. With a `path` it is a socket on this machine; `tls` makes what a
+    connection is encrypted with."""
+
+    host: str
+    port: int
+    path: str
+    db: int
+    user: str
+    password: str
+    tls: Callable[[], ssl.SSLContext] | None
+
+
+class ReplyError(Exception):
+    """The server refused a command; the text begins with the kind of error."""
+
+
+class _Call:
+    """What waits for the answers to commands that were sent together."""
+
+    __slots__ = ("answers", "deadline", "future", "many")
+
+    def __init__(self, future: asyncio.Future[list[Any]], many: int, deadline: float) -> None:
+        self.future = future
+        self.many = many
+        self.deadline = deadline
+        self.answers: list[Any] = []
+
+
+class _Wire(asyncio.Protocol):
+    """One connection, from its beginning to its end."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.lost = False
+        self._limit_s = limit_s
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(protocolError=ConnectionError, replyError=ReplyError)
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
+        self._waiting: deque[_Call] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._overdue_before: _Call | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def send(self, packed: bytes, many: int) -> asyncio.Future[list[Any]]:
+        """The answers to `many` commands, errors among them. It fails with OSError when the connection breaks."""
+        now = self._loop.time()
+        call = _Call(self._loop.create_future(), many, now + self._limit_s)
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(packed)
+        self._waiting.append(call)
+        if self._timer is None:
+            self._timer = self._loop.call_at(call.deadline, self._overdue)
+        return call.future
+
+    def _flush(self) -> None:
+        if self._transport is not None and not self.lost:
+            self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        try:
+            reader.feed(data)
+            while (answer := reader.gets()) is not False:
+                call = waiting[0]
+                call.answers.append(answer)
+                if len(call.answers) == call.many:
+                    waiting.popleft()
+                    if not call.future.done():  # a caller that was cancelled
+                        call.future.set_result(call.answers)
+        except (ConnectionError, IndexError):
+            self._end(ConnectionError("the server does not speak the protocol of Redis"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc if isinstance(exc, OSError) else ConnectionResetError("the connection ended"))
+
+    def _overdue(self) -> None:
+        """The oldest call waited too long. A loop that was held up may have its answer in the socket: look first."""
+        self._timer = None
+        if not self._waiting:
+            return
+        oldest = self._waiting[0]
+        if oldest.deadline > self._loop.time():
+            self._timer = self._loop.call_at(oldest.deadline, self._overdue)
+        elif self._overdue_before is not oldest:
+            self._overdue_before = oldest
+            self._timer = self._loop.call_later(0, self._overdue)
+        else:
+            self._end(TimeoutError("no answer"))
+
+    def end(self) -> None:
+        """Close it; what waits for an answer fails."""
+        self._end(ConnectionAbortedError("closed"))
+
+    def _end(self, error: OSError) -> None:
+        self.lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            if not call.future.done():
+                call.future.set_exception(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Connection:
+    """Opened by the first call, and again by the next one after it broke. `limit_s` is the time of an answer.
+
+    A call that is cancelled, or fails, may or may not have happened.
+    """
+
+    def __init__(self, address: Address, *, name: str, connect_s: float, limit_s: float) -> None:
+        self._address = address
+        self._name = name
+        self._connect_s = connect_s
+        self._limit_s = limit_s
+        self._wire: _Wire | None = None
+        self._opening: asyncio.Task[_Wire] | None = None
+
+    async def call(self, parts: tuple[Value, ...]) -> Any:
+        """Send one command; its answer, texts as bytes. Raises ReplyError, OSError."""
+        packed = _packed(parts)
+        wire = self._wire
+        if wire is None or wire.lost:
+            wire = await self._opened()
+        [answer] = await wire.send(packed, 1)
+        if isinstance(answer, ReplyError):
+            raise answer
+        return answer
+
+    def post(self, parts: tuple[Value, ...]) -> None:
+        """Send one command if it is open; whatever the answer is, nobody hears of it."""
+        if self._wire is not None and not self._wire.lost:
+            self._wire.send(_packed(parts), 1).add_done_callback(_forget)
+
+    async def calls(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Send commands together; the answers. Raises OSError, and the first ReplyError when all were answered."""
+        if not commands:
+            return []
+        packed = b"".join([_packed(tuple(parts)) for parts in commands])
+        wire = self._wire
+        if wire is None or wire.lost:
+            wire = await self._opened()
+        answers = await wire.send(packed, len(commands))
+        _raise_first(answers)
+        return answers
+
+    def drop(self) -> None:
+        """Close it now; the next call opens it again."""
+        if self._wire is not None:
+            self._wire.end()
+            self._wire = None
+
+    async def close(self) -> None:
+        """Close it for good."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        self.drop()
+        await asyncio.sleep(0)  # the transport ends in the next turn of the loop
+
+    async def _opened(self) -> _Wire:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(self._is_open)
+        try:
+            return await asyncio.shield(self._opening)
+        except asyncio.CancelledError:
+            ours = asyncio.current_task()
+            if ours is not None and ours.cancelling():
+                raise
+            raise ConnectionAbortedError("closed") from None
+
+    def _is_open(self, opening: asyncio.Task[_Wire]) -> None:
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is None:
+            self._wire = opening.result()
+
+    async def _open(self) -> _Wire:
+        wire = _Wire(self._limit_s)
+        try:
+            async with asyncio.timeout(self._connect_s):
+                await self._connect(wire)
+                await self._introduce(wire)
+        except BaseException:
+            wire.end()
+            raise
+        return wire
+
+    async def _connect(self, wire: _Wire) -> None:
+        loop, address = asyncio.get_running_loop(), self._address
+        if address.path:
+            await loop.create_unix_connection(lambda: wire, address.path)
+            return
+        context = None if address.tls is None else address.tls()
+        transport, _ = await loop.create_connection(lambda: wire, address.host, address.port, ssl=context)
+        _keep_alive(transport.get_extra_info("socket"))
+
+    async def _introduce(self, wire: _Wire) -> None:
+        """Who we are, by what the address says."""
+        address = self._address
+        hello: list[tuple[Value, ...]] = []
+        if address.password:
+            hello.append(("AUTH", *((address.user,) if address.user else ()), address.password))
+        if address.db:
+            hello.append(("SELECT", address.db))
+        hello.append(("CLIENT", "SETNAME", self._name))
+        packed = b"".join([_packed(parts) for parts in hello])
+        _raise_first(await wire.send(packed, len(hello)))
+
+
+_packed: Final = cast(Callable[[tuple[Value, ...]], bytes], hiredis.pack_command)  # it takes a tuple of any length
+
+
+def _forget(answer: asyncio.Future[list[Any]]) -> None:
+    if not answer.cancelled():
+        answer.exception()
+
+
+def _raise_first(answers: Iterable[Any]) -> None:
+    for answer in answers:
+        if isinstance(answer, ReplyError):
+            raise answer
+
+
+def keep_alive_options() -> dict[int, int]:
+    """Notice a dead peer within about 25 s, where the platform lets us say so."""
+    wanted = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
+
+
+def _keep_alive(sock: socket.socket | None) -> None:
+    if sock is None:
+        return
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in keep_alive_options().items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
