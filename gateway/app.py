@@ -17,6 +17,7 @@ from gateway.watch import RedisWatch
 from shared import log
 from shared.errors import SettingsError
 from shared.health import HealthServer
+from shared.heap import settle
 from shared.readings import Readings
 from shared.service import EXIT_SETTINGS
 from shared.settings import Settings, load, redis_url, secrets_of
@@ -40,7 +41,7 @@ async def main(names: Sequence[str], stop: asyncio.Event) -> None:
     settings = load()
     for secret in secrets_of(settings):
         log.redact(secret)
-    log.configure(settings.log, process="gateway")
+    log.configure(settings.log, process="gateway", for_good=True)
     chosen = wanted(names, settings)
     tracing.start(settings.tracing, process="gateway")
     client = RedisClient(redis_url(settings), name="shoal-gateway")
@@ -82,6 +83,7 @@ async def _run(
         detail=lambda: "".join(f"{line}\n" for line in _off(channels)),
     )
     await health.start()
+    settle()
     problems: list[str] = []
     try:
         async with asyncio.TaskGroup() as group:

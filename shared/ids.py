@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from shared.errors import BadInput
@@ -12,6 +13,7 @@ SESSION_LIMIT_BYTES = 200
 _SAFE = "/@+=,!$'()*"
 
 
+@lru_cache(4096)
 def session_id(channel: str, chat_id: str) -> str:
     """The name of one conversation: `channel:chat`, percent-encoded, so that it can stand in any key.
 

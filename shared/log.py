@@ -86,8 +86,9 @@ def add_work(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mut
     return event
 
 
-def configure(settings: LogSettings, *, process: str, stream: TextIO | None = None) -> None:
-    """Send this process's log, and that of its libraries, to `stream` (stderr). Called once, at start."""
+def configure(settings: LogSettings, *, process: str, stream: TextIO | None = None, for_good: bool = False) -> None:
+    """Send this process's log, and that of its libraries, to `stream` (stderr). Called once, at start; with `for_good`
+    another call changes nothing for loggers that were used, and each line costs less."""
     out = stream if stream is not None else sys.stderr
     terminal = out.isatty()
     as_json = settings.as_json(terminal=terminal)
@@ -111,6 +112,7 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
         processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=for_good,
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(

@@ -9,6 +9,7 @@ from typing import Final
 
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import ModelError, ToolFailed
+from shared.heap import settle
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.messages.inbound import PRESET
@@ -235,6 +236,7 @@ class Answerer:
         await self.models.warm()
         if not can_shut_in():
             log.warning("parsers not shut in", doing="limiting them only", reason="it takes Linux 6.2 with Landlock")
+        settle()
         log.info("model ready", model=self.models.name)
 
     async def close(self) -> None:

@@ -106,7 +106,7 @@ def _settings() -> Settings:
 def settings_of_process(settings: Settings) -> Settings:
     """The same; log and traces of this process are set up by them, and their secrets are kept out of both. Raises
     SettingsError."""
-    shared_log.configure(settings.log, process="worker")
+    shared_log.configure(settings.log, process="worker", for_good=True)
     for secret in secrets_of(settings):
         shared_log.redact(secret)
     tracing.start(settings.tracing, process="worker")

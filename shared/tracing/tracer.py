@@ -7,9 +7,7 @@ need it be told anything. What it is told holds no text of a message and no secr
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Iterator
 from contextvars import ContextVar, Token
 from typing import Final, Protocol
 
@@ -199,16 +197,20 @@ def active() -> Span:
     return found if isinstance(found, Recorded) else NO_SPAN
 
 
-@contextlib.contextmanager
-def continued(traceparent: str | None) -> Iterator[TraceContext | None]:
+class continued:  # noqa: N801 (it reads as an adjective)
     """What runs inside belongs to the trace that came with a message, in another process perhaps. None, and no change,
     for a traceparent that says nothing."""
-    context = parse(traceparent)
-    if context is None:
-        yield None
-        return
-    token = _current.set(context)
-    try:
-        yield context
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, traceparent: str | None) -> None:
+        self._context = parse(traceparent)
+
+    def __enter__(self) -> TraceContext | None:
+        if self._context is not None:
+            self._token: Token[TraceContext | Recorded | None] = _current.set(self._context)
+        return self._context
+
+    def __exit__(self, *_: object) -> None:
+        if self._context is not None:
+            _current.reset(self._token)
