@@ -20,6 +20,8 @@ from shared.settings import Settings
 
 PLATFORMS: Final[dict[str, str]] = {
     "discord": "gateway.channels.discord.channel:make",
+    "email": "gateway.channels.email.channel:make",
+    "feishu": "gateway.channels.feishu.channel:make",
     "matrix": "gateway.channels.matrix.channel:make",
     "slack": "gateway.channels.slack.channel:make",
     "telegram": "gateway.channels.telegram.channel:make",

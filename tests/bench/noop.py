@@ -1,27 +1,26 @@
 """A worker whose agent does nothing: Shoal's own loop and turn job, or stock arq doing the same turn.
 
-`python -m tests.bench.noop shoal|arq <redis url> [slots or poll delay]` prints `ready`; each line on its standard input
-is answered with the CPU seconds that it has used. It ends with its standard input.
+`python -m tests.bench.noop shoal|arq <redis url> <slots or poll delay> [how many]` prints `ready` and the ids of its
+processes, and ends with its standard input. Several are forks of one that has imported everything.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
+import os
+import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 import arq
 import arq.connections
 import arq.worker
-import psutil
 import uvloop
 
 from shared import log
+from shared.heap import settle
 from shared.ids import nonce
 from shared.messages.transcript import AssistantEntry
 from shared.settings import LogSettings
@@ -29,6 +28,7 @@ from shared.store.client import RedisClient
 from shared.store.inbox import InboxLimits
 from shared.store.queue import LeaseQueue
 from shared.store.turns import Turns
+from tests.bench.children import Children, cpu_s
 from worker.agent.model import Usage
 from worker.agent.turn import AgentResult, saved_history
 from worker.conversation import Conversation
@@ -38,6 +38,9 @@ from worker.live_show import LiveShow
 from worker.turn_journal import TurnJournal
 
 ANSWER: Final = "ok"
+NAME: Final = "bench-worker"
+"""What the connections of our workers call themselves; arq's have no name."""
+
 REPLIES: Final = "bench:replies"
 """Where the turns of arq say that they are done, by pub/sub."""
 
@@ -48,14 +51,16 @@ async def _nothing(conversation: Conversation, journal: TurnJournal, show: LiveS
     return AgentResult(content=ANSWER, entries=entries, rounds=1, usage=Usage())
 
 
-async def shoal(url: str, slots: int) -> None:
+async def shoal(url: str, slots: int, ready: int) -> None:
     """One lease loop, as a worker process has it."""
-    client = RedisClient(url)
+    client = RedisClient(url, name=NAME)
     run = RunTurn(client, Turns(client, InboxLimits()), _nothing)
     loop = LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=15.0), slots=slots, run=run)
     working = asyncio.create_task(loop.run())
     await loop.connected.wait()
-    await _until_told(working)
+    settle()
+    os.write(ready, b".")
+    await working
 
 
 async def turn_of_arq(ctx: dict[str, Any], session: str, text: str) -> None:
@@ -71,7 +76,7 @@ async def turn_of_arq(ctx: dict[str, Any], session: str, text: str) -> None:
         await pipe.execute()
 
 
-async def stock(url: str, poll_s: float) -> None:
+async def stock(url: str, poll_s: float, ready: int) -> None:
     """Stock arq."""
     worker = arq.worker.Worker(
         functions=[turn_of_arq],
@@ -81,68 +86,56 @@ async def stock(url: str, poll_s: float) -> None:
         keep_result=0,
         handle_signals=False,
     )
-    await _until_told(asyncio.create_task(worker.async_run()))
+    working = asyncio.create_task(worker.async_run())
+    os.write(ready, b".")
+    await working
 
 
-async def _until_told(working: asyncio.Task[Any]) -> None:
-    ended, running = asyncio.Event(), asyncio.get_running_loop()
+class Pool:
+    """Such workers, seen from the bench."""
 
-    def answer() -> None:
-        for _line in iter(sys.stdin.readline, ""):
-            print(time.process_time(), flush=True)
-        running.call_soon_threadsafe(ended.set)
-
-    threading.Thread(target=answer, daemon=True).start()
-    print("ready", flush=True)
-    waiting = asyncio.create_task(ended.wait())
-    await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if working.done():
-        working.result()
-
-
-class Worker:
-    """Such a process, seen from the bench."""
-
-    def __init__(self, kind: str, url: str, number: float) -> None:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.bench.noop", kind, url, str(number)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        if self._process.stdout.readline().strip() != "ready":
-            raise RuntimeError(f"the {kind} worker did not start")
+    def __init__(self, pids: list[int]) -> None:
+        self.pids = pids
 
     @property
     def cpu_s(self) -> float:
-        """What it has used until now."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print("cpu", file=self._process.stdin, flush=True)
-        return float(self._process.stdout.readline())
-
-    @property
-    def memory_mb(self) -> float:
-        """Its resident memory."""
-        return float(psutil.Process(self._process.pid).memory_info().rss) / 1e6
-
-    def end(self) -> None:
-        """Let it go at once; its leases with it."""
-        self._process.kill()
-        self._process.communicate(timeout=30)
+        """What they have used until now."""
+        return sum(map(cpu_s, self.pids))
 
 
 @contextlib.contextmanager
-def workers(kind: str, url: str, number: float, many: int = 1) -> Iterator[list[Worker]]:
-    """So many of them."""
-    started: list[Worker] = []
-    try:
-        while len(started) < many:
-            started.append(Worker(kind, url, number))
-        yield started
-    finally:
-        for worker in started:
-            worker.end()
+def workers(kind: str, url: str, number: float, many: int = 1) -> Iterator[Pool]:
+    """So many of them. They end at once, and their leases lapse."""
+    with Children() as start:
+        parent = start("tests.bench.noop", kind, url, str(number), str(many), talks=True)
+        ready, *pids = parent.line().split()
+        assert ready == "ready"
+        yield Pool([int(pid) for pid in pids])
+
+
+def _be(kind: str, url: str, number: float, ready: int) -> None:
+    uvloop.run(shoal(url, int(number), ready) if kind == "shoal" else stock(url, number, ready))
+
+
+def main(kind: str, url: str, number: float, many: int) -> None:
+    told, ready = os.pipe()
+    pids = []
+    for _ in range(many):
+        pid = os.fork()
+        if not pid:
+            os.close(told)
+            _be(kind, url, number, ready)
+            os._exit(0)
+        pids.append(pid)
+    os.close(ready)
+    while many:
+        many -= len(os.read(told, many))
+    print("ready", *pids, flush=True)
+    sys.stdin.read()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    log.configure(LogSettings(level="error"), process="bench")
-    kind, address, number = sys.argv[1:]
-    uvloop.run(shoal(address, int(float(number))) if kind == "shoal" else stock(address, float(number)))
+    log.configure(LogSettings(level="error"), process="bench", for_good=True)
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1)

@@ -369,6 +369,7 @@ async def test_a_turn_that_a_newer_release_began_is_left_to_it_and_given_up_only
     await client.command(
         "XADD", keys.ledger(SESSION), "1-0", "m", msgspec.msgpack.encode({"t": "of-tomorrow", "turn": 1})
     )
+    await client.command("HSET", keys.session(SESSION), "ledger", 21)
     loop = make_loop(client, echo)
     await loop.take_once()
     await eventually(lambda: loop.running == 0)

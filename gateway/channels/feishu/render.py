@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from gateway.platform import Piece
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Link, bold
@@ -17,7 +19,7 @@ from gateway.text.tables import flat
 from gateway.text.tree import read
 
 TEXT_LIMIT: Final = 24_000
-"""Bytes as a string of JSON. Feishu takes cards of 30 KB."""
+"""Bytes as a string of JSON inside a string of JSON. Feishu takes requests with a card of 30 KB."""
 
 _SPECIAL: Final = re.compile(r"[&<>*_~`\[\]\\$]")
 _FIRST_IN_LINE: Final = re.compile(r"^([ \t]*)(?:([-+#=])|(\d+)([.)]))", re.MULTILINE)
@@ -77,7 +79,11 @@ def _show(leaves: Sequence[Leaf]) -> Piece:
 
 
 def _size(piece: Piece) -> tuple[int, ...]:
-    return json_bytes(piece.plain), json_bytes(piece.text)
+    return _nested(piece.plain), _nested(piece.text)
+
+
+def _nested(text: str) -> int:
+    return json_bytes(msgspec.json.encode(text).decode())
 
 
 _PEN: Final = Pen(marks={"bold": "**", "italic": "*", "strike": "~~"}, text=_text, code=_code, link=_link)

@@ -25,9 +25,21 @@ local us = now_us()
 local now = math.floor(us / 1000)
 local taken = {}
 
+-- Leases are written for many members together: by `write_leases`, before the queue is looked at again.
+local again, held = {}, {}
 local function lease(member, token)
-  redis.call('ZADD', queue, now + lease_ms, member)
-  redis.call('HSET', leases, member, owner .. ':' .. token)
+  again[#again + 1] = now + lease_ms
+  again[#again + 1] = member
+  held[#held + 1] = member
+  held[#held + 1] = owner .. ':' .. token
+end
+
+local function write_leases()
+  if #held > 0 then
+    redis.call('ZADD', queue, unpack(again))
+    redis.call('HSET', leases, unpack(held))
+    again, held = {}, {}
+  end
 end
 
 local function take_turn(member, due, lost, from)
@@ -49,11 +61,11 @@ local function take_turn(member, due, lost, from)
     count_crash(session, lost)
   end
   local told = redis.call('HMGET', session, 'errors', 'stop', 'away', 'scope', 'preset', 'cut', 'busy', 'taken', 'place',
-    'token', 'tries', 'crashes', 'spared')
+    'token', 'tries', 'crashes', 'spared', 'ledger')
   -- Grows also when the counter or the clock lost its tail; the owner's nonce covers both at once.
   local token, tries = integer(math.max((tonumber(told[10]) or 0) + 1, us)), (tonumber(told[11]) or 0) + 1
   local old_place, ledger = told[9], {}
-  for i, entry in ipairs(redis.call('XRANGE', key('ledger', name), '-', '+')) do
+  for i, entry in ipairs(told[14] and redis.call('XRANGE', key('ledger', name), '-', '+') or {}) do
     ledger[i] = entry[2][2]
   end
   if tries == 1 then
@@ -62,7 +74,6 @@ local function take_turn(member, due, lost, from)
   else
     redis.call('HSET', session, 'token', token, 'tries', tries)
   end
-  lease(member, token)
   if from ~= queue then
     redis.call('ZREM', from, member)
   end
@@ -94,6 +105,7 @@ local function take_turn(member, due, lost, from)
     (mark == 'steer' or next_mark == 'steer' or told[7] == 'steer') and '1' or '0',
     field(head, 'p') == 'background' and '1' or '0',
   }
+  lease(member, token)
 end
 
 -- One that finds no place is passed over: it stands in nobody's way.
@@ -131,7 +143,6 @@ local function take_sub(member, due, lost)
   end
   local token = integer(math.max((tonumber(redis.call('HGET', child, 'token')) or 0) + 1, us))
   redis.call('HSET', child, 'token', token)
-  lease(member, token)
   local ledger = {}
   for i, entry in ipairs(redis.call('XRANGE', key('ledger', id), '-', '+')) do
     ledger[i] = entry[2][2]
@@ -143,6 +154,7 @@ local function take_sub(member, due, lost)
     ledger, told[5] or '', now - tonumber(redis.call('HGET', child, 'began') or now),
     redis.call('HGET', child, 'rounds') or '0',
   }
+  lease(member, token)
 end
 
 local function take_job(member, due, lost)
@@ -197,6 +209,7 @@ local function take_in_order()
         end
       end
     end
+    write_leases()
     if passed + left == 0 or #found < 2 * scan then return end
     from = from + left
   end
@@ -238,7 +251,7 @@ local function take_turns()
   if not behind and redis.call('ZCOUNT', queue, '-inf', now) <= many then
     return take_in_order()
   end
-  local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), left_alone, math.max(16, many))
+  local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), left_alone, math.max(16, many), write_leases)
   local since = behind and tonumber(redis.call('ZSCORE', SERVED, 'background') or 0)
   while #taken < many do
     if behind and since >= FIFTH - 1 and row.background_below(FIFTH) and take_from_background(row) then
@@ -259,6 +272,7 @@ end
 
 local turns = queue == 'shoal:queue:turns'
 if turns then take_turns() else take_in_order() end
+write_leases()
 -- A worker that left everything alone wakes nobody, or it would wake itself without end.
 if #taken > 0 and turns and (is_due(queue) or is_due(BACKGROUND)) then
   wake(KEYS[3])

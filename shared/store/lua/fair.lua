@@ -8,10 +8,11 @@ local function person_of(whose)
 end
 
 -- A row of due turns at `now`, in ms with their fraction: who was served in this very ms was served. `left_alone(due,
--- lease)` says which are passed over. Of the row `few` are looked at, or 256 when it is the time of none of those; where
--- some are passed over, far more: they stand before the others.
-local function fair_row(queue, leases, now, share_of, left_alone, few)
-  local row, has, served, waiting, most = {}, {}, {}, {}, 256
+-- lease)` says which are passed over; `write_leases()` takes those that began out of the queue. Of the row `few` are
+-- looked at, or 256 when it is the time of none of those; where some are passed over, far more: they stand before the
+-- others.
+local function fair_row(queue, leases, now, share_of, left_alone, few, write_leases)
+  local row, has, served, waiting, begun, most = {}, {}, {}, {}, {}, 256
   local members = redis.call('HLEN', leases) > SAMPLE and redis.call('HRANDFIELD', leases, SAMPLE)
     or redis.call('HKEYS', leases)
   local all = #members
@@ -92,6 +93,7 @@ local function fair_row(queue, leases, now, share_of, left_alone, few)
       for _, one in ipairs(waiting) do
         if one.out then out = out + 1 end
       end
+      write_leases()
       look(few - out, most - few)
       best = choose()
     end
@@ -109,7 +111,8 @@ local function fair_row(queue, leases, now, share_of, left_alone, few)
     end
     if whose and whose ~= 'background' then
       served[whose] = now
-      redis.call('ZADD', SERVED, now, whose)
+      begun[#begun + 1] = now
+      begun[#begun + 1] = whose
     end
   end
 
@@ -121,6 +124,9 @@ local function fair_row(queue, leases, now, share_of, left_alone, few)
   -- To be called at the end. Where more wait than can be looked at, of each person one stays, and the others go to the
   -- tail and make room.
   function row.leave()
+    if #begun > 0 then
+      redis.call('ZADD', SERVED, unpack(begun))
+    end
     redis.call('ZREMRANGEBYSCORE', SERVED, 1000, now - 600000)
     redis.call('PEXPIRE', SERVED, 600000)
     if #waiting < most or lately('made room', 50) then return end

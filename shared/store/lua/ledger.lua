@@ -50,7 +50,9 @@ if ARGV[6] == 'say' then
     redis.call('PEXPIRE', KEYS[6], ARGV[10])
   end
   if #ARGV >= 12 then
-    add_history(KEYS[6], KEYS[9], 12, #ARGV, tonumber(ARGV[11]))
+    local had = tonumber(redis.call('HGET', KEYS[6], 'history') or 0)
+    local _, _, has = add_history(KEYS[6], KEYS[9], 12, #ARGV, tonumber(ARGV[11]), had)
+    redis.call('HSET', KEYS[6], 'history', integer(has))
     redis.call('PEXPIRE', KEYS[9], ARGV[10])
   end
 end

@@ -205,9 +205,10 @@ local function add_delivery(name, channel, log, live, seq, line, keep_ms)
   redis.call('PUBLISH', live, seq .. ' ' .. line)
 end
 
--- Gives a line the next number of its chat's log, keeps it, and shows it.
-local function add_line(session, log, live, line, keep_ms)
-  local seq = redis.call('HINCRBY', session, 'log', 1)
+-- Gives a line the next number of its chat's log, keeps it, and shows it. With `seq` that is its number, and the caller
+-- writes it down; with `kept` the log was given its time lately.
+local function add_line(session, log, live, line, keep_ms, seq, kept)
+  seq = seq or redis.call('HINCRBY', session, 'log', 1)
   local name = string.sub(log, 14)
   local channel = delivered(name)
   if channel then
@@ -219,30 +220,31 @@ local function add_line(session, log, live, line, keep_ms)
     local unread = seq - tonumber(redis.call('HGET', session, 'acked') or 0)
     redis.call('XTRIM', log, 'MAXLEN', math.min(2000, math.max(500, unread)))
   end
-  redis.call('PEXPIRE', log, keep_ms)
+  if not kept then
+    redis.call('PEXPIRE', log, keep_ms)
+  end
   redis.call('PUBLISH', live, seq .. ' ' .. line)
   return seq
 end
 
--- Appends ARGV[first] to ARGV[last] to a conversation and drops its oldest entries over the cap; how many it has now, and
--- how many it dropped.
-local function add_history(session, history, first, last, cap)
-  local gained, length, dropped = 0, 0, 0
+-- Appends ARGV[first] to ARGV[last] to a conversation of so many bytes, and drops its oldest entries over the cap; how
+-- many it has now, how many it dropped, and its bytes, which the caller writes down.
+local function add_history(session, history, first, last, cap, size)
+  local length, dropped = 0, 0
   for from = first, last, 1000 do
     length = redis.call('RPUSH', history, unpack(ARGV, from, math.min(last, from + 999)))
   end
   for i = first, last do
-    gained = gained + #ARGV[i]
+    size = size + #ARGV[i]
   end
-  local size = redis.call('HINCRBY', session, 'history', gained)
   while size > cap and length > 1 do
-    size = redis.call('HINCRBY', session, 'history', -#redis.call('LPOP', history))
+    size = size - #redis.call('LPOP', history)
     length, dropped = length - 1, dropped + 1
   end
   if dropped > 0 then
     redis.call('HINCRBY', session, 'mark', dropped)
   end
-  return length, dropped
+  return length, dropped, size
 end
 
 -- A new text of a MEMORY.md. Its version is a time, so that one that was forgotten does not come back under an old number.

@@ -1,0 +1,189 @@
+"""What a message says: its words and its files, by its type (open.feishu.cn/document, "Receive message content").
+Pure, and total: a content of any form gives some words or none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gateway.channels.feishu.wire import Mention
+from gateway.platform import RemoteFile
+
+FORWARDED: Final = "merge_forward"
+
+_EVERYBODY: Final = "@_all"
+_KEY: Final = re.compile(r"@_(?:user_[0-9]+|all)")
+_TYPE: Final = re.compile(r"[a-z_]{1,40}")
+_RESOURCE: Final = re.compile(r"[0-9A-Za-z_-]{1,200}")
+
+
+class Said(msgspec.Struct, frozen=True):
+    """Words as a person reads them, and files that are still there."""
+
+    text: str = ""
+    files: tuple[RemoteFile, ...] = ()
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Who is named in a message. `ours` are the keys that stand for us."""
+
+    by_key: Mapping[str, str] = {}
+    ours: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(mentions: Iterable[Mention], our_id: str) -> Names:
+        known = {one.key: one for one in mentions if one.key}
+        return Names(
+            {key: " ".join((one.name or "somebody").split()) for key, one in known.items()},
+            frozenset(key for key, one in known.items() if one.id is not None and our_id == one.id.open_id != ""),
+        )
+
+    def shown(self, text: str) -> str:
+        """Text with names in the place of keys. A mention of us that it begins or ends with only says who is meant."""
+        shorter = text.strip()
+        while (found := _KEY.match(shorter)) and found[0] in self.ours:
+            shorter = shorter[found.end() :].lstrip(" \t\n,:，：")
+        while (found := re.search(r"@_user_[0-9]+\s*$", shorter)) and found[0].strip() in self.ours:
+            shorter = shorter[: found.start()].rstrip()
+        return _KEY.sub(lambda found: self.name(found[0]), shorter or text)
+
+    def name(self, key: str) -> str:
+        return "@all" if key == _EVERYBODY else f"@{self.by_key[key]}" if key in self.by_key else key
+
+
+def said(message_id: str, kind: str, content: str, names: Names) -> Said:
+    """What a message says; nothing for what only Feishu itself says, such as who came."""
+    try:
+        body = msgspec.json.decode(content) if content else None
+    except (msgspec.DecodeError, RecursionError):
+        body = None
+    found = body if isinstance(body, dict) else {}
+    match kind:
+        case "text":
+            return Said(names.shown(_str(found, "text")))
+        case "post":
+            return _post(message_id, found, names)
+        case "image":
+            return _file(message_id, "image", found, "image_key", "photo", "")
+        case "file":
+            return _file(message_id, "file", found, "file_key", _str(found, "file_name") or "file", "")
+        case "audio":
+            return _file(message_id, "file", found, "file_key", "voice.ogg", "audio/ogg")
+        case "media":
+            return _file(message_id, "file", found, "file_key", _str(found, "file_name") or "video.mp4", "video/mp4")
+        case "interactive":
+            return Said(names.shown("\n".join(filter(None, [_str(found, "title"), *_card(found.get("elements"))]))))
+        case "system":
+            return Said()
+    return Said(_told(kind, found, names))
+
+
+def forwarded(items: Sequence[tuple[str, str, str]]) -> str:
+    """Messages that were passed on together, each as sender, type and content."""
+    parts = []
+    for sender, kind, content in items:
+        words = said("", kind, content, Names())
+        shown = words.text or ", ".join(f"[file: {one.name}]" for one in words.files)
+        if shown:
+            parts.append(f"[forwarded from {sender or 'somebody'}]\n{shown}")
+    return "\n\n".join(parts)
+
+
+def _told(kind: str, body: Mapping[str, Any], names: Names) -> str:
+    """What has no words of its own."""
+    match kind:
+        case "sticker":
+            return "[sticker]"
+        case "share_chat":
+            return f"[group: {_str(body, 'chat_id')}]"
+        case "share_user":
+            return f"[contact: {_str(body, 'user_id')}]"
+        case "location":
+            place = f"{_str(body, 'latitude')}, {_str(body, 'longitude')}"
+            return f"[location: {place} ({_str(body, 'name')})]"
+        case "folder":
+            return f"[folder: {_str(body, 'file_name')}]"
+        case "hongbao":
+            return _str(body, "text") or "[hongbao]"
+        case "vote":
+            options = [one for one in _list(body.get("options")) if isinstance(one, str)]
+            return "\n".join([f"[vote: {_str(body, 'topic')}]", *(f"- {one}" for one in options)])
+        case "todo":
+            summary = body.get("summary")
+            return f"[task] {_post('', summary if isinstance(summary, dict) else {}, names).text}".strip()
+        case "share_calendar_event" | "calendar" | "general_calendar":
+            return f"[event: {_str(body, 'summary')}]"
+        case "video_chat":
+            return f"[call: {_str(body, 'topic')}]"
+        case _:
+            return f"[{kind}]" if _TYPE.fullmatch(kind) else ""
+
+
+def _post(message_id: str, body: Mapping[str, Any], names: Names) -> Said:
+    """Rich text: lines of parts. Some clients tell it by language."""
+    if "content" not in body:
+        body = next((one for one in body.values() if isinstance(one, dict) and "content" in one), {})
+    lines, files = [_str(body, "title")], list[RemoteFile]()
+    for line in _list(body.get("content")):
+        parts = [part for part in _list(line) if isinstance(part, dict)]
+        lines.append("".join(_words(part) for part in parts))
+        files += [one for part in parts for one in _post_file(message_id, part)]
+    return Said(names.shown("\n".join(lines).strip()), tuple(files))
+
+
+def _post_file(message_id: str, part: Mapping[str, Any]) -> tuple[RemoteFile, ...]:
+    match part.get("tag"):
+        case "img":
+            return _file(message_id, "image", part, "image_key", "photo", "").files
+        case "media":
+            name = _str(part, "file_name")
+            return _file(message_id, "file", part, "file_key", name or "video.mp4", "" if name else "video/mp4").files
+        case _:
+            return ()
+
+
+def _words(part: Mapping[str, Any]) -> str:
+    text = _str(part, "text")
+    match part.get("tag"):
+        case "a":
+            href = _str(part, "href")
+            return f"{text} ({href})" if text and href and href != text else href or text
+        case "at":
+            key = _str(part, "user_id")
+            return key if _KEY.fullmatch(key) else f"@{_str(part, 'user_name') or key}"
+        case "emotion":
+            return f"[{_str(part, 'emoji_type')}]"
+        case "hr":
+            return "---"
+        case "code_block":
+            return f"\n```{_str(part, 'language').lower()}\n{text}\n```\n"
+        case _:
+            return text
+
+
+def _card(elements: object) -> Iterator[str]:
+    """The words of a card, as messages tell it: lines of parts."""
+    for line in _list(elements):
+        parts = [part for part in _list(line) if isinstance(part, dict)]
+        inner = [one for part in parts for one in _list(part.get("elements")) if isinstance(one, dict)]
+        yield "".join(_words(part) for part in [*parts, *inner])
+
+
+def _file(message_id: str, form: str, body: Mapping[str, Any], key: str, name: str, media_type: str) -> Said:
+    """A resource of a message, by its handle `<message>/<image or file>/<key>`."""
+    resource = _str(body, key)
+    if not _RESOURCE.fullmatch(resource):
+        return Said()
+    return Said(files=(RemoteFile(handle=f"{message_id}/{form}/{resource}", name=name, media_type=media_type),))
+
+
+def _str(body: Mapping[str, Any], key: str) -> str:
+    value = body.get(key)
+    return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

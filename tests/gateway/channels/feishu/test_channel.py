@@ -1,0 +1,281 @@
+"""What the channel makes of calls and events: who is believed, what is looked up, what is answered."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.channels.feishu.channel import Feishu
+from gateway.channels.feishu.cipher import sealed
+from gateway.channels.feishu.settings import read_feishu
+from gateway.channels.feishu.signature import signature
+from gateway.platform import Heard, HookAnswer, HookRequest, Piece, Place, Post, Taken
+from shared.errors import RedisAway, Refused
+from shared.messages.inbound import InboundMessage
+from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
+from tests.gateway.channels.feishu.events import ANNA, event, mention, message, pressed, recalled
+
+KEY = "our-own-encrypt-key"
+TOKEN = "v1wSQnPzPYFZcZeNoiSDYX8nCoU2UL0J"
+CHAT = "oc_1"
+MESSAGE = "om_1"
+ROOT = "om_root"
+
+
+class PlayedInlet:
+    """What was heard and taken back; `says` is what becomes of it."""
+
+    def __init__(self) -> None:
+        self.heard: list[Heard] = []
+        self.gone: list[InboundMessage] = []
+        self.says: Taken = "taken"
+        self.fails: Exception | None = None
+
+    async def take(self, heard: Heard) -> Taken:
+        if self.fails is not None:
+            raise self.fails
+        self.heard.append(heard)
+        return self.says
+
+    async def taken_back(self, place_of: InboundMessage) -> None:
+        self.gone.append(place_of)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeFeishu]:
+    async with FakeFeishu({CHAT}).serving() as fake:
+        yield fake
+
+
+def channel_of(fake: FakeFeishu, **more: Any) -> Feishu:
+    table = {
+        "app_id": APP_ID, "app_secret": SECRET, "run": "webhook", "encrypt_key": KEY, "verification_token": TOKEN,
+        "api": fake.address, "timeout_s": 1.0, "allow_groups": [CHAT],
+    }  # fmt: skip
+    return Feishu("feishu", read_feishu("feishu", table | more))
+
+
+@pytest.fixture
+async def channel(fake: FakeFeishu) -> AsyncIterator[Feishu]:
+    channel = channel_of(fake)
+    await channel.open()
+    yield channel
+    await channel.close()
+
+
+@pytest.fixture
+def inlet() -> PlayedInlet:
+    return PlayedInlet()
+
+
+def call(body: bytes, *, key: str = KEY, signed: bool = True, **header: Any) -> HookRequest:
+    """A call of the webhook, for our app, about CHAT."""
+    told = json.loads(body)
+    if "header" in told:
+        told["header"] |= {"app_id": APP_ID, "token": TOKEN} | header
+    data = sealed(key, json.dumps(told).encode(), b"i" * 16)
+    at = str(int(time.time()))
+    headers = {"x-lark-request-timestamp": at, "x-lark-request-nonce": "9"}
+    headers["x-lark-signature"] = signature(key, at, "9", data)
+    return HookRequest(method="POST", path="", query={}, headers=headers if signed else {}, body=data)
+
+
+async def told(channel: Feishu, inlet: PlayedInlet, body: bytes, **header: Any) -> HookAnswer:
+    return await channel.hook(call(body, **header), inlet)
+
+
+async def test_a_message_is_taken_and_confirmed(channel: Feishu, inlet: PlayedInlet) -> None:
+    """With an answer that is JSON."""
+    answer = await told(channel, inlet, message(chat_id=CHAT))
+    assert (answer.status, answer.body, answer.media_type[:16]) == (200, b"{}", "application/json")
+    assert [one.message.content for one in inlet.heard] == ["hello"]
+
+
+@pytest.mark.parametrize("trouble", [RedisAway("away"), Refused("overloaded", "too much", 1.0)])
+async def test_what_cannot_be_taken_is_not_confirmed(channel: Feishu, inlet: PlayedInlet, trouble: Exception) -> None:
+    """The gateway makes a 503 of it."""
+    inlet.fails = trouble
+    with pytest.raises(type(trouble)):
+        await told(channel, inlet, message(chat_id=CHAT))
+
+
+CHECK = json.dumps({"challenge": "ajls384kdjxxxx", "token": TOKEN, "type": "url_verification"}).encode()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "body"),
+    [
+        (call(CHECK, signed=False), 200, b'{"challenge":"ajls384kdjxxxx"}'),
+        (call(CHECK), 200, b'{"challenge":"ajls384kdjxxxx"}'),
+        (call(CHECK, key="another-key", signed=False), 401, b""),
+        (call(CHECK.replace(TOKEN.encode(), b"guessed"), signed=False), 401, b""),
+        (call(CHECK.replace(TOKEN.encode(), b""), signed=False), 401, b""),
+        (call(message(chat_id=CHAT), signed=False), 401, b""),
+        (call(CHECK[:-1] + b', "x": "' + b"x" * 5000 + b'"}', signed=False), 401, b""),
+        (call(message(chat_id=CHAT), token="guessed"), 401, b""),
+        (call(message(chat_id=CHAT), token=None), 401, b""),
+        (call(message(chat_id=CHAT), key="another-key"), 401, b""),
+        (call(json.dumps({"uuid": "x", "token": TOKEN, "type": "event_callback"}).encode()), 401, b""),
+        (call(b'{"header":{"event_type":7}}'), 400, b""),
+        (call(event("im.chat.updated_v1", {})), 200, b"{}"),
+        (HookRequest(method="GET", path="", query={}, headers={}, body=b""), 401, b""),
+        (HookRequest(method="POST", path="", query={}, headers={}, body=message(chat_id=CHAT)), 401, b""),
+    ],
+)
+async def test_who_calls_is_believed_by_key_signature_and_token(
+    channel: Feishu, inlet: PlayedInlet, request_: HookRequest, status: int, body: bytes
+) -> None:
+    """The check of the address alone is not signed: it is known by its token, under our key."""
+    answer = await channel.hook(request_, inlet)
+    assert (answer.status, answer.body) == (status, body)
+    assert inlet.heard == []
+
+
+@pytest.mark.parametrize(
+    ("says", "shown"),
+    [
+        ("taken", {"type": "success", "content": "✓ /yes a1"}),
+        ("command", {"type": "success", "content": "✓ /yes a1"}),
+        ("duplicate", {"type": "success", "content": "✓ /yes a1"}),
+        ("not allowed", {"type": "error", "content": "✗"}),
+        ("ignored", {"type": "error", "content": "✗"}),
+        ("refused", {"type": "error", "content": "✗"}),
+    ],
+)
+async def test_who_pressed_a_button_is_shown_what_became_of_it(
+    channel: Feishu, inlet: PlayedInlet, says: Taken, shown: dict[str, str]
+) -> None:
+    """At once, in the answer of the call."""
+    inlet.says = says
+    body = pressed({"shoal": "/yes a1", "chat": CHAT}, context={"open_message_id": "om_2", "open_chat_id": CHAT})
+    answer = await told(channel, inlet, body)
+    assert json.loads(answer.body) == {"toast": shown}
+
+
+async def test_a_press_of_another_card_changes_nothing(channel: Feishu, inlet: PlayedInlet) -> None:
+    """And is confirmed."""
+    answer = await told(channel, inlet, pressed({"other": "card"}))
+    assert (answer.status, answer.body, inlet.heard) == (200, b"{}", [])
+
+
+def in_group(text: str = "hi", **more: Any) -> bytes:
+    return message({"text": text}, chat_id=CHAT, chat_type="group", message_id=MESSAGE, **more)
+
+
+async def test_a_reply_to_us_is_meant_for_us(fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet) -> None:
+    """What we posted ourselves is known, what another replica posted is looked up, once."""
+    mine = await channel.send(Post(place=Place(session="s", chat_id=CHAT), key="k", piece=Piece("x", "x")))
+    theirs = {"message_id": "om_theirs", "sender": {"id": APP_ID, "id_type": "app_id", "sender_type": "app"}}
+    fake.items["om_theirs"] = [theirs]
+    fake.heard["om_persons"] = CHAT
+    fake.paths.clear()
+    for parent in (mine, "om_theirs", "om_theirs", "om_persons", "om_unknown"):
+        await told(channel, inlet, in_group(parent_id=parent, root_id=parent))
+    assert [one.addressed for one in inlet.heard] == [True, True, True, False, False]
+    looked = [path.rpartition("/")[2] for path in fake.paths if path.startswith("GET")]
+    assert looked == ["om_theirs", "om_persons", "om_unknown"]
+
+
+@pytest.mark.parametrize("more", [{"allow_groups": []}, {"groups": "off"}])
+async def test_nothing_is_looked_up_for_groups_that_are_not_heard(
+    fake: FakeFeishu, inlet: PlayedInlet, more: dict[str, Any]
+) -> None:
+    """Their people cost no call."""
+    channel = channel_of(fake, **more)
+    await channel.open()
+    fake.paths.clear()
+    await told(channel, inlet, in_group(parent_id="om_theirs"))
+    await told(channel, inlet, message("x", "merge_forward", chat_id=CHAT, chat_type="group"))
+    await channel.close()
+    assert fake.paths == []
+    assert [one.addressed for one in inlet.heard] == [False, False]
+
+
+async def test_what_bots_say_is_not_looked_up(fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet) -> None:
+    """It is not read."""
+    fake.paths.clear()
+    await told(channel, inlet, in_group(parent_id="om_theirs", sender="ou_bot", sender_type="app"))
+    assert fake.paths == []
+
+
+async def test_messages_that_were_passed_on_are_looked_up(
+    fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet
+) -> None:
+    """With who said them; what cannot be looked up is named."""
+    fake.items[MESSAGE] = [
+        {"message_id": MESSAGE, "msg_type": "merge_forward", "body": {"content": "Merged and Forwarded Message"}},
+        {"message_id": "om_a", "msg_type": "text", "sender": {"id": ANNA}, "body": {"content": '{"text":"one"}'}},
+        {"message_id": "om_b", "msg_type": "text", "sender": {"id": BOT}, "body": {"content": '{"text":"two"}'}},
+    ]
+    for id in (MESSAGE, "om_unknown"):
+        body = message("Merged and Forwarded Message", "merge_forward", chat_id=CHAT, message_id=id)
+        await told(channel, inlet, body)
+    assert [one.message.content for one in inlet.heard] == [
+        f"[forwarded from {ANNA}]\none\n\n[forwarded from {BOT}]\ntwo", "[merge_forward]",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("item", "mode", "threads", "thread"),
+    [
+        ({}, "p2p", True, None),
+        ({}, "group", True, MESSAGE),
+        ({}, "group", False, None),
+        ({"root_id": ROOT}, "p2p", True, None),
+        ({"root_id": ROOT, "thread_id": "omt_1"}, "group", True, ROOT),
+        ({"root_id": ROOT, "thread_id": "omt_1"}, "group", False, ROOT),
+        ({"thread_id": "omt_1"}, "topic", False, MESSAGE),
+    ],
+)
+async def test_a_message_that_was_recalled_is_taken_back_where_it_stood(
+    fake: FakeFeishu, inlet: PlayedInlet, item: dict[str, Any], mode: str, threads: bool, thread: str | None
+) -> None:
+    """The event tells neither its topic nor what kind of chat it was: both are looked up."""
+    channel = channel_of(fake, threads=threads)
+    await channel.open()
+    fake.items[MESSAGE] = [{"message_id": MESSAGE, "msg_type": "text", "deleted": True} | item]
+    fake.modes[CHAT] = mode
+    await told(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))
+    await channel.close()
+    [gone] = inlet.gone
+    assert (gone.chat_id, gone.id, gone.thread) == (CHAT, MESSAGE, thread)
+
+
+async def test_a_chat_that_was_heard_before_is_not_looked_up(
+    fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet
+) -> None:
+    """No permission is needed for it then. Without one nothing is taken back, which might be another message."""
+    fake.items[MESSAGE] = [{"message_id": MESSAGE, "deleted": True}]
+    assert (await told(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))).status == 200
+    assert inlet.gone == []
+    await told(channel, inlet, in_group("@_user_1 hi", mentions=[mention(1, "Shoal", BOT)]))
+    await told(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))
+    assert [one.thread for one in inlet.gone] == [MESSAGE]
+
+
+async def test_the_same_message_has_one_place_when_told_and_when_recalled(
+    fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet
+) -> None:
+    """Or the wrong one would be taken back."""
+    fake.items[MESSAGE] = [{"message_id": MESSAGE, "deleted": True}]
+    await told(channel, inlet, in_group())
+    await told(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))
+    [heard], [gone] = inlet.heard, inlet.gone
+    assert gone.session == heard.message.session
+    assert msgspec.structs.replace(gone, timestamp=0, sender_id="").id == heard.message.id
+
+
+def test_the_abilities_are_those_of_the_documentation() -> None:
+    """Fifty a second and a thousand a minute of a call, five a second into a chat; fifty connections."""
+    abilities = Feishu.abilities
+    for of in ("posts", "edits"):
+        for scope, per_s, per_minute in (("bot", 50, 1000), ("chat", 5, 300)):
+            rates = [rate for rate in abilities.rates if (rate.of, rate.scope) == (of, scope)]
+            assert min(rate.burst + rate.per_s for rate in rates) <= per_s
+            assert min(rate.burst + rate.per_s * 60 for rate in rates) <= per_minute
+    assert (abilities.sockets, abilities.after_unclear) == (50, "key")
