@@ -39,7 +39,7 @@ from tests.helpers.manifests import (
 
 SECRETS: Mapping[str, tuple[str, ...]] = {
     "discord": ("token",),
-    "email": ("password",),
+    "email": ("password", "smtp_password"),
     "feishu": ("app_secret", "encrypt_key", "verification_token"),
     "matrix": ("access_token", "password"),
     "slack": ("token", "app_token", "signing_secret"),

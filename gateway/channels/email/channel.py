@@ -1,0 +1,107 @@
+"""E-mail: one mailbox, watched by one replica; every replica sends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from gateway.channels.email.compose import mail_of, message_id
+from gateway.channels.email.listener import Listener
+from gateway.channels.email.render import render
+from gateway.channels.email.settings import EmailSettings, read_email
+from gateway.channels.email.smtp import Smtp
+from gateway.platform import (
+    Abilities,
+    HookAnswer,
+    HookRequest,
+    Inlet,
+    NotAccepted,
+    NotDelivered,
+    Piece,
+    Place,
+    Post,
+    PostRefused,
+    Rate,
+    RemoteFile,
+    RunMode,
+)
+from gateway.platforms import Cursor, Given, Made
+
+LATE_S: Final = 3_600.0
+GIVE_UP_S: Final = 3 * 86_400.0
+"""Mail takes its time."""
+
+PIECE_BYTES: Final = 256 * 1024
+
+
+def make(given: Given) -> Made:
+    """The platform of these settings. Raises SettingsError."""
+    settings = read_email(given.name, given.table)
+    return Made(Email(given.name, settings, given.cursor), settings)
+
+
+class Email:
+    """An address that people write to."""
+
+    def __init__(self, name: str, settings: EmailSettings, cursor: Cursor) -> None:
+        self.name = name
+        self.run_mode: RunMode = settings.run or "exclusive"
+        self.abilities = Abilities(
+            run_modes=("exclusive",),
+            after_unclear="key",
+            media=True,
+            threads=True,
+            rates=(Rate("bot", settings.per_s, settings.burst),),
+            late_after_s=LATE_S,
+            give_up_after_s=GIVE_UP_S,
+        )
+        self._settings = settings
+        self._smtp = Smtp(settings)
+        self._listener = Listener(name, settings, cursor)
+
+    async def open(self) -> None:
+        try:
+            await self._smtp.check()
+        except NotDelivered as exc:
+            raise NotAccepted(exc.reason) from exc
+
+    async def close(self) -> None:
+        await self._smtp.close()
+
+    # --- in
+
+    async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
+        await self._listener.run(inlet, until)
+
+    async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
+        return HookAnswer(404)  # not called: there is no run mode with a webhook
+
+    async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
+        """A file came with its mail: it is here while that is taken."""
+        data = self._listener.files.get(file.handle)
+        if data is None:
+            raise PostRefused("the mail of this file is not at hand any more")
+        for start in range(0, len(data), PIECE_BYTES):
+            yield data[start : start + PIECE_BYTES]
+
+    # --- out
+
+    def render(self, markdown: str) -> list[Piece]:
+        return render(markdown)
+
+    async def send(self, post: Post) -> str:
+        """A try after an unclear one has the same Message-ID: receivers that know it fold both into one."""
+        me = self._settings.me
+        mail = await asyncio.to_thread(mail_of, post, address=me, name=self._settings.from_name)
+        await self._smtp.send(post.place.chat_id, mail)
+        return message_id(post, me)
+
+    async def edit(self, id: str, post: Post) -> None:
+        raise PostRefused("a mail cannot be changed")  # not called: there is no pace of edits
+
+    async def find(self, post: Post) -> str | None:
+        return None  # not called: a Message-ID is a key
+
+    async def typing(self, place: Place) -> None:
+        pass  # not called

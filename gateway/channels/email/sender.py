@@ -1,0 +1,104 @@
+"""Who sent a mail: the address that its From has, and whether the mail server found that true. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+ADDRESS: Final = re.compile(
+    r"(?=.{3,120}\Z)[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
+    r"@[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+"""An address as we take it: ASCII (letters of other scripts look alike), without quotes, comments and routes."""
+
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_NAMED: Final = re.compile(r'([^<>@,;:"]*)<([^<>]*)>')
+_COMMENT: Final = re.compile(r"\([^()\\]*\)")
+_LONGEST: Final = 10_000
+
+_RESULT: Final = re.compile(r"\s*([a-z0-9-]+)\s*=\s*([a-z]+)(?![a-z0-9])", re.IGNORECASE)
+_PROPERTY: Final = re.compile(r"([a-z]+\.[a-z0-9-]+)\s*=\s*(\S+)", re.IGNORECASE)
+
+
+def address_of(froms: Sequence[str]) -> str | None:
+    """The one address of the From headers, in lower case; None when they name several, or nobody who can be told from
+    others beyond doubt. What stands before an address says nothing."""
+    if len(froms) != 1 or len(froms[0]) > _LONGEST:
+        return None
+    value = _QUOTED.sub(" ", froms[0]).strip()
+    if "<" in value or ">" in value:
+        found = _NAMED.fullmatch(_COMMENT.sub(" ", value).strip())
+        value = found[2].strip() if found else ""
+    else:
+        value = _COMMENT.sub(" ", value).strip()
+    return value.lower() if ADDRESS.fullmatch(value) else None
+
+
+def is_proven(results: Sequence[str], authserv_id: str, address: str) -> bool:
+    """Whether the mail server `authserv_id` says that the mail is of the domain of its From (RFC 8601): DMARC passed,
+    or DKIM or SPF for that domain or one above it, and nothing of it says that DMARC failed."""
+    domain = address.rpartition("@")[2]
+    passed = False
+    for header in results:
+        if len(header) > _LONGEST:
+            return False
+        for method, result, properties in _said_by(header, authserv_id):
+            if method == "dmarc" and result == "fail":
+                return False
+            if result == "pass" and any(_covers(one, domain) for one in _domains(method, properties, domain)):
+                passed = True
+    return passed
+
+
+def _said_by(header: str, authserv_id: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Methods, results and properties of a header; none when another server wrote it."""
+    first, *rest = _QUOTED.sub(_unquoted, _without_comments(header)).split(";")
+    if first.lower().split()[:1] != [authserv_id.lower()]:
+        return
+    for part in rest:
+        if found := _RESULT.match(part):
+            properties = {name.lower(): value.lower() for name, value in _PROPERTY.findall(part[found.end() :])}
+            yield found[1].lower(), found[2].lower(), properties
+
+
+def _domains(method: str, properties: dict[str, str], domain: str) -> Iterator[str]:
+    """The domains that a method which passed speaks for."""
+    match method:
+        case "dmarc":
+            yield properties.get("header.from", domain).rpartition("@")[2]
+        case "dkim":
+            yield from (properties[one].rpartition("@")[2] for one in ("header.d", "header.i") if one in properties)
+        case "spf":
+            yield properties.get("smtp.mailfrom", "").rpartition("@")[2]
+
+
+def _covers(domain: str, of_from: str) -> bool:
+    """The same, or one above it. A domain below proves nothing: others may have one there."""
+    return bool(domain) and (of_from == domain or of_from.endswith(f".{domain}"))
+
+
+def _without_comments(text: str) -> str:
+    """Comments may be nested, and may hold anything that looks like a result."""
+    kept, depth, quoted, skip = [], 0, False, False
+    for sign in text:
+        if skip:
+            skip = False
+        elif sign == "\\":
+            skip = True
+        elif sign == '"' and not depth:
+            quoted = not quoted
+        elif sign == "(" and not quoted:
+            depth += 1
+        elif sign == ")" and depth and not quoted:
+            depth -= 1
+            kept.append(" ")
+            continue
+        if not depth:
+            kept.append(sign)
+    return "".join(kept)
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    """A quoted value as one word without what could end it."""
+    return re.sub(r"[\s;()=\"\\]", "", found[0])

@@ -1,0 +1,171 @@
+"""Sending mails: connections to the mail server, a few at once, kept a while; every error as one that Shoal knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from typing import Final
+
+from aiosmtplib import (
+    SMTP,
+    SMTPConnectError,
+    SMTPException,
+    SMTPResponseException,
+)
+
+from gateway.channels.email.refusals import Refusal, Step, refusal
+from gateway.channels.email.settings import EmailSettings
+from gateway.channels.email.tls import context_of, untrusted
+from gateway.platform import ChannelBroken, NotAccepted, NotDelivered, Unclear
+
+KEPT_S: Final = 20.0
+"""Servers close a connection that says nothing, at the earliest after some minutes."""
+
+BYE_S: Final = 0.3
+
+
+class Smtp:
+    """The way out of one gateway."""
+
+    def __init__(self, settings: EmailSettings) -> None:
+        self._settings = settings
+        self._places = asyncio.Semaphore(settings.connections)
+        self._kept: list[tuple[float, SMTP]] = []
+        self._context: ssl.SSLContext | None = None
+
+    async def check(self) -> None:
+        """Connect and log in. Raises ChannelBroken, NotAccepted, Throttled."""
+        async with self._within(self._end_at(), NotAccepted("no answer of the mail server in time")):
+            self._keep(await self._connected())
+
+    async def send(self, to: str, mail: bytes) -> None:
+        """Hand a mail over, in one try. Raises NotDelivered in one of its forms, Unclear when the connection was lost
+        after the mail was on its way; ChannelBroken."""
+        end_at = self._end_at()
+        async with contextlib.AsyncExitStack() as stack:
+            async with self._within(end_at, NotAccepted("all connections to the mail server are busy")):
+                await stack.enter_async_context(self._places)
+            smtp = await self._addressed(to, len(mail), end_at)
+            try:
+                async with self._within(end_at, Unclear("the mail server did not say whether it took the mail")):
+                    await smtp.data(mail, timeout=None)
+            except BaseException as exc:
+                smtp.close()
+                if isinstance(exc, SMTPResponseException):
+                    raise self._refusal("content", exc) from exc
+                if isinstance(exc, SMTPException | OSError):
+                    raise Unclear(f"the connection was lost in a mail: {type(exc).__name__}") from exc
+                raise
+            self._keep(smtp)
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        kept, self._kept = self._kept, []
+        with contextlib.suppress(TimeoutError, SMTPException, OSError):
+            async with asyncio.timeout(BYE_S):
+                await asyncio.gather(*(smtp.quit(timeout=None) for _, smtp in kept), return_exceptions=True)
+        for _, smtp in kept:
+            smtp.close()
+
+    async def _addressed(self, to: str, size: int, end_at: float) -> SMTP:
+        """A connection on which the server took sender and recipient. One that was kept may be dead: then a new one."""
+        async with self._within(end_at, NotAccepted("no answer of the mail server in time")):
+            kept = self._taken()
+            if kept is not None:
+                with contextlib.suppress(NotAccepted):
+                    return await self._address(kept, to, size)
+            return await self._address(await self._connected(), to, size)
+
+    async def _address(self, smtp: SMTP, to: str, size: int) -> SMTP:
+        step: Step = "sender"
+        try:
+            options = [f"SIZE={size}"] if smtp.supports_extension("size") else []
+            await smtp.mail(self._settings.me, options=options, timeout=None)
+            step = "recipient"
+            await smtp.rcpt(to, timeout=None)
+        except BaseException as exc:
+            smtp.close()
+            if isinstance(exc, SMTPResponseException):
+                raise self._refusal(step, exc) from exc
+            if isinstance(exc, SMTPException | OSError):
+                raise NotAccepted(f"the connection to the mail server was lost: {type(exc).__name__}") from exc
+            raise
+        return smtp
+
+    async def _connected(self) -> SMTP:
+        """A new connection, logged in."""
+        settings = self._settings
+        if self._context is None and settings.smtp_tls != "off":
+            self._context = await asyncio.to_thread(context_of, settings)
+        smtp = SMTP(
+            hostname=settings.smtp_host,
+            port=settings.smtp_port,
+            use_tls=settings.smtp_tls == "tls",
+            start_tls=settings.smtp_tls == "starttls",
+            tls_context=self._context,
+            local_hostname=settings.domain,
+            timeout=None,
+        )
+        step: Step = "greeting"
+        try:
+            await smtp.connect()
+            if settings.smtp_login:
+                step = "login"
+                password = settings.smtp_password or settings.password
+                await smtp.login(settings.smtp_user or settings.user, password.reveal(), timeout=None)
+            elif smtp.is_ehlo_or_helo_needed:
+                await smtp.ehlo(timeout=None)
+        except BaseException as exc:
+            smtp.close()
+            if isinstance(exc, SMTPException | OSError):
+                raise self._not_connected(step, exc) from exc
+            raise
+        return smtp
+
+    def _not_connected(self, step: Step, exc: SMTPException | OSError) -> Refusal:
+        where = f"the mail server {self._settings.smtp_host!r}"
+        if isinstance(exc, SMTPResponseException):
+            return self._refusal(step, exc)
+        if (why := untrusted(exc)) is not None:
+            return ChannelBroken(f"{where} is not who it says, or not known: {why}; see channels.email.ca_file")
+        if isinstance(exc, SMTPConnectError | OSError):
+            return NotAccepted(f"{where} cannot be reached: {type(exc.__cause__ or exc).__name__}")
+        if step == "login":
+            return ChannelBroken(f"{where} asks for no password on this connection; see channels.email.smtp_tls")
+        return ChannelBroken(f"{where} has no STARTTLS; see channels.email.smtp_tls")
+
+    def _refusal(self, step: Step, exc: SMTPResponseException) -> Refusal:
+        return refusal(step, exc.code, exc.message, slow_down_s=self._settings.slow_down_s)
+
+    def _taken(self) -> SMTP | None:
+        """A connection that was kept."""
+        now = asyncio.get_running_loop().time()
+        while self._kept:
+            kept_at, smtp = self._kept.pop()
+            if smtp.is_connected and now - kept_at < KEPT_S:
+                return smtp
+            smtp.close()
+        return None
+
+    def _keep(self, smtp: SMTP) -> None:
+        now = asyncio.get_running_loop().time()
+        fresh = [one for one in self._kept if now - one[0] < KEPT_S]
+        for old in self._kept:
+            if old not in fresh:
+                old[1].close()
+        self._kept = [*fresh, (now, smtp)]
+
+    def _end_at(self) -> float:
+        return asyncio.get_running_loop().time() + self._settings.timeout_s
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def _within(end_at: float, late: NotDelivered) -> AsyncIterator[None]:
+        """Raises `late` when the time is over."""
+        try:
+            async with asyncio.timeout_at(end_at):
+                yield
+        except TimeoutError:
+            raise late from None
