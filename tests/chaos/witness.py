@@ -127,10 +127,11 @@ class Witness:
 
     def _changed(self, at: float, words: list[str]) -> None:
         match words:
-            case ["HSET", key, member, lease] if key == LEASES and member.startswith(keys.TURN_PREFIX):
-                session = member.removeprefix(keys.TURN_PREFIX)
-                self._newest[session] = max(self._newest.get(session, 0), _token(lease))
-                self.events[session].append(Event(at, "acquired", lease))
+            case ["HSET", key, *pairs] if key == LEASES:
+                for member, lease in zip(pairs[::2], pairs[1::2], strict=True):
+                    session = member.removeprefix(keys.TURN_PREFIX)
+                    self._newest[session] = max(self._newest.get(session, 0), _token(lease))
+                    self.events[session].append(Event(at, "acquired", lease))
             case ["HDEL", key, member] if key == LEASES and self._asked is None:
                 session = member.removeprefix(keys.TURN_PREFIX)
                 last = self.events[session][-1].lease if self.events[session] else ""
@@ -139,7 +140,7 @@ class Witness:
                 self.counted_crashes += 1
             case ["XADD", key, *_] if self._asked and key == keys.ledger(self._asked.session):
                 self._accepted(at)
-            case ["HSET", key, "done", _] if self._asked and key == keys.session(self._asked.session):
+            case ["HSET", key, "done", *_] if self._asked and key == keys.session(self._asked.session):
                 self._accepted(at)
 
     def _accepted(self, at: float) -> None:
