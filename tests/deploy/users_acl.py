@@ -15,8 +15,9 @@ from tests.helpers.valkey import command
 FILE: Final = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl"
 PACKAGES: Final = {"gateway": "gateway", "worker": "worker", "console": "shared.console"}
 
-DONE_WITHOUT: Final = {"CONFIG", "SELECT"}
-"""Named in the code, and not allowed: `shoal doctor` lives without the one, Shoal has database 0."""
+DONE_WITHOUT: Final = {"CLIENT", "CONFIG", "SELECT"}
+"""Named in the code, and not allowed: of the first only SETNAME is, `shoal doctor` lives without the second, Shoal has
+database 0."""
 
 BESIDE: Final = {
     "gateway": {"AUTH", "PING", "CLIENT|SETNAME", "SUBSCRIBE", "UNSUBSCRIBE"},
@@ -26,7 +27,7 @@ BESIDE: Final = {
     },
     "console": {"AUTH", "PING", "CLIENT|SETNAME"},
 }
-"""What redis-py says for us, and arq for a worker."""
+"""What a connection says at its begin, redis-py for pub/sub, and arq for a worker."""
 
 ARQ: Final = {
     "gateway": {"arq:job:*", "arq:result:*"},
