@@ -121,6 +121,9 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
+    if for_good:
+        logging._srcfile = None  # its own way not to look for the line of code
+        logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

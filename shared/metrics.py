@@ -100,6 +100,9 @@ SUBAGENT_RESULTS_DROPPED: Final = _counter("subagent_results_dropped", "Results 
 
 DELIVERIES: Final = _counter("deliveries", "Lines that left the outbox of a chat, by outcome.", "channel", "outcome")
 DELIVERY_UNKNOWN: Final = _counter("delivery_unknown", "Posts sent again, as nobody knew of the first time.", "channel")
+DELIVERY_FAILED_LATER: Final = _counter(
+    "delivery_failed_later", "Posts that a platform took and then did not deliver.", "channel"
+)
 DELIVERY_SECONDS: Final = _histogram("delivery_seconds", "From a line's time to its last post.", _LONG, "channel")
 DELIVERY_CALLS: Final = _counter("delivery_calls", "Calls of chat platforms, by outcome.", "channel", "outcome")
 CHANNEL_ON: Final = _gauge("channel_on", "1 while a chat platform is connected, 0 while it is off or away.", "channel")

@@ -22,8 +22,9 @@ from shared.errors import LeaseLost, RedisAway, SettingsError
 from shared.log import logger
 from shared.metrics import QUEUE_WAIT_SECONDS
 from shared.store import keys
-from shared.store.client import RedisClient, plain_pool
+from shared.store.client import RedisClient
 from shared.store.scripts import load
+from worker.arq_pool import plain_pool
 from worker.lease import Lease
 from worker.leases import LeaseLoop, Runner
 

@@ -9,27 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import hiredis
 
+from shared.store.address import Address
+
 Value = str | bytes | int | float
-
-
-class Address(NamedTuple):
-    """Where a server is, and who we are there. With a `path` it is a socket on this machine; `tls` makes what a
-    connection is encrypted with."""
-
-    host: str
-    port: int
-    path: str
-    db: int
-    user: str
-    password: str
-    tls: Callable[[], ssl.SSLContext] | None
 
 
 class ReplyError(Exception):
@@ -48,7 +36,7 @@ class _Call:
         self.answers: list[Any] = []
 
 
-class _Wire(asyncio.Protocol):
+class Wire(asyncio.Protocol):
     """One connection, from its beginning to its end."""
 
     def __init__(self, limit_s: float) -> None:
@@ -59,6 +47,7 @@ class _Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
         self._waiting: deque[_Call] = deque()
+        self._listener: Callable[[Any], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._overdue_before: _Call | None = None
 
@@ -67,15 +56,25 @@ class _Wire(asyncio.Protocol):
 
     def send(self, packed: bytes, many: int) -> asyncio.Future[list[Any]]:
         """The answers to `many` commands, errors among them. It fails with OSError when the connection breaks."""
-        now = self._loop.time()
-        call = _Call(self._loop.create_future(), many, now + self._limit_s)
-        if not self._unsent:
-            self._loop.call_soon(self._flush)
-        self._unsent.append(packed)
+        call = _Call(self._loop.create_future(), many, self._loop.time() + self._limit_s)
+        self._write(packed)
         self._waiting.append(call)
         if self._timer is None:
             self._timer = self._loop.call_at(call.deadline, self._overdue)
         return call.future
+
+    def listen(self, listener: Callable[[Any], None]) -> None:
+        """From now on give everything that the server says to this one, and None at the end: pub/sub."""
+        self._listener = listener
+
+    def tell(self, parts: tuple[Value, ...]) -> None:
+        """Send one command whose answer goes to the listener."""
+        self._write(_packed(parts))
+
+    def _write(self, packed: bytes) -> None:
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(packed)
 
     def _flush(self) -> None:
         if self._transport is not None and not self.lost:
@@ -87,6 +86,9 @@ class _Wire(asyncio.Protocol):
         try:
             reader.feed(data)
             while (answer := reader.gets()) is not False:
+                if self._listener is not None:
+                    self._listener(answer)
+                    continue
                 call = waiting[0]
                 call.answers.append(answer)
                 if len(call.answers) == call.many:
@@ -118,6 +120,9 @@ class _Wire(asyncio.Protocol):
         self._end(ConnectionAbortedError("closed"))
 
     def _end(self, error: OSError) -> None:
+        if self._listener is not None and not self.lost:
+            self.lost = True
+            self._listener(None)
         self.lost = True
         if self._timer is not None:
             self._timer.cancel()
@@ -141,8 +146,8 @@ class Connection:
         self._name = name
         self._connect_s = connect_s
         self._limit_s = limit_s
-        self._wire: _Wire | None = None
-        self._opening: asyncio.Task[_Wire] | None = None
+        self._wire: Wire | None = None
+        self._opening: asyncio.Task[Wire] | None = None
 
     async def call(self, parts: tuple[Value, ...]) -> Any:
         """Send one command; its answer, texts as bytes. Raises ReplyError, OSError."""
@@ -186,7 +191,7 @@ class Connection:
         self.drop()
         await asyncio.sleep(0)  # the transport ends in the next turn of the loop
 
-    async def _opened(self) -> _Wire:
+    async def _opened(self) -> Wire:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(self._is_open)
@@ -198,13 +203,17 @@ class Connection:
                 raise
             raise ConnectionAbortedError("closed") from None
 
-    def _is_open(self, opening: asyncio.Task[_Wire]) -> None:
+    def _is_open(self, opening: asyncio.Task[Wire]) -> None:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
             self._wire = opening.result()
 
-    async def _open(self) -> _Wire:
-        wire = _Wire(self._limit_s)
+    async def open(self) -> Wire:
+        """A connection for the caller alone, which the caller ends. Raises OSError, ReplyError."""
+        return await self._open()
+
+    async def _open(self) -> Wire:
+        wire = Wire(self._limit_s)
         try:
             async with asyncio.timeout(self._connect_s):
                 await self._connect(wire)
@@ -214,16 +223,16 @@ class Connection:
             raise
         return wire
 
-    async def _connect(self, wire: _Wire) -> None:
+    async def _connect(self, wire: Wire) -> None:
         loop, address = asyncio.get_running_loop(), self._address
         if address.path:
             await loop.create_unix_connection(lambda: wire, address.path)
             return
-        context = None if address.tls is None else address.tls()
+        context = None if address.tls is None else address.tls.context()
         transport, _ = await loop.create_connection(lambda: wire, address.host, address.port, ssl=context)
         _keep_alive(transport.get_extra_info("socket"))
 
-    async def _introduce(self, wire: _Wire) -> None:
+    async def _introduce(self, wire: Wire) -> None:
         """Who we are, by what the address says."""
         address = self._address
         hello: list[tuple[Value, ...]] = []
@@ -250,16 +259,12 @@ def _raise_first(answers: Iterable[Any]) -> None:
             raise answer
 
 
-def keep_alive_options() -> dict[int, int]:
-    """Notice a dead peer within about 25 s, where the platform lets us say so."""
-    wanted = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
-
-
 def _keep_alive(sock: socket.socket | None) -> None:
+    """Notice a dead peer within about 25 s, where the platform lets us say so."""
     if sock is None:
         return
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in keep_alive_options().items():
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -6,7 +6,7 @@ protocol is explored in `tests/model/delivery*.py`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,9 +17,10 @@ from shared.ids import log_id, nonce, session_id
 from shared.log import logger
 from shared.metrics import DEAD_LETTERS
 from shared.store import keys
-from shared.store.client import RedisClient, Value
+from shared.store.client import RECONNECT_CAP_S, RedisClient, Value
 from shared.store.delivery import AfterUnclear, Cleared, Delivery, Look, RateKey, Wait, Waiting, rate_args, told
 from shared.store.inbox import DAY_MS
+from shared.store.owned import owned_by
 from shared.store.schedules import PAUSED_DAYS
 from shared.store.scripts import Script, load
 
@@ -43,6 +44,9 @@ LOOK_S: Final = 1.0
 """A gateway that waits looks again after so long, whatever it was told: a message of pub/sub may be lost."""
 
 REASON_CHARS: Final = 300
+
+AT_A_START, AFTER_AWAY = 1, 2
+"""Why chats of others that are late are left to them; `lua/out_acquire.lua` knows both."""
 
 log = logger("deliveries")
 
@@ -74,6 +78,7 @@ class Deliveries:
         self._waits, self._pause = keys.outwaits(self.channel), keys.outpause(self.channel)
         self._held: dict[str, str] = {}
         self._away = False
+        self._grace = AT_A_START
         self._grace_until = clock.monotonic() + lease_s / 2
 
     @property
@@ -84,17 +89,18 @@ class Deliveries:
     async def acquire(self, many: int) -> tuple[list[Delivery], float]:
         """Take up to `many` chats that are due, and the seconds until another one may be (at most `LOOK_S`).
 
-        After a start, and after Redis was away, chats of a gateway that is late are left to it for half a lease more;
-        what we hold without knowing, because an answer got lost, is given back first. A chat whose keys are broken is
-        logged, and looked at again after a minute.
+        After a start, and after Redis was away, chats of a gateway that is late are left to it for half a lease more:
+        then counted from when it was back, for it may have been away for longer than any lease. What we hold without
+        knowing, because an answer got lost, is given back first. A chat whose keys are broken is logged, and looked at
+        again after a minute.
         """
         if self._away:
             await self._come_back()
-        grace = self._clock.monotonic() < self._grace_until
+        grace = self._grace if self._clock.monotonic() < self._grace_until else 0
         next_ms, *rows = await self._run(
             load("out_acquire"),
             [self._queue, self._leases, self._waits, self._pause, keys.outtoken(self.channel)],
-            [self.owner, self._lease_ms, many, int(grace), ENTRIES, KEEP_MS],
+            [self.owner, self._lease_ms, many, grace, ENTRIES, KEEP_MS],
         )
         found = []
         for session, token, *rest in rows:
@@ -204,7 +210,7 @@ class Deliveries:
 
     async def bubble(self, held: Delivery, turn: int, id: str) -> bool:
         """Remember the message that `turn` is streamed into, until it is a post of its reply (`sent` with the same id)
-        or the chat is quiet. False = the lease is lost."""
+        or the chat is quiet; what was `meant` is over. False = the lease is lost."""
         done = await self._run(
             load("out_bubble"),
             [self._leases, keys.out(held.session)],
@@ -212,13 +218,16 @@ class Deliveries:
         )
         return bool(done == 1)
 
-    async def may_edit(self, held: Delivery, rates: Sequence[RateKey] = ()) -> float:
+    async def may_edit(
+        self, held: Delivery, rates: Sequence[RateKey] = (), *, meant: tuple[int, str] | None = None
+    ) -> float:
         """Take an edit, or any call that is no post of a line, off the rates: 0 = it may be made, else the seconds to
-        wait; `lease_s` when the lease is lost."""
+        wait; `lease_s` when the lease is lost. `meant`: it is the call that shows a message for a turn to be streamed
+        into; its key is remembered until its id is."""
         wait = await self._run(
             load("out_edit"),
-            [self._leases, self._pause, *self._rate_keys(rates)],
-            [held.session, self._lease(held), *rate_args(rates)],
+            [self._leases, self._pause, keys.out(held.session), *self._rate_keys(rates)],
+            [held.session, self._lease(held), f"{meant[0]} {meant[1]}" if meant else "", KEEP_MS, *rate_args(rates)],
         )
         return self.lease_s if wait < 0 else wait / 1000
 
@@ -254,24 +263,14 @@ class Deliveries:
         """Give back what carries our nonce and nobody here knows of; let others, who reconnect too, renew first."""
         self._away = False
         try:
-            async for session, token in self._owned():
+            for session, token in await owned_by(self._client, self._leases, self.owner):
                 if self._held.get(session) != token:
                     await self.later(Delivery(session=session, token=token, entries=()), 0, unclear=False, counts=False)
         except RedisAway:
             self._away = True
             raise
-        self._grace_until = self._clock.monotonic() + self.lease_s / 2
-
-    async def _owned(self) -> AsyncIterator[tuple[str, str]]:
-        cursor = b"0"
-        while True:
-            cursor, flat = await self._client.command("HSCAN", self._leases, cursor, "COUNT", 500)
-            for session, lease in zip(flat[::2], flat[1::2], strict=True):
-                owner, _, token = lease.decode().partition(":")
-                if owner == self.owner:
-                    yield session.decode(), token
-            if cursor == b"0":
-                return
+        grace_s = max(self.lease_s / 2, 2 * RECONNECT_CAP_S)  # its owner, too, tries again only so often
+        self._grace, self._grace_until = AFTER_AWAY, self._clock.monotonic() + grace_s
 
     def _let_go(self, held: Delivery) -> None:
         if self._held.get(held.session) == held.token:

@@ -19,12 +19,13 @@ _decode_notes: Callable[[bytes], dict[str, str]] = msgspec.msgpack.Decoder(dict[
 
 
 class RateKey(msgspec.Struct, frozen=True):
-    """A budget of calls that all replicas share: `per_s` a second and `burst` at once. `name` is its own within the
-    channel, such as `bot` or `chat:<session>`."""
+    """A budget of calls that all replicas share: `per_s` a second and `burst` at once, of which a call with a `reserve`
+    leaves so many to others. `name` is its own within the channel, such as `bot` or `chat:<session>`."""
 
     name: str
     per_s: float
     burst: int
+    reserve: int = 0
 
 
 class Waiting(NumberedLine, frozen=True):
@@ -42,6 +43,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     unclear: bool = False
     bubble: tuple[int, str] | None = None
     """The turn that is streamed, and the platform's id of the message it is streamed into."""
+
+    meant: tuple[int, str] | None = None
+    """The turn of which such a message was about to be sent, and its key: nobody knows whether it is there."""
 
     closed: bool = False
     notes: Mapping[str, str] = {}
@@ -78,13 +82,13 @@ class Wait(msgspec.Struct, frozen=True):
 
 def told(row: list[Any]) -> dict[str, Any]:
     """The fields of a Look, of what the scripts answer."""
-    entries, part, unclear, bubble, closed, notes, tries, running, background = row
-    turn, _, id = bubble.decode().partition(" ")
+    entries, part, unclear, bubble, closed, notes, tries, running, background, meant = row
     return {
         "entries": tuple(Waiting(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries),
         "part": part,
         "unclear": unclear == 1,
-        "bubble": (int(turn), id) if turn else None,
+        "bubble": _of_turn(bubble),
+        "meant": _of_turn(meant),
         "closed": closed == 1,
         "notes": _decode_notes(notes) if notes else {},
         "tries": int(tries),
@@ -93,6 +97,11 @@ def told(row: list[Any]) -> dict[str, Any]:
     }
 
 
+def _of_turn(told: bytes) -> tuple[int, str] | None:
+    turn, _, what = told.decode().partition(" ")
+    return (int(turn), what) if turn else None
+
+
 def rate_args(rates: Sequence[RateKey]) -> list[Value]:
-    """What the scripts take for them: us between two calls and calls at once, of each."""
-    return [value for rate in rates for value in (math.ceil(1_000_000 / rate.per_s), max(1, rate.burst))]
+    """What the scripts take for them: us between two calls, calls at once, and how many of these stay, of each."""
+    return [value for rate in rates for value in (math.ceil(1_000_000 / rate.per_s), max(1, rate.burst), rate.reserve)]

@@ -14,8 +14,9 @@ from shared.errors import RedisAway
 from shared.messages.live import LiveEvent, decode_live, encode_live
 from shared.metrics import FANOUT_GAPS
 from shared.store import keys
-from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, Heard, PubSub, RedisClient
+from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
 from shared.store.outbox import NumberedLine, read_line
+from shared.store.pubsub import Heard, PubSub
 
 SILENCE_S: Final = 5.0
 """A connection that said nothing for so long is asked; no answer in as long again means that it is dead."""
@@ -77,7 +78,7 @@ class Fanout:
                 if self._tried is not None:
                     await self._tried.wait()  # who was first would miss what is said before the connection is made
                 if self._pubsub is not None:
-                    await self._pubsub.subscribe(channel)
+                    self._pubsub.subscribe(channel)
                     await confirmed.wait()
         except (RedisAway, TimeoutError):
             return  # the reader notices too, and subscribes again
@@ -99,7 +100,7 @@ class Fanout:
         self._confirmed.pop(channel, None)
         if self._pubsub is not None:
             with contextlib.suppress(RedisAway):
-                await self._pubsub.unsubscribe(channel)
+                self._pubsub.unsubscribe(channel)
 
     async def run(self) -> None:
         """Read for ever; reconnects with full jitter (50 ms to 1.5 s). Ends when cancelled."""
@@ -140,7 +141,7 @@ class Fanout:
         asked: set[str] = set()
         # Again for those who came while the connection was made: `on_gap` must find everybody subscribed.
         while wanted := self._listeners.keys() - asked:
-            await pubsub.subscribe(*wanted)
+            pubsub.subscribe(*wanted)
             asked |= wanted
             self._pubsub = pubsub
             pending = set(wanted)
@@ -161,7 +162,7 @@ class Fanout:
                 raise RedisAway("the pub/sub connection is silent")
             else:
                 asked = True
-                await pubsub.ping()
+                pubsub.ping()
 
     def _handle(self, heard: Heard) -> str:
         if heard.kind == "subscribe" and heard.channel in self._confirmed:

@@ -15,7 +15,7 @@ PRODUCT = ("gateway", "shared", "worker")
 # One library, one door: who may import it, as module prefixes.
 DOORS = {
     "hiredis": ("shared.store.connection",),
-    "redis": ("shared.store.client",),
+    "redis": ("worker.arq_pool",),
     "structlog": ("shared.log",),
     "prometheus_client": ("shared.metrics",),
     "arq": ("worker.jobs.table", "worker.lease_worker", "worker.main"),

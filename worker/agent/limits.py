@@ -111,7 +111,10 @@ def estimate_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolS
     That is a little high for English and about right for scripts of three bytes a character. An estimate costs no
     tokenizer, and the share that `Budget` leaves free is there for its error.
     """
-    size = sum(_size(value) for message in messages for value in message.values())
+    size = 0
+    for message in messages:
+        for value in message.values():
+            size += len(value) if type(value) is str and value.isascii() else _size(value)
     size += sum(len(tool.name) + _size(tool.description) + _size(tool.parameters) for tool in tools)
     return size // CHARS_PER_TOKEN + MESSAGE_TOKENS * len(messages)
 

@@ -41,7 +41,8 @@ class View:
         self._spec = spec
         self._joined = {said.entry: said for said in spec.joined.values()}
         self._gallery = Gallery(spec.pictures)
-        self._tools_tokens = estimate_tokens((), tools)
+        self._tools = tools
+        self._counted: int | None = None
         self._journal = journal
         self._hook = hook
         self._meter = meter
@@ -76,7 +77,7 @@ class View:
         context = Iteration(self._spec.session, self._spec.turn, round_, self.messages)
         await self._hook.before_iteration(context)
         self.messages = [clean(message) for message in context.messages]
-        if self._budget.exceeded_by(self._tokens()):
+        if self._budget.context_tokens and self._budget.exceeded_by(self._tokens()):
             await self._shrink(int(self._budget.prompt_tokens * AIM))
 
     async def mended(self, refusal: ModelError) -> bool:
@@ -97,6 +98,12 @@ class View:
 
     def _tokens(self) -> int:
         return estimate_tokens(self.messages) + self._tools_tokens
+
+    @property
+    def _tools_tokens(self) -> int:
+        if self._counted is None:
+            self._counted = estimate_tokens((), self._tools)
+        return self._counted
 
     async def _shrink(self, aim_tokens: int) -> None:
         if self._compact is None:

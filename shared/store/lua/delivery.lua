@@ -4,6 +4,7 @@
 --   unsure   posts of the first line that were sent again, so that one may be there twice
 --   tries    how often the chat was put off since something arrived
 --   bubble   '<turn> <id>' of the message that a turn is streamed into
+--   meant    '<turn> <key>' of one that was about to be sent; its id is not known
 --   closed   since when nothing may be said there, in ms
 --   notes    what the platform's code wants to know when it sends
 --   full     lines that were given up since somebody looked, because too many waited
@@ -40,7 +41,7 @@ end
 
 -- All that a gateway must know of a chat to go on with it. Any mark but its own is one of nobody knows what.
 local function chat_row(state, box, inbox, lease, many, now)
-  local told = redis.call('HMGET', state, 'bubble', 'closed', 'notes', 'tries')
+  local told = redis.call('HMGET', state, 'bubble', 'closed', 'notes', 'tries', 'meant')
   local entries = {}
   for i, entry in ipairs(redis.call('XRANGE', box, '-', '+', 'COUNT', many)) do
     entries[i] = {number_of(entry), integer(now - tonumber(field(entry, 'at') or now)), field(entry, 'm')}
@@ -51,7 +52,7 @@ local function chat_row(state, box, inbox, lease, many, now)
   local head = first_of(inbox)
   return {
     entries, done, mark and mark ~= lease and 1 or 0, told[1] or '', told[2] and 1 or 0, told[3] or '', told[4] or '0',
-    head and number_of(head) or '', head and field(head, 'p') == 'background' and 1 or 0,
+    head and number_of(head) or '', head and field(head, 'p') == 'background' and 1 or 0, told[5] or '',
   }
 end
 
@@ -88,20 +89,20 @@ local function leave_outqueue(queue, leases, state, waits, name, running)
   redis.call('ZREM', waits, name)
   redis.call('HDEL', state, 'sending', 'done', 'unsure', 'tries')
   if not running then
-    redis.call('HDEL', state, 'bubble')
+    redis.call('HDEL', state, 'bubble', 'meant')
   end
 end
 
 -- One call off each budget, or none of any; how many ms to wait for that. GCRA: the time until which calls are paid for.
--- The keys begin at `first`, their arguments (us between two calls, calls at once) at `args`.
+-- The keys begin at `first`, their arguments (us between two calls, calls at once, those that stay for others) at `args`.
 local function take_rates(pause, first, args)
   local wait, us, paid = math.max(0, redis.call('PTTL', pause)), now_us(), {}
   for i = first, #KEYS do
-    local interval, burst = tonumber(ARGV[args]), tonumber(ARGV[args + 1])
-    args = args + 2
+    local interval, burst, reserve = tonumber(ARGV[args]), tonumber(ARGV[args + 1]), tonumber(ARGV[args + 2])
+    args = args + 3
     -- Not beyond what the burst allows, or a clock that fell back would stop everything.
     local tat = math.min(us + interval * burst, math.max(us, tonumber(redis.call('GET', KEYS[i]) or 0)))
-    wait = math.max(wait, math.ceil((tat - (burst - 1) * interval - us) / 1000))
+    wait = math.max(wait, math.ceil((tat - (burst - 1 - reserve) * interval - us) / 1000))
     paid[i] = tat + interval
   end
   if wait > 0 then return wait end

@@ -2,12 +2,12 @@
 -- with delivery
 -- Lease chats whose lines are to be delivered, or whose turn is under way: those that are due for longest.
 -- KEYS   1 outqueue  2 outleases  3 outwaits  4 pause  5 token
--- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave those that still have an owner (grace)  5 lines to hand over
---        6 keep the token ms
+-- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave those whose owner is late by less than half a lease (grace),
+--        '2' = those that have an owner at all  5 lines to hand over  6 keep the token ms
 -- returns {ms until another one may be taken (-1 = there is none), then of each {session, token, '1' if its owner was
 --         lost, lines given up because too many waited, {{line, ms it waits, record} ...}, posts of the first that are
 --         there, 1 = the next may be there, bubble, 1 = closed, notes, tries, turn at the head of the inbox,
---         1 = nobody waits for it},
+--         1 = nobody waits for it, meant},
 --         and of broken ones {session, '', error}}
 local queue, leases, waits = KEYS[1], KEYS[2], KEYS[3]
 local lease_ms, many = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -36,15 +36,16 @@ local function take(name, lost)
   taken[#taken + 1] = {name, integer(token), lost and '1' or '0', full or '0', unpack(row)}
 end
 
--- In grace an owner that is late gets half a lease more, counted from the end of its own.
-local left, scan = nil, ARGV[4] == '1' and 1000 or math.max(32, many)
+-- In grace an owner that is late gets half a lease more, counted from the end of its own, or from now.
+local left, scan = nil, ARGV[4] ~= '0' and 1000 or math.max(32, many)
 local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', 0, scan)
 for i = 1, #found, 2 do
   if #taken == many then break end
   local name, due = found[i], tonumber(found[i + 1])
   local lost = redis.call('HGET', leases, name)
-  if lost and ARGV[4] == '1' and now - due < lease_ms / 2 then
-    left = left or due + lease_ms / 2
+  local since = ARGV[4] == '2' and now or due
+  if lost and ARGV[4] ~= '0' and now - since < lease_ms / 2 then
+    left = left or since + lease_ms / 2
   else
     local ok, fault = pcall(take, name, lost)
     if not ok then

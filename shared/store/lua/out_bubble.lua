@@ -5,5 +5,6 @@
 -- returns 1 noted, -1 the lease is lost
 if not holds(KEYS[1], ARGV[1], ARGV[2]) then return -1 end
 redis.call('HSET', KEYS[2], 'bubble', ARGV[3] .. ' ' .. ARGV[4])
+redis.call('HDEL', KEYS[2], 'meant')
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
 return 1

@@ -3,7 +3,7 @@
 -- Say that a post is about to be sent, ahead of it, and take it off the rates. Keeps the lease.
 -- KEYS   1 outqueue  2 outleases  3 state  4 outbox  5 pause, then the rates
 -- ARGV   1 session  2 lease  3 lease ms  4 line  5 post of it  6 what the platform offers after an unclear send
---        7 keep the state ms, then of each rate: us between two calls, calls at once
+--        7 keep the state ms, then of each rate: us between two calls, calls at once, those that stay for others
 -- returns {1 go, 1 = it may be there from before | 2 wait, ms | -1 the lease is lost, 0}
 local name, state, line, post = ARGV[1], KEYS[3], ARGV[4], ARGV[5]
 if not holds(KEYS[2], name, ARGV[2]) then return {-1, 0} end

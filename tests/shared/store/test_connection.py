@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from shared.store.address import Address
 from shared.store.client import RedisClient
-from shared.store.connection import Address, Connection, ReplyError
+from shared.store.connection import Connection, ReplyError
 from tests.helpers.wait import eventually
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -20,7 +21,7 @@ HELLO = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$4\r\ntest\r\n"
 
 
 def to(port: int, password: str = "", *, limit_s: float = 30.0, connect_s: float = 30.0) -> Connection:
-    address = Address("127.0.0.1", port, path="", db=0, user="", password=password, tls=None)
+    address = Address("127.0.0.1", port, password=password)
     return Connection(address, name="test", connect_s=connect_s, limit_s=limit_s)
 
 

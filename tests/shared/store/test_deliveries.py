@@ -98,7 +98,7 @@ async def test_whoever_waits_is_told_that_a_chat_is_due_and_once(client: RedisCl
     """By pub/sub, on the channel that `news` names; what is in the queue already is not told again."""
     deliveries = gateway(client)
     async with client.pubsub() as pubsub:
-        await pubsub.subscribe(deliveries.news)
+        pubsub.subscribe(deliveries.news)
         assert await pubsub.next(5) is not None
         await chat.ask()
         await chat.answer("one", "two")

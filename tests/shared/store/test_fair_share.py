@@ -11,6 +11,7 @@ import pytest
 
 from shared.console.problems import serves
 from shared.errors import Refused
+from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.metrics import REGISTRY
 from shared.readings import Readings
@@ -181,6 +182,19 @@ async def _crashed(client: RedisClient, claim: Claim) -> None:
 
 async def _reclaimed(client: RedisClient, claim: Claim) -> None:
     assert await queue_of(client).reclaim([]) == 2
+
+
+async def test_a_turn_that_is_given_back_at_once_is_due_when_it_was_due(client: RedisClient, inbox: Inbox) -> None:
+    """What it waited is not waited again, however often it is given back."""
+    await inbox.ingest(message())
+    member = keys.turn("web:owner/a")
+    await client.command("ZADD", keys.queue("turns"), 1000, member)
+    for _ in range(2):
+        worker = LeaseQueue(client, "turns", owner=nonce(), lease_s=60)
+        [claim] = await worker.acquire(1)
+        await worker.release(claim)
+        assert float(await client.command("ZSCORE", keys.queue("turns"), member)) == 1000
+    await LeaseQueue(client, "turns", owner=nonce(), lease_s=60).acquire(1)
 
 
 @pytest.mark.parametrize("given_back", [_drained, _crashed, _reclaimed])

@@ -1,0 +1,72 @@
+"""Pub/sub over a connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, NamedTuple
+
+from shared.errors import RedisAway
+from shared.store.connection import Wire
+
+
+class Heard(NamedTuple):
+    """Something that came over a pub/sub connection: `kind` is `subscribe`, `unsubscribe`, `message` or `pong`."""
+
+    kind: str
+    channel: str
+    data: bytes
+
+
+class PubSub:
+    """An open connection that subscribes. Every method raises RedisAway when it broke; it is of no use then."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._heard: deque[list[Any]] = deque()
+        self._news = asyncio.Event()
+        wire.listen(self._take)
+
+    def subscribe(self, *channels: str) -> None:
+        """Ask for these channels; the server confirms each by a `subscribe` that `next` returns."""
+        self._tell("SUBSCRIBE", *channels)
+
+    def unsubscribe(self, channel: str) -> None:
+        """Ask to hear no more of it."""
+        self._tell("UNSUBSCRIBE", channel)
+
+    def ping(self) -> None:
+        """Ask for a `pong`."""
+        self._tell("PING")
+
+    async def next(self, timeout_s: float) -> Heard | None:
+        """The next thing the server says, None if it says nothing for `timeout_s`."""
+        while not self._heard:
+            if self._wire.lost:
+                raise RedisAway("Redis is away: the pub/sub connection ended")
+            self._news.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return None
+        kind, *rest = self._heard.popleft()
+        channel, data = rest if len(rest) == 2 else (b"", rest[-1])
+        return Heard(kind.decode(), (channel or b"").decode(), data if isinstance(data, bytes) else b"")
+
+    def close(self) -> None:
+        """End it."""
+        self._wire.end()
+
+    def _tell(self, *words: str) -> None:
+        if self._wire.lost:
+            raise RedisAway("Redis is away: the pub/sub connection ended")
+        self._wire.tell(words)
+
+    def _take(self, answer: Any) -> None:
+        """An answer of the server; None when there will be no more. A refusal ends the connection."""
+        if isinstance(answer, list):
+            self._heard.append(answer)
+        elif answer is not None:
+            self._wire.end()
+        self._news.set()
