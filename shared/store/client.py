@@ -1,20 +1,18 @@
-"""The door to Redis: scripts, typed errors, pub/sub."""
+"""The door to Redis: commands, scripts, typed errors."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
 from shared.metrics import REDIS_COMMAND_SECONDS
 from shared.store.address import read_address
-from shared.store.connection import Connection, ReplyError
+from shared.store.connection import Connection, ReplyError, Wire
 from shared.store.connection import Value as Value
-from shared.store.pubsub import PubSub
 from shared.store.scripts import AWAY_REPLIES, Script, sha
 
 SOCKET_TIMEOUT_S: Final = 2.0
@@ -100,17 +98,12 @@ class RedisClient:
         """A connection of its own for commands that wait on the server for at most `timeout_s`."""
         return Blocking(self._connect(timeout_s + self._timeout_s))
 
-    @contextlib.asynccontextmanager
-    async def pubsub(self) -> AsyncIterator[PubSub]:
-        """A pub/sub connection of its own."""
+    async def open(self) -> Wire:
+        """A connection for the caller alone, which the caller ends. Raises RedisAway."""
         try:
-            pubsub = PubSub(await self._connection.open())
+            return await self._connection.open()
         except (OSError, ReplyError) as exc:
             raise _typed(exc) from exc
-        try:
-            yield pubsub
-        finally:
-            pubsub.close()
 
     async def close(self) -> None:
         """Close the connection."""

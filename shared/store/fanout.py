@@ -16,7 +16,7 @@ from shared.metrics import FANOUT_GAPS
 from shared.store import keys
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
 from shared.store.outbox import NumberedLine, read_line
-from shared.store.pubsub import Heard, PubSub
+from shared.store.pubsub import Heard, PubSub, pubsub
 
 SILENCE_S: Final = 5.0
 """A connection that said nothing for so long is asked; no answer in as long again means that it is dead."""
@@ -119,15 +119,15 @@ class Fanout:
                 self._changed.clear()
                 await self._changed.wait()
             try:
-                async with self._client.pubsub() as pubsub:
-                    await self._subscribe_all(pubsub)
+                async with pubsub(self._client) as connection:
+                    await self._subscribe_all(connection)
                     tried.set()
                     waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
                     if heard:
                         FANOUT_GAPS.inc()
                     heard = True
                     await self._on_gap()
-                    await self._read_all(pubsub)
+                    await self._read_all(connection)
             except RedisAway:
                 self._pubsub = None
                 tried.set()

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from shared.errors import RedisAway
+from shared.store.client import RedisClient
 from shared.store.connection import Wire
+
+
+@contextlib.asynccontextmanager
+async def pubsub(client: RedisClient) -> AsyncIterator[PubSub]:
+    """A connection that subscribes, until the end of the block. Raises RedisAway."""
+    wire = await client.open()
+    try:
+        yield PubSub(wire)
+    finally:
+        wire.end()
 
 
 class Heard(NamedTuple):
@@ -53,10 +66,6 @@ class PubSub:
         kind, *rest = self._heard.popleft()
         channel, data = rest if len(rest) == 2 else (b"", rest[-1])
         return Heard(kind.decode(), (channel or b"").decode(), data if isinstance(data, bytes) else b"")
-
-    def close(self) -> None:
-        """End it."""
-        self._wire.end()
 
     def _tell(self, *words: str) -> None:
         if self._wire.lost:

@@ -37,6 +37,8 @@ WITHIN_S: Final = 120.0
 BURST: Final = 40
 PER_S: Final = 2.0
 PIECE_BYTES: Final = 256 * 1024
+LINGER_BYTES: Final = 4 * 1024 * 1024
+LINGER_S: Final = 2.0
 KNOWN_PRINCIPALS: Final = 1000
 
 HEADERS: Final = {
@@ -129,12 +131,14 @@ class MediaDoor:
             return problem(429, "too many files at once", {"Retry-After": f"{max(1, round(wait_s))}"})
         limit = self._store.file_bytes
         if _length(request) > limit:
+            await _linger(request)
             return problem(413, f"file refused: it is larger than {limit // 1024 // 1024} MB", {"Connection": "close"})
         name = unquote(request.headers.get(NAME_HEADER, ""), errors="replace")
         try:
             async with asyncio.timeout(self._within_s), self._own_slots[login.principal], self._slots:
                 ref = await self._take(request, _session(login.principal, chat), clean_name(name))
         except TooMuch as exc:
+            await _linger(request)
             return problem(413, exc.message, {"Connection": "close"})
         except BadInput as exc:
             return problem(415, exc.message)
@@ -236,6 +240,17 @@ class _Kept(Response):
 
 def _session(principal: str, chat: str) -> str:
     return session_id(CHANNEL, f"{principal}/{chat}")
+
+
+async def _linger(request: Request) -> None:
+    """Take in some of what is still sent: a connection that is closed before that is reset, and nobody reads why."""
+    left = LINGER_BYTES
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(LINGER_S):
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return
 
 
 def _length(request: Request) -> int:

@@ -23,6 +23,7 @@ from shared.store.deliveries import (
     Wait,
 )
 from shared.store.inbox import Inbox
+from shared.store.pubsub import pubsub
 from shared.store.queue import LeaseQueue
 from shared.store.scripts import load
 from shared.store.turns import Turns
@@ -97,13 +98,13 @@ async def commands(client: RedisClient) -> int:
 async def test_whoever_waits_is_told_that_a_chat_is_due_and_once(client: RedisClient, chat: PlatformChat) -> None:
     """By pub/sub, on the channel that `news` names; what is in the queue already is not told again."""
     deliveries = gateway(client)
-    async with client.pubsub() as pubsub:
-        pubsub.subscribe(deliveries.news)
-        assert await pubsub.next(5) is not None
+    async with pubsub(client) as news:
+        news.subscribe(deliveries.news)
+        assert await news.next(5) is not None
         await chat.ask()
         await chat.answer("one", "two")
         await PlatformChat(client, "43").ask()
-        heard = [await pubsub.next(5), await pubsub.next(5)]
+        heard = [await news.next(5), await news.next(5)]
     assert [one.data.decode() for one in heard if one] == [chat.session, "telegram:43"]
 
 

@@ -16,6 +16,7 @@ from shared.store.dead_letters import DeadLetters
 from shared.store.deliveries import DROPPED_AT_ONCE, LOOK_S, OUTBOX_CAP, AfterUnclear, Cleared, Deliveries, RateKey
 from shared.store.inbox import Inbox, InboxLimits
 from shared.store.outbox import Outbox
+from shared.store.pubsub import pubsub
 from shared.store.schedules import Schedules
 from shared.store.scripts import Script
 from shared.store.session_erase import erase
@@ -148,16 +149,16 @@ async def test_what_is_given_back_at_once_is_told_to_those_who_wait(client: Redi
     deliveries = gateway(client)
     await chat.told("one")
     held = await taken(deliveries)
-    async with client.pubsub() as pubsub:
-        pubsub.subscribe(deliveries.news)
-        assert await pubsub.next(5) is not None
+    async with pubsub(client) as news:
+        news.subscribe(deliveries.news)
+        assert await news.next(5) is not None
         await deliveries.later(held, 60, unclear=False)
         await chat.time_passes()
         await deliveries.later(await taken(deliveries), 0, unclear=False, counts=False)
-        heard = await pubsub.next(5)
+        heard = await news.next(5)
         assert heard is not None
         assert heard.data.decode() == chat.session
-        assert await pubsub.next(0.05) is None
+        assert await news.next(0.05) is None
 
 
 async def test_tries_are_counted_until_something_arrives(client: RedisClient, chat: PlatformChat) -> None:

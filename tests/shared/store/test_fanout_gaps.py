@@ -1,12 +1,13 @@
-"""A pub/sub connection that was cut is counted."""
+"""A pub/sub connection that was cut is counted; who listens hears what is said from then on."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 
 from shared.metrics import FANOUT_GAPS, totals
 from shared.store.client import RedisClient
-from shared.store.fanout import Fanout
+from shared.store.fanout import SILENCE_S, Fanout
 from shared.tasks import cancel_all
 from tests.helpers.wait import eventually
 
@@ -34,3 +35,41 @@ async def test_each_connection_after_the_first_is_a_gap(client: RedisClient) -> 
         await eventually(lambda: told == [0, 1, 2], within_s=10)
     finally:
         await cancel_all([running])
+
+
+async def test_who_listens_first_hears_what_is_said_right_after(client: RedisClient) -> None:
+    """The connection is made for them: until it is there, they wait."""
+
+    async def on_gap() -> None:
+        pass
+
+    for number in range(20):
+        heard: list[bytes] = []
+        fanout = Fanout(client, on_gap=on_gap)
+        running = asyncio.create_task(fanout.run())
+        try:
+            await asyncio.sleep(0)  # it has begun, and waits for the first listener
+            await fanout.listen_raw(f"shoal:live:{number}", heard.append)
+            assert await client.command("PUBLISH", f"shoal:live:{number}", b"hello") == 1
+            await eventually(functools.partial(heard.__contains__, b"hello"), within_s=10)
+        finally:
+            await cancel_all([running])
+
+
+async def test_nobody_waits_for_a_redis_that_is_away() -> None:
+    """The subscription is made when it is back."""
+
+    async def on_gap() -> None:
+        pass
+
+    nowhere = RedisClient("redis://127.0.0.1:1/0", timeout_s=0.2)
+    fanout = Fanout(nowhere, on_gap=on_gap)
+    await fanout.listen_raw("shoal:live:a", lambda _: None)  # before it runs
+    running = asyncio.create_task(fanout.run())
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(SILENCE_S / 2):
+            await fanout.listen_raw("shoal:live:b", lambda _: None)
+    finally:
+        await cancel_all([running])
+        await nowhere.close()
