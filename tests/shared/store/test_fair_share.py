@@ -184,6 +184,22 @@ async def _reclaimed(client: RedisClient, claim: Claim) -> None:
     assert await queue_of(client).reclaim([]) == 2
 
 
+async def test_who_is_left_alone_in_grace_hides_nobody(client: RedisClient, inbox: Inbox) -> None:
+    """After an outage hundreds of leases have lapsed, and their owners come back; new messages do not wait for that."""
+    for number in range(300):
+        await person(inbox, f"p{number}")
+    gone = LeaseQueue(client, "turns", owner=nonce(), lease_s=60)
+    left = [claim.member for claim in await gone.acquire(300)]
+    assert len(left) == 300
+    await person(inbox, "new")
+    seconds, _ = await client.command("TIME")
+    lapsed = [part for number, member in enumerate(left) for part in (int(seconds) * 1000 - 5000 + number, member)]
+    await client.command("ZADD", keys.queue("turns"), *lapsed)
+    await client.command("ZADD", keys.queue("turns"), "XX", int(seconds) * 1000 - 10, keys.turn("web:new/a"))
+    [claim] = await LeaseQueue(client, "turns", owner=nonce(), lease_s=60).acquire(1, grace=True)
+    assert claim.session == "web:new/a"
+
+
 async def test_a_turn_that_is_given_back_at_once_is_due_when_it_was_due(client: RedisClient, inbox: Inbox) -> None:
     """What it waited is not waited again, however often it is given back."""
     await inbox.ingest(message())

@@ -386,6 +386,9 @@ async def test_a_session_whose_ledger_is_broken_keeps_no_lease(client: RedisClie
     await client.command("HSET", keys.session(SESSION), "ledger", 12)
     assert await queue(client).acquire(1) == []
     assert await client.command("HLEN", keys.leases("turns")) == 0
+    seconds, _ = await client.command("TIME")
+    due = float(await client.command("ZSCORE", keys.queue("turns"), keys.turn(SESSION)))
+    assert due / 1000 - int(seconds) > 50, "it stands in nobody's way for a minute"
 
 
 async def test_work_that_is_left_behind_wakes_the_next_worker(client: RedisClient) -> None:
