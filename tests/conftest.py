@@ -37,8 +37,8 @@ OF_PROCESSES: Final = (
     "worker/test_lease_worker.py",
     "worker/test_process.py",
 )
-"""Where real processes are started and killed, against the clock of the machine. Of each of the GROUPS one test runs at a
-time."""
+"""Where real processes are started and killed, against the clock of the machine. Of each of the GROUPS one test runs
+at a time."""
 
 GROUPS: Final = {"chaos/": "fleets", "crash/": "fleets"}
 
