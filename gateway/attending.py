@@ -15,7 +15,8 @@ from gateway.hold import Hold
 from gateway.platform import Place, Platform
 from gateway.post_making import PostMaker
 from gateway.posting import Posting
-from gateway.posts import GROUP, place_of, rate_keys
+from gateway.posts import GROUP, place_of
+from gateway.rates import Rates, rates_of
 from gateway.stream import Stream
 from gateway.traces import delivering
 from gateway.typing_notice import TypingNotice
@@ -25,7 +26,7 @@ from shared.errors import LeaseLost, RedisAway
 from shared.messages.live import JoinedEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S
-from shared.store.deliveries import Deliveries, Look, RateKey
+from shared.store.deliveries import Deliveries, Look
 from shared.store.fanout import ChatNews, Fanout
 from shared.store.outbox import NumberedLine
 
@@ -137,7 +138,7 @@ class Attending:
         entry, place, rates = look.entries[0], *self._where(look)
         # Something else may stand between a message and its answer: other people's, or a later one.
         quote = look.notes.get(GROUP) == "1" or look.running is not None
-        going = self._means.posts.going(entry, place, rates, quote=quote)
+        going = await self._means.posts.going(entry, place, rates, quote=quote)
         with delivering(entry.line, self._platform.name, self._hold.session):
             there = await self._means.posting.deliver(self._hold, going, look, self._bubble)
         if not there:
@@ -147,10 +148,10 @@ class Attending:
             await self._bubble.end(self._stream, place, rates)
         return True
 
-    def _where(self, look: Look) -> tuple[Place, tuple[RateKey, ...]]:
+    def _where(self, look: Look) -> tuple[Place, Rates]:
         place = place_of(self._hold.session, dict(look.notes), self._platform.abilities)
         group = look.notes.get(GROUP) == "1"
-        return place, tuple(rate_keys(place, self._platform.abilities, group=group))
+        return place, rates_of(place, self._platform.abilities, group=group)
 
     def _may_go(self, look: Look) -> bool:
         """Whether there is nothing to do here before the next line: no turn, nothing to show of it, or others wait."""
@@ -179,7 +180,7 @@ class Attending:
                 self._planned = False
         self._stale = False
 
-    def _type(self, look: Look, place: Place, rates: tuple[RateKey, ...]) -> float:
+    def _type(self, look: Look, place: Place, rates: Rates) -> float:
         """Say that somebody types, if it is time; in how many seconds it will be."""
         silent = self._means.clock.monotonic() - self._heard_at > SILENT_S
         return math.inf if silent or look.running == self._asks else self._typing.say(place, rates)

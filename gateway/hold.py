@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -15,12 +17,14 @@ SAFE: Final = 0.75
 
 class Hold:
     """`delivery` is the lease. `news` is set when the chat is to be looked at again. `in_doubt`: a post was marked as
-    being sent, and it is not known yet what became of it. `over`: nothing more is done for the chat here."""
+    being sent, and it is not known yet what became of it. `tells`: Redis is being told that, and takes it from whoever
+    has the lease, however late. `over`: nothing more is done for the chat here."""
 
     def __init__(self, delivery: Delivery, *, taken_at: float, lease_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self.delivery = delivery
         self.news = asyncio.Event()
         self.in_doubt = False
+        self.tells = False
         self.over = False
         self._clock = clock
         self._lease_s = lease_s
@@ -34,6 +38,15 @@ class Hold:
     def safe_s(self) -> float:
         """How long it is still safe to act for the chat, in seconds; 0 = not any more."""
         return max(0.0, self._held_at + SAFE * self._lease_s - self._clock.monotonic())
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """Within this the fence does not end the service of the chat."""
+        self.tells = True
+        try:
+            yield
+        finally:
+            self.tells = False
 
     def held_from(self, at: float) -> None:
         """A call that holds the lease was made at `at` (`Clock.monotonic`), and was answered well."""

@@ -24,6 +24,7 @@ from shared.metrics import APPROVALS, COMMANDS, MESSAGES_REFUSED, MESSAGES_WITHD
 from shared.store.approvals import Approvals, Settled
 from shared.store.audit import Audit, actor_of
 from shared.store.client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
+from shared.store.deliveries import READ_CHANNELS
 from shared.store.inbox import BOT_LOOP, OVERLOADED, Accepted, Inbox, InboxLimits, scope_of
 from shared.store.jobs import Jobs
 from shared.store.media_jobs import forget_media
@@ -120,7 +121,8 @@ class Ingress:
                 MESSAGES_REFUSED.labels(message.channel, "busy").inc()
                 log.info("message not read", reason="busy", ahead=accepted.ahead, session=log_id(message.session))
             return accepted
-        if self._limits.of_sender(message.channel) or self._limits.bot_turns:
+        limited = self._limits.of_sender(message.channel) or self._limits.bot_turns
+        if limited or message.channel not in READ_CHANNELS:  # where lines are delivered, this also opens a closed chat
             await self._inbox.admit(message, retry_for_s=retry_for_s)
         command, argument = found
         answered = await self._patiently(message, command, argument, show, principal, retry_for_s)

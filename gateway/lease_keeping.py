@@ -45,9 +45,9 @@ class LeaseKeeping:
             self.fence_once()
 
     def fence_once(self) -> None:
-        """End the service of every chat that it is not safe to act for any more."""
+        """End the service of every chat that it is not safe to act for any more. What is known of a post is told."""
         for hold, (_, task) in self._served.items():
-            if not hold.safe_s and not hold.over:
+            if not hold.safe_s and not hold.tells and not hold.over:
                 task.cancel()
 
     async def keep_renewing(self) -> None:

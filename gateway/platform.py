@@ -24,14 +24,20 @@ not show it twice; it can be asked for the post; or neither, and then the post i
 
 RateScope = Literal["bot", "chat", "group"]
 
+RateOf = Literal["all", "posts", "edits"]
+"""Which calls a platform counts together: all of them, new messages, or edits."""
+
 
 class Rate(msgspec.Struct, frozen=True):
     """At most `per_s` calls a second and `burst` at once: of the bot, into one chat, or into one chat of several people
-    (beside that of its chat). Counted in Redis, for all replicas together."""
+    (beside that of its chat). So within t seconds there are at most `burst + per_s * t`. Counted in Redis, for all
+    replicas together. "Is typing" is one of `all` of the bot; what shows how a turn goes leaves half of a burst to
+    replies."""
 
     scope: RateScope
     per_s: float
     burst: int
+    of: RateOf = "all"
 
 
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,9 +8,12 @@ import msgspec
 
 from gateway.platform import File, NotAccepted, Place, Platform, Post
 from gateway.posts import Parts, answers, parts_of
+from gateway.rates import Rates
+from gateway.rendering import rendered
 from shared.media.reference import MediaRef
 from shared.media.store import MediaStore, NoSuchMedia
-from shared.store.deliveries import RateKey, Waiting
+from shared.messages.outbound import OutboundMessage
+from shared.store.deliveries import Waiting
 
 
 class Going(msgspec.Struct, frozen=True):
@@ -19,7 +22,7 @@ class Going(msgspec.Struct, frozen=True):
 
     entry: Waiting
     place: Place
-    rates: tuple[RateKey, ...]
+    rates: Rates
     parts: Parts
     quote: bool
 
@@ -35,9 +38,13 @@ class PostMaker:
         self._platform = platform
         self._media = media
 
-    def going(self, entry: Waiting, place: Place, rates: tuple[RateKey, ...], *, quote: bool) -> Going:
-        """A line with its parts. Pure."""
-        parts = parts_of(entry.line, self._platform.render, self._platform.abilities, age_s=entry.age_s)
+    async def going(self, entry: Waiting, place: Place, rates: Rates, *, quote: bool) -> Going:
+        """A line with its parts."""
+        line, able = entry.line, self._platform.abilities
+        parts = await rendered(
+            line.content if isinstance(line, OutboundMessage) else "",
+            lambda: parts_of(line, self._platform.render, able, age_s=entry.age_s),
+        )
         return Going(entry, place, rates, parts, quote)
 
     async def make(self, going: Going, part: int, *, as_plain: bool) -> Post:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from gateway.hold import Hold
@@ -13,7 +14,7 @@ from shared.crash_points import crash_point
 from shared.ids import log_id
 from shared.log import logger
 from shared.metrics import DELIVERIES, DELIVERY_UNKNOWN
-from shared.store.deliveries import AfterUnclear, Deliveries, Wait
+from shared.store.deliveries import AfterUnclear, Deliveries, RateKey, Wait
 
 SHORT_S: Final = 1.0
 """A wait for the rates up to here is made holding the chat; for a longer one it is given back."""
@@ -36,11 +37,13 @@ class PostRecord:
         self._draining = draining
         self._clock = clock
 
-    async def ahead(self, hold: Hold, going: Going, part: int, *, offers: AfterUnclear) -> bool:
+    async def ahead(
+        self, hold: Hold, going: Going, part: int, rates: Sequence[RateKey], *, offers: AfterUnclear
+    ) -> bool:
         """Say that a post is about to be sent, and wait for the rates if they want it; False = the chat is not ours."""
         while True:
             asked_at = self._clock.monotonic()
-            cleared = await self._deliveries.sending(hold.delivery, going.seq, part, going.rates)
+            cleared = await self._deliveries.sending(hold.delivery, going.seq, part, rates)
             if cleared is None:
                 return False
             hold.held_from(asked_at)
@@ -61,11 +64,19 @@ class PostRecord:
     async def there(self, hold: Hold, going: Going, part: int, id: str) -> Outcome:
         """The platform has a post."""
         last, told_at = part == going.parts.count - 1, self._clock.monotonic()
-        ours = await self._deliveries.sent(hold.delivery, going.seq, part, last=last, id=id, retry_for_s=KEEP_TELLING_S)
-        hold.in_doubt = False
-        if not ours:
-            return "gone"
-        hold.held_from(told_at)
+        with hold.telling():
+            ours = await self._deliveries.sent(
+                hold.delivery, going.seq, part, last=last, id=id, retry_for_s=KEEP_TELLING_S
+            )
+            hold.in_doubt = False
+            if not ours:
+                return "gone"
+            hold.held_from(told_at)
+            if not hold.safe_s:  # Redis was away for long
+                told_at = self._clock.monotonic()
+                if await self._deliveries.renew([hold.delivery]):
+                    return "gone"
+                hold.held_from(told_at)
         crash_point("after_sent")
         return "there"
 
@@ -78,8 +89,9 @@ class PostRecord:
         """A post was not taken, or nobody knows; somebody tries again after a while."""
         log.info("post put off", **self._named(hold), reason=why.reason, delay_s=round(delay_s, 1))
         unclear = isinstance(why, Unclear)
-        await self._deliveries.later(hold.delivery, delay_s, unclear=unclear, retry_for_s=KEEP_TELLING_S)
-        hold.in_doubt = False
+        with hold.telling():
+            await self._deliveries.later(hold.delivery, delay_s, unclear=unclear, retry_for_s=KEEP_TELLING_S)
+            hold.in_doubt = False
         return "gone"
 
     async def give_back(self, hold: Hold, delay_s: float = 0.0) -> None:
@@ -91,10 +103,11 @@ class PostRecord:
     ) -> Outcome:
         """A line is not delivered; with `drop_all` none that waits is, and the chat is closed."""
         log.warning("chat closed" if drop_all else "line given up", **self._named(hold), line=going.seq, reason=reason)
-        ours = await self._deliveries.refused(
-            hold.delivery, going.seq, reason, drop_all=drop_all, too_late=too_late, retry_for_s=KEEP_TELLING_S
-        )
-        hold.in_doubt = False
+        with hold.telling():
+            ours = await self._deliveries.refused(
+                hold.delivery, going.seq, reason, drop_all=drop_all, too_late=too_late, retry_for_s=KEEP_TELLING_S
+            )
+            hold.in_doubt = False
         self.count("dropped" if drop_all else "dead")
         return "given up" if ours else "gone"
 

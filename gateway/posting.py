@@ -87,22 +87,26 @@ class Posting:
 
     async def _post(self, hold: Hold, going: Going, part: int, bubble: Bubble, *, unclear: bool, tries: int) -> Outcome:
         """One post, as often as something else is to be tried at once. `unclear`: it may be there from before."""
-        record, replaces = self._record, bubble.of(going.entry.line) if part == 0 and going.parts.pieces else None
-        as_plain = False
+        record, as_plain = self._record, False
+        replaces: str | None = None
+        offers: AfterUnclear = self._platform.abilities.after_unclear
         while True:
-            # What is put in the place of something twice is there once.
-            offers: AfterUnclear = "key" if replaces else self._platform.abilities.after_unclear
             if self._draining.is_set():
                 await record.give_back(hold)
                 return "gone"
             try:
                 post = await self._posts.make(going, part, as_plain=as_plain)
+                if part == 0 and going.parts.pieces:
+                    replaces = await bubble.place_of(going.entry.line, post, going.rates)
+                    # What is put in the place of something twice is there once.
+                    offers = "key" if replaces else self._platform.abilities.after_unclear
                 if unclear and offers == "look-up":
                     found = await self._calls.make(hold, partial(self._platform.find, post))
                     if found is not None:
                         return await record.there(hold, going, part, found)
                     unclear = False
-                if not await record.ahead(hold, going, part, offers=offers):
+                rates = going.rates.edits if replaces else going.rates.posts
+                if not await record.ahead(hold, going, part, rates, offers=offers):
                     return "gone"
                 return await record.there(hold, going, part, await self._call(hold, post, replaces))
             except Throttled as throttled:
@@ -117,7 +121,6 @@ class Posting:
                 if replaces is None:
                     return await record.give_up(hold, going, refused.reason)
                 bubble.forget()  # it was deleted, or is too old to be changed
-                replaces = None
             except ChatClosed as closed:
                 return await record.give_up(hold, going, closed.reason, drop_all=True)
             except NotAccepted as exc:

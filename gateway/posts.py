@@ -3,7 +3,7 @@ every try, so that a post can be counted and known by its number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -15,7 +15,6 @@ from shared.media.reference import MediaRef, read_reference
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_tick
 from shared.messages.subagent import ID_PREFIX
-from shared.store.deliveries import RateKey
 
 STOPPED: Final = "*Stopped.*"
 LABELS: Final = {"/yes": "Yes", "/no": "No"}
@@ -111,11 +110,3 @@ def place_of(session: str, notes: dict[str, str], abilities: Abilities) -> Place
     if abilities.threads and "#" in chat_id:
         chat_id, _, thread = chat_id.rpartition("#")
     return Place(session=session, chat_id=chat_id, thread=thread, notes=notes)
-
-
-def rate_keys(place: Place, abilities: Abilities, *, group: bool) -> Sequence[RateKey]:
-    """The budgets that a call into this place takes from."""
-    names = {"bot": "bot", "chat": f"chat:{place.chat_id}", "group": f"group:{place.chat_id}"}
-    return [
-        RateKey(names[rate.scope], rate.per_s, rate.burst) for rate in abilities.rates if rate.scope != "group" or group
-    ]

@@ -12,7 +12,7 @@ from gateway.platform import NotDelivered, Platform, RemoteFile
 from shared.errors import BadInput
 from shared.log import logger
 from shared.media.reference import clean_name
-from shared.media.store import MediaStore
+from shared.media.store import MediaStore, Upload
 
 AT_ONCE: Final = 4
 WITHIN_S: Final = 30.0
@@ -80,10 +80,19 @@ class ReceivedFiles:
             return "it could not be fetched"
         return ""
 
+    async def _opened(self, session: str) -> Upload:
+        """A file to write into; nothing is left of one that is not waited for any more."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self._store.upload, session))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_let_go)
+            raise
+
     async def _keep(self, session: str, parts: AsyncIterator[bytes], name: str) -> str:
         """Written piece by piece beside the event loop."""
         try:
-            with await asyncio.to_thread(self._store.upload, session) as upload:
+            with await self._opened(session) as upload:
                 waiting = bytearray()
                 async for part in parts:
                     waiting += part
@@ -95,3 +104,9 @@ class ReceivedFiles:
         finally:
             if isinstance(parts, AsyncGenerator):  # so that its connection is closed now, however this ends
                 await parts.aclose()
+
+
+def _let_go(opening: asyncio.Future[Upload]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        with opening.result():
+            pass  # it is closed, and gone

@@ -11,9 +11,10 @@ from typing import Final
 from gateway.calls import Calls
 from gateway.hold import Hold
 from gateway.platform import NotDelivered, Place, Platform
+from gateway.rates import Rates
 from shared.clock import Clock
 from shared.errors import LeaseLost, RedisAway
-from shared.store.deliveries import Deliveries, RateKey
+from shared.store.deliveries import Deliveries
 from shared.tasks import cancel_all
 
 AFTER_S: Final = 0.5
@@ -34,7 +35,7 @@ class TypingNotice:
         self._next_at = clock.monotonic() + AFTER_S
         self._saying: asyncio.Task[None] | None = None
 
-    def say(self, place: Place, rates: tuple[RateKey, ...]) -> float:
+    def say(self, place: Place, rates: Rates) -> float:
         """Say it, if it is time, in a task of its own; in how many seconds it will be time again."""
         every_s, now = self._platform.abilities.typing_every_s, self._clock.monotonic()
         if not every_s:
@@ -50,8 +51,7 @@ class TypingNotice:
         if self._saying is not None:
             await cancel_all([self._saying])
 
-    async def _say(self, place: Place, rates: tuple[RateKey, ...]) -> None:
-        whole_bot = [rate for rate in rates if rate.name == "bot"]
+    async def _say(self, place: Place, rates: Rates) -> None:
         with contextlib.suppress(RedisAway, LeaseLost, NotDelivered):
-            if await self._deliveries.may_edit(self._hold.delivery, whole_bot) == 0:
+            if await self._deliveries.may_edit(self._hold.delivery, rates.typing) == 0:
                 await self._calls.make(self._hold, partial(self._platform.typing, place), within_s=CALL_S)

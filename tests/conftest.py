@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
@@ -73,6 +74,12 @@ async def client(redis_url: str) -> AsyncIterator[RedisClient]:
     made = RedisClient(redis_url)
     yield made
     await made.close()
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works in what tests start, also when they run in the background of a script, where it is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

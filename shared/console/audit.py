@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from shared.console.examples import examples
 from shared.console.plain import table
 from shared.console.redis_call import with_redis
 from shared.settings import Settings
@@ -17,7 +18,7 @@ from shared.store.client import RedisClient
 COLUMNS: Final = ("at", "kind", "outcome", "actor", "channel", "session", "turn", "about")
 
 
-@click.command()
+@click.command(epilog=examples("shoal audit", "shoal audit -n 200 --kind pairing", "shoal audit --kind exec --json"))
 @click.option("-n", "--limit", type=click.IntRange(1, LINES), default=50, show_default=True, help="How many.")
 @click.option("--kind", default="", metavar="WORD", help="Only access, pairing, approval, message or exec.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")

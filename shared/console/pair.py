@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from shared.clock import SYSTEM_CLOCK
+from shared.console.examples import examples
 from shared.console.plain import clean_line, duration, table
 from shared.console.redis_call import with_redis
 from shared.errors import BadInput
@@ -33,7 +34,7 @@ def pair() -> None:
     """
 
 
-@pair.command("list")
+@pair.command("list", epilog=examples("shoal pair list", "shoal pair list --json"))
 @_as_json
 def list_(as_json: bool) -> None:
     """List who was let in by a code, and who has one that was not used yet."""
@@ -57,7 +58,7 @@ def list_(as_json: bool) -> None:
         click.echo("\n" + table(["waits", "calls themselves", "code good for"], rows))
 
 
-@pair.command()
+@pair.command(epilog=examples("shoal pair approve K7QM-3XTD"))
 @click.argument("code")
 @_as_json
 def approve(code: str, as_json: bool) -> None:
@@ -76,7 +77,7 @@ def approve(code: str, as_json: bool) -> None:
         click.echo(f"Let in: {clean_line(_named(person))}{name}.")
 
 
-@pair.command()
+@pair.command(epilog=examples("shoal pair revoke telegram:123456789"))
 @click.argument("person")
 @_as_json
 def revoke(person: str, as_json: bool) -> None:

@@ -35,7 +35,14 @@ class Delivering:
     """`puddle` gets the replies to what is said; `worker` makes them."""
 
     def __init__(
-        self, client: MortalClient, puddle: Puddle, worker: Echo, media: Path, settings: DeliverySettings
+        self,
+        client: MortalClient,
+        puddle: Puddle,
+        worker: Echo,
+        media: Path,
+        settings: DeliverySettings,
+        *,
+        lease_s: float,
     ) -> None:
         self.client = client
         self.puddle = puddle
@@ -43,7 +50,8 @@ class Delivering:
         self.media = MediaStore(MediaSettings(dir=media))
         self.draining = asyncio.Event()
         self.broken: list[ChannelBroken] = []
-        self.deliveries = Deliveries(client, puddle.name, lease_s=3.0, after_unclear=puddle.abilities.after_unclear)
+        unclear = puddle.abilities.after_unclear
+        self.deliveries = Deliveries(client, puddle.name, lease_s=lease_s, after_unclear=unclear)
         self._fanout = Fanout(client, on_gap=self._look_again)
         self.egress = Egress(
             puddle,
@@ -100,12 +108,13 @@ class Delivering:
 
 @contextlib.asynccontextmanager
 async def delivering(
-    redis_url: str, media: Path, *, chats: int = 50, call_s: float = 5.0, **abilities: Any
+    redis_url: str, media: Path, *, chats: int = 50, call_s: float = 5.0, lease_s: float = 3.0, **abilities: Any
 ) -> AsyncIterator[Delivering]:
     """An egress that runs, and is drained at the end."""
     client, worker = MortalClient(redis_url, timeout_s=1.0), Echo(redis_url)
     worker.start()
-    made = Delivering(client, Puddle(**abilities), worker, media, DeliverySettings(chats=chats, call_s=call_s))
+    settings = DeliverySettings(chats=chats, call_s=call_s)
+    made = Delivering(client, Puddle(**abilities), worker, media, settings, lease_s=lease_s)
     try:
         yield made
         assert made.draining.is_set() or not made.running.done()

@@ -54,12 +54,17 @@ class Gateway:
     """A web channel that runs in this process."""
 
     def __init__(
-        self, channel: WebChannel, client: RedisClient, stop: asyncio.Event, inbox_limits: InboxLimits | None = None
+        self,
+        channel: WebChannel,
+        client: RedisClient,
+        stop: asyncio.Event,
+        inbox_limits: InboxLimits | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.channel = channel
         self.client = client
         self.inbox = Inbox(client)
-        self.sink = Ingress(client, build_commands(Settings(), client), inbox_limits)
+        self.sink = Ingress(client, build_commands(settings or Settings(), client), inbox_limits)
         self.stop = stop
 
     @property
@@ -88,6 +93,7 @@ async def gateway(
     media: MediaSettings | None = None,
     presets: tuple[str, ...] = (),
     api_limits: ApiLimits | None = None,
+    settings: Settings | None = None,
 ) -> AsyncIterator[Gateway]:
     """A web gateway on a free port; closed at the end. Rates are wide unless given."""
     client = RedisClient(redis_url, timeout_s=1.0)
@@ -101,7 +107,7 @@ async def gateway(
         presets=presets,
         api_limits=api_limits,
     )
-    running = Gateway(channel, client, asyncio.Event(), inbox_limits)
+    running = Gateway(channel, client, asyncio.Event(), inbox_limits, settings)
     listening = asyncio.create_task(channel.listen(running.sink, running.stop))
     try:
         await eventually(lambda: listening.done() or answers(running.address), what="the gateway")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -10,19 +9,13 @@ import pytest
 
 from shared.ids import log_id
 from shared.messages.inbound import InboundMessage
-from shared.messages.transcript import ApprovalEntry, AssistantEntry, DecisionEntry, decode_ledger
+from shared.messages.transcript import DecisionEntry
 from shared.metrics import REGISTRY
 from shared.store import keys
 from shared.store.audit import Audit
-from shared.store.queue import LeaseQueue
-from shared.store.turns import LEDGER_CAP_BYTES, Turns
 from tests.gateway.harness import Gateway, client, gateway, session_of
 from tests.helpers.build import message
-
-QUESTION = ApprovalEntry(
-    id="0123456789", call_id="c1", turn=1, tool="exec", digest="d" * 64, arguments='{"command": "<b>ls</b>"}',
-    people=("owner",),
-)  # fmt: skip
+from tests.helpers.parked import QUESTION, decisions, park
 
 
 @pytest.fixture
@@ -31,18 +24,8 @@ async def gw(redis_url: str) -> AsyncIterator[Gateway]:
         yield running
 
 
-async def park(gw: Gateway, question: ApprovalEntry = QUESTION, *, wait_s: float = 600) -> None:
-    """What a worker does with the chat's message when a tool needs a yes."""
-    [claim] = await LeaseQueue(gw.client, "turns", owner=secrets.token_hex(16), lease_s=30).acquire(1)
-    turns = Turns(gw.client)
-    await turns.append(claim, 1, AssistantEntry(content=None, turn=1))
-    assert await turns.approvals.park(claim, "turns", 2, question, wait_s=wait_s, cap_bytes=LEDGER_CAP_BYTES)
-
-
 async def decision(gw: Gateway) -> DecisionEntry | None:
-    entries = await gw.client.command("XRANGE", keys.ledger(session_of("a")), "-", "+")
-    found = [decode_ledger(fields[1]) for _, fields in entries]
-    return next((entry for entry in found if isinstance(entry, DecisionEntry)), None)
+    return next(iter(await decisions(gw.client, session_of("a"))), None)
 
 
 async def test_a_question_is_shown_live_and_to_whoever_comes_later(gw: Gateway) -> None:
@@ -50,7 +33,7 @@ async def test_a_question_is_shown_live_and_to_whoever_comes_later(gw: Gateway) 
     async with client(gw.address) as phone, client(gw.address) as laptop:
         await phone.say("a", "go")
         await laptop.send("resume", chat="a", after=0)
-        await park(gw)
+        await park(gw.client)
         for device in (phone, laptop):
             frame = await device.next("approval")
             shown = (frame["call"], frame["state"], frame["tool"], frame["arguments"], frame["digest"], frame["turn"])
@@ -87,7 +70,7 @@ async def test_an_answer_that_is_none_is_refused_by_name(
     before = REGISTRY.get_sample_value("shoal_approvals_total", {"outcome": "refused"}) or 0
     async with client(gw.address) as me, client(gw.address, token=token) as somebody:
         await me.say("a", "go")
-        await park(gw)
+        await park(gw.client)
         await somebody.send("approve", chat=chat, call=call, yes=True, digest=digest)
         failure = await somebody.next("error")
         assert failure["code"] == code
@@ -99,7 +82,7 @@ async def test_a_second_answer_and_one_for_somebody_else_are_refused(gw: Gateway
     """In a chat of several people only who asked may answer."""
     async with client(gw.address) as me:
         await me.say("a", "go")
-        await park(gw, msgspec.structs.replace(QUESTION, people=("somebody",)))
+        await park(gw.client, msgspec.structs.replace(QUESTION, people=("somebody",)))
         await me.send("approve", chat="a", call=QUESTION.id, yes=True)
         assert (await me.next("error"))["code"] == "approval_not_allowed"
         assert await gw.sink.approve(session_of("a"), QUESTION.id, yes=False, sender="somebody") == "done"
@@ -114,7 +97,7 @@ async def test_two_gateways_with_a_yes_and_a_no_record_one(gw: Gateway, redis_ur
     """Whoever is first; the other one is told."""
     async with gateway(redis_url) as other, client(gw.address) as one, client(other.address) as two:
         await one.say("a", "go")
-        await park(gw)
+        await park(gw.client)
         await one.send("approve", chat="a", call=QUESTION.id, yes=True)
         await two.send("approve", chat="a", call=QUESTION.id, yes=False)
         await one.next("approval", state="open")
@@ -143,7 +126,7 @@ async def test_a_text_answers_as_well_and_counts_once(gw: Gateway, word: str) ->
     """For channels without buttons; delivered twice it is one answer; what does not count says why."""
     assert "not waiting" in await said(gw, f"/{word}")
     await gw.sink.ingest(message("go"))
-    await park(gw)
+    await park(gw.client)
     assert "waiting for your yes to `exec`" in await said(gw, "/status")
     assert "no such question" in await said(gw, f"/{word} ffff")
     assert "Only who asked" in (await said(gw, f"/{word}", sender="mallory"))
@@ -162,7 +145,7 @@ async def test_a_text_answers_as_well_and_counts_once(gw: Gateway, word: str) ->
 async def test_a_late_text_is_told_so(gw: Gateway) -> None:
     """The store decides, by its own clock, between what was read and what is written."""
     await gw.sink.ingest(message("go"))
-    await park(gw)
+    await park(gw.client)
     session = keys.session(session_of("a"))
     told = (await gw.client.command("HGET", session, "asked")).decode().split()
     told[2] = "1"
@@ -175,7 +158,7 @@ async def test_every_answer_leaves_a_line_in_the_audit_record(gw: Gateway) -> No
     """Who, which chat by its hash, which turn, which call by the hash of its arguments; from a button or a command."""
     session = session_of("a")
     await gw.sink.ingest(message("go"))
-    await park(gw)
+    await park(gw.client)
     await said(gw, "/yes", sender="mallory")
     assert await gw.sink.approve(session, QUESTION.id, yes=True, sender="mallory") == "not_allowed"
     assert await gw.sink.approve(session, QUESTION.id, yes=True, sender="owner", digest=QUESTION.digest) == "done"

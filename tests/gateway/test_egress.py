@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from gateway.platform import ChannelBroken, NotAccepted, Piece, Place, Post, Throttled, Unclear
+from gateway.platform import ChannelBroken, NotAccepted, Piece, Place, Post, Rate, Throttled, Unclear
+from gateway.rendering import LONG_CHARS
 from shared.embedded import EmbeddedValkey
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import BACKGROUND
+from shared.metrics import DELIVERY_UNKNOWN
 from shared.store import keys
 from tests.contracts.channels.echo import Turn
-from tests.gateway.delivering import dead_letters, delivering
+from tests.gateway.delivering import Delivering, dead_letters, delivering
+from tests.gateway.puddle import Puddle
 
 
 async def test_code_that_breaks_over_a_line_is_tried_again_and_the_line_is_not_lost(
@@ -101,6 +106,36 @@ async def test_redis_that_goes_between_a_post_and_its_record_doubles_nothing_in_
         await d.until(d.quiet, "the record")
         await d.say("two")
         await d.sees("<echo: one>", "<echo: two>")
+
+
+async def test_redis_that_stays_away_for_longer_than_a_lease_after_a_post_doubles_nothing(
+    redis_url: str, tmp_path: Path, valkey: EmbeddedValkey
+) -> None:
+    """Whoever made the post tells so when it is back, and is believed; until then nobody has the chat, neither another
+    gateway nor this one."""
+    lease_s, killed, counted = 2.0, list[float](), DELIVERY_UNKNOWN.labels("puddle")
+    before = counted._value.get()
+
+    async def gone() -> None:
+        if not killed:
+            valkey.kill()
+            killed.append(time.monotonic())
+
+    async with (
+        delivering(redis_url, tmp_path, lease_s=lease_s) as d,
+        delivering(redis_url, tmp_path, lease_s=lease_s) as other,
+    ):
+        for one in (d, other):
+            one.puddle.fault("send", gone)
+        await d.say("one")
+        await d.until(lambda: d.puddle.posts or other.puddle.posts, "the post")
+        await d.until(lambda: time.monotonic() > killed[0] + 2 * lease_s, "the end of the lease")
+        valkey.start()
+        await d.until(d.quiet, "the record")
+        await d.say("two")
+        await d.until(lambda: "<echo: two>" in d.puddle.texts + other.puddle.texts, "the next reply")
+        assert sorted(d.puddle.texts + other.puddle.texts) == ["<echo: one>", "<echo: two>"]
+    assert counted._value.get() == before
 
 
 async def test_a_lease_in_doubt_lets_nothing_out(redis_url: str, tmp_path: Path, valkey: EmbeddedValkey) -> None:
@@ -238,3 +273,71 @@ async def test_replies_that_are_quick_are_heard_of_and_not_found_by_looking(
         for number in range(40):
             await d.say(f"hello {number}", chat=str(number))
             await d.until(lambda number=number: len(d.puddle.posts) == number + 1, "the reply")
+
+
+class Running:
+    """A turn that says what a test wants, and is answered when `go` is set."""
+
+    def __init__(self, d: Delivering, *, reply: str) -> None:
+        self.turns: list[Turn] = []
+        self.go = asyncio.Event()
+        self._d, self._reply = d, reply
+        d.worker.scripts["go"] = self._conducted
+
+    async def begin(self) -> None:
+        await self._d.say("go")
+        await self._d.until(lambda: self.turns, "the turn")
+
+    async def _conducted(self, turn: Turn) -> str:
+        await turn.begin()
+        self.turns.append(turn)
+        await self.go.wait()
+        return self._reply
+
+
+async def test_a_reply_has_what_edits_that_show_a_turn_may_not_use_up(redis_url: str, tmp_path: Path) -> None:
+    """Of four at once that never come again here, a message to stream into takes one, an edit another; two stay."""
+    never = Rate("bot", 0.001, 4, "edits")
+    async with delivering(redis_url, tmp_path, edit_every_s=0.01, rates=(never,)) as d:
+        running, words = Running(d, reply="the reply"), count(1)
+        await running.begin()
+
+        async def edited() -> bool:
+            await running.turns[0].stream(f"word {next(words)}", full=True)
+            return d.puddle.calls.count("edit") == 1
+
+        await d.until(edited, "an edit")
+        for _ in range(20):
+            await running.turns[0].stream(f"word {next(words)}", full=True)
+        running.go.set()
+        await d.sees("<the reply>")
+        assert d.puddle.calls.count("edit") == 2
+
+
+@pytest.mark.parametrize("long", [False, True])
+async def test_long_texts_are_rendered_beside_the_event_loop(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
+) -> None:
+    """While they are streamed and when they are sent; a short one is not worth a thread."""
+    threads: dict[str, set[int]] = {}
+    render = Puddle.render
+
+    def seen(self: Puddle, markdown: str) -> list[Piece]:
+        threads.setdefault(markdown[:4], set()).add(threading.get_ident())
+        return render(self, markdown)
+
+    monkeypatch.setattr(Puddle, "render", seen)
+    more = "x" * (LONG_CHARS if long else LONG_CHARS // 2)
+    async with delivering(redis_url, tmp_path, edit_every_s=0.01, width=100_000) as d:
+        running = Running(d, reply=f"all of {more}")
+        await running.begin()
+
+        async def shown() -> bool:
+            await running.turns[0].stream(f"some {more}", full=True)
+            return bool(d.puddle.posts)
+
+        await d.until(shown, "the unfinished text")
+        running.go.set()
+        await d.sees(f"<all of {more}>")
+    assert set(threads) == {"some", "all "}
+    assert (threading.get_ident() in threads["some"] | threads["all "]) is not long

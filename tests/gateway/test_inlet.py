@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from gateway.platform import Heard, NotAccepted, Platform, RemoteFile
 from gateway.received_files import ReceivedFiles
 from shared.errors import RedisAway, Refused, SettingsError
 from shared.media.reference import read_reference
-from shared.media.store import MediaStore
+from shared.media.store import MediaStore, Upload
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.outbound import OutboundMessage
 from shared.metrics import REGISTRY
@@ -508,6 +509,28 @@ async def test_files_have_a_time(shore: Shore) -> None:
     assert shore.pond.closed == len(shore.pond.fetched)
 
 
+async def test_a_file_that_is_given_up_while_it_is_opened_leaves_nothing(
+    shore: Shore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The volume is slow, and the time of the message is over before there is anything to write into."""
+    slow, opened = threading.Event(), list[Upload]()
+    upload = MediaStore.upload
+
+    def slowly(self: MediaStore, session: str) -> Upload:
+        slow.wait(30)
+        opened.append(upload(self, session))
+        return opened[-1]
+
+    monkeypatch.setattr(MediaStore, "upload", slowly)
+    shore.pond.files = {"a": [b"text"]}
+    received = ReceivedFiles(cast(Platform, shore.pond), shore.media, per_message=4, within_s=0.05)
+    given_up = await received.take("pond:c1", [RemoteFile(handle="a", name="a")])
+    assert given_up.refused == ("a: it did not come in time; send it again",)
+    slow.set()
+    await eventually(lambda: opened and opened[0]._file.closed, within_s=30)
+    assert list(shore.media._root.rglob(".part-*")) == []
+
+
 async def test_a_second_delivery_fetches_no_file_again(shore: Shore) -> None:
     """The platform told it again because we were slow."""
     shore.pond.files = {"a": [b"text"]}
@@ -627,6 +650,20 @@ async def test_a_chat_without_a_name_that_can_be_kept_is_refused(shore: Shore) -
     before = counted("messages_refused", reason="bad_chat")
     assert await shore.inlet.take(heard(LISTED, message=long)) == "refused"
     assert counted("messages_refused", reason="bad_chat") == before + 1
+
+
+@pytest.mark.parametrize("limits", [InboxLimits(), InboxLimits(sender_per_minute=9), InboxLimits(bot_turns=9)])
+async def test_a_command_opens_a_closed_chat_as_a_message_does(
+    client: RedisClient, tmp_path: Path, limits: InboxLimits
+) -> None:
+    """Whatever is limited, or nothing: a person is there again, and their schedules go on."""
+    shore, session = Shore(client, tmp_path, limits=limits), f"{CHANNEL}:c1"
+    for text, taken in (("/help", "command"), ("hello", "taken")):
+        await client.command("HSET", keys.out(session), "closed", 1)
+        await client.command("HSET", keys.schedules(session), ":paused", 1)
+        assert await shore.say(text=text, id=text) == taken
+        assert await client.command("HEXISTS", keys.out(session), "closed") == 0
+        assert await client.command("HEXISTS", keys.schedules(session), ":paused") == 0
 
 
 async def test_a_message_that_is_not_read_while_busy_is_refused(client: RedisClient, tmp_path: Path) -> None:

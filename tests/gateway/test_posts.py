@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.platform import Abilities, Piece, Rate
-from gateway.posts import Parts, answers, parts_of, place_of, rate_keys
+from gateway.platform import Abilities, Piece
+from gateway.posts import Parts, answers, parts_of, place_of
 from shared.ids import session_id
 from shared.media.reference import MediaRef
 from shared.messages.outbound import Approval, OutboundMessage, SaidLine
@@ -135,12 +135,3 @@ def test_a_place_is_read_back_from_its_session() -> None:
     place = place_of(session_id("slack", "C1:2#17.5"), {"a": "b"}, abilities(threads=True))
     assert (place.chat_id, place.thread, place.notes) == ("C1:2", "17.5", {"a": "b"})
     assert place_of(session_id("irc", "#pond"), {}, abilities()).chat_id == "#pond"
-
-
-def test_calls_are_taken_off_the_budgets_of_the_bot_the_chat_and_the_group() -> None:
-    """Threads of a chat share its budget."""
-    able = abilities(threads=True, rates=(Rate("bot", 30.0, 30), Rate("chat", 1.0, 3), Rate("group", 0.3, 20)))
-    names = [rate_keys(place_of(f"x:c#{thread}", {}, able), able, group=True) for thread in "12"]
-    assert [[rate.name for rate in found] for found in names] == [["bot", "chat:c", "group:c"]] * 2
-    alone = rate_keys(place_of("x:c", {}, able), able, group=False)
-    assert [(rate.name, rate.per_s, rate.burst) for rate in alone] == [("bot", 30.0, 30), ("chat:c", 1.0, 3)]

@@ -28,14 +28,14 @@ from gateway.platforms import Cursor, Given, Made
 ABILITIES: Final = Abilities(
     run_modes=("exclusive",),
     after_unclear="key",
-    edit_every_s=1.2,
+    edit_every_s=1.5,
     typing_every_s=8.0,
     buttons=25,
     media=True,
     threads=True,
-    # Fifty calls a second in all (docs.discord.com/developers/topics/rate-limits); of a channel it says by its headers
-    # that it takes five messages in five seconds.
-    rates=(Rate("bot", 45.0, 45), Rate("chat", 1.0, 4)),
+    # Fifty calls a second in all (docs.discord.com/developers/topics/rate-limits), also those that are no messages; of
+    # a channel it says by its headers that it takes five messages in five seconds, and as many edits.
+    rates=(Rate("bot", 35.0, 10), Rate("chat", 0.7, 2, "posts"), Rate("chat", 0.7, 2, "edits")),
 )
 
 

@@ -34,13 +34,13 @@ ABILITIES: Final = Abilities(
     run_modes=("socket", "webhook"),
     sockets=10,
     after_unclear="look-up",
-    edit_every_s=1.2,  # chat.update: fifty and more a minute (Tier 3)
+    edit_every_s=1.5,
     buttons=25,
     media=True,
     threads=True,
-    # One a second in a channel, bursts for a moment, some hundred a minute in all (docs.slack.dev/apis/web-api/
-    # rate-limits, "Posting messages").
-    rates=(Rate("bot", 5.0, 30), Rate("chat", 1.0, 4)),
+    # One message a second in a channel, bursts for a moment, some hundred a minute in all; apart from that fifty edits
+    # a minute in all (docs.slack.dev/apis/web-api/rate-limits, "Posting messages"; chat.update is of Tier 3).
+    rates=(Rate("bot", 4.0, 20, "posts"), Rate("chat", 1.0, 4, "posts"), Rate("bot", 0.75, 5, "edits")),
 )
 
 log = logger("slack")

@@ -37,7 +37,7 @@ WITHIN_S: Final = 120.0
 BURST: Final = 40
 PER_S: Final = 2.0
 PIECE_BYTES: Final = 256 * 1024
-LINGER_BYTES: Final = 4 * 1024 * 1024
+LINGER_BYTES: Final = 16 * 1024 * 1024
 LINGER_S: Final = 2.0
 KNOWN_PRINCIPALS: Final = 1000
 

@@ -14,6 +14,7 @@ from gateway.channels.whatsapp.parse import LAST_MESSAGE, read_call
 from gateway.channels.whatsapp.render import render
 from gateway.channels.whatsapp.settings import WhatsAppSettings, read_whatsapp
 from gateway.channels.whatsapp.signature import challenge, is_signed
+from gateway.failed_posts import failed_later
 from gateway.platform import (
     Abilities,
     ChatClosed,
@@ -30,7 +31,6 @@ from gateway.platform import (
 )
 from gateway.platforms import Given, Made
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.ids import log_id, session_id
 from shared.log import logger
 
 ABILITIES: Final = Abilities(
@@ -40,7 +40,7 @@ ABILITIES: Final = Abilities(
     buttons=CHOICES,
     media=True,
     # 80 a second of a number; to one person one in six seconds, and up to 45 that are borrowed from those to come.
-    rates=(Rate("bot", 75.0, 75), Rate("chat", 1 / 6, 40)),
+    rates=(Rate("bot", 60.0, 20), Rate("chat", 1 / 6, 40)),
 )
 
 HEARD_AT: Final = "heard_at"
@@ -98,8 +98,7 @@ class WhatsApp:
         for heard in told.heard:
             await inlet.take(msgspec.structs.replace(heard, notes={**heard.notes, **heard_at}))
         for failed in told.failed:
-            chat = log_id(session_id(self.name, failed.chat)) if failed.chat else None
-            log.warning("post failed later", channel=self.name, session=chat, code=failed.code)
+            failed_later(self.name, failed.chat, str(failed.code))
         if told.strange:
             log.warning("parts of a call not read", channel=self.name, parts=told.strange)
         return HookAnswer()

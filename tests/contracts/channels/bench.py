@@ -46,8 +46,8 @@ PEOPLE: Final = 40
 """Persons 0 to 39 may write to the bot, each in a chat of their own."""
 
 Signing = Literal["good", "none", "blank", "wrong", "old", "changed"]
-"""How a webhook call is signed: well; without a signature; with an empty one; with another secret; well, but ten
-minutes ago (where the platform signs a time); well, and then one byte of the body was changed."""
+"""How a webhook call is signed: well; without a signature; with an empty one; with another secret; well, but 301
+seconds ago (where the platform signs a time); well, and then one byte of the body was changed."""
 
 FaultKind = Literal[
     "throttled", "throttled bot", "markup", "refused", "closed", "down", "unheard", "unanswered", "hang"

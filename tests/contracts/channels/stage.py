@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -26,10 +25,11 @@ from shared.media.store import MediaStore
 from shared.messages.outbound import OutboundMessage
 from shared.settings import Settings, load
 from shared.store import keys
-from shared.store.client import PubSub, RedisClient, Value
+from shared.store.client import RedisClient, Value
+from shared.store.connection import Wire
 from shared.store.inbox import InboxLimits
 from shared.tasks import cancel_all
-from tests.contracts.channels.bench import ChannelBench, SentFile, Shown, Told
+from tests.contracts.channels.bench import PEOPLE, ChannelBench, SentFile, Shown, Told
 from tests.contracts.channels.echo import Echo, Turn
 from tests.helpers.wait import eventually
 
@@ -53,11 +53,9 @@ class MortalClient(RedisClient):
         self._check()
         return await super().pipeline(commands)
 
-    @contextlib.asynccontextmanager
-    async def pubsub(self) -> AsyncIterator[PubSub]:
+    async def open(self) -> Wire:
         self._check()
-        async with super().pubsub() as pubsub:
-            yield pubsub
+        return await super().open()
 
     def _check(self) -> None:
         if self.dead:
@@ -106,6 +104,10 @@ class Replica:
         await cancel_all(self._tasks)
         await self.client.close()
 
+    def listens(self) -> bool:
+        """Whether it is the one that the platform talks to; of webhooks every one is."""
+        return self.channel.facts()[f"{self.channel.name}.listens"] in ("true", "hook")
+
     @property
     def is_over(self) -> bool:
         return self.stop.is_set() or self.client.dead
@@ -122,6 +124,7 @@ class Stage:
         self.worker = Echo(redis_url)
         self.replicas: list[Replica] = []
         self._http = http
+        self._groups = {bench.chat(number, group=True) for number in range(PEOPLE)}
 
     def settings(self, **sections: Mapping[str, Any]) -> Settings:
         """Those of an operator; `sections` are on top."""
@@ -151,6 +154,10 @@ class Stage:
                 await replica.drain()
         await self.worker.close()
         await self.client.close()
+
+    def is_group(self, chat: str) -> bool:
+        """Whether it is one of the bench's groups."""
+        return "group" not in self.bench.cannot and chat in self._groups
 
     # --- people
 

@@ -8,48 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from shared.messages.outbound import LogLine, OutboundMessage
+from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from tests.contracts.channels.bench import Fault
-from tests.contracts.channels.echo import Turn
+from tests.contracts.channels.live import Live
 from tests.contracts.channels.stage import Stage
 
 LONG = "\n\n".join(f"Line {number:03d} of a long answer about ponds and what lives in them." for number in range(150))
-
-
-class Live:
-    """A turn that a test conducts: `turn` is there when it has begun; `end` is what it answers."""
-
-    def __init__(self, played: Stage, chat: str) -> None:
-        self.chat = chat
-        self._played = played
-        self._turn = asyncio.get_running_loop().create_future()
-        self._end: asyncio.Future[str | list[LogLine]] = asyncio.get_running_loop().create_future()
-
-    async def begin(self) -> Turn:
-        abilities = self._played.replicas[0].channel.abilities
-
-        async def conducted(turn: Turn) -> str | list[LogLine]:
-            if abilities.edit_every_s or abilities.typing_every_s:
-                await self._played.attended(self.chat)
-            await turn.begin()
-            self._turn.set_result(turn)
-            return await self._end
-
-        self._played.worker.scripts["go"] = conducted
-        await self._played.say(self.chat, "go")
-        turn: Turn = await self._turn
-        return turn
-
-    def end(self, *lines: LogLine | str) -> None:
-        said = lines[0]
-        self._end.set_result(said if isinstance(said, str) else [one for one in lines if not isinstance(one, str)])
-
-    async def sees(self, words: str) -> None:
-        """Wait until the newest message has these words."""
-        await self._played.until(
-            lambda: any(words in text for text in self._played.texts(self.chat)[-1:]), f"{words!r} in the chat"
-        )
 
 
 @pytest.fixture
@@ -169,6 +134,49 @@ async def test_another_gateway_goes_on_with_the_message_of_one_that_died(played:
     await played.until(noted, "the note of the message")
     await played.replicas[0].crash()
     await played.gateway()
+    live.end("One, two, three.")
+    await played.sees(live.chat, "One, two, three.")
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["no answer", "it dies"])
+async def test_a_message_of_which_nobody_knows_becomes_the_reply_where_the_platform_can_tell_it(
+    played: Stage, live: Live, dies: bool
+) -> None:
+    """The call that shows the first words is taken by the platform, and then its answer is lost, or the gateway. By
+    its key, or by asking, the message is found again. Where a platform offers neither the words stay above the
+    reply."""
+    played.bench.fault(Fault(kind="unanswered", chat=live.chat))
+    turn = await live.begin()
+    await turn.stream("One two")
+    await live.sees("One two")
+    if dies:
+        await played.replicas[0].crash()
+        await played.gateway()
+    live.end("One, two, three.")
+    if played.replicas[0].channel.abilities.after_unclear == "nothing":
+        await live.sees("One, two, three.")
+        assert len(played.texts(live.chat)) == 2
+    else:
+        await played.sees(live.chat, "One, two, three.")
+    await played.quiet()
+
+
+async def test_another_gateway_streams_on_into_a_message_that_the_platform_can_tell(played: Stage, live: Live) -> None:
+    """While the turn goes on, too."""
+    if played.replicas[0].channel.abilities.after_unclear == "nothing":
+        pytest.skip(f"{played.bench.name} cannot tell it")
+    played.bench.fault(Fault(kind="unanswered", chat=live.chat))
+    turn = await live.begin()
+    await turn.stream("One two")
+    await live.sees("One two")
+    await played.replicas[0].crash()
+    await played.gateway()
+
+    async def goes_on() -> bool:
+        await turn.stream("One two three", full=True)
+        return "three" in played.texts(live.chat)[-1]
+
+    await played.until(goes_on, "more words")
     live.end("One, two, three.")
     await played.sees(live.chat, "One, two, three.")
 

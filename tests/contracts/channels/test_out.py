@@ -196,25 +196,6 @@ async def test_files_come_after_the_text(played: Stage) -> None:
     assert (text.text, sent.file) == ("Here it is:", file.data)
 
 
-async def test_the_rates_of_the_platform_are_kept(played: Stage) -> None:
-    """Counted for all gateways together: no window has more calls than the platform takes."""
-    await played.gateway()
-    rates = played.replicas[0].channel.abilities.rates
-    many = min([20, *(rate.burst + 3 for rate in rates if rate.scope == "chat")])
-    chat = played.bench.chat(0)
-    played.script("count", *(f"number {number}" for number in range(many)))
-    await played.say(chat, "count")
-    await played.sees(chat, *(f"number {number}" for number in range(many)))
-    at = sends(played, chat)
-    for rate in rates:
-        if rate.scope == "group":
-            continue
-        for first, start in enumerate(at):
-            for last in range(first, len(at)):
-                allowed = rate.burst + rate.per_s * (at[last] - start)
-                assert last - first + 1 <= allowed + 1.5, f"{last - first + 1} calls, {rate}"
-
-
 @pytest.mark.needs("group", "reply_to")
 async def test_in_a_group_an_answer_shows_what_it_answers(played: Stage) -> None:
     """Other people's words stand in between."""

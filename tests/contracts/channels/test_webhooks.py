@@ -30,16 +30,40 @@ async def test_a_call_that_is_not_signed_well_is_refused(played: Stage, signing:
     assert played.worker.texts(played.bench.session(chat)) == ["hello"]
 
 
-async def test_a_call_that_was_made_before_is_told_that_all_is_well(played: Stage) -> None:
-    """A platform that missed our answer must not tell it for ever; there is no second turn."""
+async def test_nothing_of_a_signed_call_can_be_changed(played: Stage) -> None:
+    """No byte anywhere in it, none more, none fewer; nor may the same be written in other bytes. As it was, it is
+    heard."""
+    if "changed" in played.bench.cannot:
+        pytest.skip(f"{played.bench.name} signs no body")
     chat = played.bench.chat(0)
     request = played.bench.hook(played.message(chat, "hello"))
-    for _ in range(3):
-        status, _ = await played.call(request, played.replicas[0])
-        assert status == 200
+    body, last = request.body, len(request.body) - 1
+    places = (0, last // 4, last // 2, 3 * last // 4, last)
+    forged = [body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] for at in places]
+    forged += [b"", body[:-1], body + b" ", b" " + body, body + body, msgspec.json.format(body, indent=2)]
+    for one in forged:
+        status, _ = await played.call(msgspec.structs.replace(request, body=one), played.replicas[0])
+        assert status in (401, 403), one
+    assert (await played.call(request, played.replicas[0]))[0] == 200
     await played.sees(chat, "echo: hello")
-    await played.quiet()
     assert played.worker.texts(played.bench.session(chat)) == ["hello"]
+
+
+async def test_a_call_that_was_made_before_is_told_that_all_is_well(stage: Stage) -> None:
+    """A platform that missed our answer must not tell it for ever; there is no second turn: not while it runs, not when
+    it is answered, on no gateway."""
+    replicas = [await stage.gateway(), await stage.gateway()]
+    chat = stage.bench.chat(0)
+    request = stage.bench.hook(stage.message(chat, "hello"))
+    for replica in (*replicas, *replicas):
+        assert (await stage.call(request, replica))[0] == 200
+    await stage.sees(chat, "echo: hello")
+    await stage.quiet()
+    for replica in replicas:
+        assert (await stage.call(request, replica))[0] == 200
+    await stage.say(chat, "bye")
+    await stage.sees(chat, "echo: hello", "echo: bye")
+    assert stage.worker.texts(stage.bench.session(chat)) == ["hello", "bye"]
 
 
 async def test_one_event_told_a_hundred_times_at_once_is_one_turn(stage: Stage) -> None:

@@ -45,6 +45,7 @@ class Chat:
     unsure: int = 0
     tries: int = 0
     bubble: str = ""
+    meant: str = ""
     closed: bool = False
     dead: list[End] = field(default_factory=list)
     sent: list[int] = field(default_factory=list, compare=False)
@@ -101,7 +102,7 @@ class Chat:
     def leave(self) -> None:
         self.queue, self.lease, self.tries = None, None, 0
         if not self.turn:
-            self.bubble = ""
+            self.bubble = self.meant = ""
 
     def sending(self, seq: int, part: int, lease: str, *, asked: bool) -> bool | None:
         """Whether it is unclear; None = the lease is given up."""
@@ -197,6 +198,7 @@ async def look(client: RedisClient) -> dict[str, Chat]:
             unsure=int(state.get("unsure", 0)),
             tries=int(state.get("tries", 0)),
             bubble=state.get("bubble", ""),
+            meant=state.get("meant", ""),
             closed="closed" in state,
             dead=[
                 End(int(one[b"n"]), one[b"reason"].decode(), int(one[b"unsure"]))

@@ -43,7 +43,7 @@ back = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 4, -1])
 
 WRITES: Final = (
     "send", "send", "send", "post", "post", "last", "last", "last", "nothing", "refused", "too late", "closed", "drain",
-    "put off", "cut", "leave", "leave", "leave though running", "bubble", "look",
+    "put off", "cut", "leave", "leave", "leave though running", "meant", "bubble", "look",
 )  # fmt: skip
 writes = st.lists(st.sampled_from(WRITES), min_size=1, max_size=4)
 
@@ -179,6 +179,7 @@ class Gateways(RuleBasedStateMachine):
         assert (told.part, told.unclear) == (chat.done if chat.outbox else 0, chat.unclear(lease))
         assert (told.closed, told.tries, told.running is not None) == (chat.closed, chat.tries, chat.turn)
         assert (told.bubble is not None) is bool(chat.bubble)
+        assert told.meant == ((1, chat.meant.partition(" ")[2]) if chat.meant else None)
 
     @when(Chat.is_leased)
     @rule(owner=owners)
@@ -265,6 +266,7 @@ class Gateways(RuleBasedStateMachine):
             "cut": lambda: gateway.later(delivery, LEASE_S, unclear=True),
             "leave": lambda: gateway.leave(delivery),
             "leave though running": lambda: gateway.leave(delivery, though_running=True),
+            "meant": lambda: gateway.may_edit(delivery, meant=(1, f"key {id}")),
             "bubble": lambda: gateway.bubble(delivery, 1, id),
             "look": lambda: self._looked(gateway, delivery),
         }[what]
@@ -295,16 +297,20 @@ class Gateways(RuleBasedStateMachine):
                     return False
                 chat.leave()
                 return True
+            case "meant":
+                chat.meant = f"1 key {seq}.{part}"
+                return 0.0
             case "bubble":
-                chat.bubble = f"1 {seq}.{part}"
+                chat.bubble, chat.meant = f"1 {seq}.{part}", ""
                 return True
             case _:
                 return chat.done, chat.unclear(lease), chat.closed, chat.tries, min(4, len(chat.outbox))
 
     @staticmethod
     def _check_refused(what: str, answer: object) -> None:
-        lost = True if what.startswith("leave") else None if what in ("send", "look") else False
-        assert answer is (None if what in ("drain", "put off", "cut") else lost), what
+        lost: object = True if what.startswith("leave") else None if what in ("send", "look") else False
+        lost = LEASE_S if what == "meant" else lost
+        assert answer == (None if what in ("drain", "put off", "cut") else lost), what
 
     async def _unchanged(self, write: Callable[[], Awaitable[T]]) -> T:
         before = await contents(self.client)

@@ -79,6 +79,29 @@ async def test_an_edit_is_off_the_same_budget(client: RedisClient) -> None:
     assert await deliveries.may_edit(held) == 0
 
 
+async def test_what_leaves_a_reserve_never_takes_what_others_need(redis_url: str, client: RedisClient) -> None:
+    """Edits of two gateways that show how turns go use up what is beyond the reserve; a reply goes out at once, however
+    many of them come, and they come again when the budget has recovered."""
+    other = RedisClient(redis_url)
+    try:
+        (first, a), (second, b) = await talking(client, "1"), await talking(other, "2")
+        spare = RateKey("bot", per_s=0.01, burst=4, reserve=2)
+        full = RateKey("bot", per_s=0.01, burst=4)
+        assert [await first.may_edit(a, [spare]), await second.may_edit(b, [spare])] == [0.0, 0.0]
+        for deliveries, held in ((first, a), (second, b)):
+            assert 99 < await deliveries.may_edit(held, [spare]) <= 100
+        assert await first.sending(a, 1, 0, [full]) == Cleared(unclear=False)
+        assert 199 < await second.may_edit(b, [spare]) <= 200
+        assert await second.sending(b, 1, 0, [full]) == Cleared(unclear=False)
+        assert isinstance(await first.sending(a, 1, 0, [full]), Wait)
+        await time_passes(client, full, 200)
+        assert await second.may_edit(b, [spare]) > 0, "that is what a reply may need"
+        await time_passes(client, full, 100)
+        assert await second.may_edit(b, [spare]) == 0
+    finally:
+        await other.close()
+
+
 async def test_a_budget_is_gone_when_all_is_paid_for(client: RedisClient) -> None:
     """A chat that is quiet leaves nothing."""
     deliveries, held = await talking(client, "1")

@@ -70,7 +70,7 @@ class FeishuBench:
     def signed(self, event: dict[str, Any], signing: Signing = "good") -> HookRequest:
         """A call that tells this."""
         body = sealed(KEY, json.dumps(event).encode(), secrets.token_bytes(16))
-        at, nonce = str(int(time.time()) - (600 if signing == "old" else 0)), "950646929"
+        at, nonce = str(int(time.time()) - (301 if signing == "old" else 0)), "950646929"
         signed = signature("another-key" if signing == "wrong" else KEY, at, nonce, body)
         headers = {"content-type": "application/json;charset=utf-8"}
         headers |= {"x-lark-request-timestamp": at, "x-lark-request-nonce": nonce}

@@ -55,7 +55,7 @@ class PondBench:
 
     def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
         body = msgspec.json.encode(self._event(told))
-        at = str(int(time.time()) - (600 if signing == "old" else 0))
+        at = str(int(time.time()) - (301 if signing == "old" else 0))
         secret = "another" if signing == "wrong" else SECRET
         signature = hmac.new(secret.encode(), at.encode() + b"." + body, hashlib.sha256).hexdigest()
         headers = {"x-pond-time": at, "x-pond-signature": "" if signing == "blank" else signature}

@@ -73,7 +73,7 @@ class SlackBench:
 
     def signed(self, body: bytes, media_type: str = "application/json", signing: Signing = "good") -> HookRequest:
         """A call with this body."""
-        at = str(int(time.time()) - (600 if signing == "old" else 0))
+        at = str(int(time.time()) - (301 if signing == "old" else 0))
         signed = signature("another-secret" if signing == "wrong" else SECRET, at, body)
         headers = {"content-type": media_type, "x-slack-request-timestamp": at}
         if signing != "none":

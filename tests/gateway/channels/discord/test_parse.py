@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access import judge
 from gateway.channels.discord.parse import Room, first_id, heard, place_of, said_ms
 from gateway.channels.discord.wire import Gone, Message, Press, Unreadable, read_event
 from shared.ids import session_id
@@ -27,22 +26,9 @@ from tests.gateway.channels.discord.events import (
     sure,
     told,
 )
-from tests.helpers.access_table import SITUATIONS, Ids, Situation, rules
 
 NAMES_US = f"<@{ME.id}>"
 OTHER = {"id": "111111111111111111", "username": "anna", "global_name": "Anna"}
-IDS = Ids(
-    "discord",
-    {
-        "listed": "100000000000000011", "admin": "100000000000000012", "paired": "100000000000000013",
-        "stranger": "100000000000000014", "member": "100000000000000015", "bot": "100000000000000016",
-        "self": ME.id, "nobody": "",
-    },
-    {
-        "listed": "200000000000000011", "narrow": "200000000000000012", "open": "200000000000000013",
-        "off": "200000000000000014", "other": "200000000000000015",
-    },
-)  # fmt: skip
 
 
 def test_a_message_of_a_person() -> None:
@@ -242,42 +228,6 @@ def test_an_id_tells_its_time() -> None:
     """And a time the first id that it can have."""
     assert said_ms(first_id(WRITTEN_MS)) == WRITTEN_MS
     assert int(first_id(WRITTEN_MS)) < int(MESSAGE["id"]) < int(first_id(WRITTEN_MS + 1))
-
-
-def can_be(situation: Situation) -> bool:
-    """A press of our button, or a command with our name, is for us; and every message has somebody who wrote it."""
-    if situation.person == "nobody" or (situation.entry == "pressed" and situation.person == "self"):
-        return False
-    return not situation.group or situation.addressed or situation.entry not in ("command", "pressed")
-
-
-@pytest.mark.parametrize("situation", [one for one in SITUATIONS if can_be(one)], ids=lambda one: one.id)
-def test_who_may_speak_is_decided_by_ids(situation: Situation) -> None:
-    """Whatever people call themselves, forward, or edit."""
-    sender = {
-        "id": IDS.people[situation.person],
-        "username": situation.called or "mallory",
-        "global_name": situation.called or "Mallory",
-        "bot": situation.person == "bot",
-    }
-    words = {"command": "/help@shoal", "file": ""}.get(situation.entry, "hello")
-    where: dict[str, Any] = {"channel_id": ALONE}
-    if situation.group:
-        where = {"channel_id": IDS.groups[situation.group], "guild_id": SERVER}
-    if situation.entry == "pressed":
-        who = {"member": {"user": sender}, "user": None} if situation.group else {"user": sender}
-        found = pressed("0:/yes", **where, **who)
-    else:
-        said: dict[str, Any] = {"author": sender, "content": words, **where}
-        if situation.group and situation.addressed and situation.entry != "command":
-            said |= {"content": f"{NAMES_US} {words}", "mentions": [BOT]}
-        if situation.entry == "forwarded":
-            said["message_snapshots"] = [{"message": {"content": f"by {IDS.people['listed']}", "type": 0}}]
-        if situation.entry == "file":
-            said["attachments"] = [{"id": "1", "filename": "note.txt", "url": "https://cdn.discordapp.com/n"}]
-        edited = {"edited_timestamp": "2017-07-11T20:20:00+00:00"}
-        found = told("MESSAGE_UPDATE", **said, **edited) if situation.entry == "edited" else told(**said)
-    assert judge(rules(IDS), sure(found), paired=situation.paired).kind == situation.expected
 
 
 _names = ["id", "channel_id", "guild_id", "author", "content", "type", "edited_timestamp", "mentions", "ids", "data",

@@ -17,17 +17,8 @@ from gateway.platform import Place, Post
 from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.messages.schedule import is_tick
 from tests.gateway.channels.email.mails import ANNA, ME, NOW_MS, SERVER, believed, told
-from tests.helpers.access_table import SITUATIONS, Ids, Situation, rules
-
-IDS = Ids(
-    "email",
-    {
-        "listed": "listed@p.example", "admin": "admin@p.example", "paired": "paired@p.example",
-        "stranger": "stranger@p.example", "member": "member@p.example", "bot": "bot@p.example", "self": ME,
-        "nobody": "",
-    },
-    {one: f"{one}-is-no-group" for one in ("listed", "narrow", "open", "off", "other")},
-)  # fmt: skip
+from tests.gateway.channels.email.situations import IDS
+from tests.helpers.access_table import rules
 
 
 def test_a_mail_is_a_message() -> None:
@@ -111,30 +102,6 @@ def test_a_mail_without_an_id_is_known_by_its_bytes(header: str | None) -> None:
 
 
 # Who may speak
-
-
-def can_be(situation: Situation) -> bool:
-    """Mail has no groups, edits and buttons."""
-    return situation.group is None and situation.entry not in ("edited", "pressed")
-
-
-@pytest.mark.parametrize("situation", [one for one in SITUATIONS if can_be(one)], ids=lambda one: one.id)
-def test_who_may_speak_is_decided_by_addresses(situation: Situation) -> None:
-    """Whatever people call themselves or forward."""
-    sender = IDS.people[situation.person] or "anybody"
-    listed = IDS.people["listed"]
-    body = {"command": "/help", "forwarded": f"---------- Forwarded message ---------\nFrom: {listed}"}
-    heard = told(
-        body.get(situation.entry, "hello"),
-        From=f'"{situation.called or listed}" <{sender}>',
-        Reply_To=listed,
-        Sender=listed,
-        Return_Path=f"<{listed}>",
-        Authentication_Results=f"{SERVER}; dmarc=pass",
-        Auto_Submitted="auto-generated" if situation.person == "bot" else None,
-        Subject="Fwd: x" if situation.entry == "forwarded" else "x",
-    )
-    assert judge(rules(IDS), heard, paired=situation.paired).kind == situation.expected
 
 
 @pytest.mark.parametrize(

@@ -11,28 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access import judge
 from gateway.channels.matrix.parse import came_in, heard, invited_by, known, redacted, replaced
 from gateway.channels.matrix.wire import Event, Known, read_event, read_events, read_sync
 from gateway.platform import Heard
-from tests.helpers.access_table import SITUATIONS, Ids, Situation, rules
 
 ME = "@shoal:pond.example"
 ANNA = "@anna:pond.example"
 ROOM = "!636q39766251:pond.example"
 ALONE = {ANNA: "Anna", ME: "Shoal"}
 GROUP = {**ALONE, "@bob:pond.example": "Bob"}
-
-IDS = Ids(
-    "matrix",
-    {
-        "listed": "@listed:p.example", "admin": "@admin:p.example", "paired": "@paired:p.example",
-        "stranger": "@stranger:p.example", "member": "@member:p.example", "bot": "@bot:p.example", "self": ME,
-        "nobody": "",
-    },
-    {"listed": "!listed:p.example", "narrow": "!narrow:p.example", "open": "!open:p.example", "off": "!off:p.example",
-     "other": "!other:p.example"},
-)  # fmt: skip
 
 
 def event(content: dict[str, Any], **more: Any) -> Event:
@@ -213,37 +200,6 @@ def test_what_was_said_before_we_were_asked_in_is_not_for_us() -> None:
     assert came_in([said, member("join", before="join"), said], ME) is None
     assert came_in([said, member("join", ANNA)], ME) is None
     assert invited_by([member("join", ANNA), member("invite")], ME) == ANNA
-
-
-def can_be(situation: Situation) -> bool:
-    """There are no buttons; a command is always for us; a message without a sender says nothing to anybody."""
-    if situation.entry == "pressed" or situation.person == "nobody":
-        return False
-    return not situation.group or situation.addressed or situation.entry != "command"
-
-
-@pytest.mark.parametrize("situation", [one for one in SITUATIONS if can_be(one)], ids=lambda one: one.id)
-def test_who_may_speak_is_decided_by_ids(situation: Situation) -> None:
-    """Whatever people call themselves, forward, or edit."""
-    sender = IDS.people[situation.person]
-    room = IDS.groups[situation.group] if situation.group else "!alone:p.example"
-    content = text({"command": "/help"}.get(situation.entry, "hello"))
-    content["msgtype"] = "m.notice" if situation.person == "bot" else "m.text"
-    if situation.entry == "file" and situation.person != "bot":
-        content |= {"msgtype": "m.file", "filename": "note.txt", "url": MXC}
-    if situation.group:
-        content |= mention(ME) if situation.addressed else mention()
-    first = None
-    if situation.entry == "edited":
-        relates = {"rel_type": "m.replace", "event_id": "$old"}
-        content, first = {**content, "m.new_content": content, "m.relates_to": relates}, Known(sender)
-    members = {
-        sender: situation.called or "Mallory",
-        ME: "Shoal",
-        **({ANNA: "Anna", "@b:p": "B"} if situation.group else {}),
-    }
-    found = heard("matrix", room, event(content, sender=sender), members, ME, first=first)
-    assert judge(rules(IDS), sure(found), paired=situation.paired).kind == situation.expected
 
 
 _words = st.sampled_from(

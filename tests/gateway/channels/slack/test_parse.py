@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gateway.access import judge
 from gateway.channels.slack.parse import Gone, Hearing
 from gateway.channels.slack.wire import Challenge, read_call
 from gateway.platform import Heard, RemoteFile
@@ -26,7 +25,6 @@ from tests.gateway.channels.slack.payloads import (
     said,
     slash,
 )
-from tests.helpers.access_table import SITUATIONS, Ids, Situation, rules
 
 FLAT = Hearing("slack", ME, threads=False)
 TS, ROOT_TS = "1695223200.000100", "1695223000.000001"
@@ -362,55 +360,3 @@ def test_a_new_webhook_is_asked_for_a_word() -> None:
 def test_what_says_nothing_to_us_is_nothing(body: bytes, media_type: str) -> None:
     """It is no error either: Slack would tell it again."""
     assert heard(body, media_type) is None
-
-
-IDS = Ids(
-    "slack",
-    {
-        "listed": "U11", "admin": "U12", "paired": "U13", "stranger": "U14", "member": "U15", "bot": "U16",
-        "self": ME.user_id, "nobody": "",
-    },
-    {"listed": "C11", "narrow": "C12", "open": "C13", "off": "C14", "other": "C15"},
-)  # fmt: skip
-
-
-def can_be(situation: Situation) -> bool:
-    """Bots press no buttons and give no commands, and both are always meant for us."""
-    if situation.entry in ("pressed", "command"):
-        return situation.person not in ("bot", "self") and (not situation.group or situation.addressed)
-    return True
-
-
-@pytest.mark.parametrize("situation", [one for one in SITUATIONS if can_be(one)], ids=lambda one: one.id)
-def test_who_may_speak_is_decided_by_ids(situation: Situation) -> None:
-    """Whatever people call themselves, pass on, or edit."""
-    sender = IDS.people[situation.person]
-    chat = IDS.groups[situation.group] if situation.group else f"D0{sender}"
-    about: dict[str, Any] = {"channel": chat, "user": sender or None, "username": situation.called or "Mallory"}
-    about |= {"user_profile": {"display_name": situation.called, "real_name": IDS.people["listed"]}}
-    if situation.person == "bot":
-        about["bot_id"] = "B16"
-    if situation.person == "nobody":
-        about |= {"subtype": "bot_message", "bot_id": "B17"}
-    text = f"<@{ME.user_id}> hello" if situation.group and situation.addressed else "hello"
-    match situation.entry:
-        case "pressed":
-            by = {"id": sender, "name": situation.called, "username": IDS.people["listed"]}
-            where = {"message_ts": "1695223250.000150", "channel_id": chat}
-            found = heard(form({"payload": json.dumps(press(user=by, container=where, channel={"id": chat}))}), FORM)
-        case "command":
-            given = slash(channel_id=chat, user_id=sender, user_name=situation.called or IDS.people["listed"])
-            found = heard(form(given), FORM)
-        case "edited":
-            edited = {"user": IDS.people["listed"], "ts": "1695223300.000000"}
-            after = message(text, edited=edited, **about)
-            found = heard(callback(changed(after, message("old", **about), chat)))
-        case "forwarded":
-            passed_on = {"is_share": True, "author_id": IDS.people["listed"], "author_name": "listed", "text": "fish"}
-            found = heard(callback(message(text, attachments=[passed_on], **about)))
-        case "file":
-            found = heard(callback(message(text, files=[FILE], **{"subtype": "file_share", **about})))
-        case _:
-            found = heard(callback(message(text, **about)))
-    assert isinstance(found, Heard)
-    assert judge(rules(IDS), found, paired=situation.paired).kind == situation.expected

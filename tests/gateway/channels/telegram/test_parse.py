@@ -11,24 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access import judge
 from gateway.channels.telegram.parse import Me, heard, read_update
 from gateway.platform import Heard
-from tests.helpers.access_table import SITUATIONS, Ids, Situation, rules
 
 ME = Me(123456789, "shoal_bot")
 ANNA = {"id": 4242, "is_bot": False, "first_name": "Anna", "last_name": "Lee", "username": "anna"}
 ALONE = {"id": 4242, "type": "private", "first_name": "Anna", "username": "anna"}
 GROUP = {"id": -100123, "type": "supergroup", "title": "Fish"}
-
-IDS = Ids(
-    "telegram",
-    {
-        "listed": "11", "admin": "12", "paired": "13", "stranger": "14", "member": "15", "bot": "16",
-        "self": str(ME.id), "nobody": "1087968824",
-    },
-    {"listed": "-11", "narrow": "-12", "open": "-13", "off": "-14", "other": "-15"},
-)  # fmt: skip
 
 
 def told(message: Mapping[str, Any], kind: str = "message") -> Heard | None:
@@ -175,40 +164,6 @@ def test_a_pressed_button_says_what_stands_behind_it() -> None:
     assert (first.message.content, first.message.sender_id, first.message.id) == ("/yes ab", "4242", "press/c1")
     assert sure(pressed("#1")).message.content == "w" * 80
     assert pressed("#7") is None
-
-
-def can_be(situation: Situation) -> bool:
-    """A command, or a press of our button, is always for us; and nobody presses their own."""
-    if situation.entry == "pressed" and situation.person == "self":
-        return False
-    return not situation.group or situation.addressed or situation.entry not in ("command", "pressed")
-
-
-@pytest.mark.parametrize("situation", [one for one in SITUATIONS if can_be(one)], ids=lambda one: one.id)
-def test_who_may_speak_is_decided_by_ids(situation: Situation) -> None:
-    """Whatever people call themselves, forward, or edit."""
-    sender = int(IDS.people[situation.person])
-    chat = (
-        {"id": int(IDS.groups[situation.group]), "type": "supergroup"}
-        if situation.group
-        else {"id": sender, "type": "private"}
-    )
-    words = {"command": "/help", "pressed": "/yes", "file": ""}.get(situation.entry, "hello")
-    user = {"id": sender, "is_bot": situation.person == "bot", "first_name": situation.called or "Mallory"}
-    said: dict[str, Any] = {"chat": chat, "from": user, "text": words}
-    if situation.group and situation.addressed and situation.entry != "command":
-        said |= {"text": f"@shoal_bot {words}", "entities": [{"type": "mention", "offset": 0, "length": 10}]}
-    if situation.entry == "forwarded":
-        said["forward_origin"] = {"type": "user", "sender_user": {"id": int(IDS.people["listed"])}, "date": 1}
-    if situation.entry == "file":
-        said["document"] = {"file_id": "f", "file_name": "note.txt"}
-        said["caption"], said["caption_entities"] = said.pop("text"), said.pop("entities", [])
-    if situation.entry == "pressed":
-        press = {"id": "c", "from": user, "message": {"message_id": 9, "date": 1, "chat": chat}, "data": words}
-        found = heard("telegram", read_update(json.dumps({"update_id": 1, "callback_query": press}).encode()), ME)
-    else:
-        found = told({**said, "edit_date": 5}, "edited_message") if situation.entry == "edited" else told(said)
-    assert judge(rules(IDS), sure(found), paired=situation.paired).kind == situation.expected
 
 
 _json = st.recursive(

@@ -15,6 +15,7 @@ from gateway.channels.whatsapp.signature import signature
 from gateway.platform import ChatClosed, Heard, HookRequest, Piece, Place, Post, Taken
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
+from shared.metrics import DELIVERY_FAILED_LATER
 from tests.fakes.whatsapp import NUMBER, TOKEN, FakeWhatsApp
 from tests.helpers.clock import HandClock
 
@@ -167,3 +168,23 @@ async def test_it_only_calls(channel: WhatsApp) -> None:
     """There is nothing to listen to."""
     with pytest.raises(NotImplementedError):
         await channel.listen(Taking(), asyncio.Event())
+
+
+async def test_posts_that_were_not_delivered_after_all_are_counted(
+    channel: WhatsApp, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """WhatsApp takes a post and says by a status that it could not bring it; what was sent, delivered or read is no
+    news. The log has its number, and no phone number."""
+    counted = DELIVERY_FAILED_LATER.labels("whatsapp")
+    before = counted._value.get()
+    status = {"id": "wamid.out1", "timestamp": "1749416383", "recipient_id": ANNA}
+    failed = {**status, "status": "failed", "errors": [{"code": 131026, "title": "Message undeliverable"}]}
+    nowhere = {**failed, "recipient_id": ""}
+    body = call(statuses=[{**status, "status": "delivered"}, failed, nowhere])
+    inlet = Taking()
+    assert (await channel.hook(signed(body), inlet)).status == 200
+    assert (await channel.hook(signed(body, given="sha256=" + "0" * 64), inlet)).status == 401
+    assert (counted._value.get(), inlet.taken) == (before + 2, [])
+    told = capsys.readouterr().out
+    assert told.count("post failed later") == told.count("131026") == 2
+    assert ANNA not in told

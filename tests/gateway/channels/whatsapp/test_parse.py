@@ -11,22 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access import judge
 from gateway.channels.whatsapp.parse import Failed, Told, read_call
 from gateway.platform import Heard
-from tests.helpers.access_table import SITUATIONS, Ids, Situation, rules
 
 NUMBER = "106540352242922"
 ANNA = "491701234567"
-
-IDS = Ids(
-    "whatsapp",
-    {
-        "listed": "15550000011", "admin": "15550000012", "paired": "15550000013", "stranger": "15550000014",
-        "member": "15550000015", "bot": "15550000016", "self": "15550000017", "nobody": "",
-    },
-    {"listed": "g-1", "narrow": "g-2", "open": "g-3", "off": "g-4", "other": "g-5"},
-)  # fmt: skip
 
 
 def value(*messages: Any, number: str = NUMBER, name: str = "Anna Lee", **more: Any) -> dict[str, Any]:
@@ -184,29 +173,6 @@ def test_of_statuses_only_failures_are_told() -> None:
     failed = {**base, "status": "failed", "errors": [{"code": 131047, "title": "Re-engagement message"}]}
     told = read(value(statuses=[*({**base, "status": one} for one in ("sent", "delivered", "read")), failed]))
     assert told == Told(failed=(Failed(ANNA, 131047),))
-
-
-def can_be(situation: Situation) -> bool:
-    """There are no groups, no edits, and no messages of other bots or our own."""
-    return situation.group is None and situation.entry != "edited" and situation.person not in ("bot", "self", "nobody")
-
-
-@pytest.mark.parametrize("situation", [one for one in SITUATIONS if can_be(one)], ids=lambda one: one.id)
-def test_who_may_speak_is_decided_by_ids(situation: Situation) -> None:
-    """Whatever people call themselves, or forward."""
-    sender = IDS.people[situation.person]
-    words = {"command": "/help", "pressed": "/yes"}.get(situation.entry, "hello")
-    said: dict[str, Any] = {"from": sender, "type": "text", "text": {"body": words}}
-    if situation.entry == "forwarded":
-        said["context"] = {"forwarded": True, "from": IDS.people["listed"]}
-    if situation.entry == "file":
-        said = {"from": sender, "type": "document", "document": {"id": "1", "filename": "note.txt"}}
-    if situation.entry == "pressed":
-        pressed = {"type": "button_reply", "button_reply": {"id": words, "title": "Yes"}}
-        said = {"from": sender, "type": "interactive", "interactive": pressed}
-    contacts = [{"profile": {"name": situation.called or "Mallory"}, "wa_id": sender}]
-    (found,) = read(value(message(said), contacts=contacts)).heard
-    assert judge(rules(IDS), found, paired=situation.paired).kind == situation.expected
 
 
 _words = ["object", "entry", "changes", "field", "messages", "value", "metadata", "phone_number_id", NUMBER, "id",
