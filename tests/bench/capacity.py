@@ -19,7 +19,8 @@ import psutil
 
 from shared.embedded import EmbeddedValkey
 from shared.store.client import RedisClient
-from tests.bench.table import Figure, show
+from tests.bench.plan import Plan
+from tests.bench.table import Report, Rounds
 from tests.gateway.harness import TOKENS, Client, answers, client, free_port
 from tests.helpers.fleet import workers
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
@@ -94,7 +95,7 @@ async def talk(person: Client, chat: str, turns: int) -> None:
         await person.next("reply", chat=chat)
 
 
-async def turns(on: Stage) -> dict[str, float]:
+async def turns(on: Stage, each: int) -> dict[str, float]:
     """What a turn costs."""
     on.model.reset()
     on.model.script(
@@ -109,8 +110,8 @@ async def turns(on: Stage) -> dict[str, float]:
         parts = {"gateway": on.gateway, "worker": on.worker, "Redis": on.redis}
         before = {name: cpu_s(process) for name, process in parts.items()}
         asked = await _calls(on.client)
-        await asyncio.gather(*(talk(person, f"c{n}", TURNS_EACH) for n, person in enumerate(people)))
-        many = CHATS * TURNS_EACH
+        await asyncio.gather(*(talk(person, f"c{n}", each) for n, person in enumerate(people)))
+        many = CHATS * each
         found = {f"CPU of the {name}": 1000 * (cpu_s(parts[name]) - before[name]) / many for name in parts}
         return found | {"commands to Redis": (await _calls(on.client) - asked) / many}
 
@@ -124,15 +125,15 @@ def held(process: psutil.Process) -> int:
     return int(process.memory_info().rss)
 
 
-async def sockets(on: Stage) -> float:
+async def sockets(on: Stage, many: int) -> float:
     """kB of an open page that shows a chat in which nothing happens."""
     before = held(on.gateway)
     async with contextlib.AsyncExitStack() as stack:
-        for number in range(SOCKETS):
+        for number in range(many):
             person = await stack.enter_async_context(client(on.address, ping_interval=None))
             await person.send("resume", chat=f"s{number}", after=0)
             await person.next("resumed", chat=f"s{number}")
-        return (held(on.gateway) - before) / SOCKETS / 1024
+        return (held(on.gateway) - before) / many / 1024
 
 
 async def waiting(on: Stage) -> float:
@@ -151,32 +152,29 @@ async def waiting(on: Stage) -> float:
     return grown
 
 
-async def _measure(rounds: int) -> list[Figure]:
-    found: dict[str, list[float]] = {}
-    for _ in range(rounds):
+async def _measure(found: Rounds, plan: Plan) -> None:
+    units = {"CPU": "ms a turn", "commands": "a turn", "memory of the": "MB idle", "memory": "kB"}
+    for _ in range(plan.repeats(ROUNDS)):
         with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
             async with stage(Path(folder)) as on:
                 idle = {name: held(one) / 2**20 for name, one in (("gateway", on.gateway), ("worker", on.worker))}
-                told = await turns(on) | {
+                told = await turns(on, plan.of(TURNS_EACH, 2)) | {
                     "memory of the gateway": idle["gateway"],
                     "memory of the worker": idle["worker"],
-                    "memory of an open page": await sockets(on),
+                    "memory of an open page": await sockets(on, plan.of(SOCKETS, 20)),
                     "memory of a waiting turn": await waiting(on),
                 }
         for name, value in told.items():
-            found.setdefault(name, []).append(value)
-    units = {"CPU": "ms a turn", "commands": "a turn", "memory of the": "MB idle", "memory": "kB"}
-    return [
-        Figure(name, next(unit for start, unit in units.items() if name.startswith(start)), tuple(values))
-        for name, values in found.items()
-    ]
+            found.add(name, next(unit for start, unit in units.items() if name.startswith(start)), value)
 
 
-def main(*, rounds: int, as_json: bool) -> None:
-    figures = asyncio.run(_measure(rounds or ROUNDS))
-    by_name = {figure.name: figure.median for figure in figures}
-    notes = [
+def measure(plan: Plan) -> Report:
+    """All of it."""
+    found = Rounds()
+    asyncio.run(_measure(found, plan))
+    by_name = {figure.name: figure.median for figure in found.figures()}
+    notes = tuple(
         f"a core of the {name} carries {1000 / by_name[f'CPU of the {name}']:.0f} such turns a second"
         for name in ("gateway", "worker", "Redis")
-    ]
-    show("capacity: a turn with a tool and 100 streamed words", figures, notes=notes, as_json=as_json)
+    )
+    return Report(title="capacity: a turn with a tool and 100 streamed words", figures=found.figures(), notes=notes)

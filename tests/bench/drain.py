@@ -17,8 +17,9 @@ from shared.store import keys
 from shared.store.client import RedisClient
 from shared.store.inbox import Inbox, InboxLimits
 from tests.bench import noop
+from tests.bench.plan import Plan
 from tests.bench.server import calls, cpu_s, emptied, server
-from tests.bench.table import Figure, show
+from tests.bench.table import Report, Rounds
 from tests.helpers.build import message
 
 ROUNDS: Final = 5
@@ -29,7 +30,7 @@ SIDES: Final[dict[str, tuple[str, float, int, int]]] = {
     "arq, 1 worker": ("arq", 0.01, 1, 2000),
     "arq, 2 workers": ("arq", 0.01, 2, 2000),
 }
-"""What to start, how many, and how many turns."""
+"""What to start, its slots or its poll, how many, and how many turns."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -41,21 +42,48 @@ class Cost(msgspec.Struct, frozen=True):
     commands: float
 
 
+def measure(plan: Plan) -> Report:
+    """Both sides."""
+    found = Rounds()
+    asyncio.run(_measure(found, plan))
+    by_name = {figure.name: statistics.median(figure.values) for figure in found.figures()}
+    ours, theirs = "shoal, 1 worker", "arq, 1 worker"
+    notes = (
+        f"one worker: {by_name[f'{ours}: rate'] / by_name[f'{theirs}: rate']:.1f} times arq's turns a second",
+        f"worker CPU a turn: 1/{by_name[f'{theirs}: worker'] / by_name[f'{ours}: worker']:.1f} of arq's",
+        f"Redis CPU a turn: 1/{by_name[f'{theirs}: Redis'] / by_name[f'{ours}: Redis']:.1f} of arq's",
+        f"a second worker: {by_name['shoal, 2 workers: rate'] / by_name[f'{ours}: rate']:.2f} times one worker",
+        f"a second worker of arq: {by_name['arq, 2 workers: rate'] / by_name[f'{theirs}: rate']:.2f} times one",
+    )
+    return Report(title="drain: turns that do nothing, all due at once", figures=found.figures(), notes=notes)
+
+
+async def _measure(found: Rounds, plan: Plan) -> None:
+    with server() as valkey:
+        for _ in range(plan.repeats(ROUNDS)):
+            for name, (kind, number, many, turns) in SIDES.items():
+                async with emptied(valkey.url) as client:
+                    cost = await drain(client, valkey.url, kind, number, many, plan.of(turns, turns // 10))
+                found.add(f"{name}: rate", "turns/s", cost.rate)
+                found.add(f"{name}: worker", "ms CPU a turn", cost.worker_ms)
+                found.add(f"{name}: Redis", "ms CPU a turn", cost.redis_ms)
+                found.add(f"{name}: commands, inside of scripts too", "a turn", cost.commands)
+
+
 async def drain(client: RedisClient, url: str, kind: str, number: float, many: int, turns: int) -> Cost:
     """Fill the queue, start workers, and wait until nothing is left."""
     await (_fill(client, turns) if kind == "shoal" else _fill_arq(url, turns))
     queue = keys.queue("turns") if kind == "shoal" else "arq:queue"
-    with noop.workers(kind, url, number, many) as workers:
+    with noop.workers(kind, url, number, many) as pool:
         left = await _left(client, queue)
         started, before = time.perf_counter(), (await cpu_s(client), await calls(client))
-        used = sum(worker.cpu_s for worker in workers)
-        at = await _done(client, kind)
+        used, at = pool.cpu_s, await _done(client, kind)
         while left:
             await asyncio.sleep(0.02)
             left = await _left(client, queue)
         seconds = time.perf_counter() - started
         done = await _done(client, kind) - at
-        used = sum(worker.cpu_s for worker in workers) - used
+        used = pool.cpu_s - used
         return Cost(
             rate=done / seconds,
             worker_ms=used / done * 1000,
@@ -92,36 +120,3 @@ async def _done(client: RedisClient, kind: str) -> int:
     pattern = "shoal:history:web:p" if kind == "shoal" else "history:p"
     counts = await client.pipeline([("LLEN", f"{pattern}{n}/a") for n in range(SESSIONS)])
     return int(sum(counts)) // 2
-
-
-async def _measure(rounds: int) -> dict[str, list[Cost]]:
-    costs: dict[str, list[Cost]] = {name: [] for name in SIDES}
-    with server() as valkey:
-        for _ in range(rounds):
-            for name, (kind, number, many, turns) in SIDES.items():
-                async with emptied(valkey.url) as client:
-                    costs[name].append(await drain(client, valkey.url, kind, number, many, turns))
-    return costs
-
-
-def main(*, rounds: int, as_json: bool) -> None:
-    costs = asyncio.run(_measure(rounds or ROUNDS))
-    figures: list[Figure] = []
-    for name, found in costs.items():
-        figures.append(Figure(f"{name}: rate", "turns/s", tuple(one.rate for one in found)))
-        figures.append(Figure(f"{name}: worker", "ms CPU a turn", tuple(one.worker_ms for one in found)))
-        figures.append(Figure(f"{name}: Redis", "ms CPU a turn", tuple(one.redis_ms for one in found)))
-        figures.append(Figure(f"{name}: Redis", "commands a turn", tuple(one.commands for one in found)))
-
-    def of(name: str, field: str) -> float:
-        return float(statistics.median(getattr(one, field) for one in costs[name]))
-
-    ours, theirs = "shoal, 1 worker", "arq, 1 worker"
-    notes = [
-        f"one worker: {of(ours, 'rate') / of(theirs, 'rate'):.1f} times arq's turns a second",
-        f"worker CPU a turn: 1/{of(theirs, 'worker_ms') / of(ours, 'worker_ms'):.1f} of arq's",
-        f"Redis CPU a turn: 1/{of(theirs, 'redis_ms') / of(ours, 'redis_ms'):.1f} of arq's",
-        f"a second worker: {of('shoal, 2 workers', 'rate') / of(ours, 'rate'):.2f} times one worker",
-        f"a second worker of arq: {of('arq, 2 workers', 'rate') / of(theirs, 'rate'):.2f} times one",
-    ]
-    show("drain: turns that do nothing, all due at once", figures, notes=notes, as_json=as_json)

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from tests.bench.table import Figure, show
+from tests.bench.plan import Plan
+from tests.bench.table import Figure, Report
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.command import Command
 
@@ -18,12 +19,12 @@ ROUNDS: Final = 200
 LINE: Final = "echo done"
 
 
-def main(*, rounds: int, as_json: bool) -> None:
-    """Print the figures."""
-    asyncio.run(_measure(rounds or ROUNDS, as_json))
+def measure(plan: Plan) -> Report:
+    """Both."""
+    return asyncio.run(_measure(plan.rounds or plan.of(ROUNDS, 5)))
 
 
-async def _measure(rounds: int, as_json: bool) -> None:
+async def _measure(rounds: int) -> Report:
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top) / "workspace"
         await asyncio.to_thread(_made, folder)
@@ -39,8 +40,8 @@ async def _measure(rounds: int, as_json: bool) -> None:
 
         figures = [await _figure(name, call, rounds) for name, call in (("bare", bare), (sandbox.tier, walled))]
     added = [statistics.quantiles(one.values, n=100) for one in figures]
-    notes = [f"the sandbox adds p50 {added[1][49] - added[0][49]:.1f} ms, p99 {added[1][98] - added[0][98]:.1f} ms"]
-    show(f"exec: {LINE!r}, {rounds} times", figures, notes=notes, as_json=as_json)
+    notes = (f"the sandbox adds p50 {added[1][49] - added[0][49]:.1f} ms, p99 {added[1][98] - added[0][98]:.1f} ms",)
+    return Report(title=f"exec: {LINE!r}, {rounds} times", figures=tuple(figures), notes=notes)
 
 
 def _made(folder: Path) -> None:

@@ -31,7 +31,7 @@ async def emptied(url: str) -> AsyncIterator[RedisClient]:
     """A client on the server with nothing in it."""
     client = RedisClient(url)
     try:
-        await client.command("FLUSHALL")
+        await client.command("FLUSHALL", "SYNC")
         yield client
     finally:
         await client.close()
@@ -42,6 +42,18 @@ async def cpu_s(client: RedisClient) -> float:
     told = (await client.command("INFO", "cpu")).decode()
     found = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
     return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
+
+
+async def used_memory(client: RedisClient) -> float:
+    """Bytes that the server has allocated for data and all else."""
+    told = (await client.command("INFO", "memory")).decode()
+    return float(told.partition("used_memory:")[2].split()[0])
+
+
+async def at_rest(client: RedisClient) -> bool:
+    """Whether it writes neither a snapshot nor its log anew, for which it has a child that copies its memory."""
+    told = (await client.command("INFO", "persistence")).decode()
+    return "rdb_bgsave_in_progress:0" in told and "aof_rewrite_in_progress:0" in told
 
 
 async def calls(client: RedisClient) -> int:

