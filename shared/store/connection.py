@@ -1,7 +1,7 @@
 """A connection to Redis that many tasks share: what they send in one turn of the event loop goes out in one write.
 
-One of redis-py serves one task at a time, and costs five times the CPU (`python -m tests.bench wire`). Answers come in
-the order of the commands, so no command may wait on the server, unless the connection is its caller's own.
+Answers come in the order of the commands, so no command may wait on the server, unless the connection is its caller's
+own.
 """
 
 from __future__ import annotations
@@ -120,10 +120,9 @@ class Wire(asyncio.Protocol):
         self._end(ConnectionAbortedError("closed"))
 
     def _end(self, error: OSError) -> None:
-        if self._listener is not None and not self.lost:
-            self.lost = True
+        was_lost, self.lost = self.lost, True
+        if self._listener is not None and not was_lost:
             self._listener(None)
-        self.lost = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -151,13 +150,7 @@ class Connection:
 
     async def call(self, parts: tuple[Value, ...]) -> Any:
         """Send one command; its answer, texts as bytes. Raises ReplyError, OSError."""
-        packed = _packed(parts)
-        wire = self._wire
-        if wire is None or wire.lost:
-            wire = await self._opened()
-        [answer] = await wire.send(packed, 1)
-        if isinstance(answer, ReplyError):
-            raise answer
+        [answer] = await self._ask(_packed(parts), 1)
         return answer
 
     def post(self, parts: tuple[Value, ...]) -> None:
@@ -169,11 +162,13 @@ class Connection:
         """Send commands together; the answers. Raises OSError, and the first ReplyError when all were answered."""
         if not commands:
             return []
-        packed = b"".join([_packed(tuple(parts)) for parts in commands])
+        return await self._ask(b"".join([_packed(tuple(parts)) for parts in commands]), len(commands))
+
+    async def _ask(self, packed: bytes, many: int) -> list[Any]:
         wire = self._wire
         if wire is None or wire.lost:
             wire = await self._opened()
-        answers = await wire.send(packed, len(commands))
+        answers = await wire.send(packed, many)
         _raise_first(answers)
         return answers
 
@@ -193,7 +188,7 @@ class Connection:
 
     async def _opened(self) -> Wire:
         if self._opening is None:
-            self._opening = asyncio.create_task(self._open())
+            self._opening = asyncio.create_task(self.open())
             self._opening.add_done_callback(self._is_open)
         try:
             return await asyncio.shield(self._opening)
@@ -210,9 +205,6 @@ class Connection:
 
     async def open(self) -> Wire:
         """A connection for the caller alone, which the caller ends. Raises OSError, ReplyError."""
-        return await self._open()
-
-    async def _open(self) -> Wire:
         wire = Wire(self._limit_s)
         try:
             async with asyncio.timeout(self._connect_s):
