@@ -125,10 +125,10 @@ class Screen:
         self.has_room.set()
         self.is_broken = False
 
-    def put(self, frame: str) -> None:
+    def put(self, frame: bytes) -> None:
         self.frames.append(json.loads(frame))
 
-    def put_live(self, frame: str) -> None:
+    def put_live(self, frame: bytes) -> None:
         self.put(frame)
 
     async def room(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -12,11 +13,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.channels.web.answers import AnswerLimits
 from gateway.channels.web.auth import Principals
-from gateway.channels.web.socket import SocketLimits
+from gateway.channels.web.socket import FLOOD, SocketLimits
 from shared.embedded import EmbeddedValkey
 from shared.messages.live import DeltaEvent, ProgressEvent
 from shared.messages.outbound import SaidLine
@@ -193,6 +194,19 @@ async def test_who_talks_too_fast_is_told_to_wait(redis_url: str) -> None:
         assert all(0 < error["retry_after"] <= 20 for error in errors)
         await fast.shown("a", 3)
         assert (await other.say("a", "me too"))["turn"] == 4
+
+
+async def test_whoever_says_far_too_much_loses_the_socket(redis_url: str) -> None:
+    """To refuse a frame takes longer than to send it: a thousand too many in a row end with 1013, and nobody else
+    waits."""
+    limits = SocketLimits(frames_burst=5, frames_per_s=0.1)
+    async with gateway(redis_url, socket_limits=limits) as gw, client(gw.address) as fast, client(gw.address) as other:
+        with contextlib.suppress(ConnectionClosed):
+            for _ in range(2 * FLOOD):
+                await fast.raw("{}")
+        assert await fast.closed() == 1013
+        assert len(fast.seen) <= FLOOD + 10
+        assert (await other.say("a", "hi"))["turn"] == 1
 
 
 # Messages

@@ -275,9 +275,9 @@ def about(raw: str) -> tuple[str | None, str | None]:
     return _name(found.id), _name(found.chat)
 
 
-def write_frame(frame: ServerFrame) -> str:
-    """The text of a frame."""
-    return _encode(frame).decode()
+def write_frame(frame: ServerFrame) -> bytes:
+    """The text of a frame, UTF-8: made once for all sockets that are sent it."""
+    return _encode(frame)
 
 
 def _name(value: object) -> str | None:

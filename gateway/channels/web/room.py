@@ -11,11 +11,11 @@ from shared.messages.outbound import LogLine, OutboundMessage, SaidLine
 class Viewer(Protocol):
     """A socket, as far as the hub knows it."""
 
-    def put(self, frame: str) -> None:
+    def put(self, frame: bytes) -> None:
         """Send this, in order."""
         ...
 
-    def put_live(self, frame: str) -> None:
+    def put_live(self, frame: bytes) -> None:
         """Send this if there is room; it may be left out."""
         ...
 

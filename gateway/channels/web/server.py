@@ -9,6 +9,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway.channels.web.connection import PageConnection
 from gateway.channels.web.protocol import FRAME_LIMIT_BYTES
 from shared.listening import Server, listener
 
@@ -34,7 +35,7 @@ class WebServer(Server):
             uvicorn.Config(
                 app,
                 http="httptools",
-                ws="websockets-sansio",
+                ws=PageConnection,
                 ws_max_size=FRAME_LIMIT_BYTES,
                 ws_ping_interval=PING_S,
                 ws_ping_timeout=PING_S,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.channels.web.answers import NAME, Answers
 from gateway.channels.web.auth import Login, Principals
+from gateway.channels.web.connection import connection_of
 from gateway.channels.web.outgoing import Outgoing
 from gateway.channels.web.protocol import ClientFrame, Failure, Hello, Say, Welcome, about, read_frame, write_frame
 from gateway.channels.web.rate import TokenBucket
@@ -20,6 +21,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, NotAllowed, RedisAway, Refused
 from shared.log import logger
 from shared.metrics import MESSAGES_REFUSED
+from shared.tasks import cancel_all
 from shared.version import VERSION
 
 FAILED: Final = 1011
@@ -30,6 +32,9 @@ NOT_ALLOWED: Final = 4401
 HELLO_CHARS: Final = 4096
 WAITING_FRAMES: Final = 64
 WAITING_CHARS: Final = 4 * 1024 * 1024
+FLOOD: Final = 1000
+"""So many frames too many, with none taken in between, end the connection: to refuse takes longer than to send."""
+
 AWAY_RETRY_S: Final = 2.0
 
 AnswersFor = Callable[[Viewer, str], Answers]
@@ -51,11 +56,15 @@ class SocketLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Socket:
-    """Serves one client until it leaves, misbehaves, or the process ends. It is the `Viewer` of its chats.
-
-    Three tasks: one reads all the time (so pings are answered whatever else waits), one answers frames one after the
-    other, one writes.
+    """Serves one client until it leaves, misbehaves, or the process ends. It is the `Viewer` of its chats, and the
+    listener of its connection: what comes is read at once, whatever else waits; a task answers frames one after the
+    other, as long as there are any.
     """
+
+    __slots__ = (
+        "_answers", "_clock", "_connection", "_ended", "_frames", "_hello_timer", "_limits", "_login", "_make_answers",
+        "_messages", "_outgoing", "_principals", "_refused", "_socket", "_waiting", "_waiting_chars", "_worker",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -67,39 +76,46 @@ class Socket:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._socket = socket
+        self._connection = connection_of(socket.scope)
         self._principals = principals
         self._make_answers = answers
         self._limits = limits
         self._clock = clock
         self._login: Login | None = None
         self._answers: Answers | None = None
-        self._outgoing = Outgoing(on_overflow=self._too_slow)
-        self._waiting: asyncio.Queue[tuple[ClientFrame, int, float] | None] = asyncio.Queue()
+        self._outgoing = Outgoing(self._connection, stuck_s=limits.stuck_s, give_up=self._too_slow)
+        self._waiting: list[tuple[ClientFrame, int, float]] = []
         self._waiting_chars = 0
+        self._refused = 0
+        self._worker: asyncio.Task[None] | None = None
         now = clock.monotonic()
         self._frames = TokenBucket(burst=limits.frames_burst, per_s=limits.frames_per_s, now=now)
         self._messages = TokenBucket(burst=limits.messages_burst, per_s=limits.messages_per_s, now=now)
-        self._ended: asyncio.Future[tuple[int | None, str]] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._hello_timer: asyncio.TimerHandle | None = loop.call_later(limits.hello_s, self._no_hello)
+        self._ended: asyncio.Future[tuple[int | None, str]] = loop.create_future()
 
     async def serve(self) -> None:
         """Run from the handshake to the end of the connection."""
-        await self._socket.accept()
-        reader, worker, writer = tasks = [self._start(work) for work in (self._read(), self._work(), self._write())]
         try:
+            await self._socket.accept()
+            self._connection.listen(self)
             code, reason = await self._ended
-            reader.cancel()
             self._leave()
             if code != TOO_SLOW:
                 # What was read is done, and its answers are sent, as far as there is time.
-                self._waiting.put_nowait(None)
-                await asyncio.wait([worker], timeout=self._limits.finish_s)
+                if self._worker is not None:
+                    await asyncio.wait([self._worker], timeout=self._limits.finish_s)
                 self._outgoing.finish()
-                await asyncio.wait([writer], timeout=self._limits.finish_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._limits.finish_s):
+                        await self._outgoing.empty()
         finally:
             self._leave()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            self._outgoing.drop()
+            self._stop_hello_timer()
+            if self._worker is not None:
+                await cancel_all([self._worker])
         if code is not None:
             await self._hang_up(code, reason)
 
@@ -115,10 +131,10 @@ class Socket:
         self._refuse("the token is not valid any more; please log in again")
         return False
 
-    def put(self, frame: str) -> None:
+    def put(self, frame: bytes) -> None:
         self._outgoing.put(frame)
 
-    def put_live(self, frame: str) -> None:
+    def put_live(self, frame: bytes) -> None:
         self._outgoing.put_live(frame)
 
     async def room(self) -> None:
@@ -127,34 +143,37 @@ class Socket:
     def broken(self) -> None:
         self.end(FAILED, "internal error")
 
-    async def _read(self) -> None:
+    def heard(self, text: str | None) -> None:
+        if self._ended.done():
+            return
         try:
-            async with asyncio.timeout(self._limits.hello_s):
-                while self._login is None and not self._ended.done():
-                    self._hello(await self._next_text())
-        except TimeoutError:
-            self._fail(BadInput("bad_frame", f"no hello came within {self._limits.hello_s:g} s"), None, None)
-            self.end(NOT_ALLOWED, "no hello")
-        except WebSocketDisconnect:
-            self.end(None, "gone")
-        try:
-            while not self._ended.done():
-                self._take(await self._next_text())
-        except WebSocketDisconnect:
-            self.end(None, "gone")
+            if text is None:
+                self._fail(BadInput("bad_frame", "a frame must be text, not bytes"), None, None)
+                if self._login is None:
+                    self.end(NOT_ALLOWED, "no hello")
+            elif self._login is None:
+                self._hello(text)
+            else:
+                self._take(text)
+        except Exception:
+            log.exception("socket failed")
+            self.broken()
 
-    async def _next_text(self) -> str:
-        while True:
-            message = await self._socket.receive()
-            if message["type"] == "websocket.disconnect":
-                raise WebSocketDisconnect(message["code"])
-            text: str | None = message.get("text")
-            if text is not None:
-                return text
-            self._fail(BadInput("bad_frame", "a frame must be text, not bytes"), None, None)
-            if self._login is None:
-                self.end(NOT_ALLOWED, "no hello")
-                raise WebSocketDisconnect(NOT_ALLOWED)
+    def has_room(self) -> None:
+        self._outgoing.go_on()
+
+    def gone(self) -> None:
+        self._outgoing.drop()
+        self.end(None, "gone")
+
+    def _no_hello(self) -> None:
+        self._fail(BadInput("bad_frame", f"no hello came within {self._limits.hello_s:g} s"), None, None)
+        self.end(NOT_ALLOWED, "no hello")
+
+    def _stop_hello_timer(self) -> None:
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
+            self._hello_timer = None
 
     def _hello(self, raw: str) -> None:
         try:
@@ -172,6 +191,7 @@ class Socket:
             self._refuse("the first frame must be hello, with a token that is valid here")
             return
         self._login = login
+        self._stop_hello_timer()
         self._answers = self._make_answers(self, login.principal)
         self.put(write_frame(Welcome(login.principal, VERSION, self._answers.commands, *self._answers.file_limits)))
 
@@ -183,17 +203,23 @@ class Socket:
             frame = self._admitted(raw, now)
         except (BadInput, Refused) as exc:
             self._fail(exc, *about(raw))
+            self._refused += isinstance(exc, Refused)
+            if self._refused > FLOOD:
+                self._too_slow()
             return
+        self._refused = 0
         self._waiting_chars += len(raw)
-        self._waiting.put_nowait((frame, len(raw), now))
+        self._waiting.append((frame, len(raw), now))
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work())
 
     def _admitted(self, raw: str, now: float) -> ClientFrame:
         self._limit(self._frames, now, "frames")
         frame = read_frame(raw)
         if isinstance(frame, Say):
             self._limit(self._messages, now, "messages")
-        full = self._waiting_chars + len(raw) > WAITING_CHARS or self._waiting.qsize() >= WAITING_FRAMES
-        if full and not self._waiting.empty():
+        full = self._waiting_chars + len(raw) > WAITING_CHARS or len(self._waiting) >= WAITING_FRAMES
+        if full and self._waiting:
             raise Refused("rate_limited", "too much waits on this connection; please slow down", AWAY_RETRY_S)
         return frame
 
@@ -203,27 +229,24 @@ class Socket:
             raise Refused("rate_limited", f"too many {what} at once; please slow down", wait_s)
 
     async def _work(self) -> None:
-        while (waiting := await self._waiting.get()) is not None:
-            frame, chars, came_at = waiting
-            assert self._answers is not None
-            try:
-                await self._answers.answer(frame, came_at)
-            except (BadInput, Refused, RedisAway) as exc:
-                if isinstance(frame, Say):
-                    log.info("message refused", reason=getattr(exc, "code", "unavailable"))
-                self._fail(exc, getattr(frame, "id", None), getattr(frame, "chat", None))
-            finally:
-                self._waiting_chars -= chars
-
-    async def _write(self) -> None:
+        answers = self._answers
+        assert answers is not None
         try:
-            while (frame := await self._outgoing.next()) is not None:
-                async with asyncio.timeout(self._limits.stuck_s):
-                    await self._socket.send_text(frame)
-        except TimeoutError:
-            self._too_slow()
-        except (WebSocketDisconnect, RuntimeError):  # starlette's words for a connection that is gone
-            self.end(None, "gone")
+            while self._waiting:
+                frame, chars, came_at = self._waiting.pop(0)
+                try:
+                    await answers.answer(frame, came_at)
+                except (BadInput, Refused, RedisAway) as exc:
+                    if isinstance(frame, Say):
+                        log.info("message refused", reason=getattr(exc, "code", "unavailable"))
+                    self._fail(exc, getattr(frame, "id", None), getattr(frame, "chat", None))
+                finally:
+                    self._waiting_chars -= chars
+        except Exception:
+            log.exception("socket failed")
+            self.broken()
+        finally:
+            self._worker = None
 
     def _fail(self, error: BadInput | Refused | RedisAway, id: str | None, chat: str | None) -> None:
         retry_s: float | None = None
@@ -248,16 +271,6 @@ class Socket:
     def _leave(self) -> None:
         if self._answers is not None:
             self._answers.leave()
-
-    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        task.add_done_callback(self._check)
-        return task
-
-    def _check(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (exc := task.exception()):
-            log.error("socket failed", exc_info=exc)
-            self.broken()
 
     async def _hang_up(self, code: int, reason: str) -> None:
         # Whoever does not read gets this once it does, or the kernel drops it (TCP_USER_TIMEOUT on the listener).

@@ -1,0 +1,210 @@
+"""The connection of a page: what goes past ASGI, and what does not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import CLIENT, OPEN, Protocol
+
+from gateway.channels.web.connection import EXTENSION, PageConnection, connection_of
+from tests.helpers.wait import eventually
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+HANDSHAKE: Final = (
+    b"GET /ws HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+LIMIT: Final = 1024 * 1024
+
+
+class Pipe(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.reading = True
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Ears:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def heard(self, text: str | None) -> None:
+        self.told.append(text)
+
+    def has_room(self) -> None:
+        self.told.append("room")
+
+    def gone(self) -> None:
+        self.told.append("gone")
+
+
+class Opened:
+    """A connection that an app has accepted and taken over; `early` came before that."""
+
+    def __init__(self, early: bytes = b"") -> None:
+        self.pipe, self.ears = Pipe(), Ears()
+        self.scope: dict[str, Any] = {}
+        self.send: Send
+        self.over = asyncio.Event()
+        config = uvicorn.Config(self._app, interface="asgi3", ws=PageConnection, ws_max_size=LIMIT, log_config=None)
+        config.load()
+        self.connection = PageConnection(config, ServerState(), {})
+        self.connection.connection_made(self.pipe)
+        self.connection.data_received(HANDSHAKE)
+        if early:
+            self.connection.data_received(early)
+
+    async def _app(self, scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send: Send) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        await send({"type": "websocket.accept"})
+        self.pipe.written = b""
+        self.scope, self.send = scope, send
+        connection_of(scope).listen(self.ears)
+        await self.over.wait()
+
+    async def ready(self) -> Opened:
+        await eventually(lambda: bool(self.scope), within_s=10)
+        return self
+
+    def sent(self) -> list[Frame]:
+        """What a client would read of what was written."""
+        client = Protocol(CLIENT, state=OPEN, max_size=None)
+        client.receive_data(self.pipe.written)
+        frames = client.events_received()
+        assert all(isinstance(frame, Frame) for frame in frames)
+        return [frame for frame in frames if isinstance(frame, Frame)]
+
+
+def said(data: bytes, opcode: Opcode = Opcode.TEXT, *, fin: bool = True) -> bytes:
+    """A frame as a client writes it."""
+    return Frame(opcode, data, fin).serialize(mask=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 200_000])
+async def test_a_text_of_any_size_is_one_frame_that_clients_read(size: int) -> None:
+    """The three ways in which a frame says its length."""
+    on = await Opened().ready()
+    on.connection.write(b"x" * size)
+    on.connection.write("né".encode())
+    assert [(frame.opcode, bytes(frame.data), frame.fin) for frame in on.sent()] == [
+        (Opcode.TEXT, b"x" * size, True),
+        (Opcode.TEXT, "né".encode(), True),
+    ]
+
+
+async def test_what_came_before_the_app_listens_is_heard_first() -> None:
+    """A client need not wait for the handshake's answer to say hello."""
+    on = await Opened(early=said(b"hello")).ready()
+    on.connection.data_received(said(b"one") + said(b"two"))
+    assert on.ears.told == ["hello", "one", "two"]
+    assert on.pipe.reading
+
+
+async def test_a_text_in_pieces_is_heard_whole_and_bytes_as_none() -> None:
+    """Pieces of one message, wherever they are cut."""
+    on = await Opened().ready()
+    data = (
+        said("dé".encode()[:2], fin=False) + said("dé".encode()[2:], Opcode.CONT) + said(os.urandom(3), Opcode.BINARY)
+    )
+    for at in range(len(data)):
+        on.connection.data_received(data[at : at + 1])
+    assert on.ears.told == ["dé", None]
+
+
+async def test_pings_are_answered_without_the_app() -> None:
+    """They are the server's."""
+    on = await Opened().ready()
+    on.connection.data_received(said(b"12", Opcode.PING))
+    [pong] = on.sent()
+    assert (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"12")
+    assert on.ears.told == []
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (said(b"\xff\xfe"), CloseCode.INVALID_DATA),
+        (said(b"x" * (LIMIT + 1)), CloseCode.MESSAGE_TOO_BIG),
+        (b"\xf1\x80\0\0\0\0", CloseCode.PROTOCOL_ERROR),
+    ],
+    ids=["no UTF-8", "too big", "a bit of no extension"],
+)
+async def test_what_is_no_text_ends_the_connection_and_is_not_heard(data: bytes, code: CloseCode) -> None:
+    """As the standard wants it; the app hears that the client is gone when the transport says so."""
+    on = await Opened().ready()
+    on.connection.data_received(data)
+    [closing] = on.sent()
+    assert (closing.opcode, closing.data[:2]) == (Opcode.CLOSE, int(code).to_bytes(2))
+    assert on.pipe.closed
+    on.connection.connection_lost(None)
+    assert on.ears.told == ["gone"]
+
+
+async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
+    """Nothing is written behind the closing frame, and what comes after it is not heard."""
+    on = await Opened().ready()
+    on.connection.data_received(said(b"last") + said(b"\x03\xe8", Opcode.CLOSE) + said(b"late"))
+    assert on.ears.told == ["last", "gone"]
+    on.connection.write(b"late")
+    assert [frame.opcode for frame in on.sent()] == [Opcode.CLOSE]
+
+
+async def test_after_the_app_closed_nothing_is_written_or_heard() -> None:
+    """The close frame is the last of a connection."""
+    on = await Opened().ready()
+    await on.send({"type": "websocket.close", "code": 1012, "reason": ""})
+    on.connection.write(b"late")
+    on.connection.data_received(said(b"late"))
+    assert [frame.opcode for frame in on.sent()] == [Opcode.CLOSE]
+    assert on.ears.told == []
+    on.over.set()
+
+
+async def test_a_full_transport_shows_and_says_when_it_is_over() -> None:
+    """What the transport holds is bounded by whoever writes."""
+    on = await Opened().ready()
+    on.connection.pause_writing()
+    assert on.connection.full
+    on.connection.resume_writing()
+    assert not on.connection.full
+    assert on.ears.told == ["room"]
+
+
+async def test_a_connection_is_taken_over_once_and_holds_nobody_after_its_end() -> None:
+    """Thousands come and go: what is gone waits for no garbage collector because of this."""
+    on = await Opened().ready()
+    assert EXTENSION not in on.scope["extensions"]
+    on.connection.connection_lost(None)
+    on.connection.resume_writing()
+    assert on.ears.told == ["gone"]
+    on.over.set()
