@@ -134,8 +134,15 @@ def _step(record: bytes) -> LedgerEntry:
         raise NewerLedger(f"a step of the ledger cannot be read: {exc.code}") from None
 
 
-def _readable(history: Sequence[bytes]) -> Iterator[TranscriptEntry]:
+def _readable(history: Sequence[bytes]) -> list[TranscriptEntry]:
     """The entries that this release can read: one of a newer release must not silence a chat."""
+    try:
+        return decode_transcript.every(history)
+    except BadRecord:
+        return list(_read_singly(history))
+
+
+def _read_singly(history: Sequence[bytes]) -> Iterator[TranscriptEntry]:
     for entry in history:
         try:
             yield decode_transcript(entry)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -28,6 +29,16 @@ log = logger("leases")
 
 
 Runner = Callable[[Lease], Awaitable[None]]
+
+
+class Acquire(Protocol):
+    """`LeaseQueue.acquire` or `acquire_next`."""
+
+    async def __call__(self, count: int, *, most: int, grace: bool, subagents: int) -> list[Claim]: ...
+
+
+def _some(free: int) -> int:
+    return max(1, free // 8)
 
 
 class LeaseLoop:
@@ -58,8 +69,9 @@ class LeaseLoop:
         self._freed = asyncio.Event()
         self._busy = asyncio.Event()
         self._draining = False
-        self._waiting: asyncio.Task[None] | None = None
-        self._waits_for_room = False
+        self._waits = self._waits_for_room = False
+        self._ending: asyncio.Task[None] | None = None
+        self._reclaim_at = math.inf
         self._grace_until = clock.monotonic() + queue.lease_s / 2
 
     @property
@@ -90,7 +102,7 @@ class LeaseLoop:
             # Renewing ends only by a bug, and a worker that cannot renew must not go on taking.
             await (renewing if renewing.done() else working)
         finally:
-            await cancel_all([renewing, working])
+            await cancel_all([renewing, working, *([self._ending] if self._ending else [])])
             await self.queue.close()
 
     async def run_claimed(self, claim: Claim) -> None:
@@ -105,16 +117,18 @@ class LeaseLoop:
             await self.queue.close()
 
     async def take_once(self) -> bool:
-        """Fill some of the free slots; whether there was work. An eighth of them, so that work spreads over workers."""
+        """Fill some of the free slots; whether there was work."""
         free = self.slots - len(self._leases)
-        if free <= 0:
-            return False
+        return free > 0 and await self._take(self.queue.acquire, free) > 0
+
+    async def _take(self, acquire: Acquire, free: int) -> int:
+        """Take an eighth of the free slots, so that work spreads over workers, or more where much is due; how many."""
         sent = self._clock.monotonic()
-        claims = await self.queue.acquire(max(1, free // 8), grace=sent < self._grace_until, subagents=self._room)
+        claims = await acquire(_some(free), most=free, grace=sent < self._grace_until, subagents=self._room)
         self.connected.set()
         for claim in claims:
             self._start(claim, sent)
-        return bool(claims)
+        return len(claims)
 
     async def renew_once(self) -> None:
         """Renew everything under work. Raises RedisAway."""
@@ -137,8 +151,7 @@ class LeaseLoop:
         for lease in self._leases:
             lease.drain()
         self._freed.set()
-        if self._waiting is not None:
-            self._waiting.cancel()
+        self._end_wait()
 
     def cut(self) -> None:
         """What is still running after the time to drain is given back in the middle."""
@@ -186,8 +199,8 @@ class LeaseLoop:
             if not self._leases:
                 self._busy.clear()
             self._freed.set()
-            if self._waits_for_room and self._room and self._waiting is not None:
-                self._waiting.cancel()  # it did not hear of subagents; now it looks, which makes up for a token lost
+            if self._waits_for_room and self._room:
+                self._end_wait()  # it does not hear of subagents; now it looks
 
     async def _keep_working(self) -> None:
         await self._keep_taking()
@@ -196,20 +209,23 @@ class LeaseLoop:
 
     async def _keep_taking(self) -> None:
         waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
-        away = False
+        away, may_be_more = False, True
         while not self._draining:
             try:
                 if away:
-                    given_back = await self.queue.reclaim([lease.claim for lease in self._leases])
-                    log.info("redis back", queue=self.queue.name, given_back=given_back)
-                    # Owners of lapsed entries reconnect at this moment, too: let them renew first.
-                    self._grace_until = self._clock.monotonic() + self.queue.lease_s / 2
-                    away, waits = False, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
-                if self.slots <= len(self._leases):
+                    await self._come_back()
+                    away, may_be_more, waits = False, True, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                elif self._clock.monotonic() >= self._reclaim_at:
+                    await self._reclaim()
+                free = self.slots - len(self._leases)
+                if free <= 0:
                     self._freed.clear()
                     await self._freed.wait()
-                elif not await self.take_once():
-                    await self._wait()
+                elif may_be_more:
+                    may_be_more = await self._take(self.queue.acquire, free) >= _some(free)
+                else:
+                    await asyncio.sleep(0)  # what was taken begins first
+                    may_be_more = await self._take_next()
             except RedisAway as exc:
                 if not away:
                     log.warning("redis away", queue=self.queue.name, error=str(exc))
@@ -218,19 +234,41 @@ class LeaseLoop:
                 self.connected.clear()
                 await asyncio.sleep(next(waits))
 
-    async def _wait(self) -> None:
-        if self._draining:
-            return
-        self._waits_for_room = not self._room
-        self._waiting = asyncio.ensure_future(self.queue.wait(subagents=not self._waits_for_room))
+    async def _take_next(self) -> bool:
+        """Wait for work and take it; whether there may be more."""
+        free = self.slots - len(self._leases)
+        self._waits, self._waits_for_room = True, not self._room
         try:
-            await self._waiting
-        except asyncio.CancelledError:
-            ours = asyncio.current_task()
-            if ours is None or ours.cancelling() or not self._waiting.cancelled():
-                raise
+            return await self._take(self.queue.acquire_next, free) >= _some(free)
         finally:
-            self._waiting = None
+            self._waits = self._waits_for_room = False
+
+    def _end_wait(self) -> None:
+        """Have `_take_next` look now; it cannot be cancelled, for it may have taken something already."""
+        if self._waits and self._ending is None:
+            self._ending = asyncio.create_task(self._say_end())
+
+    async def _say_end(self) -> None:
+        try:
+            await self.queue.end_wait()
+        except RedisAway:
+            pass  # then the wait ends by itself
+        finally:
+            self._ending = None
+
+    async def _come_back(self) -> None:
+        given_back = await self._reclaim()
+        log.info("redis back", queue=self.queue.name, given_back=given_back)
+        now = self._clock.monotonic()
+        # Owners of lapsed entries reconnect at this moment, too: let them renew first.
+        self._grace_until = now + self.queue.lease_s / 2
+        # A wait of ours that the server has not seen the end of may take something until its time is over.
+        self._reclaim_at = now + 2 * self.queue.wait_s
+
+    async def _reclaim(self) -> int:
+        """Give back what was taken for us and never arrived; how many."""
+        self._reclaim_at = math.inf
+        return await self.queue.reclaim([lease.claim for lease in self._leases])
 
     async def _keep_renewing(self) -> None:
         every_s = self.queue.lease_s / RENEWALS_PER_LEASE

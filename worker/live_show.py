@@ -8,10 +8,10 @@ from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
-from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
+from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent
 from shared.metrics import FIRST_TOKEN_SECONDS
 from shared.store.client import RedisClient
-from shared.store.fanout import announce, publish
+from shared.store.fanout import publish
 from shared.tasks import cancel_all
 
 BUNDLE_S: Final = 0.04
@@ -51,14 +51,12 @@ class LiveShow:
         self._full_at = 0.0
         self._quiet_until = 0.0
         self._made_at: float | None = clock.monotonic()
-        self._dirty = asyncio.Event()
+        self._dirty: asyncio.Event | None = None
         self._shown = False
         self._pump: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> LiveShow:
         self._shown = True
-        if not self._held():
-            announce(self._client, self._session, TurnEvent(self._turn, "started", self._attempt))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -84,9 +82,11 @@ class LiveShow:
             self._send_soon()
 
     def _send_soon(self) -> None:
+        if self._dirty is None:  # many turns say nothing before their end
+            self._dirty = asyncio.Event()
         self._dirty.set()
-        if self._shown and self._pump is None:  # many turns say nothing before their end
-            self._pump = asyncio.create_task(self._keep_sending())
+        if self._shown and self._pump is None:
+            self._pump = asyncio.create_task(self._keep_sending(self._dirty))
 
     async def progress(self, text: str) -> None:
         """A line about what is being done."""
@@ -117,9 +117,9 @@ class LiveShow:
         except RedisAway:
             return 0
 
-    async def _keep_sending(self) -> None:
+    async def _keep_sending(self, dirty: asyncio.Event) -> None:
         while True:
-            await self._dirty.wait()
-            self._dirty.clear()
+            await dirty.wait()
+            dirty.clear()
             await self.send_once()
             await asyncio.sleep(BUNDLE_S)

@@ -6,6 +6,7 @@ one after can read it. Nothing here can import or run code, whatever the bytes s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -28,6 +29,9 @@ RECORD_LIMIT_BYTES: Final = 4 * 1024 * 1024
 
 T = TypeVar("T")
 
+_ARRAY: Final = b"\xdd"
+"""In msgpack: as many values follow as the next four bytes say."""
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -37,20 +41,29 @@ def encode(record: msgspec.Struct) -> bytes:
 
 
 class Decoder(Generic[T]):
-    """Reads one kind of record. Made once, at import.
+    """Reads one kind of record, or many of it at once. Made once, at import.
 
     Raises BadRecord with a code: `record_too_big`, `record_too_deep`, `record_malformed`, `record_wrong_shape`.
     """
 
     def __init__(self, kind: Any, *, limit_bytes: int = RECORD_LIMIT_BYTES) -> None:
         self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._decode_list = msgspec.msgpack.Decoder(list[kind]).decode
         self._limit_bytes = limit_bytes
 
     def __call__(self, data: bytes) -> T:
+        return self._read(self._decode, data)  # type: ignore[no-any-return]
+
+    def every(self, records: Sequence[bytes]) -> list[T]:
+        """All of these, in a fraction of the time that one by one takes. Raises for the first that cannot be read, or
+        when all are larger than one may be."""
+        return self._read(self._decode_list, b"".join([_ARRAY, len(records).to_bytes(4), *records]))  # type: ignore[no-any-return]
+
+    def _read(self, decode: Callable[[bytes], Any], data: bytes) -> Any:
         if len(data) > self._limit_bytes:
             raise BadRecord("record_too_big", f"a record of {len(data)} bytes is over the limit of {self._limit_bytes}")
         try:
-            return self._decode(data)  # type: ignore[no-any-return]
+            return decode(data)
         except msgspec.ValidationError as exc:
             raise BadRecord("record_wrong_shape", f"a record does not have the shape of its kind: {exc}") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:

@@ -11,7 +11,7 @@ TurnState = Literal["started", "done", "stopped", "failed"]
 
 
 class TurnEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="turn"):
-    """A turn began or ended."""
+    """A turn began or ended. The first is written by `acquire.lua`."""
 
     turn: int
     state: TurnState

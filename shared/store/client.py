@@ -49,26 +49,21 @@ class RedisClient:
 
         With `retry_for_s` the call is repeated with full jitter (50 ms to 1.5 s) while Redis is away, at most so long.
         """
-        call = (len(keys), *keys, *args)
-        if not retry_for_s:
-            return await self._run_once(script, call)
-        give_up_at = time.monotonic() + retry_for_s
-        for wait_s in full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S):
+        call: tuple[Value, ...] = ("EVALSHA", sha(script), len(keys), *keys, *args)
+        waits, give_up_at = None, time.monotonic() + retry_for_s
+        while True:
             try:
-                return await self._run_once(script, call)
+                return await self.command(*call)
+            except ReplyError as exc:
+                if not str(exc).startswith("NOSCRIPT"):
+                    raise
+                call = ("EVAL", script.source, *call[2:])
             except RedisAway:
+                waits = waits or full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                wait_s = next(waits)
                 if time.monotonic() + wait_s >= give_up_at:
                     raise
                 await asyncio.sleep(wait_s)
-        raise AssertionError("full_jitter never ends")
-
-    async def _run_once(self, script: Script, call: tuple[Value, ...]) -> Any:
-        try:
-            return await self.command("EVALSHA", sha(script), *call)
-        except ReplyError as exc:
-            if not str(exc).startswith("NOSCRIPT"):
-                raise
-            return await self.command("EVAL", script.source, *call)
 
     async def command(self, *parts: Value) -> Any:
         """Send one command and return its answer, texts as bytes."""
@@ -79,10 +74,6 @@ class RedisClient:
             raise _typed(exc) from exc
         finally:
             REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
-
-    def post(self, *parts: Value) -> None:
-        """Send one command and care no more for it: it may be lost, and an error is not told."""
-        self._connection.post(parts)
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
         """Send several independent commands in one round trip. Raises the first error among the answers."""
@@ -120,15 +111,28 @@ class Blocking:
         self._connection = connection
 
     async def command(self, *parts: Value) -> Any:
-        """Send one command and wait for its answer. Raises RedisAway."""
+        """Send one command and wait for its answer. Raises RedisAway, ReplyError."""
+        [answer] = await self.commands([parts])
+        if isinstance(answer, ReplyError):
+            raise answer
+        return answer
+
+    async def commands(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Send several together: the server begins with each when it is done with the one before, and its wait. The
+        answers, errors among them. Raises RedisAway."""
         try:
-            return await self._connection.call(parts)
-        except (OSError, ReplyError) as exc:
+            answers = await self._connection.answers(commands)
+        except OSError as exc:
             self._connection.drop()
             raise _typed(exc) from exc
         except asyncio.CancelledError:
             self._connection.drop()  # or the server would go on waiting for us
             raise
+        for answer in answers:
+            if isinstance(answer, ReplyError) and isinstance(away := _typed(answer), RedisAway):
+                self._connection.drop()
+                raise away
+        return answers
 
     async def close(self) -> None:
         """Close the connection."""

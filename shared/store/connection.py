@@ -45,6 +45,7 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(protocolError=ConnectionError, replyError=ReplyError)
         self._transport: asyncio.Transport | None = None
+        self._gathers = type(self._loop).__module__.startswith("uvloop")
         self._unsent: list[bytes] = []
         self._waiting: deque[_Call] = deque()
         self._listener: Callable[[Any], None] | None = None
@@ -72,6 +73,10 @@ class Wire(asyncio.Protocol):
         self._write(_packed(parts))
 
     def _write(self, packed: bytes) -> None:
+        if self._gathers and self._transport is not None:
+            if not self.lost:
+                self._transport.write(packed)  # uvloop itself sends what is written in one turn together, and earlier
+            return
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.append(packed)
@@ -150,27 +155,29 @@ class Connection:
 
     async def call(self, parts: tuple[Value, ...]) -> Any:
         """Send one command; its answer, texts as bytes. Raises ReplyError, OSError."""
-        [answer] = await self._ask(_packed(parts), 1)
-        return answer
-
-    def post(self, parts: tuple[Value, ...]) -> None:
-        """Send one command if it is open; whatever the answer is, nobody hears of it."""
-        if self._wire is not None and not self._wire.lost:
-            self._wire.send(_packed(parts), 1).add_done_callback(_forget)
-
-    async def calls(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send commands together; the answers. Raises OSError, and the first ReplyError when all were answered."""
-        if not commands:
-            return []
-        return await self._ask(b"".join([_packed(tuple(parts)) for parts in commands]), len(commands))
-
-    async def _ask(self, packed: bytes, many: int) -> list[Any]:
         wire = self._wire
         if wire is None or wire.lost:
             wire = await self._opened()
-        answers = await wire.send(packed, many)
+        [answer] = await wire.send(_packed(parts), 1)
+        if isinstance(answer, ReplyError):
+            raise answer
+        return answer
+
+    async def calls(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Send commands together; the answers. Raises OSError, and the first ReplyError when all were answered."""
+        answers = await self.answers(commands)
         _raise_first(answers)
         return answers
+
+    async def answers(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """The same; errors are among the answers."""
+        if not commands:
+            return []
+        packed = b"".join([_packed(tuple(parts)) for parts in commands])
+        wire = self._wire
+        if wire is None or wire.lost:
+            wire = await self._opened()
+        return await wire.send(packed, len(commands))
 
     def drop(self) -> None:
         """Close it now; the next call opens it again."""
@@ -238,11 +245,6 @@ class Connection:
 
 
 _packed: Final = cast(Callable[[tuple[Value, ...]], bytes], hiredis.pack_command)  # it takes a tuple of any length
-
-
-def _forget(answer: asyncio.Future[list[Any]]) -> None:
-    if not answer.cancelled():
-        answer.exception()
 
 
 def _raise_first(answers: Iterable[Any]) -> None:

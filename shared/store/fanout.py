@@ -31,11 +31,6 @@ async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
     return receivers
 
 
-def announce(client: RedisClient, session: str, event: LiveEvent) -> None:
-    """The same without waiting for it to be sent."""
-    client.post("PUBLISH", keys.live(session), encode_live(event))
-
-
 def _read(data: bytes) -> ChatNews | None:
     """None for what this release does not know: a newer one may say more."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -14,10 +14,11 @@ from shared.log import logger
 from shared.messages.codec import KNOWN_VERSION
 from shared.messages.traceparent import traceparent_of
 from shared.store import keys
-from shared.store.client import RedisClient
+from shared.store.client import RedisClient, Value
+from shared.store.connection import ReplyError
 from shared.store.jobs import QUEUE as JOBS
 from shared.store.owned import owned_by
-from shared.store.scripts import load
+from shared.store.scripts import load, sha
 
 log = logger("queue")
 
@@ -115,8 +116,6 @@ class LeaseQueue:
 
     `share` is the part of the turns that run which one person may have while others wait."""
 
-    WAIT_S: ClassVar[float] = 1.0
-
     def __init__(
         self,
         client: RedisClient,
@@ -137,24 +136,56 @@ class LeaseQueue:
         self._share = share
         self._keys = [keys.queue(name), keys.leases(name), keys.wake(name)]
         self._wakes = [keys.wake(name), *([keys.wake(keys.SUBAGENT_WAKE)] if name == JOBS else [])]
-        self._blocking = client.blocking(self.WAIT_S)
+        self._own_wake = keys.wake(owner)
+        self.wait_s = min(1.0, lease_s / 15)
+        self._blocking = client.blocking(self.wait_s)
         self._acquire, self._renew, self._release = load("acquire"), load("renew"), load("release")
         self._apart = load("apart")
 
-    async def acquire(self, count: int, *, grace: bool = False, subagents: int | None = None) -> list[Claim]:
-        """Lease up to `count` due members, at most `subagents` of them subagents; the others of those stay due. With
-        `grace`, entries whose owner may still live are left alone.
+    async def acquire(
+        self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
+    ) -> list[Claim]:
+        """Lease up to `count` due members, at most `subagents` of them subagents; the others of those stay due. Of
+        turns up to `most`, where so many are due that seven times as many stay for others. With `grace`, entries whose
+        owner may still live are left alone. Fewer than `count` come only when no more could be taken.
 
         An entry whose keys are broken (of another type, say) is logged and looked at again after a minute.
         """
-        answer = await self._client.run(
-            self._acquire,
-            self._keys,
+        call = self._call(count, most, grace, subagents)
+        return self._claims(await self._client.run(self._acquire, self._keys, call))
+
+    async def acquire_next(
+        self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
+    ) -> list[Claim]:
+        """The same as soon as somebody is due, at the latest after `wait_s`; with no room for subagents, somebody else
+        than one of those. The server goes from the wait to the lease by itself: nothing travels between them. As nobody
+        can say when it did, a lease counts from when this was called."""
+        call = self._call(count, most, grace, subagents)
+        lists = self._wakes[:1] if subagents == 0 else self._wakes
+        woken, answer = await self._blocking.commands(
             [
-                self.owner, int(self.lease_s * 1000), count, int(grace), KNOWN_VERSION, self._window, *self._subagents,
-                self._share, count if subagents is None else subagents,
-            ],
-        )  # fmt: skip
+                ["BLPOP", *lists, self._own_wake, self.wait_s],
+                ["EVALSHA", sha(self._acquire), len(self._keys), *self._keys, *call],
+            ]
+        )
+        if isinstance(answer, ReplyError) and str(answer).startswith("NOSCRIPT"):
+            return await self.acquire(count, most=most, grace=grace, subagents=subagents)
+        for error in (answer, woken if not answer else None):
+            if isinstance(error, ReplyError):
+                raise error
+        return self._claims(answer)
+
+    async def end_wait(self) -> None:
+        """Let our own `acquire_next` look now. Raises RedisAway."""
+        await self._client.pipeline([("LPUSH", self._own_wake, "1"), ("PEXPIRE", self._own_wake, 1000)])
+
+    def _call(self, count: int, most: int | None, grace: bool, subagents: int | None) -> list[Value]:
+        return [
+            self.owner, int(self.lease_s * 1000), count, int(grace), KNOWN_VERSION, self._window, *self._subagents,
+            self._share, count if subagents is None else subagents, most or count,
+        ]  # fmt: skip
+
+    def _claims(self, answer: list[list[Any]]) -> list[Claim]:
         claims = []
         for row in answer:
             if row[1]:
@@ -235,11 +266,6 @@ class LeaseQueue:
         if done != 1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
 
-    async def wait(self, *, subagents: bool = True) -> None:
-        """Return when somebody is due (without `subagents`: somebody else than one of those), at the latest after a
-        second."""
-        await self._blocking.command("BLPOP", *(self._wakes if subagents else self._wakes[:1]), self.WAIT_S)
-
     async def reclaim(self, running: Iterable[Claim]) -> int:
         """Release leases that carry our nonce but that we do not run: an acquire whose answer got lost. How many."""
         known, count = {(claim.member, claim.token) for claim in running}, 0
@@ -251,7 +277,7 @@ class LeaseQueue:
         return count
 
     async def close(self) -> None:
-        """Close the waiting connection."""
+        """Close the connection that waits."""
         await self._blocking.close()
 
 

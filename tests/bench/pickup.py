@@ -42,6 +42,9 @@ SIDES: Final[dict[str, tuple[str, float, int, float]]] = {
 """What to start, its slots or its poll, how many messages a round has, and up to how many seconds lie between two: of a
 slow poll up to two of it, or each message would come just after one."""
 
+CHATS: Final = 40
+"""The messages come from so many chats in turn, so that none of them becomes a long one."""
+
 WARM: Final = 3
 Say = Callable[[int], Awaitable[None]]
 
@@ -111,10 +114,11 @@ async def _shoal(client: RedisClient) -> AsyncIterator[tuple[Say, asyncio.Event]
         there.set()
 
     async def push(n: int) -> None:
-        await inbox.ingest(message(str(n)))
+        await inbox.ingest(message(str(n), chat=f"owner/{n % CHATS}"))
 
     fanout = Fanout(client, on_gap=connected)
-    await fanout.listen("web:owner/a", hear)
+    for n in range(CHATS):
+        await fanout.listen(f"web:owner/{n}", hear)
     listening = asyncio.create_task(fanout.run())
     await there.wait()
     try:

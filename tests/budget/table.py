@@ -24,11 +24,11 @@ class Every(NamedTuple):
 
 TURN: Final[dict[str, dict[str, int]]] = {
     GATEWAY: {"ingest": 1},
-    WORKER: {"acquire": 2, "publish": 2, "limit_enter": 1, "spend": 1, "commit": 1, "blpop": 1},
+    WORKER: {"acquire": 1, "publish": 1, "limit_enter": 1, "spend": 1, "commit": 1, "blpop": 1},
 }
 """Of one whole turn: a message from a page, one model call without tools, the reply on the page."""
 
-TURN_WRITES: Final = {GATEWAY: 1, WORKER: 6}
+TURN_WRITES: Final = {GATEWAY: 1, WORKER: 5}
 """To the network in one turn: commands that can go together do."""
 
 TOOL: Final = {"ledger": 2, "limit_enter": 1, "spend": 1, "publish": 1}

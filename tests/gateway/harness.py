@@ -13,7 +13,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from shared.settings import MediaSettings, Settings, WebSettings
 from shared.store.client import RedisClient
 from shared.store.fanout import publish
 from shared.store.inbox import TURNS, Inbox, InboxLimits
-from shared.store.queue import LeaseQueue
+from shared.store.queue import Claim, LeaseQueue
 from shared.store.turns import Turns
 from tests.helpers.wait import eventually
 
@@ -222,12 +222,13 @@ class Worker:
 
     async def run_once(self) -> int:
         """Answer what is due now; how many messages that were."""
-        claims = await self._queue.acquire(16)
+        return await self._answer(await self._queue.acquire(16))
+
+    async def _answer(self, claims: Sequence[Claim]) -> int:
         for claim in claims:
             assert claim.turn is not None
             message: InboundMessage = decode_inbound(claim.turn.record)
             n, text = claim.turn.n, f"you said: {message.content}"
-            await publish(self._client, claim.session, TurnEvent(n, "started"))
             await publish(self._client, claim.session, DeltaEvent(n, 1, 0, text[:4], full=True))
             line = OutboundMessage(content=text, turn=n, in_reply_to=(message.id,), at=message.timestamp)
             await self._turns.commit(claim, history=[], lines=[line], event=TurnEvent(n, "done"))
@@ -238,8 +239,7 @@ class Worker:
         """Answer until cancelled."""
         try:
             while True:
-                if not await self.run_once():
-                    await self._queue.wait()
+                await self._answer(await self._queue.acquire_next(16))
         finally:
             await self._queue.close()
 

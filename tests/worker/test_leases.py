@@ -99,7 +99,7 @@ async def test_one_message_wakes_exactly_one_idle_worker(client: RedisClient, fl
     """No herd: with ten idle workers a message costs one extra acquire, not ten."""
     done = list[str]()
     for _ in range(10):
-        fleet.start(committer(client, done))
+        fleet.start(committer(client, done), lease_s=15.0)
     await eventually(lambda: _blocked(client, 10))
     await client.command("CONFIG", "RESETSTAT")
     await say(Inbox(client))
@@ -118,8 +118,8 @@ async def _blocked(client: RedisClient, many: int) -> bool:
 
 async def test_an_idle_worker_sends_at_most_six_commands_a_second(client: RedisClient, fleet: Fleet) -> None:
     """An idle worker waits on the server; the floor of its polling is one second."""
-    fleet.start(committer(client, []))
-    fleet.start(committer(client, []))  # a worker serves two queues
+    for _ in range(2):  # a worker serves two queues
+        fleet.start(committer(client, []), lease_s=15.0)
     await eventually(lambda: _blocked(client, 2))
     start = await _client_commands(client)
     first = await _server_ms(client)

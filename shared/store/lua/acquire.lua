@@ -9,6 +9,7 @@
 --        7 how many subagents of a session run at once  8 how many of all (each: 0 or none = no cap)
 --        9 the share of what runs that one person may have while others wait (none = all)
 --        10 how many subagents this worker has room for (none = any number)
+--        11 how many turns it takes at most, where an eighth of those that are due is more than 3 says (none = 3)
 -- returns a list of {member, token, waited ms, '1' if its owner was lost}, for jobs with {.., crashes}, for turns with
 --         {.., n, record, errors, crashes, stop, attempt, ms since the model went away, {ledger}, {history},
 --         memory scope, MEMORY.md, its version, preset, {number, record of each message that joined the turn},
@@ -42,6 +43,7 @@ local function write_leases()
   end
 end
 
+local newest_token = integer(us)
 local function take_turn(member, due, lost, from)
   local name = string.sub(member, 6)
   local session = key('session', name)
@@ -63,7 +65,8 @@ local function take_turn(member, due, lost, from)
   local told = redis.call('HMGET', session, 'errors', 'stop', 'away', 'scope', 'preset', 'cut', 'busy', 'taken', 'place',
     'token', 'tries', 'crashes', 'spared', 'ledger')
   -- Grows also when the counter or the clock lost its tail; the owner's nonce covers both at once.
-  local token, tries = integer(math.max((tonumber(told[10]) or 0) + 1, us)), (tonumber(told[11]) or 0) + 1
+  local before, tries = tonumber(told[10]) or 0, (tonumber(told[11]) or 0) + 1
+  local token = before < us and newest_token or integer(before + 1)
   local old_place, ledger = told[9], {}
   for i, entry in ipairs(told[14] and redis.call('XRANGE', key('ledger', name), '-', '+') or {}) do
     ledger[i] = entry[2][2]
@@ -78,11 +81,13 @@ local function take_turn(member, due, lost, from)
     redis.call('ZREM', from, member)
   end
   -- One that was given back has its old place, and waits since then.
-  local place, back = string.match(old_place or '', '^(%d+) (%d+)$')
-  if place == integer(due) then
-    due = tonumber(back)
+  if old_place then
+    local place, back = string.match(old_place, '^(%d+) (%d+)$')
+    if place == integer(due) then
+      due = tonumber(back)
+    end
   end
-  local n = string.match(head[1], '%d+')
+  local n = string.sub(head[1], 1, -3)
   local stop = tonumber(told[6] or 0) > tonumber(n) and n or told[2]
   local joined = {}
   for _, other in ipairs(taken_told(told[8], n)) do
@@ -106,6 +111,8 @@ local function take_turn(member, due, lost, from)
     field(head, 'p') == 'background' and '1' or '0',
   }
   lease(member, token)
+  local started = '{"type":"turn","turn":' .. n .. ',"state":"started"'
+  redis.call('PUBLISH', key('live', name), started .. (tries > 1 and ',"attempt":' .. tries .. '}' or '}'))
 end
 
 -- One that finds no place is passed over: it stands in nobody's way.
@@ -169,12 +176,16 @@ local function take_job(member, due, lost)
   taken[#taken + 1] = {member, token, now - due, lost and '1' or '0', redis.call('GET', key('crashed', member)) or '0'}
 end
 
-local TAKE = {['turn:'] = take_turn, ['sub:'] = take_sub}
+local turns = queue == 'shoal:queue:turns'
+local function take(member)
+  if turns then return take_turn end
+  return is_sub(member) and take_sub or take_job
+end
 
 -- Tries to take a member; whether there is a row for it now.
 local function try(member, due, lost, from)
   local before = #taken
-  local ok, fault = pcall(TAKE[string.match(member, '^%a+:')] or take_job, member, due, lost, from)
+  local ok, fault = pcall(take(member), member, due, lost, from)
   if not ok then
     -- One session with a broken key must not stand in everybody's way.
     redis.call('ZADD', from, now + 60000, member)
@@ -197,16 +208,18 @@ local function take_in_order()
   for _ = 1, 8 do
     passed, left = 0, 0
     local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', from, scan)
+    local names = {}
     for i = 1, #found, 2 do
+      names[#names + 1] = found[i]
+    end
+    local owners = #names > 0 and redis.call('HMGET', leases, unpack(names))
+    for i, member in ipairs(names) do
       if #taken == many then return end
-      local member, due = found[i], tonumber(found[i + 1])
+      local due, lost = tonumber(found[2 * i]), owners[i]
       if is_sub(member) and room < 1 then
         left = left + 1
-      else
-        local lost = redis.call('HGET', leases, member)
-        if not left_alone(due, lost) and try(member, due, lost, queue) and is_sub(member) then
-          room = room - 1
-        end
+      elseif not left_alone(due, lost) and try(member, due, lost, queue) and is_sub(member) then
+        room = room - 1
       end
     end
     write_leases()
@@ -245,11 +258,14 @@ local function is_due(name)
   return #redis.call('ZRANGEBYSCORE', name, '-inf', now, 'LIMIT', 0, 1) > 0
 end
 
+-- Whether some are still due.
 local FIFTH = 5
 local function take_turns()
-  local behind = is_due(BACKGROUND)
-  if not behind and redis.call('ZCOUNT', queue, '-inf', now) <= many then
-    return take_in_order()
+  local behind, due = is_due(BACKGROUND), redis.call('ZCOUNT', queue, '-inf', now)
+  many = math.max(many, math.min(tonumber(ARGV[11] or many), math.floor(due / 8)))
+  if not behind and due <= many then
+    take_in_order()
+    return #taken < due
   end
   local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), left_alone, math.max(16, many), write_leases)
   local since = behind and tonumber(redis.call('ZSCORE', SERVED, 'background') or 0)
@@ -268,13 +284,15 @@ local function take_turns()
     redis.call('ZADD', SERVED, since, 'background')
   end
   row.leave()
+  write_leases()
+  return is_due(queue) or is_due(BACKGROUND)
 end
 
-local turns = queue == 'shoal:queue:turns'
-if turns then take_turns() else take_in_order() end
+local rest = false
+if turns then rest = take_turns() else take_in_order() end
 write_leases()
 -- A worker that left everything alone wakes nobody, or it would wake itself without end.
-if #taken > 0 and turns and (is_due(queue) or is_due(BACKGROUND)) then
+if #taken > 0 and rest then
   wake(KEYS[3])
 elseif #taken > 0 and not turns then
   local others = {}

@@ -12,7 +12,7 @@ end
 -- looked at, or 256 when it is the time of none of those; where some are passed over, far more: they stand before the
 -- others.
 local function fair_row(queue, leases, now, share_of, left_alone, few, write_leases)
-  local row, has, served, waiting, begun, most = {}, {}, {}, {}, {}, 256
+  local row, has, served, waiting, begun, most, front = {}, {}, {}, {}, {}, 256, 1
   local members = redis.call('HLEN', leases) > SAMPLE and redis.call('HRANDFIELD', leases, SAMPLE)
     or redis.call('HKEYS', leases)
   local all = #members
@@ -54,7 +54,11 @@ local function fair_row(queue, leases, now, share_of, left_alone, few, write_lea
   local function choose()
     local best, best_over, best_at
     local cap = math.max(1, math.ceil(share_of * (all + 1)))
-    for _, one in ipairs(waiting) do
+    while waiting[front] and waiting[front].gone do
+      front = front + 1
+    end
+    for i = front, #waiting do
+      local one = waiting[i]
       if not one.gone then
         local plain = not one.whose or one.keeps_place
         local over = not plain and (has[one.whose] or 0) >= cap

@@ -45,6 +45,8 @@ if first then
   return {0, tonumber(n), ahead_of(n), tonumber(seq)}
 end
 
+local told = redis.call('HMGET', session, 'n', 'busy', 'bots', 'scope', 'taken', 'kept')
+
 -- What we said ourselves a moment ago came from no person.
 local function is_echo()
   if ARGV[20] == '' then return false end
@@ -63,7 +65,7 @@ local bots = tonumber(ARGV[17])
 local by_bot = bots > 0 and ARGV[19] ~= '' and (ARGV[19] == 'bot' or is_echo())
 local stamps = {}
 if by_bot then
-  local state = redis.call('HGET', session, 'bots') or ''
+  local state = told[3] or ''
   for stamp in string.gmatch(state, '%d+') do
     stamps[#stamps + 1] = stamp
   end
@@ -91,7 +93,7 @@ local function count_it()
     stamps[#stamps + 1] = integer(now)
     redis.call('HSET', session, 'bots', table.concat(stamps, ' ', math.max(1, #stamps - bots + 1)))
     redis.call('PEXPIRE', session, ARGV[9])
-  elseif ARGV[19] ~= '' then
+  elseif ARGV[19] ~= '' and told[3] then
     redis.call('HDEL', session, 'bots')
   end
   if channel and ARGV[19] == 'person' then open_chat(name) end
@@ -105,15 +107,15 @@ end
 local KNOWN = {queue = true, steer = true, merge = true, interrupt = true, reject = true}
 local busy = 'queue'
 if ARGV[21] ~= '' then
-  local chosen = redis.call('HGET', session, 'busy')
+  local chosen = told[2]
   busy = chosen and KNOWN[chosen] and chosen or ARGV[21]
 end
 
 local waiting = redis.call('XLEN', inbox)
 local ahead = waiting
-if waiting > 0 and redis.call('HEXISTS', session, 'taken') == 1 then
+if waiting > 0 and told[5] then
   local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
-  ahead = waiting - #taken_by(session, string.match(head[1], '%d+'))
+  ahead = waiting - #taken_told(told[5], string.match(head[1], '%d+'))
 end
 -- Whether a message of a person waits or is answered; a tick or the report of a subagent is none.
 local function before_it_a_person()
@@ -149,7 +151,7 @@ if waiting == 0 and redis.call('ZCARD', queue) + redis.call('ZCARD', BACKGROUND)
 end
 
 count_it()
-local n = redis.call('HINCRBY', session, 'n', 1)
+local n = tonumber(told[1] or 0) + 1
 -- What joins what is settled here, once: every worker finds it with the message, whatever its own settings are.
 local due, mark = now, ARGV[22] == '1' and 'joins' or (busy == 'steer' or busy == 'merge') and busy or ''
 local entry = {'v', ARGV[2], 'm', ARGV[1]}
@@ -172,12 +174,17 @@ end
 if KEYS[7] ~= '' then
   list_chat(session, KEYS[7], ARGV[12], ARGV[13], ARGV[9], now)
 end
-if ARGV[14] == '' then
-  redis.call('HDEL', session, 'scope')
-elseif ARGV[14] ~= '=' then
-  redis.call('HSET', session, 'scope', ARGV[14])
+if ARGV[14] ~= '' and ARGV[14] ~= '=' then
+  redis.call('HSET', session, 'n', n, 'scope', ARGV[14])
+else
+  redis.call('HSET', session, 'n', n)
 end
-redis.call('PEXPIRE', session, ARGV[9])
+if ARGV[14] == '' and told[4] then
+  redis.call('HDEL', session, 'scope')
+end
+if now - tonumber(told[6] or 0) > tonumber(ARGV[9]) / 50 then
+  redis.call('PEXPIRE', session, ARGV[9])
+end
 note_seen(prefix, days, id, now, n .. ':' .. seq)
 queue_up(queue, KEYS[4], session, member, n, ARGV[26], waiting > 0, due, now)
 if channel then attend(name, channel, now, ARGV[10]) end

@@ -55,6 +55,7 @@ local function count_crash(record, lease)
 end
 
 local function crashes_told(crashes, spared)
+  if not crashes and not spared then return '0' end
   return integer((tonumber(crashes) or 0) + math.floor((tonumber(spared) or 0) / 3))
 end
 
@@ -67,7 +68,8 @@ end
 -- the turn ends.
 local function taken_told(taken, n)
   local numbers = {}
-  for number in string.gmatch(taken or '', '%d+') do
+  if not taken then return numbers end
+  for number in string.gmatch(taken, '%d+') do
     numbers[#numbers + 1] = number
   end
   return table.remove(numbers, 1) == n and numbers or {}
@@ -100,12 +102,15 @@ local function leave_queue(queue, member)
 end
 
 -- Puts a session that does not run where its head wants it. A person who waits behind a tick waits for that, too.
-local function line_up(queue, waked, session, member, head, due, now)
+-- `same`: it ran, and the turn was of the same person.
+local function line_up(queue, waked, session, member, head, due, now, same)
   local whose = field(head, 'p')
   if whose ~= 'background' then
-    redis.call('ZADD', queue, integer(due), member)
-    redis.call('ZREM', BACKGROUND, member)
-    share(member, whose)
+    redis.call('ZADD', queue, due, member)
+    if not same then
+      redis.call('ZREM', BACKGROUND, member)
+      share(member, whose)
+    end
   elseif tonumber(redis.call('HGET', session, 'person') or 0) > tonumber(string.match(head[1], '%d+')) then
     redis.call('ZADD', queue, integer(due), member)
     redis.call('ZREM', BACKGROUND, member)
@@ -120,10 +125,9 @@ local function line_up(queue, waked, session, member, head, due, now)
   end
 end
 
--- The same when its head was answered or withdrawn; a burst that is merged has its window.
-local function line_up_next(queue, waked, session, inbox, member, now)
-  local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
-  line_up(queue, waked, session, member, head, math.max(now, tonumber(field(head, 'd') or 0)), now)
+-- The same when the head before this one was answered or withdrawn; a burst that is merged has its window.
+local function line_up_next(queue, waked, session, member, head, now, same)
+  line_up(queue, waked, session, member, head, math.max(now, tonumber(field(head, 'd') or 0)), now, same)
 end
 
 -- Makes a session due to which message n has come, behind others or not. What runs or waits stays where it is, but that
@@ -162,7 +166,7 @@ local OUTBOX_CAP = 100
 
 -- The channel of a session whose lines are delivered; nil of another one's.
 local function delivered(name)
-  local channel = string.match(name, '^[^:]+')
+  local channel = string.sub(name, 1, string.find(name, ':', 1, true) - 1)
   return not READ[channel] and channel or nil
 end
 
@@ -275,7 +279,9 @@ end
 local function note_seen(prefix, days, id, now, answer)
   local today = prefix .. math.floor(now / 86400000)
   redis.call('HSET', today, id, answer)
-  redis.call('EXPIRE', today, (days + 1) * 86400)
+  if redis.call('HLEN', today) == 1 then
+    redis.call('EXPIRE', today, (days + 1) * 86400)
+  end
 end
 
 -- Asks for the end of the turn at the head, running or waiting, and of no other; its number, or nil.

@@ -45,7 +45,7 @@ if redis.call('XLEN', inbox) == 0 then
   leave_queue(KEYS[3], member)
   redis.call('HDEL', session, 'cut', 'person')
 elseif head == n then
-  line_up_next(KEYS[3], KEYS[5], session, inbox, member, now)
+  line_up_next(KEYS[3], KEYS[5], session, member, redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1], now)
 end
 note_seen(ARGV[2], tonumber(ARGV[3]), ARGV[1], now, '0:' .. seq .. ':withdrawn')
 add_line(session, KEYS[6], KEYS[7], ARGV[5], ARGV[7])

@@ -34,9 +34,10 @@ class Turn:
         self._seq = 0
 
     async def begin(self, attempt: int = 1) -> None:
-        """Say that it began, for this attempt."""
+        """Say that it began, for this attempt; the first is announced with its lease."""
         self.attempt, self._seq = attempt, 0
-        await self._publish(TurnEvent(self.n, "started", attempt))
+        if attempt > 1:
+            await self._publish(TurnEvent(self.n, "started", attempt))
 
     async def stream(self, text: str, *, full: bool = False) -> None:
         """More of the reply; with `full` everything so far."""
@@ -87,11 +88,10 @@ class Echo:
     async def _run(self) -> None:
         while True:
             try:
-                for claim in await self._queue.acquire(AT_ONCE):
+                for claim in await self._queue.acquire_next(AT_ONCE):
                     task = asyncio.create_task(self._answer(claim))
                     self._working.add(task)
                     task.add_done_callback(self._working.discard)
-                await self._queue.wait()
             except RedisAway:
                 await asyncio.sleep(0.05)
 

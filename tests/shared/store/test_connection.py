@@ -181,15 +181,6 @@ async def test_closing_ends_what_waits() -> None:
             await waiting
 
 
-async def test_a_post_is_sent_once_it_is_open_and_nobody_hears_of_its_answer(connection: Connection) -> None:
-    """Also when it is refused."""
-    connection.post(("SET", "a", "lost"))
-    assert await connection.call(("GET", "a")) is None
-    connection.post(("SET", "a", "1"))
-    connection.post(("NO-SUCH-COMMAND",))
-    assert await connection.call(("GET", "a")) == b"1"
-
-
 async def test_a_database_is_part_of_the_address(redis_url: str) -> None:
     """What stands there arrives at the server."""
     client = RedisClient(urlsplit(redis_url)._replace(path="/3").geturl())

@@ -397,10 +397,10 @@ async def test_work_that_is_left_behind_wakes_the_next_worker(client: RedisClien
     for chat in range(3):
         await say(inbox, chat=f"owner/{chat}")
     assert await client.command("LLEN", keys.wake("turns")) == 1
-    await worker.wait()
+    await client.command("LPOP", keys.wake("turns"))
     await worker.acquire(1)
     assert await client.command("LLEN", keys.wake("turns")) == 1
-    await worker.wait()
+    await client.command("LPOP", keys.wake("turns"))
     await worker.acquire(2)
     assert await client.command("LLEN", keys.wake("turns")) == 0
     await worker.close()
@@ -458,8 +458,8 @@ async def test_an_idle_session_leaves_only_what_the_design_allows(client: RedisC
     """After a quiet period: session hash, history, log, the dedupe bucket and the person's list of chats."""
     await say(Inbox(client))
     worker = queue(client)
-    await worker.wait()
-    await commit(client, await one(worker))
+    [claim] = await worker.acquire_next(1)
+    await commit(client, claim)
     await worker.close()
     names = {name.decode().split(":")[1] for name in await client.command("KEYS", "*")}
     assert names == {"session", "history", "outbox", "seen", "chats"}

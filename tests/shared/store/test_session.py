@@ -231,9 +231,10 @@ async def test_the_worker_and_the_page_are_told_that_the_turn_is_over(client: Re
     await say(Inbox(client), id="m1")
     await one(client)
     await answer(client, change)
-    await eventually(lambda: len(heard) == 5)
+    await eventually(lambda: len(heard) == 6)
     listening.cancel()
-    _, control, event, command, told = heard
+    _, began, control, event, command, told = heard
+    assert decode_live(began) == TurnEvent(1, "started")
     assert control == f"{keys.turn(SESSION)} 1".encode()
     assert decode_live(event) == TurnEvent(1, "stopped")
     assert (command.split(b" ")[0], told.split(b" ")[0]) == (b"2", b"3")

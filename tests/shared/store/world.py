@@ -229,7 +229,11 @@ async def look(client: RedisClient) -> World:
             queue=None if score is None else "due" if float(score) <= now else "later",
             lease=None if lease is None else lease.decode(),
             ledger=[entry[1][1] for entry in ledger],
-            counts={key: 1 if key == "away" else int(fields[key.encode()]) for key in COUNTS if key.encode() in fields},
+            counts={
+                key: 1 if key == "away" else int(fields[key.encode()])
+                for key in COUNTS
+                if fields.get(key.encode(), b"0") != b"0"
+            },
             lines=[_line(entry[1][1]) for entry in log],
             history=history,
             taken=[int(number) for number in fields.get(b"taken", b"").split()[1:]],

@@ -233,13 +233,12 @@ async def answering(client: RedisClient, line: Mapping[str, Any]) -> AsyncIterat
         queue, turns = LeaseQueue(client, TURNS, owner=nonce(), lease_s=10), Turns(client)
         try:
             while True:
-                for claim in await queue.acquire(8):
+                for claim in await queue.acquire_next(8):
                     assert claim.turn is not None
                     message = decode_inbound(claim.turn.record)
                     asked.append(message)
                     said = OutboundMessage(turn=claim.turn.n, in_reply_to=(message.id,), **line)
                     await turns.commit(claim, history=[], lines=[said], event=TurnEvent(claim.turn.n, "done"))
-                await queue.wait()
         finally:
             await queue.close()
 
