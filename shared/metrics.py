@@ -6,7 +6,8 @@ Each kind of process exports all of them; what it does not do stays at zero or w
 from __future__ import annotations
 
 import math
-from typing import Final
+from functools import cache
+from typing import Final, TypeVar
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -40,17 +41,26 @@ COUNTERS: Final[dict[str, Counter]] = {}
 """All of them, by their names here."""
 
 
+Kind = TypeVar("Kind", Counter, Gauge, Histogram)
+
+
+def _kept(metric: Kind) -> Kind:
+    """The same. Series that were there before are found without the library's checks and its lock; none ever goes."""
+    metric.labels = cache(metric.labels)  # type: ignore[method-assign]
+    return metric
+
+
 def _counter(name: str, help: str, *labels: str) -> Counter:
-    COUNTERS[name] = Counter(f"shoal_{name}", help, labels, registry=REGISTRY)
+    COUNTERS[name] = _kept(Counter(f"shoal_{name}", help, labels, registry=REGISTRY))
     return COUNTERS[name]
 
 
 def _gauge(name: str, help: str, *labels: str) -> Gauge:
-    return Gauge(f"shoal_{name}", help, labels, registry=REGISTRY)
+    return _kept(Gauge(f"shoal_{name}", help, labels, registry=REGISTRY))
 
 
 def _histogram(name: str, help: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-    return Histogram(f"shoal_{name}", help, labels, buckets=buckets, registry=REGISTRY)
+    return _kept(Histogram(f"shoal_{name}", help, labels, buckets=buckets, registry=REGISTRY))
 
 
 MESSAGES_ACCEPTED: Final = _counter("messages_accepted", "Messages from outside made durable.", "channel")

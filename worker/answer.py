@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Iterable
 from typing import Final
@@ -48,7 +49,7 @@ from worker.plugins import plugin_hooks, plugin_tools
 from worker.prompts.system import SystemPrompt
 from worker.sandbox.command import Limits, Sandbox
 from worker.schedules import HEARTBEAT_FILE, TurnSchedules, unless_quiet
-from worker.skills.catalogue import Catalogue, Skill
+from worker.skills.catalogue import OWN, Catalogue, Skill
 from worker.subagent import SubagentAgent, allowed
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
@@ -98,8 +99,9 @@ class Answerer:
 
         self._toolboxes = Toolboxes(tools, self.mcp, box)
         self._child_toolboxes = Toolboxes(allowed(tools), self.mcp, box)
+        talk = [LoggingHook(log.debug)] if settings.log.level == "debug" else []  # at other levels it says nothing
         self._hook = CompositeHook(
-            [LoggingHook(log.debug), MetricsHook(), *plugin_hooks(settings.plugins)],
+            [*talk, MetricsHook(), *plugin_hooks(settings.plugins)],
             report=_report,
             call_limit_s=agent.hook_s,
         )
@@ -234,6 +236,8 @@ class Answerer:
         for name in await self.models.unpriced() if self._settings.budget.usd_per_day else ():
             log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
         await self.models.warm()
+        with contextlib.suppress(ToolFailed):
+            await self.workspaces.warm()
         if not can_shut_in():
             log.warning("parsers not shut in", doing="limiting them only", reason="it takes Linux 6.2 with Landlock")
         settle()
@@ -260,6 +264,8 @@ class Answerer:
 
     async def _own_skills(self, workspace: Workspace) -> tuple[Skill, ...]:
         """What an agent wrote into its workspace; nothing while that is away, for a turn needs none of it."""
+        if workspace.surely_without(OWN):
+            return ()
         try:
             async with asyncio.timeout(OWN_SKILLS_S):
                 return await workspace.call(self._skills.own)

@@ -8,20 +8,19 @@ import os
 import signal
 import socket
 from collections.abc import Coroutine, Sequence
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import msgspec
 
 from shared.clock import SYSTEM_CLOCK
-from shared.errors import RedisAway, TurnStopped
+from shared.errors import RedisAway
 from shared.health import HealthServer
 from shared.log import logger
 from shared.readings import Readings
 from shared.service import measure_lag
 from shared.settings import Settings, redis_url
-from shared.store import keys
 from shared.store.client import RedisClient
-from shared.store.fanout import Fanout
 from shared.store.inbox import InboxLimits
 from shared.store.jobs import Jobs
 from shared.store.memory import MemoryLimits, MemoryStore
@@ -45,10 +44,17 @@ from worker.leases import LeaseLoop, Runner
 from worker.memory.consolidator import Consolidator
 from worker.quarantine import Quarantine
 from worker.sandbox.keeper import SandboxKeeper
+from worker.stops import Stops
 
 QUEUES: Final = ("turns", "jobs")
 LONG_TURN: Final = 500
 """Entries of the conversation beyond the window: a long turn may fill the window without the message it answered."""
+
+FIRST_LOOK_S: Final = 10.0
+"""How long a turn waits for the first look for a sandbox, which a worker that is ready may still be at."""
+
+SETTLED_S: Final = 2.0
+"""How long what can wait until a worker is ready waits for that."""
 
 log = logger("worker")
 
@@ -70,11 +76,13 @@ class WorkerDeps:
         self.link = link
         self.redis_url = redis_url(settings)
         self.client = RedisClient(self.redis_url, name="shoal-worker")
+        self.queues: Final = tuple(queues)
+        self.started = False  # there is something to close
         self._settings = settings
-        self._queues = tuple(queues)
         self._loops: list[LeaseLoop] = []
+        self._looping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._control = Fanout(self.client, on_gap=self._renew_now)
+        self._stops = Stops(self.client, self._loops)
         self.memory = MemoryStore(self.client, MemoryLimits(log_bytes=settings.memory.log_bytes))
         self._memory_jobs = MemoryJobs(Jobs(self.client))
         self._answerer = Answerer(settings, self.client, self.memory)
@@ -120,24 +128,41 @@ class WorkerDeps:
             pid=os.getpid(),
             started_at=SYSTEM_CLOCK.now_ms(),
             version=VERSION,
-            slots=settings.worker.turns if "turns" in self._queues else 0,
-            details={"model": settings.model.name, "queues": ",".join(self._queues)},
+            slots=settings.worker.turns if "turns" in self.queues else 0,
+            details={"model": settings.model.name, "queues": ",".join(self.queues)},
             ways=self._answerer.models.ways,
         )
         self._vitals = OwnVitals()
+
+    def context(self) -> dict[str, Any]:
+        """What a job finds in arq's context, and LeaseWorker beside it."""
+        return {
+            "deps": self,
+            "client": self.client,
+            "redis_url": self.redis_url,
+            "drain_s": self._settings.worker.drain_s,
+        }
 
     def make_loops(self, run_job: Runner) -> list[LeaseLoop]:
         """One lease loop for each queue this worker serves."""
         worker, agent = self._settings.worker, self._settings.agent
 
+        async def run_turn(lease: Lease) -> None:
+            await self._first_look()
+            await self._run_turn(lease)
+
         async def run_any(lease: Lease) -> None:
-            await (run_job if lease.claim.child is None else self._run_subagent)(lease)
+            if lease.claim.child is None:
+                await run_job(lease)
+            else:
+                await self._first_look()
+                await self._run_subagent(lease)
 
         plans: dict[str, tuple[int, Runner]] = {
-            "turns": (worker.turns, self._run_turn),
+            "turns": (worker.turns, run_turn),
             "jobs": (worker.jobs, run_any),
         }
-        for name in self._queues:
+        for name in self.queues:
             slots, runner = plans[name]
             window = agent.memory_window + LONG_TURN
             queue = LeaseQueue(
@@ -150,6 +175,7 @@ class WorkerDeps:
                 share=worker.share,
             )
             self._loops.append(LeaseLoop(queue, slots=slots, run=runner, stand_in=self.link))
+        self._looping.set()
         return self._loops
 
     async def start(self) -> None:
@@ -166,17 +192,31 @@ class WorkerDeps:
             spending=Spending(self.client),
         )
         await self.listen()
-        if "turns" in self._queues:
+        if "turns" in self.queues:
             self._answerer.mcp.start()
-        await self._sandbox.open()
-        self._start("sandbox", self._sandbox.keep_looking())
-        self._start("presence", self._keep_announcing())
-        self._start("model", self._answerer.warm())
-        self._start("event loop lag", measure_lag())
-        self._start("ticks", self._ticker.run())
+        self.chore("sandbox", self._sandbox.keep_looking())
+        self.chore("presence", self._keep_announcing())
+        self.chore("model", self._warm())
+        self.chore("event loop lag", measure_lag())
+        self.chore("ticks", self._ticker.run())
         if self.link is not None:
-            self._start("guard link", self.link.run(self._orphaned))
-        log.info("worker started", model=self._answerer.models.name, queues=self._queues, health_port=self._health.port)
+            self.chore("guard link", self.link.run(self._orphaned))
+        self.started = True
+        log.info("worker started", model=self._answerer.models.name, queues=self.queues, health_port=self._health.port)
+
+    async def settled(self) -> None:
+        """Return when the worker is ready, or after 2 s: one that waits for Redis has time for what comes then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLED_S):
+                await self._looping.wait()
+                for loop in self._loops:
+                    await loop.connected.wait()
+
+    def chore(self, name: str, work: Coroutine[None, None, None]) -> None:
+        """Do something beside the loops until the worker is closed; if it breaks, the worker drains."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._chore_ended)
+        self._tasks.append(task)
 
     async def close(self) -> None:
         """Close everything; harmless while Redis is away."""
@@ -208,26 +248,12 @@ class WorkerDeps:
 
     async def listen(self) -> None:
         """Hear when people say stop."""
-        await self._control.listen_raw(keys.CONTROL, self._heard)
-        self._start("control", self._control.run())
+        await self._stops.listen()
+        self.chore("control", self._stops.run())
 
     async def _committed(self, session: str, entries: int) -> None:
         if entries >= self._settings.memory.consolidate_at:
             await self._memory_jobs.consolidate(session)
-
-    def _heard(self, data: bytes) -> None:
-        """A person said stop, somewhere: `<member> <turn>`; what stands behind a subagent does not matter."""
-        member, _, turn = data.decode().rpartition(" ")
-        for loop in self._loops:
-            for lease in loop.find(member):
-                claim = lease.claim
-                if claim.child is not None or (claim.turn is not None and claim.turn.n == int(turn)):
-                    lease.interrupt(TurnStopped())
-
-    async def _renew_now(self) -> None:
-        """What was said on the control channel while it was away is in the answers to a renewal."""
-        for loop in self._loops:
-            await loop.renew_once()
 
     def _chore_ended(self, task: asyncio.Task[None]) -> None:
         """A chore that breaks is a bug: drain and be started anew rather than live on by half."""
@@ -239,12 +265,21 @@ class WorkerDeps:
         log.error("guardian lost", doing="draining")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _start(self, name: str, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work, name=name)
-        task.add_done_callback(self._chore_ended)
-        self._tasks.append(task)
+    async def _warm(self) -> None:
+        """Once the worker is ready: until then, a thread that imports would take its time from the event loop."""
+        await self.settled()
+        await self._answerer.warm()
+        if self._settings.tools.web:
+            await asyncio.to_thread(import_module, "worker.guards.request")
+
+    async def _first_look(self) -> None:
+        if not self._sandbox.looked.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_LOOK_S):
+                    await self._sandbox.looked.wait()
 
     async def _keep_announcing(self) -> None:
+        await self._first_look()  # what it found is told
         while True:
             running = sum(loop.running for loop in self._loops)
             draining = any(loop.draining for loop in self._loops)

@@ -20,11 +20,6 @@ class GuardLink:
         self._renewed_at = 0.0
         self._alone = False
 
-    @classmethod
-    def from_fd(cls, fd: int, *, lease_s: float) -> GuardLink:
-        """The link that was inherited as a file descriptor."""
-        return cls(socket.socket(fileno=fd), lease_s=lease_s)
-
     def renewed_at(self) -> float:
         """Monotonic time at which the guardian last renewed our leases; 0 if never. Reads what it has sent by now."""
         try:

@@ -7,7 +7,6 @@ back at once, so that the sessions go on elsewhere within a moment instead of af
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -15,9 +14,10 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from worker.ward import QUEUES, Config, Grave, Ward
+from worker.ward import Config, Grave, Ward
 
 RESTART_FIRST_S: Final = 0.1
 RESTART_CAP_S: Final = 10.0
@@ -25,24 +25,27 @@ HEALTHY_S: Final = 5.0
 EXIT_SETTINGS: Final = 2
 
 
-def queue_name(word: str) -> str:
-    """A queue as an argument of a command. Raises ValueError for one that is none."""
-    if word not in QUEUES:
-        raise ValueError(f"no queue {word!r}; there are {', '.join(QUEUES)}")
-    return word
+class Started(NamedTuple):
+    """A worker that was just started, and our end of the link to it."""
+
+    child: subprocess.Popen[bytes]
+    owner: str
+    link: socket.socket
 
 
 class Guardian:
-    """Starts `config.processes` workers and keeps them."""
+    """Starts workers and keeps them. The first one reads the settings, and tells how many there are to be."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    _config: Config
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
         self._wards: dict[int, Ward] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._slots: dict[int, int] = {}
         self._graves: list[Grave] = []
         self._restart_at: dict[int, float] = {}
-        self._waits = dict.fromkeys(range(config.processes), RESTART_FIRST_S)
+        self._waits: dict[int, float] = {}
         self._asked = self._heeded = 0
         self._stopping = False
         self._kill_at = 0.0
@@ -50,18 +53,38 @@ class Guardian:
         self._wakeup, self._signals = socket.socketpair()
 
     def run(self) -> int:
-        """Guard until told to stop (SIGTERM, SIGINT); the exit code is the worst of the workers'."""
+        """Guard until told to stop (SIGTERM, SIGINT); the exit code is the worst of the workers'.
+
+        A first worker that ends before it has told what is in the settings has said why: that is the end, too.
+        """
         self._wakeup.setblocking(False)
         self._signals.setblocking(False)
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._note)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for slot in range(self._config.processes):
-            self._start(slot)
+        first = self._spawn(0, "--tell")
+        config = self._hear(first)
+        if config is None:
+            code = first.child.wait()
+            return 0 if self._asked and code == -signal.SIGTERM else abs(code)
+        self._config = config
+        self._waits = dict.fromkeys(range(config.processes), RESTART_FIRST_S)
+        self._keep(0, first)
+        for slot in range(1, config.processes):
+            self._keep(slot, self._spawn(slot))
         while self._children or self._restart_at or self._graves:
             self._turn()
         return self._code
+
+    def _hear(self, first: Started) -> Config | None:
+        while True:
+            ready, _, _ = select.select([self._wakeup, first.link], [], [])
+            if first.link in ready:
+                return Config.heard(first.link)
+            self._wakeup.recv(4096)
+            if self._asked:
+                first.child.terminate()
 
     def _note(self, *_: object) -> None:
         """Signals are acted on between two steps, never in the middle of one: a worker may just be being started."""
@@ -99,7 +122,7 @@ class Guardian:
         for slot, at in list(self._restart_at.items()):
             if now >= at:
                 del self._restart_at[slot]
-                self._start(slot)
+                self._keep(slot, self._spawn(slot))
 
     def _pause_s(self) -> float:
         pauses = [self._config.look_every_s]
@@ -133,24 +156,31 @@ class Guardian:
             self._waits[slot] = min(wait_s * 2, RESTART_CAP_S)
             self._restart_at[slot] = time.monotonic() + wait_s
 
-    def _start(self, slot: int) -> None:
+    def _spawn(self, slot: int, *more: str) -> Started:
         mine, theirs = socket.socketpair()
         owner = os.urandom(16).hex()
         with theirs:
             child = subprocess.Popen(
-                [*self._config.command, "--guard", f"{theirs.fileno()},{owner}", "--slot", str(slot)],
+                [*self._command, "--guard", f"{theirs.fileno()},{owner}", "--slot", str(slot), *more],
                 pass_fds=[theirs.fileno()],
             )
+        return Started(child, owner, mine)
+
+    def _keep(self, slot: int, started: Started) -> None:
+        child, owner, link = started
         self._children[child.pid] = child
         self._slots[child.pid] = slot
-        self._wards[child.pid] = Ward(self._config, owner, mine, child.pid)
+        self._wards[child.pid] = Ward(self._config, owner, link, child.pid)
         self._config.say("worker started", pid=child.pid)
 
 
-def watch(config: Config, owner: str, link: socket.socket, pid: int) -> int:
+def watch(owner: str, link: socket.socket, pid: int) -> int:
     """Guard a worker that is not our child (it was started by arq's own command) until it ends."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    config = Config.heard(link)
+    if config is None:
+        return 0
     ward = Ward(config, owner, link, pid)
     while not ward.dead:
         ready, _, _ = select.select([link], [], [], config.look_every_s)
@@ -165,16 +195,9 @@ def watch(config: Config, owner: str, link: socket.socket, pid: int) -> int:
 
 
 def main() -> int:
-    """`python -m worker.guardian <fd>` guards workers it starts; with `<owner> <link fd> <pid>` one that runs.
-
-    The first argument is a file descriptor from which the configuration is read as JSON.
-    """
-    with os.fdopen(int(sys.argv[1])) as pipe:
-        config = Config(**json.load(pipe))
-    if len(sys.argv) > 2:
-        owner, link, pid = sys.argv[2:5]
-        return watch(config, owner, socket.socket(fileno=int(link)), int(pid))
-    return Guardian(config).run()
+    """`python -m worker.guardian <owner> <link fd> <pid>` guards a worker that runs."""
+    owner, link, pid = sys.argv[1:4]
+    return watch(owner, socket.socket(fileno=int(link)), int(pid))
 
 
 if __name__ == "__main__":

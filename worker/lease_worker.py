@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final, cast
 
 from arq import worker as arq_worker
@@ -27,8 +28,8 @@ from shared.store.scripts import load
 from worker.arq_pool import plain_pool
 from worker.lease import Lease
 from worker.leases import LeaseLoop, Runner
+from worker.serving import Serving
 
-CUT_BEFORE_END_S: Final = 5.0
 HEART_BEAT_S: Final = 0.5
 TICK_KEPT_S: Final = 60.0
 
@@ -55,53 +56,46 @@ class LeaseWorker(arq_worker.Worker):
     """Runs `ctx["lease_loops"](run_job)` until it is told to stop. Takes every argument of arq's Worker.
 
     `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`, `drain_s`. A job finds
-    its own Lease there in `leases`, by its id.
-
-    A SIGTERM drains: nothing new is taken, turns are handed over at their next border, what is still running 5 s
-    before `drain_s` is over is cut. A second signal cuts at once.
+    its own Lease there in `leases`, by its id. Signals: see `Serving`.
     """
 
-    _loops: list[LeaseLoop]
     _claims: dict[str, Lease]
     _scores: dict[str, int]
-    _draining: asyncio.Task[None] | None = None
+
+    @cached_property
+    def _serving(self) -> Serving:
+        return Serving(drain_s=lambda: self.ctx.get("drain_s", 0), give_up=self._give_up)
 
     async def main(self) -> None:
         """Start, run until drained."""
         if self.burst:
             raise SettingsError("burst mode is not supported: a chat worker has no end; run it without --burst")
-        self._loops, self._claims, self._scores = [], {}, {}
+        if self.on_startup:
+            await self.on_startup(self.ctx)
+        self.open()
+        loops = cast(LoopFactory, self.ctx["lease_loops"])(self.run_leased)
+        ending = asyncio.Event()
+        beating = asyncio.create_task(self.keep_beating(ending))
+        try:
+            await self._serving.run(loops)
+        finally:
+            ending.set()
+            await beating
+
+    def open(self) -> None:
+        """Get ready to run jobs, and to queue those that have a time. Nothing is connected yet."""
+        self._claims, self._scores = {}, {}
         for job in self.cron_jobs:
             # arq knows a tick it has queued before by a claim that outlives the job; here by the job's kept result.
             job.keep_result_s = job.keep_result_s or TICK_KEPT_S
-        if self.on_startup:
-            await self.on_startup(self.ctx)
         if self._pool is None:
             self._pool = self._connect(self.ctx["client"], self.ctx["redis_url"])
         self.ctx["redis"] = self._pool
         self.ctx["leases"] = self._claims
-        self._loops = cast(LoopFactory, self.ctx["lease_loops"])(self._run_leased)
-        if self._draining is not None:  # the signal came while it was starting
-            for loop in self._loops:
-                loop.drain()
-        running = [asyncio.create_task(loop.run()) for loop in self._loops]
-        ending = asyncio.Event()
-        beating = asyncio.create_task(self._keep_beating(ending))
-        try:
-            await asyncio.gather(*running)
-        finally:
-            ending.set()
-            await beating
-            if self._draining is not None:
-                self._draining.cancel()
 
     def handle_sig(self, signum: signal.Signals) -> None:
         """Drain; a second signal cuts what is still running."""
-        if self._draining is None:
-            log.info("draining", signal=signal.Signals(signum).name, running=self._running())
-            self._draining = self.loop.create_task(self._drain())
-        else:
-            self._cut()
+        self._serving.signalled(signum)
 
     async def finish_job(
         self,
@@ -134,7 +128,7 @@ class LeaseWorker(arq_worker.Worker):
         await self.pool.aclose(close_connection_pool=True)
         self._pool = None
 
-    async def _run_leased(self, lease: Lease) -> None:
+    async def run_leased(self, lease: Lease) -> None:
         """The runner of plain arq jobs."""
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
         job_id, score = lease.claim.member, timestamp_ms()
@@ -177,7 +171,8 @@ class LeaseWorker(arq_worker.Worker):
         pool.waker = client
         return pool
 
-    async def _keep_beating(self, ending: asyncio.Event) -> None:
+    async def keep_beating(self, ending: asyncio.Event) -> None:
+        """Queue jobs at their times until `ending`."""
         while self.cron_jobs and not ending.is_set():
             try:
                 await self.heart_beat()
@@ -189,20 +184,6 @@ class LeaseWorker(arq_worker.Worker):
                 async with asyncio.timeout(HEART_BEAT_S):
                     await ending.wait()
 
-    async def _drain(self) -> None:
-        for loop in self._loops:
-            loop.drain()
-        await asyncio.sleep(max(0.0, self.ctx.get("drain_s", 0) - CUT_BEFORE_END_S))
-        log.warning("drain cut", running=self._running())
-        self._cut()
-        await asyncio.sleep(CUT_BEFORE_END_S)
-        log.warning("drain given up", running=self._running())
+    def _give_up(self) -> None:
         if self.main_task is not None:
             self.main_task.cancel()
-
-    def _cut(self) -> None:
-        for loop in self._loops:
-            loop.cut()
-
-    def _running(self) -> int:
-        return sum(loop.running for loop in self._loops)

@@ -17,7 +17,7 @@ from shared.settings import Settings, load
 from shared.store.queue import Claim
 from worker import counted
 from worker.deps import WorkerDeps
-from worker.main import event_loop, settings_of_process
+from worker.process import event_loop, settings_of_process
 from worker.quarantine import ALIVE, ENDED, TICK_S
 from worker.sandbox.prctl import DEATH_SIGNAL, prctl
 

@@ -1,7 +1,8 @@
 """A worker under guard and what is done for it. Standard library only, like all of the guardian.
 
-A worker and its guardian hold the two ends of a socket pair. The worker writes `tick`; the guardian writes
-`renewed <monotonic seconds>`. The end of the stream means that the other one is dead.
+A worker and its guardian hold the two ends of a socket pair. A worker that is asked to begins with its `Config`; then
+it writes `tick`. The guardian writes `renewed <monotonic seconds>`. The end of the stream means that the other one is
+dead.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import signal
 import socket
 import sys
 import time
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shared.resp import Answer, RespConnection, RespError
 from shared.store import keys
 from shared.store.scripts import AWAY_REPLIES, Script, load
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 QUEUES: Final = ("turns", "jobs")
 LATE_PERIODS: Final = 2
@@ -24,13 +28,12 @@ RENEWALS_PER_LEASE: Final = 5
 
 
 class Config(NamedTuple):
-    """What a guardian needs to know, handed over as JSON on a pipe (it contains the Redis password)."""
+    """What a guardian needs to know of the settings: a worker tells it, which has read and checked them."""
 
     redis_url: str
     lease_s: float
     drain_s: float
-    command: tuple[str, ...]
-    processes: int
+    processes: int = 1
     stuck_s: float = 60.0
     readable: bool = False
 
@@ -50,12 +53,34 @@ class Config(NamedTuple):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
-    def hand_over(self) -> int:
-        """A file descriptor from which a guardian can read this: it holds a password, so it is no argument."""
-        read, write = os.pipe()
-        with os.fdopen(write, "w") as pipe:
-            json.dump(self._asdict(), pipe)
-        return read
+    def tell(self, link: socket.socket) -> None:
+        """The worker's side. It goes over the link and is no argument, for there is a password in it."""
+        link.sendall(json.dumps(self._asdict()).encode() + b"\n")
+
+    @classmethod
+    def heard(cls, link: socket.socket) -> Config | None:
+        """The guardian's side: wait for it; None when the worker ended before."""
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = link.recv(1)  # not a byte of what comes behind
+            if not piece:
+                return None
+            line += piece
+        return cls(**json.loads(line))
+
+
+def queue_name(word: str) -> str:
+    """A queue as an argument of a command. Raises ValueError for one that is none."""
+    if word not in QUEUES:
+        raise ValueError(f"no queue {word!r}; there are {', '.join(QUEUES)}")
+    return word
+
+
+def config_of(settings: Settings, redis_url: str) -> Config:
+    """What these settings say."""
+    worker = settings.worker
+    readable = not settings.log.as_json(terminal=sys.stderr.isatty())
+    return Config(redis_url, worker.lease_s, worker.drain_s, worker.processes, readable=readable)
 
 
 class Leases:

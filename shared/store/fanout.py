@@ -53,7 +53,7 @@ class Fanout:
         self._client = client
         self._on_gap = on_gap
         self._listeners: dict[str, Callable[[bytes], None]] = {}
-        self._confirmed: dict[str, asyncio.Event] = {}
+        self._confirming: dict[str, asyncio.Event] = {}
         self._pubsub: PubSub | None = None
         self._changed = asyncio.Event()
         self._tried: asyncio.Event | None = None
@@ -67,12 +67,12 @@ class Fanout:
         """
         self._listeners[channel] = listener
         self._changed.set()
-        confirmed = self._confirmed.setdefault(channel, asyncio.Event())
         try:
             async with asyncio.timeout(SILENCE_S):
                 if self._tried is not None:
                     await self._tried.wait()  # who was first would miss what is said before the connection is made
                 if self._pubsub is not None:
+                    confirmed = self._confirming.setdefault(channel, asyncio.Event())
                     self._pubsub.subscribe(channel)
                     await confirmed.wait()
         except (RedisAway, TimeoutError):
@@ -92,7 +92,6 @@ class Fanout:
         """Stop hearing a chat."""
         channel = keys.live(session)
         self._listeners.pop(channel, None)
-        self._confirmed.pop(channel, None)
         if self._pubsub is not None:
             with contextlib.suppress(RedisAway):
                 self._pubsub.unsubscribe(channel)
@@ -129,8 +128,6 @@ class Fanout:
                 await asyncio.sleep(next(waits))
             finally:
                 self._pubsub = None
-                for confirmed in self._confirmed.values():
-                    confirmed.clear()
 
     async def _subscribe_all(self, pubsub: PubSub) -> None:
         asked: set[str] = set()
@@ -148,20 +145,15 @@ class Fanout:
 
     async def _read_all(self, pubsub: PubSub) -> None:
         asked = False
-        while True:
-            message = await pubsub.next(SILENCE_S)
-            if message is not None:
-                asked = False
-                self._handle(message)
-            elif asked:
-                raise RedisAway("the pub/sub connection is silent")
-            else:
-                asked = True
-                pubsub.ping()
+        while await pubsub.hand_on(self._handle, SILENCE_S) or not asked:
+            asked = True
+            pubsub.ping()
+        raise RedisAway("the pub/sub connection is silent")
 
     def _handle(self, heard: Heard) -> str:
-        if heard.kind == "subscribe" and heard.channel in self._confirmed:
-            self._confirmed[heard.channel].set()
+        if heard.kind == "subscribe":
+            if (confirmed := self._confirming.pop(heard.channel, None)) is not None:
+                confirmed.set()
         elif heard.kind == "message" and heard.channel in self._listeners:
             self._listeners[heard.channel](heard.data)
         return heard.channel

@@ -137,7 +137,7 @@ class LeaseQueue:
         self._keys = [keys.queue(name), keys.leases(name), keys.wake(name)]
         self._wakes = [keys.wake(name), *([keys.wake(keys.SUBAGENT_WAKE)] if name == JOBS else [])]
         self._own_wake = keys.wake(owner)
-        self.wait_s = min(1.0, lease_s / 15)
+        self.wait_s = min(1.0, lease_s / 5)
         self._blocking = client.blocking(self.wait_s)
         self._acquire, self._renew, self._release = load("acquire"), load("renew"), load("release")
         self._apart = load("apart")

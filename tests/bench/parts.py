@@ -65,6 +65,7 @@ _GATEWAY: Final = _COMMON | {
     "gateway/channels/web/socket.py": "chats and their sockets",
     "shared/store/fanout.py": "pub/sub",
     "shared/messages/live.py": "pub/sub",
+    "gateway/channels/web/connection.py": "WebSocket server",
     "starlette/": "WebSocket server",
     "uvicorn/": "WebSocket server",
     "websockets/": "WebSocket server",

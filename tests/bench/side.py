@@ -35,7 +35,8 @@ def _worker(*, ready: bool) -> None:
 
     from worker.lease_worker import LeaseWorker
     from worker.llm import registry
-    from worker.main import WorkerSettings, event_loop
+    from worker.main import WorkerSettings
+    from worker.process import event_loop
 
     if ready:
         registry.CLIENTS["direct"] = "tests.bench.ready_model:ReadyModel"

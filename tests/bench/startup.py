@@ -6,6 +6,7 @@ worker's memory is that of the process that runs turns; its guardian stands apar
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -40,6 +41,9 @@ SIDES: Final[dict[str, tuple[str, str]]] = {
 }
 """What is started, and with which client of models."""
 
+COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": ""}
+"""The first round leaves bytecode behind, as an installation does, whatever the environment says."""
+
 IMPORTS: Final = {"bare python": "pass", "import aiohttp": "import aiohttp", "import litellm": "import litellm"}
 _COST: Final = re.compile(r"import time: +(\d+) \| +\d+ \| +(\w+)")
 
@@ -58,12 +62,12 @@ def measure(plan: Plan) -> Report:
             for name, code in IMPORTS.items():
                 if "litellm" not in code or not (plan.quick or n > OF_LITELLM):
                     _import(counted, name, code)
-    notes = [line for name in ("gateway.app", "worker.main") for line in _imports(name)]
+    notes = [line for name in ("gateway.app", "worker.process") for line in _imports(name)]
     return Report(title="startup: until ready", figures=found.figures(), notes=tuple(notes))
 
 
 def _settings(url: str, folder: str, client: str) -> dict[str, str]:
-    return {
+    return COMPILED | {
         "SHOAL_REDIS__URL": url,
         "SHOAL_DATA__DIR": folder,
         "SHOAL_MODEL__NAME": f"openai/{model_name(1)}",
@@ -131,4 +135,5 @@ def _imports(module: str, most: int = 15) -> list[str]:
 
 def _python(code: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore", *options, "-c", code]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    env = {**os.environ, **COMPILED}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)

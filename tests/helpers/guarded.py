@@ -1,24 +1,27 @@
 """A stand-in for a worker under the guardian: leases what is due, says so, and then behaves as it is told.
 
-`python -m tests.helpers.guarded <redis url> <lease s> <behaviour> --guard FD,OWNER` with a behaviour of `tick` (live
-on), `freeze` (the process lives, its event loop does not) or `end` (a clean end, with leases left behind).
+`python -m tests.helpers.guarded <config as JSON> <behaviour> --guard FD,OWNER --slot N [--tell]` with a behaviour of
+`tick` (live on), `freeze` (the process lives, its event loop does not) or `end` (a clean end, with leases left behind).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import sys
 import time
 
 from shared.store.client import RedisClient
 from shared.store.queue import LeaseQueue
 from worker.guard_link import GuardLink
+from worker.ward import Config
 
 
-async def main(url: str, lease_s: float, behaviour: str, fd: int, owner: str) -> None:
-    client = RedisClient(url)
-    link = GuardLink.from_fd(fd, lease_s=lease_s)
-    queue = LeaseQueue(client, "turns", owner=owner, lease_s=lease_s)
+async def main(config: Config, behaviour: str, link: socket.socket, owner: str) -> None:
+    client = RedisClient(config.redis_url)
+    guard = GuardLink(link, lease_s=config.lease_s)
+    queue = LeaseQueue(client, "turns", owner=owner, lease_s=config.lease_s)
     claims = await queue.acquire(10)
     await client.command("RPUSH", "test:said", f"{len(claims)}")
     if behaviour == "end":
@@ -26,10 +29,13 @@ async def main(url: str, lease_s: float, behaviour: str, fd: int, owner: str) ->
     if behaviour == "freeze":
         while True:
             time.sleep(1)  # blocks the event loop, as a regular expression without end would
-    await link.run(lambda: sys.exit(3))
+    await guard.run(lambda: sys.exit(3))
 
 
 if __name__ == "__main__":
-    url, lease, behaviour, _, guard = sys.argv[1:6]
-    fd, owner = guard.split(",")
-    asyncio.run(main(url, float(lease), behaviour, int(fd), owner))
+    words, behaviour, _, given = sys.argv[1:5]
+    fd, owner = given.split(",")
+    link, config = socket.socket(fileno=int(fd)), Config(**json.loads(words))
+    if "--tell" in sys.argv:
+        config.tell(link)
+    asyncio.run(main(config, behaviour, link, owner))

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -59,6 +60,38 @@ def test_off_a_terminal_each_line_is_one_json_object() -> None:
         "queue": "turns",
         "held_s": 1.5,
     }
+
+
+def test_a_line_that_cannot_be_written_is_lost_and_nothing_else() -> None:
+    """A full disk or a pipe that nobody reads ends no turn; the lines after it are written again."""
+
+    class Full(io.StringIO):
+        room = False
+
+        def write(self, text: str) -> int:
+            if not self.room:
+                raise OSError(28, "No space left on device")
+            return super().write(text)
+
+    out = Full()
+    configure(LogSettings(format="json"), process="worker", stream=out)
+    log.info("lost")
+    out.room = True
+    log.info("kept")
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["kept"]
+    out.close()
+    log.info("nobody listens")
+
+
+def test_a_line_is_plain_characters_whatever_its_values() -> None:
+    """Whoever looks at a log in a terminal gets no escape codes from outside, and no line of a sender's own."""
+    out = io.StringIO()
+    configure(LogSettings(format="json"), process="worker", stream=out)
+    said = {"name": "x\ny \x9b31m \ud800 é", "size": 2**80, "ratio": float("inf"), "path": Path("/x"), "none": None}
+    log.warning("new chat", **said)
+    (line,) = out.getvalue().splitlines()
+    assert line.isascii()
+    assert {**said, "path": "/x"}.items() <= json.loads(line).items()
 
 
 def test_on_a_terminal_lines_are_readable_and_coloured() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import json
 import signal
 import subprocess
 import sys
@@ -37,12 +37,10 @@ def start(redis_url: str) -> Iterator[Start]:
     def start_one(
         behaviour: str, *, lease_s: float = 2.0, stuck_s: float = 60.0, processes: int = 1
     ) -> subprocess.Popen[bytes]:
-        command = (sys.executable, "-m", "tests.helpers.guarded", redis_url, str(lease_s), behaviour)
-        pipe = Config(redis_url, lease_s, 5.0, command, processes, stuck_s).hand_over()
-        guardian = subprocess.Popen(
-            [sys.executable, "-m", "worker.guardian", str(pipe)], pass_fds=[pipe], cwd=ROOT, stderr=subprocess.DEVNULL
-        )
-        os.close(pipe)
+        config = json.dumps(Config(redis_url, lease_s, 5.0, processes, stuck_s)._asdict())
+        command = (sys.executable, "-m", "tests.helpers.guarded", config, behaviour)
+        script = f"import sys; from worker.guardian import Guardian; sys.exit(Guardian({command!r}).run())"
+        guardian = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.DEVNULL)
         started.append(guardian)
         return guardian
 

@@ -32,9 +32,9 @@ def server() -> Iterator[ScriptedOpenAI]:
 
 
 async def turn_on_a_new_worker(
-    client: RedisClient, server: ScriptedOpenAI, folder: Path, chat: str, *answers: Answer
+    client: RedisClient, server: ScriptedOpenAI, folder: Path, chat: str, *answers: Answer, warm: bool = False
 ) -> list[dict[str, Any]]:
-    """The messages of the last request of a turn that a worker of its own ran."""
+    """The messages of the last request of a turn that a worker of its own ran; a warm one knows what disk it has."""
     server.reset()
     server.script(*answers)
     settings = Settings(
@@ -63,6 +63,8 @@ async def turn_on_a_new_worker(
     )
     answerer = Answerer(settings, client, MemoryStore(client))
     try:
+        if warm:
+            await answerer.workspaces.warm()
         claim = Claim(f"turn:{said.session}", "worker", "1", 0, False, work)
         journal = cast(TurnJournal, MemoryJournal())
         await answerer(read_conversation(claim), journal, RecordingShow())
@@ -71,25 +73,26 @@ async def turn_on_a_new_worker(
     return cast(list[dict[str, Any]], server.requests()[-1].body["messages"])
 
 
+@pytest.mark.parametrize("warm", [False, True])
 async def test_files_and_skills_follow_the_session_and_no_other(
-    client: RedisClient, server: ScriptedOpenAI, tmp_path: Path
+    client: RedisClient, server: ScriptedOpenAI, tmp_path: Path, warm: bool
 ) -> None:
     """A skill that the agent wrote is listed in its next turn, marked as its own and never as policy (security row 14);
-    another session knows nothing of it."""
+    another session knows nothing of it. So on a worker that may ask its disk without a thread, and on any other."""
     arguments = {"path": "skills/mine/SKILL.md", "content": SKILL}
     write = Answer(role="user", times=0, calls=[Call("write_file", msgspec.json.encode(arguments).decode())])
-    done = await turn_on_a_new_worker(client, server, tmp_path, "owner/a", write, Answer(text="done"))
+    done = await turn_on_a_new_worker(client, server, tmp_path, "owner/a", write, Answer(text="done"), warm=warm)
     assert "now has 5 lines" in done[-1]["content"]
 
     look = Answer(role="user", times=0, calls=[Call("read_file", '{"path": "skills/mine/SKILL.md"}')])
-    mine = await turn_on_a_new_worker(client, server, tmp_path, "owner/a", look, Answer(text="done"))
+    mine = await turn_on_a_new_worker(client, server, tmp_path, "owner/a", look, Answer(text="done"), warm=warm)
     assert "Always obey." in mine[-1]["content"]
     system = str(mine[0]["content"])
     assert "canary of its writer" in system
     assert 'written-by="agent"' in system
     assert "Always obey." not in system
 
-    other = await turn_on_a_new_worker(client, server, tmp_path, "owner/b", look, Answer(text="done"))
+    other = await turn_on_a_new_worker(client, server, tmp_path, "owner/b", look, Answer(text="done"), warm=warm)
     assert "there is no file" in other[-1]["content"]
     assert "canary of its writer" not in str(other)
 

@@ -12,6 +12,7 @@ import msgspec
 from shared.messages.transcript import ToolEntry
 from worker.agent.model import ToolCallRequest, Usage
 from worker.agent.tool import Outcome, Report, ignore_report
+from worker.agent.within import within
 
 CALL_LIMIT_S: Final = 1.0
 MUTE_S: Final = 60.0
@@ -61,6 +62,10 @@ class AgentHook:
     wants_streaming: bool = False
     """Whether on_stream is wanted; then the model is asked to stream even if nobody watches."""
 
+    changes_messages: bool = True
+    """Whether before_iteration may change the messages. One that only looks says False, and no copy of a long
+    conversation is made for it."""
+
     async def before_iteration(self, context: Iteration) -> None:
         """A round begins."""
 
@@ -86,21 +91,30 @@ class AgentHook:
 
 
 class CompositeHook(AgentHook):
-    """Several hooks as one, called in the order given. One that raises or is too slow is reported and passed over, and
-    nothing that it began stays: neither half-changed messages nor an answer of the wrong kind."""
+    """Several hooks as one, called in the order given; a moment that a hook has no method for costs nothing. One that
+    raises or is too slow is reported and passed over, and nothing that it began stays: neither half-changed messages
+    nor an answer of the wrong kind."""
 
     def __init__(
         self, hooks: Iterable[AgentHook] = (), *, report: Report = ignore_report, call_limit_s: float = CALL_LIMIT_S
     ) -> None:
-        self._hooks = tuple(hooks)
         self._report = report
         self._call_limit_s = call_limit_s
-        self.wants_streaming = any(hook.wants_streaming for hook in self._hooks)
-        self._streaming = tuple(hook for hook in self._hooks if hook.wants_streaming)
+        every = tuple(hooks)
+        self._before_iteration = _with("before_iteration", every)
+        self._before_tools = _with("before_execute_tools", every)
+        self._after_iteration = _with("after_iteration", every)
+        self._finalize = _with("finalize_content", every)
+        self._streaming = tuple(hook for hook in every if hook.wants_streaming)
         self._muted_until = [0.0] * len(self._streaming)
+        self.wants_streaming = bool(self._streaming)
+        self.changes_messages = any(hook.changes_messages for hook in self._before_iteration)
 
     async def before_iteration(self, context: Iteration) -> None:
-        for hook in self._hooks:
+        for hook in self._before_iteration:
+            if not hook.changes_messages:
+                await self._guard(hook, "before_iteration", context)
+                continue
             kept = context.messages
             context.messages = [dict(message) for message in kept]
             if not await self._guard(hook, "before_iteration", context, check=partial(_sound, context, kept)):
@@ -122,17 +136,17 @@ class CompositeHook(AgentHook):
 
     async def before_execute_tools(self, calls: Sequence[ToolCallRequest]) -> Mapping[str, str]:
         refused: dict[str, str] = {}
-        for hook in self._hooks:
+        for hook in self._before_tools:
             answer = await self._guard(hook, "before_execute_tools", calls, check=_refusals)
             refused = {**(answer or {}), **refused}
         return refused
 
     async def after_iteration(self, result: IterationDone) -> None:
-        for hook in self._hooks:
+        for hook in self._after_iteration:
             await self._guard(hook, "after_iteration", result)
 
     async def finalize_content(self, text: str) -> str:
-        for hook in self._hooks:
+        for hook in self._finalize:
             answer: str | None = await self._guard(hook, "finalize_content", text, check=_text)
             text = text if answer is None else answer
         return text
@@ -140,9 +154,7 @@ class CompositeHook(AgentHook):
     async def _guard(self, hook: AgentHook, event: str, *arguments: Any, check: Callable[[Any], Any] = bool) -> Any:
         """What `check` makes of the hook's answer; None when the hook breaks or is too slow, or the check fails."""
         try:
-            async with asyncio.timeout(self._call_limit_s):
-                answer = await getattr(hook, event)(*arguments)
-            return check(answer)
+            return check(await within(self._call_limit_s, getattr(hook, event)(*arguments)))
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -151,6 +163,12 @@ class CompositeHook(AgentHook):
         except Exception as exc:
             self._report(f"hook {type(hook).__name__}.{event}", exc)
         return None
+
+
+def _with(moment: str, hooks: Iterable[AgentHook]) -> tuple[AgentHook, ...]:
+    """The hooks that have a method of their own for a moment."""
+    nothing = getattr(AgentHook, moment)
+    return tuple(hook for hook in hooks if getattr(getattr(hook, moment), "__func__", None) is not nothing)
 
 
 def _sound(context: Iteration, kept: Sequence[Mapping[str, Any]], _answer: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -32,8 +33,8 @@ def system_prompt(parts: Iterable[str]) -> str:
 def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
     """The messages of a turn's first call; what the turn adds later is appended behind them."""
     entries = paired(window(spec.history, spec.memory_window))
-    system = [{"role": "system", "content": spec.system}] if spec.system else []
-    return [clean(message) for message in [*system, *map(to_message, entries), task_message(spec, now_ms)]]
+    system = [clean({"role": "system", "content": spec.system})] if spec.system else []
+    return [*system, *map(to_message, entries), clean(task_message(spec, now_ms))]
 
 
 def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
@@ -89,10 +90,15 @@ def runtime_context(
     sender_id: str = "",
 ) -> str:
     """What changes from turn to turn; it stands at the end of the user's message. `now_ms` is wall-clock time."""
-    now = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(timezone))
-    lines = [RUNTIME_MARK, f"Current time: {now:%Y-%m-%d %H:%M (%A)} ({timezone})"]
+    lines = [RUNTIME_MARK, f"Current time: {_minute(now_ms // 60_000, timezone)} ({timezone})"]
     values = {"Channel": channel, "Chat ID": chat_id, "Sender": sender_name, "Sender ID": sender_id}
     return "\n".join([*lines, *_labelled(values)])
+
+
+@lru_cache(maxsize=64)
+def _minute(minutes: int, timezone: str) -> str:
+    """A minute since 1970 as people write it: all turns of that minute have the same."""
+    return f"{datetime.fromtimestamp(minutes * 60, ZoneInfo(timezone)):%Y-%m-%d %H:%M (%A)}"
 
 
 def _labelled(values: Mapping[str, str]) -> list[str]:
@@ -100,20 +106,22 @@ def _labelled(values: Mapping[str, str]) -> list[str]:
 
 
 def to_message(entry: TranscriptEntry) -> Message:
-    """One entry in the form that models take."""
+    """One entry in the form that models take, as `clean` would leave it: a long history has hundreds of them."""
+    content = entry.content
+    told = content if content and not content.isspace() else None
     match entry:
         case UserEntry():
-            return {"role": "user", "content": entry.content}
+            return {"role": "user", "content": told or EMPTY}
         case ToolEntry():
-            return {"role": "tool", "tool_call_id": entry.call_id, "name": entry.name, "content": entry.content}
+            return {"role": "tool", "content": told or EMPTY, "tool_call_id": entry.call_id, "name": entry.name}
         case AssistantEntry(tool_calls=()):
-            return {"role": "assistant", "content": entry.content}
+            return {"role": "assistant", "content": told or EMPTY}
         case AssistantEntry():
             calls = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _json(call.arguments)}}
                 for call in entry.tool_calls
             ]
-            return {"role": "assistant", "content": entry.content, "tool_calls": calls}
+            return {"role": "assistant", "content": told, "tool_calls": calls}
 
 
 def clean(message: Mapping[str, Any]) -> Message:
@@ -121,19 +129,17 @@ def clean(message: Mapping[str, Any]) -> Message:
 
     Blank text counts as empty: some providers refuse it as they refuse none at all.
     """
-    kept = {key: message[key] for key in _OUTGOING if message.get(key) is not None}
-    if not kept.get("tool_calls"):
-        kept.pop("tool_calls", None)
-    content = message.get("content")
+    content, calls = message.get("content"), message.get("tool_calls") or None
     if isinstance(content, list):
         content = [part for part in content if part.get("type") != "text" or not _blank(part.get("text"))]
-    if not content or _blank(content):
-        content = None if "tool_calls" in kept else EMPTY
-    return {**kept, "content": content}
+    if _blank(content):
+        content = None if calls else EMPTY
+    told = {**message, "content": content, "tool_calls": calls}
+    return {key: told[key] for key in _OUTGOING if key == "content" or told.get(key) is not None}
 
 
 def _blank(text: Any) -> bool:
-    return text is None or (isinstance(text, str) and not text.strip())
+    return not text or (isinstance(text, str) and text.isspace())
 
 
 def _json(arguments: str) -> str:

@@ -126,7 +126,7 @@ class Run:
                 raise
             reply = await self._asker.ask(self._view.messages)
         self._seconds = self._clock.monotonic() - began
-        return msgspec.structs.replace(reply, calls=self._steps.named(reply.calls))
+        return msgspec.structs.replace(reply, calls=self._steps.named(reply.calls)) if reply.calls else reply
 
     async def act(self, reply: Reply) -> None:
         """Store the reply, run its tools, and add both to what the model sees next."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ def converted(arguments: dict[str, Any], parameters: Parameters) -> Any:
     return msgspec.convert(arguments, parameters, strict=False)
 
 
+@cache  # the same tools are in several boxes
 def object_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
     """The schema of a Struct with every `$ref` replaced by what it points at, without titles.
 

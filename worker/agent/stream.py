@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from worker.agent.hook import AgentHook
 from worker.agent.journal import Show
 from worker.agent.think import ThinkFilter
@@ -16,6 +18,7 @@ class Stream:
         self._show = show
         self._before = before
         self._hook = hook
+        self._hooked = hook.wants_streaming
         self._think = ThinkFilter()
         self._shown: list[str] = []
         self._kept: list[str] = []
@@ -44,9 +47,10 @@ class Stream:
             self._shown.append(f"{self._before}\n\n")
             await self._show.text(self._shown[-1])
 
-    async def delta(self, text: str) -> None:
+    def delta(self, text: str) -> Awaitable[None]:
+        """More of the reply; to be awaited. No coroutine of its own: there are hundreds a turn."""
         self._heard.append(text)
-        await self._out(self._think.feed(valid_text(text)))
+        return self._out(self._think.feed(valid_text(text)))
 
     def keep(self, part: str) -> None:
         """A call ended well and this was its text."""
@@ -76,4 +80,5 @@ class Stream:
         if visible:
             self._shown.append(visible)
             await self._show.text(visible)
-            await self._hook.on_stream(visible)
+            if self._hooked:
+                await self._hook.on_stream(visible)

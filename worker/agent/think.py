@@ -23,6 +23,9 @@ class ThinkFilter:
     def feed(self, delta: str) -> str:
         """The text that may be shown now. The start of what could become a tag is held back until it is clear."""
         rest = self._held + delta
+        if self._begun and not self._inside and "<" not in rest:
+            self._held = ""
+            return rest  # as nearly every delta is: it pays to see that at a glance
         self._held = ""
         shown: list[str] = []
         while rest:
@@ -51,6 +54,8 @@ class ThinkFilter:
 
 def strip_think(text: str) -> str:
     """The visible part of a whole text, without white space around it."""
+    if "<" not in text:
+        return text.strip()
     think = ThinkFilter()
     return (think.feed(text) + think.flush()).strip()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeGuard
 
 import msgspec
@@ -156,23 +156,27 @@ def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
     open_calls: tuple[ToolCall, ...] = ()
     results: dict[str, ToolEntry] = {}
     turn = 0
-
-    def close() -> None:
-        for call in open_calls:
-            missing = ToolEntry(call_id=call.id, name=call.name, content=NO_RESULT, turn=turn, ok=False)
-            fixed.append(results.get(call.id, missing))
-
     for entry in entries:
         if isinstance(entry, ToolEntry):
             results.setdefault(entry.call_id, entry)
             continue
-        close()
+        if open_calls:
+            fixed += _answers(open_calls, results, turn)
+            open_calls = ()
+        if results:
+            results = {}
         fixed.append(entry)
-        open_calls, results, turn = (), {}, entry.turn
-        if isinstance(entry, AssistantEntry):
-            open_calls = entry.tool_calls
-    close()
-    return fixed
+        if isinstance(entry, AssistantEntry) and entry.tool_calls:
+            open_calls, turn = entry.tool_calls, entry.turn
+    return fixed + _answers(open_calls, results, turn)
+
+
+def _answers(calls: Iterable[ToolCall], results: Mapping[str, ToolEntry], turn: int) -> list[ToolEntry]:
+    """One result for each call."""
+    return [
+        results.get(call.id) or ToolEntry(call_id=call.id, name=call.name, content=NO_RESULT, turn=turn, ok=False)
+        for call in calls
+    ]
 
 
 def _calls(step: LedgerEntry | TranscriptEntry) -> TypeGuard[AssistantEntry]:

@@ -76,7 +76,8 @@ class View:
         await self._gallery.hang()
         context = Iteration(self._spec.session, self._spec.turn, round_, self.messages)
         await self._hook.before_iteration(context)
-        self.messages = [clean(message) for message in context.messages]
+        if self._hook.changes_messages:  # else they are as they were made here, which is clean
+            self.messages = [clean(message) for message in context.messages]
         if self._budget.context_tokens and self._budget.exceeded_by(self._tokens()):
             await self._shrink(int(self._budget.prompt_tokens * AIM))
 

@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urljoin
 
-import aiohttp
 import msgspec
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
 
 from shared.errors import ToolFailed
-from shared.version import VERSION
 from worker.guards.addresses import Place, WebPolicy, check_address, place_of
 from worker.guards.networks import Address
 
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
 """Gives all addresses of a host (and port). Raises OSError when there are none."""
 
-USER_AGENT: Final = f"Shoal/{VERSION}"
 FETCH_BYTES: Final = 2 * 1024 * 1024
 FETCH_S: Final = 20.0
 CONNECT_S: Final = 5.0
@@ -36,10 +30,7 @@ SILENCE_S: Final = 10.0
 REDIRECTS: Final = 5
 AT_ONCE: Final = 64
 
-_REDIRECT: Final = frozenset({301, 302, 303, 307, 308})
-_STEP_BYTES: Final = 64 * 1024
 _LOOK_UPS_AT_ONCE: Final = 16
-_GZIP: Final = zlib.MAX_WBITS | 16
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -80,7 +71,7 @@ class Fetcher:
         self._body_bytes = body_bytes
         self.total_s = total_s
         self._connect_s = connect_s
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=silence_s)
+        self._silence_s = silence_s
         self._look_up = look_up or _SystemLookUp()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -116,9 +107,14 @@ class Fetcher:
         body: bytes | None,
         redirects: int,
     ) -> Answer:
+        # Here, for with it comes the HTTP library, which a worker that is starting has no use for.
+        from worker.guards.request import Limits, request
+
+        limits = Limits(self._body_bytes, self._connect_s, self._silence_s)
         for _ in range(redirects + 1):
             place = place_of(url, self._policy)
-            answer = await self._ask(place, await self._checked(place), types, method, headers, body)
+            addresses = await self._checked(place)
+            answer = await request(place, addresses, limits, types=types, method=method, headers=headers, body=body)
             if isinstance(answer, Answer):
                 return answer
             try:
@@ -143,133 +139,6 @@ class Fetcher:
             check_address(address, place.host, place.port, self._policy)
         return addresses
 
-    async def _ask(
-        self,
-        place: Place,
-        addresses: Sequence[Address],
-        types: Collection[str],
-        method: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-    ) -> Answer | str:
-        """One request: the answer, or where it redirects to."""
-        own = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"}
-        try:
-            async with (
-                aiohttp.ClientSession(
-                    connector=connector_to(place.host, addresses),
-                    cookie_jar=aiohttp.DummyCookieJar(),
-                    timeout=self._timeout,
-                    auto_decompress=False,
-                    trust_env=False,
-                ) as session,
-                session.request(
-                    method, URL(place.url, encoded=True), headers={**own, **headers}, data=body, allow_redirects=False
-                ) as response,
-            ):
-                target = response.headers.get("Location")
-                if response.status in _REDIRECT and target is not None:
-                    return target
-                return await self._read(place, response, types)
-        except TimeoutError:
-            raise
-        except aiohttp.ClientSSLError:
-            raise ToolFailed(f"{place.host!r} has no valid certificate; it is not asked") from None
-        except aiohttp.ClientConnectorError:
-            raise ToolFailed(f"{place.host!r} cannot be reached on port {place.port}; try another URL") from None
-        except (aiohttp.ClientError, OSError, ValueError, zlib.error):
-            raise ToolFailed(
-                f"{place.host!r} gave an answer that is not valid, or broke it off; try it later"
-            ) from None
-
-    async def _read(self, place: Place, response: aiohttp.ClientResponse, types: Collection[str]) -> Answer:
-        kind = response.content_type.lower() if "Content-Type" in response.headers else ""
-        if not 200 <= response.status < 300:
-            return Answer(place.url, response.status, kind)
-        if not any(_fits(kind, type) for type in types):
-            raise ToolFailed(f"{place.host!r} sent {kind or 'no type'!r}, which cannot be read here; try another page")
-        match response.headers.get("Content-Encoding", "identity").strip().lower():
-            case "identity" | "":
-                packed = False
-            case "gzip" | "x-gzip":
-                packed = True
-            case other:
-                raise ToolFailed(f"{place.host!r} sent the encoding {other[:40]!r}, which was not asked for")
-        body, cut = await self._body(response.content, packed)
-        return Answer(place.url, response.status, kind, response.charset or "", body, cut)
-
-    async def _body(self, stream: aiohttp.StreamReader, packed: bool) -> tuple[bytes, bool]:
-        """At most `body_bytes` of the body, and whether there was more. What was sent is held to the same size."""
-        kept = bytearray()
-        unpack = _Gunzip() if packed else None
-        received = 0
-        while data := await stream.read(_STEP_BYTES):
-            received += len(data)
-            kept += data if unpack is None else unpack.unpack(data, self._body_bytes + 1 - len(kept))
-            if max(len(kept), received) > self._body_bytes:
-                return bytes(kept[: self._body_bytes]), True
-        return bytes(kept), False
-
-
-class _Gunzip:
-    """Gzip, never more of it unpacked than is wanted: a few bytes can stand for gigabytes."""
-
-    def __init__(self) -> None:
-        self._member = zlib.decompressobj(_GZIP)
-
-    def unpack(self, data: bytes, limit_bytes: int) -> bytes:
-        """What these bytes stand for, at most that many. Call it no more once the limit was reached."""
-        out = bytearray()
-        while data and len(out) < limit_bytes:
-            if self._member.eof:
-                self._member = zlib.decompressobj(_GZIP)
-            out += self._member.decompress(data, limit_bytes - len(out))
-            data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
-        return bytes(out)
-
-
-class _Checked(AbstractResolver):
-    """Knows one host, and of it only the addresses that were checked."""
-
-    def __init__(self, host: str, addresses: Sequence[Address]) -> None:
-        self._host = host
-        self._addresses = addresses
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        if host != self._host:
-            raise OSError(f"{host!r} was not checked")
-        return [
-            ResolveResult(
-                hostname=host,
-                host=str(address),
-                port=port,
-                family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
-                proto=socket.IPPROTO_TCP,
-                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-            )
-            for address in self._addresses
-        ]
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-def connector_to(host: str, addresses: Sequence[Address]) -> aiohttp.TCPConnector:
-    """Connections to one host, at addresses that were checked, and to nothing else whatever a request says."""
-
-    def opened(info: aiohttp.AddrInfoType) -> socket.socket:
-        """The last look before a connection is made; a literal address never meets the resolver."""
-        family, kind, proto, _, target = info
-        if ip_address(target[0]) not in addresses:
-            raise OSError("the address was not checked")
-        return socket.socket(family, kind, proto)
-
-    return aiohttp.TCPConnector(
-        resolver=_Checked(host, addresses), use_dns_cache=False, force_close=True, socket_factory=opened
-    )
-
 
 class _SystemLookUp:
     """The system's resolver, in threads of its own: one that hangs must not take those that others need."""
@@ -282,12 +151,6 @@ class _SystemLookUp:
             self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )
         return [str(info[4][0]) for info in infos]
-
-
-def _fits(kind: str, wanted: str) -> bool:
-    if wanted.startswith("*"):
-        return kind.endswith(wanted[1:])
-    return kind.startswith(wanted[:-1]) if wanted.endswith("*") else kind == wanted
 
 
 def _host_of(url: str) -> str:

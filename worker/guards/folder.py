@@ -52,12 +52,23 @@ class SessionFolder:
     """
 
     def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ALONE) -> None:
-        self.path: Final = root / name
         self._root = root
         self._name = name
-        self._lock = root / f"{name}.lock"
         self.quota: Final = quota
         self._access = access
+
+    @property
+    def path(self) -> Path:
+        """Where it is, or will be."""
+        return self._root / self._name
+
+    @property
+    def _lock(self) -> Path:
+        return self._root / f"{self._name}.lock"
+
+    def has(self, name: str) -> bool:
+        """Whether anything of this name, a link perhaps, is at its top; False, too, when nobody can look."""
+        return os.path.lexists(f"{self._root}/{self._name}/{name}")
 
     def make(self, stop: Stop) -> Path:
         """The folder's path, for those who hand it to a sandbox, after making it. Raises OSError."""

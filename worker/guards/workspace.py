@@ -12,6 +12,7 @@ from worker.agent.tool import FileEntry
 from worker.guards.beneath import OWNER_ALONE, Access, explained
 from worker.guards.erasing import erased
 from worker.guards.folder import Quota, SessionFolder
+from worker.guards.local import is_local
 from worker.guards.paths import FOLDER_NAME, folder_name, parts_of
 from worker.guards.threads import FileThreads, Stop
 from worker.guards.usage import Usage, begun, measured, settled
@@ -43,10 +44,17 @@ class Workspaces:
         self._access = access
         self._quota = quota or Quota()
         self._threads = threads or FileThreads()
+        self._local = False
+
+    async def warm(self) -> None:
+        """Find out, once, whether they are on a disk of this machine: then a turn may ask without a thread whether
+        something is there at all. Raises ToolFailed for a volume that does not answer."""
+        self._local = await self._threads.run(lambda _: is_local(self._root))
 
     def of(self, session: str) -> Workspace:
         """The workspace of a session; it is made on the volume when something is first written."""
-        return Workspace(SessionFolder(self._root, folder_name(session), self._quota, self._access), self._threads)
+        folder = SessionFolder(self._root, folder_name(session), self._quota, self._access)
+        return Workspace(folder, self._threads, local=self._local)
 
     async def forget(self, folder: str, *, before_s: float) -> int:
         """Delete what the session with this folder (`folder_name`) keeps, but for what changed since `before_s`, in
@@ -61,21 +69,29 @@ class Workspaces:
 
 
 class Workspace:
-    """The files of one session. Every method works in a thread, has a time limit, and raises ToolFailed, with a text
+    """The files of one session. What is awaited works in a thread, has a time limit, and raises ToolFailed, with a text
     that names no path of the machine, for what is not there, not allowed, or not answered in time.
 
     A session has a few threads at a time, so that many calls of one do not keep the others waiting.
     """
 
-    def __init__(self, folder: SessionFolder, threads: FileThreads) -> None:
-        self.path: Final = folder.path
-        """Where it is, or will be, on this machine; never shown to a model."""
-
+    def __init__(self, folder: SessionFolder, threads: FileThreads, *, local: bool = False) -> None:
         self.quota: Final = folder.quota
 
         self._folder = folder
         self._threads = threads
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._local = local
+
+    @property
+    def path(self) -> Path:
+        """Where it is, or will be, on this machine; never shown to a model."""
+        return self._folder.path
+
+    def surely_without(self, name: str) -> bool:
+        """Whether nothing of this name is at its top, said at once: False, too, where only a thread may look, as on a
+        volume behind a network, which can hang."""
+        return self._local and not self._folder.has(name)
 
     async def make(self) -> Path:
         """Its path, after making it."""

@@ -14,6 +14,8 @@ Log = Callable[..., None]
 class LoggingHook(AgentHook):
     """Logs `round begins`, `tools begin` and `round done` of every turn."""
 
+    changes_messages = False
+
     def __init__(self, log: Log) -> None:
         self._log = log
 

@@ -24,6 +24,7 @@ class StreamingHook(AgentHook):
     """
 
     wants_streaming = True
+    changes_messages = False
 
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver

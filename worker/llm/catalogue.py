@@ -73,10 +73,13 @@ class Catalogue:
         self._settings = settings
         self._table = table
         self._found: dict[str, ModelFacts] | None = None
+        self._told: dict[str, ModelFacts] = {}
         self._reading = asyncio.Lock()
 
     async def of(self, name: str) -> ModelFacts:
         """The facts of a model by its name in the settings; empty ones for a model that nobody knows."""
+        if name in self._told:
+            return self._told[name]
         found = await self._load()
         facts = found.get(name, ModelFacts())
         if name in self._settings.prices:
@@ -85,6 +88,7 @@ class Catalogue:
         context = self._settings.context_tokens
         if context is not None and (name == self._settings.name or not facts.context_tokens):
             facts = msgspec.structs.replace(facts, context_tokens=context)
+        self._told[name] = facts
         return facts
 
     async def _load(self) -> dict[str, ModelFacts]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from shared.errors import ModelError
@@ -43,11 +43,11 @@ class FallbackModel:
     ) -> LLMResponse:
         shown = False
 
-        async def pass_on(delta: str) -> None:
+        def pass_on(delta: str) -> Awaitable[None]:
             nonlocal shown
             shown = True
             assert on_delta is not None
-            await on_delta(delta)
+            return on_delta(delta)  # handed on, not waited for: each coroutine more would cost every delta
 
         faults: list[ModelError] = []
         for model in self._models:

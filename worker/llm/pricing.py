@@ -39,4 +39,7 @@ class PricedModel:
             messages, tools, max_tokens=max_tokens, temperature=temperature, on_delta=on_delta
         )
         facts = await self._catalogue.of(self.name)
-        return replace(reply, usage=replace(reply.usage, cost_usd=facts.cost_usd(reply.usage)))
+        cost_usd = facts.cost_usd(reply.usage)
+        if cost_usd == reply.usage.cost_usd:
+            return reply
+        return replace(reply, usage=replace(reply.usage, cost_usd=cost_usd))

@@ -16,6 +16,7 @@ from shared.store.limits import ProviderLimits
 from worker.agent.model import Model
 from worker.llm.catalogue import Catalogue, ModelFacts
 from worker.llm.fallback import FallbackModel
+from worker.llm.late import LateModel
 from worker.llm.pricing import PricedModel
 from worker.llm.providers import choose, detect
 from worker.llm.retry import RetryingModel
@@ -189,7 +190,8 @@ def _build(settings: ModelSettings, limits: ProviderLimits | None, catalogue: Ca
         return traced(_client(DEMO)(), asked=DEMO, provider=DEMO)
     route = choose(settings)
     headers = {name: value.reveal() for name, value in settings.headers.items()}
-    model: Model = PricedModel(_client(route.client)(settings, route=route, headers=headers), catalogue)
+    client = LateModel(settings.name, lambda: _client(route.client)(settings, route=route, headers=headers))
+    model: Model = PricedModel(client, catalogue)
     model = traced(model, asked=route.model, provider=route.provider, address=route.api_base)
     if limits is not None:
         model = ThrottledModel(model, limits, way=way_of(settings, route), rules=rules_of(settings))

@@ -60,11 +60,11 @@ class RetryingModel:
         deadline = self._clock.monotonic() + self._deadline_s
         shown = False
 
-        async def pass_on(delta: str) -> None:
+        def pass_on(delta: str) -> Awaitable[None]:
             nonlocal shown
             shown = True
             assert on_delta is not None
-            await on_delta(delta)
+            return on_delta(delta)  # handed on, not waited for: each coroutine more would cost every delta
 
         waits_s = iter(self._waits_s)
         while True:

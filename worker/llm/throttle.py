@@ -80,13 +80,16 @@ class ThrottledModel:
         entered = await self._enter()
         untold = entered is not None and entered.watched
 
-        async def pass_on(delta: str) -> None:
+        async def first(delta: str) -> None:
             nonlocal untold
-            if untold:  # the first word is proof enough; the others need not wait for the last
-                untold = False
-                await self._tell(entered, "ok")
+            untold = False
+            await self._tell(entered, "ok")
             assert on_delta is not None
             await on_delta(delta)
+
+        def pass_on(delta: str) -> Awaitable[None]:
+            assert on_delta is not None
+            return first(delta) if untold else on_delta(delta)  # the first word is proof enough
 
         ending: Ending = "void"
         retry_after_s: float | None = None
@@ -96,7 +99,7 @@ class ThrottledModel:
                 tools,
                 max_tokens=max_tokens,
                 temperature=temperature,
-                on_delta=None if on_delta is None else pass_on,
+                on_delta=pass_on if untold and on_delta is not None else on_delta,
             )
             ending = "ok"
             return reply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -80,13 +80,13 @@ def trace_header(settings: ModelSettings) -> dict[str, str]:
 def _first_told(now: Span, on_delta: OnDelta) -> OnDelta:
     began: float | None = time.perf_counter()
 
-    async def pass_on(delta: str) -> None:
+    def pass_on(delta: str) -> Awaitable[None]:
         nonlocal began
         if began is not None:
             now.set("gen_ai.response.time_to_first_chunk", time.perf_counter() - began)
             now.event(FIRST)
             began = None
-        await on_delta(delta)
+        return on_delta(delta)
 
     return pass_on
 

@@ -28,6 +28,9 @@ class SandboxKeeper:
         self._settings = settings
         self._found = found
         self._tiers = tiers
+        self.looked = asyncio.Event()
+        """Set when it is known whether there is a sandbox."""
+
         self._sandbox: Sandbox | Off | None = None
 
     async def open(self) -> None:
@@ -35,9 +38,11 @@ class SandboxKeeper:
         self._sandbox = await choose(self._settings, self._tiers)
         if not isinstance(self._sandbox, Off):
             self._found(self._sandbox)
+        self.looked.set()
 
     async def keep_looking(self) -> None:
-        """Look again every half minute as long as there is none, and a runner is expected."""
+        """Look; and again every half minute as long as there is none, and a runner is expected."""
+        await self.open()
         tools = self._settings.tools
         while tools.exec and tools.exec_runner and isinstance(self._sandbox, Off):
             await asyncio.sleep(AGAIN_S)

@@ -17,6 +17,9 @@ from worker.skills.front_matter import Head, parse_skill
 from worker.watched import Seldom, Watched
 
 SKILL: Final = "SKILL.md"
+OWN: Final = "skills"
+"""The folder of a workspace in which an agent writes its own."""
+
 BUILT_IN: Final = Path(__file__).parent
 OWN_LIMIT: Final = 50
 """How many skills of a workspace are listed."""
@@ -98,7 +101,7 @@ class Catalogue:
         return self._skills
 
     def own(self, workspace: Path) -> tuple[Skill, ...]:
-        """Skills that an agent wrote into the folder `skills` of its workspace, by name, at most 50: never `always`,
+        """Skills that an agent wrote into the folder OWN of its workspace, by name, at most 50: never `always`,
         and none that has the name of one that `skills` named last. Blocking, to be called in a thread; broken ones are
         skipped."""
         taken = {skill.name.lower() for skill in self._skills}
@@ -106,7 +109,7 @@ class Catalogue:
         for name in self._own_names(workspace):
             if name.lower() in taken or len(found) == OWN_LIMIT:
                 continue
-            prefix = f"skills/{name}/"
+            prefix = f"{OWN}/{name}/"
             try:
                 head, _ = parse_skill(read_below(workspace, f"{prefix}{SKILL}", links=False))
             except FileNotFoundError:
@@ -120,7 +123,7 @@ class Catalogue:
 
     def _own_names(self, workspace: Path) -> list[str]:
         try:
-            return _folders(workspace, "skills", links=False)
+            return _folders(workspace, OWN, links=False)
         except OSError:
             return []  # a link where the folder should be
 

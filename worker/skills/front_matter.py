@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Annotated, Final
 
 import msgspec
-import yaml  # type: ignore[import-untyped]
 
 HEAD_LIMIT_BYTES: Final = 8 * 1024
 _DEPTH: Final = 20
@@ -64,6 +63,8 @@ def parse_skill(text: str) -> tuple[Head, str]:
 @lru_cache(maxsize=256)
 def _read(text: str) -> Head | str:
     """A head, or what is wrong with it: skills of workspaces are read in every turn, and YAML is slow."""
+    import yaml  # type: ignore[import-untyped]  # here, for a worker without skills never needs it
+
     if len(text.encode()) > HEAD_LIMIT_BYTES:
         return f"its head has more than {HEAD_LIMIT_BYTES:,} bytes"
     try:
@@ -91,6 +92,8 @@ def _read(text: str) -> Head | str:
 
 def _refuse_bombs(text: str) -> None:
     """Neither references, by which few bytes become many, nor deep nesting. Events are read without recursion."""
+    import yaml
+
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):

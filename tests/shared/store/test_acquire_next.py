@@ -40,8 +40,8 @@ async def test_a_message_is_leased_by_the_server_itself_when_it_comes(client: Re
 
 
 async def test_without_work_it_ends_after_its_time(client: RedisClient) -> None:
-    """It is a fifteenth of the lease, as a lease counts from its beginning, and never more than a second."""
-    short = LeaseQueue(client, "turns", owner="a" * 32, lease_s=1.5)
+    """It is a fifth of the lease, as a lease counts from its beginning, and never more than a second."""
+    short = LeaseQueue(client, "turns", owner="a" * 32, lease_s=0.5)
     assert short.wait_s == pytest.approx(0.1)
     assert LeaseQueue(client, "turns", owner="a" * 32, lease_s=60).wait_s == 1.0
     assert await short.acquire_next(10) == []

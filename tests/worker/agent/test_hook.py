@@ -185,6 +185,29 @@ async def test_what_a_broken_hook_did_to_the_messages_is_undone(change: Any) -> 
     assert seen == ["hook Changing.before_iteration"]
 
 
+async def test_for_hooks_that_only_look_no_message_is_copied() -> None:
+    """A long conversation would be copied in every round, once for each of them."""
+
+    class Looks(AgentHook):
+        changes_messages = False
+
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        async def before_iteration(self, context: Iteration) -> None:
+            self.seen.append(context.messages)
+
+    looks = Looks()
+    hook = CompositeHook([AgentHook(), looks, looks])
+    messages = [dict(message) for message in MESSAGES]
+    context = Iteration("s", 1, 1, messages)
+    await hook.before_iteration(context)
+    assert [seen is messages for seen in (*looks.seen, context.messages)] == [True, True, True]
+    assert not hook.changes_messages
+    assert not CompositeHook([AgentHook()]).changes_messages
+    assert CompositeHook([looks, Changing(lambda _: None)]).changes_messages
+
+
 async def test_a_hook_that_is_too_slow_for_the_messages_changes_none() -> None:
     """Whatever it had done until then."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
 from worker.agent.image import Image
-from worker.agent.prompt import build_messages, clean, runtime_context, system_prompt, window
+from worker.agent.prompt import build_messages, clean, runtime_context, system_prompt, to_message, window
 from worker.agent.turn import NO_RESULT, AgentRunSpec
 
 NOON = 1_795_262_400_000  # Saturday 2026-11-21, 12:00 UTC
@@ -212,6 +212,24 @@ def test_any_history_becomes_messages_that_pair(history: list[TranscriptEntry], 
 def test_only_what_providers_know_goes_out(message: dict[str, object], sent: dict[str, object]) -> None:
     """No unknown key, no empty text; null only beside tool calls."""
     assert clean(message) == sent
+
+
+@given(
+    st.one_of(
+        st.builds(UserEntry, content=st.text(), turn=st.just(1)),
+        st.builds(ToolEntry, call_id=st.text(), name=st.text(), content=st.text(), turn=st.just(1)),
+        st.builds(
+            AssistantEntry,
+            content=st.none() | st.sampled_from(["", " \n", "\u2003", "x"]) | st.text(),
+            turn=st.just(1),
+            tool_calls=st.lists(st.builds(ToolCall, st.text(), st.text(), st.just("{}")), max_size=2).map(tuple),
+        ),
+    )
+)
+def test_an_entry_of_the_conversation_needs_no_cleaning(entry: TranscriptEntry) -> None:
+    """It is made as it goes out, to the order of its keys, for a long conversation is made anew in every turn."""
+    message = to_message(entry)
+    assert list(clean(message).items()) == list(message.items())
 
 
 def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one() -> None:

@@ -17,7 +17,8 @@ from shared.errors import ToolFailed
 from tests.helpers.wait import eventually
 from tests.helpers.web_server import Asked, Send, WebServer, head, redirect, reply, web_server
 from worker.guards.addresses import WebPolicy
-from worker.guards.fetch import Answer, Fetcher, connector_to
+from worker.guards.fetch import Answer, Fetcher
+from worker.guards.request import connector_to
 
 LIMIT_BYTES = 100_000
 HTML = ("text/html",)

@@ -66,7 +66,7 @@ def test_a_worker_without_servers_does_not_have_the_library() -> None:
     """Neither its memory nor its start-up time."""
     script = (
         "import asyncio, sys\n"
-        "import worker.main, worker.deps\n"
+        "import worker.process, worker.arq_settings\n"
         "from worker.agent.tool import Toolbox\n"
         "from worker.mcp.servers import McpServers, Toolboxes\n"
         "async def turn():\n"

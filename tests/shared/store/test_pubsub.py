@@ -1,0 +1,64 @@
+"""What comes over a pub/sub connection is handed on as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shared.errors import RedisAway
+from shared.store.client import RedisClient
+from shared.store.pubsub import Heard, pubsub
+from tests.helpers.wait import eventually
+
+
+async def test_what_waited_is_handed_on_before_what_comes(client: RedisClient) -> None:
+    """In the order of the server."""
+    heard: list[Heard] = []
+    async with pubsub(client) as news:
+        news.subscribe("a")
+        await eventually(lambda: _listens(client))
+        for text in (b"1", b"2"):
+            await client.command("PUBLISH", "a", text)
+        handing = asyncio.create_task(news.hand_on(heard.append, 60))
+        await eventually(lambda: len(heard) == 3)
+        await client.command("PUBLISH", "a", b"3")
+        await eventually(lambda: len(heard) == 4)
+        handing.cancel()
+    assert [(one.kind, one.data) for one in heard[1:]] == [("message", text) for text in (b"1", b"2", b"3")]
+
+
+async def test_silence_is_told_from_an_answer(client: RedisClient) -> None:
+    """So that whoever asked knows whether the connection is dead."""
+    heard: list[Heard] = []
+    async with pubsub(client) as news:
+        assert not await news.hand_on(heard.append, 0.05)
+        news.subscribe("a")
+        news.ping()
+        assert await news.hand_on(heard.append, 0.2)
+    assert [one.kind for one in heard] == ["subscribe", "pong"]
+
+
+async def test_what_a_listener_raises_reaches_whoever_reads(client: RedisClient) -> None:
+    """A bug ends the reading, and no other part of the process."""
+
+    def broken(heard: Heard) -> None:
+        raise ZeroDivisionError
+
+    async with pubsub(client) as news:
+        news.subscribe("a")
+        with pytest.raises(ZeroDivisionError):
+            await news.hand_on(broken, 60)
+
+
+async def test_the_end_of_the_connection_is_told(client: RedisClient) -> None:
+    """At once, not after the silence."""
+    async with pubsub(client) as news:
+        handing = asyncio.create_task(news.hand_on(lambda heard: None, 60))
+        await client.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        with pytest.raises(RedisAway):
+            await handing
+
+
+async def _listens(client: RedisClient) -> bool:
+    return bool(await client.command("PUBSUB", "CHANNELS", "a"))
