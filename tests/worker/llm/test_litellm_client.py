@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import pytest
 
 from shared.errors import ModelError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
+from tests.helpers.wait import eventually
 from worker.agent.tool import Toolbox
 from worker.llm.litellm_client import LiteLLMModel
 from worker.tools.registry import build_tools
@@ -57,4 +61,97 @@ async def test_a_gateway_gets_the_whole_name_and_the_marks_for_its_cache(server:
     system = request.body["messages"][0]["content"]
     assert system == [{"type": "text", "text": "be", "cache_control": mark}]
     assert [tool.get("cache_control") for tool in request.body["tools"]] == [None, mark]
+    await model.close()
+
+
+SIGNED: list[dict[str, Any]] = [
+    {"role": "user", "content": "weather?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1__thought__c2ln", "type": "function", "function": {"name": "look", "arguments": "{}"}},
+            {"id": "c2", "type": "function", "function": {"name": "look", "arguments": "{}"}},
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1__thought__c2ln", "name": "look", "content": "rain"},
+    {"role": "tool", "tool_call_id": "c2", "name": "look", "content": "sun"},
+]
+
+
+@pytest.mark.parametrize(("name", "id_"), [("openai/gpt-4o", "c1"), ("openai/gemini-3-pro", "c1__thought__c2ln")])
+async def test_geminis_signatures_in_the_ids_of_calls_go_to_gemini_alone(
+    server: ScriptedOpenAI, name: str, id_: str
+) -> None:
+    """A chat may change its model; LiteLLM cuts them off where it makes a record of a call, which is ours here."""
+    model = LiteLLMModel(ModelSettings(name=name, api_base=server.base_url, api_key=Secret("sk-x")))
+    before = repr(SIGNED)
+    await model.chat(SIGNED)
+    (request,) = server.requests()
+    messages = request.body["messages"]
+    assert [call["id"] for call in messages[1]["tool_calls"]] == [id_, "c2"]
+    assert [message["tool_call_id"] for message in messages[2:]] == [id_, "c2"]
+    assert repr(SIGNED) == before
+    await model.close()
+
+
+async def test_openai_is_told_the_organisation_and_the_project_of_the_environment(
+    server: ScriptedOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK tells them by itself, and LiteLLM's own handler does not. Nobody else gets them."""
+    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+    key = Secret("sk-x")
+    at_openai = LiteLLMModel(ModelSettings(name="openai/x", api_key=key, client="litellm"), headers={"X-Team": "a"})
+    elsewhere = LiteLLMModel(ModelSettings(name="openai/x", api_base=server.base_url, api_key=key))
+    await at_openai.chat(HELLO)
+    await elsewhere.chat(HELLO)
+    first, second = (request.headers for request in server.requests())
+    assert (first["openai-organization"], first["openai-project"], first["x-team"]) == ("org-1", "proj-1", "a")
+    assert not {"openai-organization", "openai-project"} & set(second)
+    await at_openai.close()
+
+
+@pytest.mark.parametrize("provider", ["openai", "cerebras", "veniceai"])  # prepared at once, in a thread; by the SDK
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("status", [200, 400])
+async def test_litellm_tells_nobody_of_a_call(
+    server: ScriptedOpenAI, monkeypatch: pytest.MonkeyPatch, streamed: bool, status: int, provider: str
+) -> None:
+    """Neither a price nor a record nor a callback: nobody here reads them, and they cost nearly half of a call."""
+    monkeypatch.setenv("EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER", "True")
+    model = LiteLLMModel(ModelSettings(name=f"{provider}/ours", api_base=server.base_url, api_key=Secret("sk-x")))
+    await model.warm()
+    import litellm
+    from litellm.integrations.custom_logger import CustomLogger
+
+    told: list[str] = []
+
+    class Told(CustomLogger):
+        async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+            told.append(kwargs["model"])
+
+        async_log_failure_event = async_log_success_event
+
+    async def note(delta: str) -> None:
+        pass
+
+    async def ours() -> object:
+        return await model.chat(HELLO, on_delta=note if streamed else None)
+
+    async def theirs() -> object:
+        return await litellm.acompletion(
+            model="openai/theirs", messages=HELLO, api_base=server.base_url, api_key="sk-x", num_retries=0
+        )
+
+    for lists in ("success_callback", "failure_callback", "_async_success_callback", "_async_failure_callback"):
+        monkeypatch.setattr(litellm, lists, [])
+    monkeypatch.setattr(litellm, "callbacks", [Told()])
+    server.script(Answer(text="one two", status=status, times=0))
+    for asking in (theirs, ours, theirs):
+        with pytest.raises(Exception, match="400") if status == 400 else contextlib.nullcontext():
+            await asking()
+    await eventually(lambda: len(told) >= 2)  # in the order of the calls
+    assert set(told) == {"theirs"}
     await model.close()
