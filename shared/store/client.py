@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
@@ -14,6 +14,8 @@ from shared.store.address import read_address
 from shared.store.connection import Connection, ReplyError, Wire
 from shared.store.connection import Value as Value
 from shared.store.scripts import AWAY_REPLIES, Script, sha
+
+T = TypeVar("T")
 
 SOCKET_TIMEOUT_S: Final = 2.0
 RECONNECT_FIRST_S: Final = 0.05
@@ -47,23 +49,20 @@ class RedisClient:
     ) -> Any:
         """Run a script by its hash, sending its source when the server does not know it (restart, fail-over).
 
-        With `retry_for_s` the call is repeated with full jitter (50 ms to 1.5 s) while Redis is away, at most so long.
+        With `retry_for_s` it is repeated so long (see `patiently`).
         """
-        call: tuple[Value, ...] = ("EVALSHA", sha(script), len(keys), *keys, *args)
-        waits, give_up_at = None, time.monotonic() + retry_for_s
-        while True:
-            try:
-                return await self.command(*call)
-            except ReplyError as exc:
-                if not str(exc).startswith("NOSCRIPT"):
-                    raise
-                call = ("EVAL", script.source, *call[2:])
-            except RedisAway:
-                waits = waits or full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
-                wait_s = next(waits)
-                if time.monotonic() + wait_s >= give_up_at:
-                    raise
-                await asyncio.sleep(wait_s)
+        call = (len(keys), *keys, *args)
+        if retry_for_s:
+            return await patiently(lambda: self._run(script, call), retry_for_s)
+        return await self._run(script, call)
+
+    async def _run(self, script: Script, call: tuple[Value, ...]) -> Any:
+        try:
+            return await self.command("EVALSHA", sha(script), *call)
+        except ReplyError as exc:
+            if not str(exc).startswith("NOSCRIPT"):
+                raise
+            return await self.command("EVAL", script.source, *call)
 
     async def command(self, *parts: Value) -> Any:
         """Send one command and return its answer, texts as bytes."""
@@ -137,6 +136,19 @@ class Blocking:
     async def close(self) -> None:
         """Close the connection."""
         await self._connection.close()
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
+    """What `ask` answers; it is asked again with full jitter (50 ms to 1.5 s) while Redis is away, at most so long."""
+    give_up_at, waits = time.monotonic() + for_s, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+    while True:
+        try:
+            return await ask()
+        except RedisAway:
+            wait_s = next(waits)
+            if time.monotonic() + wait_s >= give_up_at:
+                raise
+            await asyncio.sleep(wait_s)
 
 
 def _typed(exc: OSError | ReplyError) -> Exception:

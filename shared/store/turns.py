@@ -16,7 +16,8 @@ from shared.messages.outbound import LogLine
 from shared.messages.transcript import LedgerEntry, TakenEntry, TranscriptEntry, decode_ledger
 from shared.store import keys
 from shared.store.approvals import Approvals
-from shared.store.client import RedisClient, Value
+from shared.store.client import RedisClient, Value, patiently
+from shared.store.commits import Commits
 from shared.store.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.jobs import QUEUE as JOBS
 from shared.store.queue import Claim
@@ -59,7 +60,8 @@ class Turns:
         self._client = client
         self._limits = limits or InboxLimits()
         self.approvals = Approvals(client, self._limits)
-        self._ledger, self._commit, self._take = load("ledger"), load("commit"), load("take")
+        self._commits = Commits(client)
+        self._ledger, self._take = load("ledger"), load("take")
 
     async def append(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
@@ -182,21 +184,13 @@ class Turns:
         session, limits = claim.session, self._limits
         passing = is_throw_away(session)  # nobody goes on with it, and nothing of it is worth remembering
         history = () if passing else history
-        done, entries, dropped = await self._client.run(
-            self._commit,
-            [
-                keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS), keys.session(session), keys.inbox(session),
-                keys.ledger(session), keys.history(session), keys.outbox(session), keys.live(session), keys.DEAD,
-                keys.IDLE,
-            ],
-            [
-                claim.member, claim.lease, claim.turn.n, HISTORY_CAP_BYTES, limits.keep_ms(session),
-                limits.keep_log_ms(session), dead.record if dead else b"", dead.reason if dead else "",
-                encode_live(event), 0 if passing else limits.idle_ms, len(history), *map(encode, history),
-                *map(encode, lines),
-            ],
-            retry_for_s=retry_for_s,
-        )  # fmt: skip
+        end: list[Value] = [
+            claim.member, claim.lease, claim.turn.n, limits.keep_ms(session), limits.keep_log_ms(session),
+            dead.record if dead else b"", dead.reason if dead else "", encode_live(event),
+            0 if passing else limits.idle_ms, HISTORY_CAP_BYTES, len(history), len(lines),
+            *map(encode, history), *map(encode, lines),
+        ]  # fmt: skip
+        done, entries, dropped = await patiently(lambda: self._commits.send(end), retry_for_s)
         if done == -1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
         return Committed(done == 1, entries, dropped)

@@ -102,15 +102,12 @@ local function leave_queue(queue, member)
 end
 
 -- Puts a session that does not run where its head wants it. A person who waits behind a tick waits for that, too.
--- `same`: it ran, and the turn was of the same person.
-local function line_up(queue, waked, session, member, head, due, now, same)
+local function line_up(queue, waked, session, member, head, due, now)
   local whose = field(head, 'p')
   if whose ~= 'background' then
     redis.call('ZADD', queue, due, member)
-    if not same then
-      redis.call('ZREM', BACKGROUND, member)
-      share(member, whose)
-    end
+    redis.call('ZREM', BACKGROUND, member)
+    share(member, whose)
   elseif tonumber(redis.call('HGET', session, 'person') or 0) > tonumber(string.match(head[1], '%d+')) then
     redis.call('ZADD', queue, integer(due), member)
     redis.call('ZREM', BACKGROUND, member)
@@ -126,8 +123,8 @@ local function line_up(queue, waked, session, member, head, due, now, same)
 end
 
 -- The same when the head before this one was answered or withdrawn; a burst that is merged has its window.
-local function line_up_next(queue, waked, session, member, head, now, same)
-  line_up(queue, waked, session, member, head, math.max(now, tonumber(field(head, 'd') or 0)), now, same)
+local function line_up_next(queue, waked, session, member, head, now)
+  line_up(queue, waked, session, member, head, math.max(now, tonumber(field(head, 'd') or 0)), now)
 end
 
 -- Makes a session due to which message n has come, behind others or not. What runs or waits stays where it is, but that

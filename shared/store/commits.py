@@ -1,0 +1,92 @@
+"""Ends of turns on their way to the store: those of one moment go together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from shared.store import keys
+from shared.store.client import RedisClient, Value
+from shared.store.connection import ReplyError
+from shared.store.inbox import TURNS
+from shared.store.scripts import load
+
+AT_ONCE: Final = 64
+"""Turns in one call: the server does nothing else meanwhile."""
+
+AT_ONCE_BYTES: Final = 256 * 1024
+"""The same, by what they bring; one that brings more goes alone."""
+
+_KEYS: Final = (keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS), keys.DEAD, keys.IDLE)
+
+
+class _End(NamedTuple):
+    """One turn's arguments of commit.lua, and who waits for the answer."""
+
+    args: Sequence[Value]
+    answer: asyncio.Future[list[int]]
+
+    @property
+    def size(self) -> int:
+        return sum(len(arg) for arg in self.args if isinstance(arg, bytes))
+
+
+class Commits:
+    """Sends what comes in one turn of the event loop together: one script then ends many turns, for little more than
+    one costs, and each for itself."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._script = load("commit")
+        self._waiting: list[_End] = []
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def send(self, args: Sequence[Value]) -> list[int]:
+        """The answer of commit.lua to one turn. Raises RedisAway, ReplyError."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._go)
+        end = _End(args, loop.create_future())
+        self._waiting.append(end)
+        return await end.answer
+
+    def _go(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        batch: list[_End] = []
+        size = 0
+        for end in waiting:
+            size += end.size
+            if batch and (size > AT_ONCE_BYTES or len(batch) == AT_ONCE):
+                self._start(batch)
+                batch, size = [], end.size
+            batch.append(end)
+        self._start(batch)
+
+    def _start(self, batch: list[_End]) -> None:
+        sending = asyncio.create_task(self._send(batch))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+
+    async def _send(self, batch: list[_End]) -> None:
+        answers: Sequence[list[int] | Exception]
+        try:
+            told = [len(batch), *chain.from_iterable(end.args for end in batch)]
+            answers = [
+                ReplyError(answer[1].decode(errors="replace")) if answer[0] == -2 else answer
+                for answer in await self._client.run(self._script, _KEYS, told)
+            ]
+        except asyncio.CancelledError:
+            for end in batch:
+                end.answer.cancel()
+            raise
+        except Exception as exc:
+            answers = [exc] * len(batch)
+        for end, answer in zip(batch, answers, strict=True):
+            if end.answer.done():
+                continue  # its turn was cancelled
+            if isinstance(answer, Exception):
+                end.answer.set_exception(answer)
+            else:
+                end.answer.set_result(answer)
