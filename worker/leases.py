@@ -122,9 +122,12 @@ class LeaseLoop:
         return free > 0 and await self._take(self.queue.acquire, free) > 0
 
     async def _take(self, acquire: Acquire, free: int) -> int:
-        """Take an eighth of the free slots, so that work spreads over workers, or more where much is due; how many."""
-        sent = self._clock.monotonic()
-        claims = await acquire(_some(free), most=free, grace=sent < self._grace_until, subagents=self._room)
+        """Take an eighth of the free slots, so that work spreads over workers, or more where much is due; how many.
+
+        It is never more than half of all: so the store finds the next ones while these begin.
+        """
+        sent, most = self._clock.monotonic(), min(free, max(1, self.slots // 2))
+        claims = await acquire(_some(free), most=most, grace=sent < self._grace_until, subagents=self._room)
         self.connected.set()
         for claim in claims:
             self._start(claim, sent)
@@ -180,27 +183,27 @@ class LeaseLoop:
         with continued(lease.claim.traceparent) as trace:
             trace_id = trace.trace_id if trace else None
             with bind_work(session=session, turn=n, attempt=attempt, worker=lease.claim.owner[:12], trace_id=trace_id):
-                await self._guarded(lease)
+                try:
+                    await self._run_one(lease)
+                except LeaseLost:
+                    STALE_WRITES_REFUSED.inc()
+                    log.warning("lease lost")
+                except RedisAway:
+                    log.warning("redis away", doing="ending a piece of work")
+                except Exception:
+                    log.exception("runner failed")
+                    with contextlib.suppress(LeaseLost, RedisAway):
+                        await self.queue.release(lease.claim, delay_s=5, count="errors")
+                finally:
+                    self._ended(lease)
 
-    async def _guarded(self, lease: Lease) -> None:
-        try:
-            await self._run_one(lease)
-        except LeaseLost:
-            STALE_WRITES_REFUSED.inc()
-            log.warning("lease lost")
-        except RedisAway:
-            log.warning("redis away", doing="ending a piece of work")
-        except Exception:
-            log.exception("runner failed")
-            with contextlib.suppress(LeaseLost, RedisAway):
-                await self.queue.release(lease.claim, delay_s=5, count="errors")
-        finally:
-            self._leases.discard(lease)
-            if not self._leases:
-                self._busy.clear()
-            self._freed.set()
-            if self._waits_for_room and self._room:
-                self._end_wait()  # it does not hear of subagents; now it looks
+    def _ended(self, lease: Lease) -> None:
+        self._leases.discard(lease)
+        if not self._leases:
+            self._busy.clear()
+        self._freed.set()
+        if self._waits_for_room and self._room:
+            self._end_wait()  # it does not hear of subagents; now it looks
 
     async def _keep_working(self) -> None:
         await self._keep_taking()

@@ -84,7 +84,8 @@ class LiveShow:
     def _send_soon(self) -> None:
         if self._dirty is None:  # many turns say nothing before their end
             self._dirty = asyncio.Event()
-        self._dirty.set()
+        if not self._dirty.is_set():
+            self._dirty.set()
         if self._shown and self._pump is None:
             self._pump = asyncio.create_task(self._keep_sending(self._dirty))
 

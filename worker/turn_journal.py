@@ -112,7 +112,7 @@ class TurnJournal(LeaseJournal):
 
     def spoken(self) -> bool:
         """Whether the message tool spoke in the turn's own chat, in any attempt, to the messages that joined last."""
-        return self._told()[1]
+        return bool(self.entries) and self._told()[1]  # it is asked at each delta, and most turns have no entries
 
     def unsaid(self, result: AgentResult) -> str:
         """The final text without what the message tool has said. Why a turn is not finished is told all the same."""

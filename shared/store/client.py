@@ -140,11 +140,12 @@ class Blocking:
 
 async def patiently(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
     """What `ask` answers; it is asked again with full jitter (50 ms to 1.5 s) while Redis is away, at most so long."""
-    give_up_at, waits = time.monotonic() + for_s, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+    give_up_at, waits = time.monotonic() + for_s, None
     while True:
         try:
             return await ask()
         except RedisAway:
+            waits = waits or full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
             wait_s = next(waits)
             if time.monotonic() + wait_s >= give_up_at:
                 raise

@@ -23,14 +23,11 @@ _KEYS: Final = (keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS), keys.DE
 
 
 class _End(NamedTuple):
-    """One turn's arguments of commit.lua, and who waits for the answer."""
+    """One turn's arguments of commit.lua, about how many bytes they are, and who waits for the answer."""
 
     args: Sequence[Value]
+    size: int
     answer: asyncio.Future[list[int]]
-
-    @property
-    def size(self) -> int:
-        return sum(len(arg) for arg in self.args if isinstance(arg, bytes))
 
 
 class Commits:
@@ -43,12 +40,12 @@ class Commits:
         self._waiting: list[_End] = []
         self._sending: set[asyncio.Task[None]] = set()
 
-    async def send(self, args: Sequence[Value]) -> list[int]:
-        """The answer of commit.lua to one turn. Raises RedisAway, ReplyError."""
+    async def send(self, args: Sequence[Value], size: int) -> list[int]:
+        """The answer of commit.lua to one turn with arguments of about so many bytes. Raises RedisAway, ReplyError."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._go)
-        end = _End(args, loop.create_future())
+        end = _End(args, size, loop.create_future())
         self._waiting.append(end)
         return await end.answer
 

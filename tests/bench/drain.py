@@ -23,7 +23,9 @@ from tests.bench.table import Report, Rounds
 from tests.helpers.build import message
 
 ROUNDS: Final = 5
-SESSIONS: Final = 500
+TURNS_EACH: Final = 4
+"""Of one conversation."""
+
 SIDES: Final[dict[str, tuple[str, float, int, int]]] = {
     "shoal, 1 worker": ("shoal", 100, 1, 6000),
     "shoal, 2 workers": ("shoal", 100, 2, 6000),
@@ -72,17 +74,18 @@ async def _measure(found: Rounds, plan: Plan) -> None:
 
 async def drain(client: RedisClient, url: str, kind: str, number: float, many: int, turns: int) -> Cost:
     """Fill the queue, start workers, and wait until nothing is left."""
-    await (_fill(client, turns) if kind == "shoal" else _fill_arq(url, turns))
+    sessions = max(1, turns // TURNS_EACH)
+    await (_fill(client, turns, sessions) if kind == "shoal" else _fill_arq(url, turns, sessions))
     queue = keys.queue("turns") if kind == "shoal" else "arq:queue"
     with noop.workers(kind, url, number, many) as pool:
         left = await _left(client, queue)
         started, before = time.perf_counter(), (await cpu_s(client), await calls(client))
-        used, at = pool.cpu_s, await _done(client, kind)
+        used, at = pool.cpu_s, await _done(client, kind, sessions)
         while left:
             await asyncio.sleep(0.02)
             left = await _left(client, queue)
         seconds = time.perf_counter() - started
-        done = await _done(client, kind) - at
+        done = await _done(client, kind, sessions) - at
         used = pool.cpu_s - used
         return Cost(
             rate=done / seconds,
@@ -92,21 +95,21 @@ async def drain(client: RedisClient, url: str, kind: str, number: float, many: i
         )
 
 
-async def _fill(client: RedisClient, turns: int) -> None:
+async def _fill(client: RedisClient, turns: int, sessions: int) -> None:
     inbox = Inbox(client, InboxLimits(cap=turns, sender_per_minute=0))
     for start in range(0, turns, 100):
         said = [
-            msgspec.structs.replace(message(chat=f"p{n % SESSIONS}/a"), sender_id=f"p{n % SESSIONS}")
+            msgspec.structs.replace(message(chat=f"p{n % sessions}/a"), sender_id=f"p{n % sessions}")
             for n in range(start, start + 100)
         ]
         await asyncio.gather(*(inbox.ingest(one) for one in said))
 
 
-async def _fill_arq(url: str, turns: int) -> None:
+async def _fill_arq(url: str, turns: int, sessions: int) -> None:
     pool = await arq.connections.create_pool(arq.connections.RedisSettings.from_dsn(url))
     for start in range(0, turns, 100):
         await asyncio.gather(
-            *(pool.enqueue_job("turn_of_arq", f"p{n % SESSIONS}/a", "hi") for n in range(start, start + 100))
+            *(pool.enqueue_job("turn_of_arq", f"p{n % sessions}/a", "hi") for n in range(start, start + 100))
         )
     await pool.aclose()
 
@@ -115,8 +118,8 @@ async def _left(client: RedisClient, queue: str) -> int:
     return int(await client.command("ZCARD", queue))
 
 
-async def _done(client: RedisClient, kind: str) -> int:
+async def _done(client: RedisClient, kind: str, sessions: int) -> int:
     """How many turns have ended: each leaves two entries of a conversation."""
     pattern = "shoal:history:web:p" if kind == "shoal" else "history:p"
-    counts = await client.pipeline([("LLEN", f"{pattern}{n}/a") for n in range(SESSIONS)])
+    counts = await client.pipeline([("LLEN", f"{pattern}{n}/a") for n in range(sessions)])
     return int(sum(counts)) // 2

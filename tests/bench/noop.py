@@ -64,10 +64,12 @@ async def shoal(url: str, slots: int, ready: int) -> None:
 
 
 async def turn_of_arq(ctx: dict[str, Any], session: str, text: str) -> None:
-    """What a turn does at the least on arq: one at a time for a session, the conversation, and the reply."""
+    """What a turn does at the least on arq: one at a time for a session, the conversation so far, what it gains, and
+    the reply."""
     redis = ctx["redis"]
     if not await redis.set(f"lock:{session}", "1", nx=True, px=15_000):
         raise arq.Retry(defer=0.05)
+    await redis.lrange(f"history:{session}", 0, -1)
     async with redis.pipeline(transaction=False) as pipe:
         pipe.rpush(f"history:{session}", text, ANSWER)
         pipe.ltrim(f"history:{session}", -100, -1)
