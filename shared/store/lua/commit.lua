@@ -29,8 +29,8 @@ local function bury_messages(at, inbox, member, n, joined)
   redis.call('XTRIM', KEYS[4], 'MINID', integer(now - 30 * 86400000))
 end
 
--- Ends the turn whose arguments stand behind ARGV[at].
-local function commit(at)
+-- Ends the turn whose arguments stand behind ARGV[at]; `owner` has its lease.
+local function commit(at, owner)
   local member, n, entries = ARGV[at + 1], ARGV[at + 3], tonumber(ARGV[at + 11])
   local name = string.sub(member, 6)
   local session, inbox, history = key('session', name), key('inbox', name), key('history', name)
@@ -38,7 +38,7 @@ local function commit(at)
   local told = redis.call('HMGET', session, 'done', 'stop', 'kept', 'log', 'history', 'n', 'tries', unpack(ODD))
   local taken, has_ledger = told[8], told[14]
   if tonumber(told[1] or 0) >= tonumber(n) then return {0, 0, 0} end
-  if not holds(leases, member, ARGV[at + 2]) then return {-1, 0, 0} end
+  if owner ~= ARGV[at + 2] then return {-1, 0, 0} end
 
   local length, dropped, size = 0, 0, tonumber(told[5] or 0)
   local first = at + 13
@@ -114,12 +114,16 @@ local function commit(at)
   return {1, length, dropped}
 end
 
-local answers, at = {}, 1
+local starts, members, at = {}, {}, 1
 for i = 1, tonumber(ARGV[1]) do
-  local ok, answer = pcall(commit, at)
+  starts[i], members[i] = at, ARGV[at + 1]
+  at = at + 12 + tonumber(ARGV[at + 11]) + tonumber(ARGV[at + 12])
+end
+local owners, answers = redis.call('HMGET', leases, unpack(members)), {}
+for i, start in ipairs(starts) do
+  local ok, answer = pcall(commit, start, owners[i])
   -- One session with a broken key must not stand in the way of the others.
   answers[i] = ok and answer or {-2, type(answer) == 'table' and answer.err or tostring(answer)}
-  at = at + 12 + tonumber(ARGV[at + 11]) + tonumber(ARGV[at + 12])
 end
 if #done > 0 then
   redis.call('HDEL', leases, unpack(done))
