@@ -228,7 +228,7 @@ class LeaseLoop:
                     may_be_more = await self._take(self.queue.acquire, free) >= _some(free)
                 else:
                     await asyncio.sleep(0)  # what was taken begins first
-                    may_be_more = await self._take_next()
+                    may_be_more = not self._draining and await self._take_next()
             except RedisAway as exc:
                 if not away:
                     log.warning("redis away", queue=self.queue.name, error=str(exc))
