@@ -228,7 +228,7 @@ class LeaseLoop:
                     may_be_more = await self._take(self.queue.acquire, free) >= _some(free)
                 else:
                     await asyncio.sleep(0)  # what was taken begins first
-                    may_be_more = not self._draining and await self._take_next()
+                    may_be_more = await self._take_next()
             except RedisAway as exc:
                 if not away:
                     log.warning("redis away", queue=self.queue.name, error=str(exc))
@@ -239,6 +239,8 @@ class LeaseLoop:
 
     async def _take_next(self) -> bool:
         """Wait for work and take it; whether there may be more."""
+        if self.draining:
+            return False
         free = self.slots - len(self._leases)
         self._waits, self._waits_for_room = True, not self._room
         try:

@@ -23,10 +23,10 @@ _KEYS: Final = (keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS), keys.DE
 
 
 class _End(NamedTuple):
-    """One turn's arguments of commit.lua, about how many bytes they are, and who waits for the answer."""
+    """One turn's arguments of commit.lua, the entries and lines that it brings, and who waits for the answer."""
 
     args: Sequence[Value]
-    size: int
+    brought: Sequence[bytes]
     answer: asyncio.Future[list[int]]
 
 
@@ -40,12 +40,12 @@ class Commits:
         self._waiting: list[_End] = []
         self._sending: set[asyncio.Task[None]] = set()
 
-    async def send(self, args: Sequence[Value], size: int) -> list[int]:
-        """The answer of commit.lua to one turn with arguments of about so many bytes. Raises RedisAway, ReplyError."""
+    async def send(self, args: Sequence[Value], brought: Sequence[bytes]) -> list[int]:
+        """The answer of commit.lua to one turn. Raises RedisAway, ReplyError."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._go)
-        end = _End(args, size, loop.create_future())
+        end = _End(args, brought, loop.create_future())
         self._waiting.append(end)
         return await end.answer
 
@@ -54,10 +54,11 @@ class Commits:
         batch: list[_End] = []
         size = 0
         for end in waiting:
-            size += end.size
-            if batch and (size > AT_ONCE_BYTES or len(batch) == AT_ONCE):
+            more = sum(map(len, end.brought))
+            if batch and (size + more > AT_ONCE_BYTES or len(batch) == AT_ONCE):
                 self._start(batch)
-                batch, size = [], end.size
+                batch, size = [], 0
+            size += more
             batch.append(end)
         self._start(batch)
 
@@ -69,10 +70,10 @@ class Commits:
     async def _send(self, batch: list[_End]) -> None:
         answers: Sequence[list[int] | Exception]
         try:
-            told = [len(batch), *chain.from_iterable(end.args for end in batch)]
+            told = chain(*(end.args for end in batch), *(end.brought for end in batch))
             answers = [
                 ReplyError(answer[1].decode(errors="replace")) if answer[0] == -2 else answer
-                for answer in await self._client.run(self._script, _KEYS, told)
+                for answer in await self._client.run(self._script, _KEYS, [len(batch), *told])
             ]
         except asyncio.CancelledError:
             for end in batch:

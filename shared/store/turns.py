@@ -188,9 +188,9 @@ class Turns:
         end: list[Value] = [
             claim.member, claim.lease, claim.turn.n, limits.keep_ms(session), limits.keep_log_ms(session),
             dead.record if dead else b"", dead.reason if dead else "", encode_live(event),
-            0 if passing else limits.idle_ms, HISTORY_CAP_BYTES, len(history), len(lines), *brought,
+            0 if passing else limits.idle_ms, HISTORY_CAP_BYTES, len(history), len(lines),
         ]  # fmt: skip
-        done, entries, dropped = await patiently(lambda: self._commits.send(end, sum(map(len, brought))), retry_for_s)
+        done, entries, dropped = await patiently(lambda: self._commits.send(end, brought), retry_for_s)
         if done == -1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
         return Committed(done == 1, entries, dropped)

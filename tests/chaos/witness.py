@@ -22,9 +22,12 @@ Kind = Literal["acquired", "ledger", "commit", "given back"]
 LEASES: Final = keys.leases("turns")
 QUEUE: Final = keys.queue("turns")
 LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
-COMMIT_KEYS: Final = 11
+COMMIT_KEYS: Final = 5
+COMMIT_ARGS: Final = 12
+"""Of each turn; what they bring stands behind those of all."""
+
 LEDGER_KEYS: Final = 5
-_HEAD_CHARS: Final = 4096
+_HEAD_CHARS: Final = 65536
 """Of a long line only the beginning is taken apart: names and leases stand there, records behind."""
 
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"?')
@@ -40,7 +43,7 @@ class Event(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """The guarded write whose outcome has not been seen yet."""
+    """A guarded write whose outcome has not been seen yet."""
 
     kind: Literal["ledger", "commit"]
     session: str
@@ -64,7 +67,7 @@ class Witness:
         self._newest: dict[str, int] = {}
         self._writers: dict[str, set[str]] = defaultdict(set)
         self._last_writer: dict[str, str] = {}
-        self._asked: _Asked | None = None
+        self._asked: dict[str, _Asked] = {}
 
     async def run(self) -> None:
         """Listen; connect again whenever the server is back."""
@@ -72,7 +75,7 @@ class Witness:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 await self._listen()
             self.listening.clear()
-            self._asked = None
+            self._asked.clear()
             await asyncio.sleep(0.005)
 
     async def _listen(self) -> None:
@@ -115,15 +118,20 @@ class Witness:
         many = int(words[2])
         named, arguments = words[3 : 3 + many], words[3 + many :]
         if many == LEDGER_KEYS and named[0] == LEASES:
-            self._asked = _Asked("ledger", named[2].removeprefix(keys.ledger("")), arguments[1])
-        elif many == COMMIT_KEYS and named[0] == QUEUE:
-            self._asked = _Asked("commit", named[3].removeprefix(keys.session("")), arguments[1])
+            self._ask("ledger", named[2].removeprefix(keys.ledger("")), arguments[1])
+        elif many == COMMIT_KEYS and named[0] == QUEUE and named[3] == keys.DEAD:
+            for at in range(1, COMMIT_ARGS * int(arguments[0]), COMMIT_ARGS):
+                if len(arguments) > at + 1:
+                    self._ask("commit", arguments[at].removeprefix(keys.TURN_PREFIX), arguments[at + 1])
+
+    def _ask(self, kind: Literal["ledger", "commit"], session: str, lease: str) -> None:
+        self._asked[session] = _Asked(kind, session, lease)
 
     def _over(self) -> None:
         """The script before has ended: whether it was turned away is clear now."""
-        asked, self._asked = self._asked, None
-        if asked is not None and _token(asked.lease) < self._newest.get(asked.session, 0):
-            self.stale_refused += 1
+        for asked in self._asked.values():
+            self.stale_refused += _token(asked.lease) < self._newest.get(asked.session, 0)
+        self._asked.clear()
 
     def _changed(self, at: float, words: list[str]) -> None:
         match words:
@@ -132,20 +140,19 @@ class Witness:
                     session = member.removeprefix(keys.TURN_PREFIX)
                     self._newest[session] = max(self._newest.get(session, 0), _token(lease))
                     self.events[session].append(Event(at, "acquired", lease))
-            case ["HDEL", key, member] if key == LEASES and self._asked is None:
-                session = member.removeprefix(keys.TURN_PREFIX)
-                last = self.events[session][-1].lease if self.events[session] else ""
-                self.events[session].append(Event(at, "given back", last))
+            case ["HDEL", key, *members] if key == LEASES:
+                for session in {member.removeprefix(keys.TURN_PREFIX) for member in members} - self._asked.keys():
+                    last = self.events[session][-1].lease if self.events[session] else ""
+                    self.events[session].append(Event(at, "given back", last))
             case ["HINCRBY", _, "crashes", "1"]:
                 self.counted_crashes += 1
-            case ["XADD", key, *_] if self._asked and key == keys.ledger(self._asked.session):
-                self._accepted(at)
-            case ["HSET", key, "done", *_] if self._asked and key == keys.session(self._asked.session):
-                self._accepted(at)
+            case ["XADD", key, *_] if (session := key.removeprefix(keys.ledger(""))) in self._asked:
+                self._accepted(at, self._asked.pop(session))
+            case ["HSET", key, "done", *_] if (session := key.removeprefix(keys.session(""))) in self._asked:
+                self._accepted(at, self._asked.pop(session))
 
-    def _accepted(self, at: float) -> None:
-        assert self._asked is not None
-        (kind, session, lease), self._asked = self._asked, None
+    def _accepted(self, at: float, asked: _Asked) -> None:
+        kind, session, lease = asked
         if _token(lease) < self._newest.get(session, 0):
             self.stale_accepted += 1
         if lease in self._writers[session] and lease != self._last_writer[session]:

@@ -10,6 +10,7 @@ import pytest
 from tests.gateway.harness import client
 from tests.helpers.kubelet import Cluster, Running, megabytes
 from tests.helpers.local_cluster import local_cluster, start_redis
+from tests.helpers.wait import eventually
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ async def test_the_rendered_fleet_answers_and_ends_as_the_manifests_say(cluster:
             await asyncio.to_thread(one.up)
             await asyncio.to_thread(one.ready)
             assert one.probe("livenessProbe")
-        assert '"tier": "runner"' in worker.log, worker.log
+        await eventually(lambda: '"tier": "runner"' in worker.log, within_s=30)  # it is ready before it has looked
         token = cluster.secrets["shoal-web"]["token"].strip()
         async with client(f"127.0.0.1:{cluster.ours['8080']}", token) as person:
             await person.send("resume", chat="a", after=0)

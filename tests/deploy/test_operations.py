@@ -26,7 +26,7 @@ from shared.version import VERSION
 from tests.gateway.harness import free_port
 from tests.helpers.build import say
 from tests.helpers.need import need
-from tests.helpers.wait import eventually_sync
+from tests.helpers.wait import eventually, eventually_sync
 
 ROOT: Final = Path(__file__).parents[2]
 DOC: Final = (ROOT / "docs" / "operations.md").read_text()
@@ -176,6 +176,11 @@ def a_dead_letter(folder: Path, ports: Mapping[str, str]) -> None:
     async def put_aside() -> None:
         password = (installation / "secrets" / "redis-admin").read_text().strip()
         client = RedisClient(f"redis://admin:{password}@127.0.0.1:{ports['REDIS_PORT']}/0")
+
+        async def nobody_waits() -> bool:
+            return b"\nblocked_clients:0\r" in await client.command("INFO", "clients")
+
+        await eventually(nobody_waits, what="the end of the waits of those who stand still")
         await say(Inbox(client), "What is 3 * 5?", chat="owner/unlucky")
         [claim] = await LeaseQueue(client, "turns", owner=nonce(), lease_s=30).acquire(1)
         assert claim.turn is not None

@@ -65,7 +65,7 @@ def reach(*starts: str) -> Reach:
                         scripts.add(script)
                     case ast.Call(args=said):
                         commands |= _commands(said)
-                    case ast.Tuple(elts=[first, *_]):
+                    case ast.Tuple(elts=[first, *_]) | ast.List(elts=[first, *_]):
                         commands |= _commands([first])
                     case ast.Attribute(value=ast.Name(id="keys"), attr=attr):
                         found |= {_pattern(attr)} - {""}

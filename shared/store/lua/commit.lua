@@ -4,7 +4,7 @@
 -- ARGV   1 number of turns, then of each
 --        1 member  2 lease  3 n  4 keep the session ms  5 keep the log ms  6 record of a dead letter
 --        7 its reason ('' = none)  8 live event  9 consolidate after ms without a message (0 = never)
---        10 history cap in bytes  11 number of history entries  12 of lines, the entries, the lines
+--        10 history cap in bytes  11 number of history entries  12 of lines; behind all that of each the entries, the lines
 -- returns of each {1 committed | 0 this turn was committed before | -1 the lease is lost, entries in history,
 --         entries dropped} or {-2, error} when its keys are broken
 local queue, leases = KEYS[1], KEYS[2]
@@ -29,8 +29,8 @@ local function bury_messages(at, inbox, member, n, joined)
   redis.call('XTRIM', KEYS[4], 'MINID', integer(now - 30 * 86400000))
 end
 
--- Ends the turn whose arguments stand behind ARGV[at]; `owner` has its lease.
-local function commit(at, owner)
+-- Ends the turn whose arguments stand behind ARGV[at], its entries and lines from ARGV[first] on; `owner` has its lease.
+local function commit(at, first, owner)
   local member, n, entries = ARGV[at + 1], ARGV[at + 3], tonumber(ARGV[at + 11])
   local name = string.sub(member, 6)
   local session, inbox, history = key('session', name), key('inbox', name), key('history', name)
@@ -41,7 +41,6 @@ local function commit(at, owner)
   if owner ~= ARGV[at + 2] then return {-1, 0, 0} end
 
   local length, dropped, size = 0, 0, tonumber(told[5] or 0)
-  local first = at + 13
   if entries > 0 then
     length, dropped, size = add_history(session, history, first, first + entries - 1, tonumber(ARGV[at + 10]), size)
   else
@@ -114,16 +113,17 @@ local function commit(at, owner)
   return {1, length, dropped}
 end
 
-local starts, members, at = {}, {}, 1
+local members, answers = {}, {}
 for i = 1, tonumber(ARGV[1]) do
-  starts[i], members[i] = at, ARGV[at + 1]
-  at = at + 12 + tonumber(ARGV[at + 11]) + tonumber(ARGV[at + 12])
+  members[i] = ARGV[12 * i - 10]
 end
-local owners, answers = redis.call('HMGET', leases, unpack(members)), {}
-for i, start in ipairs(starts) do
-  local ok, answer = pcall(commit, start, owners[i])
+local first = 2 + 12 * #members
+for i, owner in ipairs(redis.call('HMGET', leases, unpack(members))) do
+  local at = 12 * i - 11
+  local ok, answer = pcall(commit, at, first, owner)
   -- One session with a broken key must not stand in the way of the others.
   answers[i] = ok and answer or {-2, type(answer) == 'table' and answer.err or tostring(answer)}
+  first = first + tonumber(ARGV[at + 11]) + tonumber(ARGV[at + 12])
 end
 if #done > 0 then
   redis.call('HDEL', leases, unpack(done))
