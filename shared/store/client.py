@@ -60,7 +60,7 @@ class RedisClient:
         try:
             return await self.command("EVALSHA", sha(script), *call)
         except ReplyError as exc:
-            if not str(exc).startswith("NOSCRIPT"):
+            if not unknown_script(exc):
                 raise
             return await self.command("EVAL", script.source, *call)
 
@@ -136,6 +136,11 @@ class Blocking:
     async def close(self) -> None:
         """Close the connection."""
         await self._connection.close()
+
+
+def unknown_script(error: object) -> bool:
+    """Whether the server has answered that it has no script of this hash."""
+    return isinstance(error, ReplyError) and str(error).startswith("NOSCRIPT")
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], for_s: float) -> T:

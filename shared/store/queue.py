@@ -14,7 +14,7 @@ from shared.log import logger
 from shared.messages.codec import KNOWN_VERSION
 from shared.messages.traceparent import traceparent_of
 from shared.store import keys
-from shared.store.client import RedisClient, Value
+from shared.store.client import RedisClient, Value, unknown_script
 from shared.store.connection import ReplyError
 from shared.store.jobs import QUEUE as JOBS
 from shared.store.owned import owned_by
@@ -168,7 +168,7 @@ class LeaseQueue:
                 ["EVALSHA", sha(self._acquire), len(self._keys), *self._keys, *call],
             ]
         )
-        if isinstance(answer, ReplyError) and str(answer).startswith("NOSCRIPT"):
+        if unknown_script(answer):
             return await self.acquire(count, most=most, grace=grace, subagents=subagents)
         for error in (answer, woken if not answer else None):
             if isinstance(error, ReplyError):

@@ -14,13 +14,14 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model import LLMResponse, OnDelta, ToolSpec
-from worker.llm.assembly import Assembly, whole_reply
-from worker.llm.faults import fault, kind_of_error, kind_of_refusal, retry_after_s
+from worker.llm.answers import only_reply, understood
+from worker.llm.assembly import Assembly
+from worker.llm.faults import fault, kind_of_refusal, retry_after_s
 from worker.llm.patience import Patience
 from worker.llm.providers import Route, choose
 from worker.llm.sse import EventReader
 from worker.llm.traced import trace_header
-from worker.llm.wire import Chat, RequestWriter, decode
+from worker.llm.wire import RequestWriter
 
 T = TypeVar("T")
 Wait = Callable[[Awaitable[T]], Awaitable[T]]
@@ -125,10 +126,8 @@ class DirectModel:
             if _is_stream(response, asked=on_delta is not None):
                 return await self._stream(response, patience, on_delta)
             with self._faults():
-                answer = self._understood(await wait(_read(response, ANSWER_LIMIT_BYTES)))
-            if not answer.choices or answer.choices[0].message is None:
-                raise fault(self.name, "bad_reply", "an answer without a message")
-            reply = whole_reply(answer)
+                answer = understood(await wait(_read(response, ANSWER_LIMIT_BYTES)), self.name)
+            reply = only_reply(answer, self.name)
             if on_delta is not None and reply.content:
                 await on_delta(reply.content)
             return reply
@@ -153,22 +152,13 @@ class DirectModel:
                 if data == _DONE:
                     await _end(response)
                     return reply.whole(ended=True)
-                heard, text = reply.add(self._understood(data))
+                heard, text = reply.add(understood(data, self.name))
                 if heard and patience is not None:
                     patience.heard()
                 if text and on_delta is not None:
                     await on_delta(text)  # outside of _faults: what the caller raises is the caller's
             if not piece:
                 return reply.whole()
-
-    def _understood(self, data: bytes) -> Chat:
-        try:
-            chat = decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise fault(self.name, "bad_reply", type(exc).__name__) from None
-        if chat.error is not None:
-            raise fault(self.name, kind_of_error(chat.error, "connection"), "an error in its answer")
-        return chat
 
     async def _refusal(self, response: aiohttp.ClientResponse, wait: Wait[bytes]) -> ModelError:
         body = b""

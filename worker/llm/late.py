@@ -19,6 +19,7 @@ class LateModel:
         self.name = name
         self._make = make
         self._made: Model | None = None
+        self._making = asyncio.Lock()
 
     async def warm(self) -> None:
         await (await self._model()).warm()
@@ -40,6 +41,7 @@ class LateModel:
         return await model.chat(messages, tools, max_tokens=max_tokens, temperature=temperature, on_delta=on_delta)
 
     async def _model(self) -> Model:
-        if self._made is None:
-            self._made = await asyncio.to_thread(self._make)
+        async with self._making:  # turns that begin together make one
+            if self._made is None:
+                self._made = await asyncio.to_thread(self._make)
         return self._made

@@ -10,15 +10,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Final, Protocol
 
-import msgspec
-
 from shared.errors import ModelError
 from worker.agent.model import LLMResponse, OnDelta
-from worker.llm.assembly import Assembly, whole_reply
-from worker.llm.faults import fault, kind_of_error
+from worker.llm.answers import only_reply, understood
+from worker.llm.assembly import Assembly
+from worker.llm.faults import fault
 from worker.llm.patience import Patience
 from worker.llm.sse import EventReader
-from worker.llm.wire import Chat, decode
 
 _END_S: Final = 0.1  # for the last bytes of a stream: with them unread its connection cannot be used again
 _DONE: Final = b"[DONE]"
@@ -57,10 +55,7 @@ class AnswerReader:
                 await self._answer.aclose()
 
     async def _whole(self) -> LLMResponse:
-        chat = self._understood(await self._bytes(self._answer.aread()))
-        if not chat.choices or chat.choices[0].message is None:
-            raise fault(self._model, "bad_reply", "an answer without a message")
-        reply = whole_reply(chat)
+        reply = only_reply(understood(await self._bytes(self._answer.aread()), self._model), self._model)
         if reply.content:
             await self._on_delta(reply.content)
         return reply
@@ -78,7 +73,7 @@ class AnswerReader:
                 if data == _DONE:
                     await _end(pieces)
                     return reply.whole(ended=True)
-                heard, text = reply.add(self._understood(data))
+                heard, text = reply.add(understood(data, self._model))
                 if heard:
                     self._patience.heard()
                 if text:
@@ -93,15 +88,6 @@ class AnswerReader:
             raise
         except Exception as exc:  # of whichever library carries the bytes
             raise fault(self._model, "connection", type(exc).__name__) from None
-
-    def _understood(self, data: bytes) -> Chat:
-        try:
-            chat = decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise fault(self._model, "bad_reply", type(exc).__name__) from None
-        if chat.error is not None:
-            raise fault(self._model, kind_of_error(chat.error, "connection"), "an error in its answer")
-        return chat
 
 
 async def _end(pieces: AsyncIterator[bytes]) -> None:

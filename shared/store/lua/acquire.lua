@@ -258,8 +258,8 @@ local function is_due(name)
   return #redis.call('ZRANGEBYSCORE', name, '-inf', now, 'LIMIT', 0, 1) > 0
 end
 
--- Whether some are still due.
 local FIFTH = 5
+-- Takes due turns; whether some are still due.
 local function take_turns()
   local behind, due = is_due(BACKGROUND), redis.call('ZCOUNT', queue, '-inf', now)
   many = math.max(many, math.min(tonumber(ARGV[11] or many), math.floor(due / 8)))
