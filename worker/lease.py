@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from shared.clock import Clock
-from shared.errors import LeaseLost, ShoalError
+from shared.errors import LeaseLost
 from shared.store.queue import Claim, LeaseQueue
 from shared.tasks import AGAIN_S
 
@@ -48,7 +48,7 @@ class Lease:
         self._clock = clock
         self._stand_in = stand_in
         self._renewed: asyncio.Event | None = None
-        self._reason: ShoalError | None = None
+        self._reason: Exception | None = None
         self._cancel: Callable[[], object] | None = None
 
     @property
@@ -108,7 +108,7 @@ class Lease:
         """Another owner has it."""
         self.interrupt(LeaseLost(f"the lease on {self.claim.member!r} is lost"))
 
-    def interrupt(self, reason: ShoalError) -> None:
+    def interrupt(self, reason: Exception) -> None:
         """End the work inside `interruptible()` with `reason`; the first reason counts."""
         if self._reason is None:
             self._reason = reason
@@ -136,27 +136,39 @@ class Lease:
             # One cancellation can be swallowed, see `shared.tasks`.
             asyncio.get_running_loop().call_later(AGAIN_S, self._cancel_work)
 
-    def interruptible(self) -> _Interruptible:
-        """Work that `interrupt` may end at any await, with its reason as the error."""
-        return _Interruptible(self)
+    def interruptible(self, limit_s: float | None = None) -> _Interruptible:
+        """Work that `interrupt` may end at any await, with its reason as the error; `limit_s`, with TimeoutError."""
+        return _Interruptible(self, limit_s)
 
 
 class _Interruptible:
     """A class, for each turn is inside of one: a generator takes three times as long."""
 
-    __slots__ = ("_lease", "_task")
+    __slots__ = ("_lease", "_limit_s", "_task", "_timer")
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, limit_s: float | None) -> None:
         self._lease = lease
+        self._limit_s = limit_s
+        self._timer: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Interruptible:
         if self._lease._reason is not None:
             raise self._lease._reason
         task = asyncio.current_task()
         assert task is not None
         self._task, self._lease._cancel = task, task.cancel
+        if self._limit_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._limit_s, self._lease.interrupt, TimeoutError("it took too long"))
+        return self
+
+    def in_time(self) -> None:
+        """What is left may take as long as it takes."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.in_time()
         reason, self._lease._cancel = self._lease._reason, None
         if kind is not None and reason is not None and issubclass(kind, asyncio.CancelledError):
             while self._task.uncancel():

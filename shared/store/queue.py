@@ -56,6 +56,9 @@ class TurnWork(msgspec.Struct, frozen=True):
     background: bool = False
     """Whether no person waits for the message that it answers."""
 
+    next_due: str = ""
+    """From when the message behind it is due, in ms, where that can simply follow; `""`: it cannot."""
+
 
 class ChildWork(msgspec.Struct, frozen=True):
     """What a subagent needs to run; see TurnWork. `age_ms` is how long ago it was taken for the first time."""
@@ -207,27 +210,7 @@ class LeaseQueue:
         elif len(rest) == 1:
             job_crashes = int(rest[0])
         elif rest:
-            n, record, errors, crashes, stop, attempt, away_ms, ledger, history, *rest = rest
-            *memory, joined, at_start, steers, background = rest
-            turn = TurnWork(
-                n=int(n),
-                record=record,
-                errors=int(errors),
-                crashes=int(crashes),
-                stop=int(stop),
-                attempt=int(attempt),
-                away_ms=int(away_ms),
-                ledger=tuple(ledger),
-                history=tuple(history),
-                scope=memory[0].decode(),
-                memory=memory[1].decode(errors="replace"),
-                memory_version=memory[2].decode(),
-                preset=memory[3].decode(),
-                joined=tuple((int(joined[at]), joined[at + 1]) for at in range(0, len(joined), 2)),
-                joins_at_start=at_start == b"1",
-                steers=steers == b"1",
-                background=background == b"1",
-            )
+            turn = _turn_work(*rest)
         return Claim(
             member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn, job_crashes, child
         )
@@ -281,17 +264,24 @@ class LeaseQueue:
         await self._blocking.close()
 
 
+def _turn_work(
+    n: bytes, record: bytes, attempt: int, history: list[bytes], scope: bytes, memory: bytes, memory_version: bytes,
+    preset: bytes, stop: bytes, marks: bytes, next_due: bytes,
+    earlier: tuple[bytes, bytes, int, list[bytes], list[bytes]] = (b"0", b"0", 0, [], []),
+) -> TurnWork:  # fmt: skip
+    errors, crashes, away_ms, ledger, joined = earlier
+    return TurnWork(
+        int(n), record, int(errors), int(crashes), int(stop), attempt, away_ms, tuple(ledger), tuple(history),
+        scope.decode(), memory.decode(errors="replace"), memory_version.decode(), preset.decode(),
+        tuple((int(joined[at]), joined[at + 1]) for at in range(0, len(joined), 2)) if joined else (),
+        b"a" in marks, b"s" in marks, b"b" in marks, next_due.decode(),
+    )  # fmt: skip
+
+
 def _child_work(
-    record: bytes,
-    errors: bytes,
-    crashes: bytes,
-    attempt: int,
-    away_ms: int,
-    ledger: list[bytes],
-    preset: bytes,
-    age_ms: int,
-    rounds: bytes,
-) -> ChildWork:
+    record: bytes, errors: bytes, crashes: bytes, attempt: int, away_ms: int, ledger: list[bytes], preset: bytes,
+    age_ms: int, rounds: bytes,
+) -> ChildWork:  # fmt: skip
     return ChildWork(
         record, int(errors), int(crashes), attempt, away_ms, tuple(ledger), preset.decode(), age_ms, int(rounds)
     )

@@ -188,7 +188,7 @@ class Turns:
         end: list[Value] = [
             claim.member, claim.lease, claim.turn.n, limits.keep_ms(session), limits.keep_log_ms(session),
             dead.record if dead else b"", dead.reason if dead else "", encode_live(event),
-            0 if passing else limits.idle_ms, HISTORY_CAP_BYTES, len(history), len(lines),
+            0 if passing else limits.idle_ms, HISTORY_CAP_BYTES, claim.turn.next_due, len(history), len(lines),
         ]  # fmt: skip
         done, entries, dropped = await patiently(lambda: self._commits.send(end, brought), retry_for_s)
         if done == -1:

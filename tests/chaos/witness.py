@@ -23,7 +23,7 @@ LEASES: Final = keys.leases("turns")
 QUEUE: Final = keys.queue("turns")
 LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 COMMIT_KEYS: Final = 5
-COMMIT_ARGS: Final = 12
+COMMIT_ARGS: Final = 13
 """Of each turn; what they bring stands behind those of all."""
 
 LEDGER_KEYS: Final = 5

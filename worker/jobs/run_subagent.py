@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -102,12 +101,12 @@ class RunSubagent:
         verdict: Verdict | None = None
         quarantine = self._quarantine if work.crashes >= AFTER_CRASHES else None
         try:
-            with lease.interruptible():
+            with lease.interruptible(None if quarantine else left_s) as limit:
                 if quarantine is not None:
                     verdict = await quarantine.run(lease)
                 else:
-                    async with asyncio.timeout(left_s):
-                        result = await self._agent(Assignment(lease.claim, task, resume), journal)
+                    result = await self._agent(Assignment(lease.claim, task, resume), journal)
+                    limit.in_time()
                     await lease.allow()
         except TurnReleased as exc:
             await lease.queue.release(lease.claim, delay_s=exc.delay_s, retry_for_s=STORE_PATIENCE_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -121,15 +120,16 @@ class RunTurn:
         verdict: Verdict | None = None
         quarantine = self._quarantine if work.crashes >= AFTER_CRASHES else None
         try:
-            with lease.interruptible():
+            with lease.interruptible(None if quarantine else self._settings.turn_timeout_s) as limit:
                 if work.stop == work.n:
                     raise TurnStopped
                 if quarantine is not None:
                     verdict = await quarantine.run(lease)
                 else:
-                    async with asyncio.timeout(self._settings.turn_timeout_s), show:
+                    async with show:
                         result = await self._agent(conversation, journal, show)
                         crash_point("after_agent")
+                    limit.in_time()
                     await lease.allow()
         except TurnStopped as exc:
             return await self._stopped(lease, work, conversation, journal, exc.partial or show.visible)

@@ -11,10 +11,11 @@
 --        10 how many subagents this worker has room for (none = any number)
 --        11 how many turns it takes at most, where an eighth of those that are due is more than 3 says (none = 3)
 -- returns a list of {member, token, waited ms, '1' if its owner was lost}, for jobs with {.., crashes}, for turns with
---         {.., n, record, errors, crashes, stop, attempt, ms since the model went away, {ledger}, {history},
---         memory scope, MEMORY.md, its version, preset, {number, record of each message that joined the turn},
---         '1' if what waits behind it joins it at its start, '1' if what comes while it runs may join it, '1' if no
---         person waits for its first message} behind it,
+--         {.., n, record, attempt, {history}, memory scope, MEMORY.md, its version, preset, stop, marks: 'a' what waits
+--         behind it joins it at its start, 's' what comes while it runs may join it, 'b' no person waits for its first
+--         message, ms from which the one behind it is due if it can simply follow ('' = it cannot), and, if this is not
+--         its first attempt, {errors, crashes, ms since the model went away, {ledger}, {number, record of each message
+--         that joined the turn}}} behind it,
 --         for subagents with {.., record, errors, crashes, attempt, ms since the model went away, {ledger}, preset, ms
 --         since it began, rounds so far},
 --         and of {member, '', error} for entries whose keys are broken
@@ -43,6 +44,28 @@ local function write_leases()
   end
 end
 
+-- What earlier attempts at turn n left, and since when it waits: one that was given back has its old place.
+local function left_by_earlier(name, session, n, due)
+  local told = redis.call('HMGET', session, 'errors', 'crashes', 'spared', 'away', 'taken', 'place', 'ledger')
+  local place, back = string.match(told[6] or '', '^(%d+) (%d+)$')
+  if place == integer(due) then
+    due = tonumber(back)
+  end
+  local ledger, joined = {}, {}
+  for i, entry in ipairs(told[7] and redis.call('XRANGE', key('ledger', name), '-', '+') or {}) do
+    ledger[i] = entry[2][2]
+  end
+  for _, other in ipairs(taken_told(told[5], n)) do
+    local entry = redis.call('XRANGE', key('inbox', name), other .. '-0', other .. '-0')[1]
+    if entry then
+      joined[#joined + 1] = other
+      joined[#joined + 1] = field(entry, 'm')
+    end
+  end
+  local away = told[4] and now - tonumber(told[4]) or 0
+  return {told[1] or '0', crashes_told(told[2], told[3]), away, ledger, joined}, due
+end
+
 local newest_token = integer(us)
 local function take_turn(member, due, lost, from)
   local name = string.sub(member, 6)
@@ -62,53 +85,41 @@ local function take_turn(member, due, lost, from)
   if lost then
     count_crash(session, lost)
   end
-  local told = redis.call('HMGET', session, 'errors', 'stop', 'away', 'scope', 'preset', 'cut', 'busy', 'taken', 'place',
-    'token', 'tries', 'crashes', 'spared', 'ledger')
+  local tries, before, stop, cut, scope, preset, busy =
+    unpack(redis.call('HMGET', session, 'tries', 'token', 'stop', 'cut', 'scope', 'preset', 'busy'))
+  tries, before = (tonumber(tries) or 0) + 1, tonumber(before) or 0
   -- Grows also when the counter or the clock lost its tail; the owner's nonce covers both at once.
-  local before, tries = tonumber(told[10]) or 0, (tonumber(told[11]) or 0) + 1
   local token = before < us and newest_token or integer(before + 1)
-  local old_place, ledger = told[9], {}
-  for i, entry in ipairs(told[14] and redis.call('XRANGE', key('ledger', name), '-', '+') or {}) do
-    ledger[i] = entry[2][2]
-  end
+  local n = string.sub(head[1], 1, -3)
+  local earlier
   if tries == 1 then
     redis.call('HSET', session, 'token', token, 'tries', 1, 'place', integer(due))
-    old_place = nil
   else
     redis.call('HSET', session, 'token', token, 'tries', tries)
+    earlier, due = left_by_earlier(name, session, n, due)
   end
   if from ~= queue then
     redis.call('ZREM', from, member)
   end
-  -- One that was given back has its old place, and waits since then.
-  if old_place then
-    local place, back = string.match(old_place, '^(%d+) (%d+)$')
-    if place == integer(due) then
-      due = tonumber(back)
-    end
+  local mark, person, next_mark, next_due = field(head, 'b'), field(head, 'p'), false, ''
+  if second then
+    next_mark = field(second, 'b')
+    next_due = person ~= 'background' and person == field(second, 'p') and (field(second, 'd') or '0') or ''
   end
-  local n = string.sub(head[1], 1, -3)
-  local stop = tonumber(told[6] or 0) > tonumber(n) and n or told[2]
-  local joined = {}
-  for _, other in ipairs(taken_told(told[8], n)) do
-    local entry = redis.call('XRANGE', key('inbox', name), other .. '-0', other .. '-0')[1]
-    if entry then
-      joined[#joined + 1] = other
-      joined[#joined + 1] = field(entry, 'm')
-    end
+  local marks = (next_mark == 'steer' or (next_mark and next_mark == mark)) and 'a' or ''
+  if mark == 'steer' or next_mark == 'steer' or busy == 'steer' then
+    marks = marks .. 's'
   end
-  local mark, next_mark = field(head, 'b'), second and field(second, 'b')
-  local at_start = next_mark == 'steer' or (next_mark and next_mark == mark)
-  local scope = told[4] or 'chat:' .. name
+  if person == 'background' then
+    marks = marks .. 'b'
+  end
+  scope = scope or 'chat:' .. name
   local memory = redis.call('HMGET', key('memory', scope), 'text', 'v')
   taken[#taken + 1] = {
     member, token, now - due, lost and '1' or '0',
-    n, head[2][4], told[1] or '0', crashes_told(told[12], told[13]), stop or '0', tries,
-    told[3] and now - tonumber(told[3]) or 0,
-    ledger, redis.call('LRANGE', key('history', name), -window, -1),
-    scope, memory[1] or '', memory[2] or '0', told[5] or '', joined, at_start and '1' or '0',
-    (mark == 'steer' or next_mark == 'steer' or told[7] == 'steer') and '1' or '0',
-    field(head, 'p') == 'background' and '1' or '0',
+    n, head[2][4], tries, redis.call('LRANGE', key('history', name), -window, -1),
+    scope, memory[1] or '', memory[2] or '0', preset or '', tonumber(cut or 0) > tonumber(n) and n or stop or '0',
+    marks, next_due, earlier,
   }
   lease(member, token)
   local started = '{"type":"turn","turn":' .. n .. ',"state":"started"'

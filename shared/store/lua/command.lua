@@ -41,7 +41,7 @@ if op == 'new' or op == 'forget' then
   redis.call('DEL', KEYS[5])
   local talk_bytes = tonumber(redis.call('HGET', session, 'history') or 0)
   redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger', 'stop', 'history',
-    'taken', 'cut', 'place', 'person')
+    'taken', 'cut', 'place', 'person', 'gap')
   redis.call('HINCRBY', session, 'gen', 1)
   drop_children(string.sub(member, 6))
   local name, entries = string.sub(member, 6), redis.call('LLEN', KEYS[6])

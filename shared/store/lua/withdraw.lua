@@ -25,7 +25,7 @@ end
 redis.call('XDEL', inbox, n .. '-0')
 if head == n then
   -- What was counted for it, the next one does not pay for.
-  redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'place')
+  redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'place', 'gap')
 end
 if redis.call('HGET', session, 'stop') == n then
   redis.call('HDEL', session, 'stop')
@@ -46,6 +46,9 @@ if redis.call('XLEN', inbox) == 0 then
   redis.call('HDEL', session, 'cut', 'person')
 elseif head == n then
   line_up_next(KEYS[3], KEYS[5], session, member, redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1], now)
+elseif redis.call('HGET', KEYS[4], member) then
+  -- The turn that runs was told what waits behind it.
+  redis.call('HSET', session, 'gap', '1')
 end
 note_seen(ARGV[2], tonumber(ARGV[3]), ARGV[1], now, '0:' .. seq .. ':withdrawn')
 add_line(session, KEYS[6], KEYS[7], ARGV[5], ARGV[7])

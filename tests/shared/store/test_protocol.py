@@ -383,7 +383,7 @@ async def test_a_session_whose_ledger_is_broken_keeps_no_lease(client: RedisClie
     """A claim that could not be handed over is nobody's."""
     await say(Inbox(client))
     await client.command("SET", keys.ledger(SESSION), "not a stream")
-    await client.command("HSET", keys.session(SESSION), "ledger", 12)
+    await client.command("HSET", keys.session(SESSION), "ledger", 12, "tries", 1)
     assert await queue(client).acquire(1) == []
     assert await client.command("HLEN", keys.leases("turns")) == 0
     seconds, _ = await client.command("TIME")
