@@ -124,9 +124,9 @@ class LeaseLoop:
     async def _take(self, acquire: Acquire, free: int) -> int:
         """Take an eighth of the free slots, so that work spreads over workers, or more where much is due; how many.
 
-        It is never more than half of all: so the store finds the next ones while these begin.
+        It is never more than a quarter of all: so the store finds the next ones while these begin.
         """
-        sent, most = self._clock.monotonic(), min(free, max(1, self.slots // 2))
+        sent, most = self._clock.monotonic(), min(free, max(1, self.slots // 4))
         claims = await acquire(_some(free), most=most, grace=sent < self._grace_until, subagents=self._room)
         self.connected.set()
         for claim in claims:

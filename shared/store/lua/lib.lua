@@ -14,7 +14,7 @@ end
 
 -- Big numbers would print as 1.79e+15 otherwise.
 local function integer(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
 
 -- The fence: whoever writes must hold the lease, the same acquisition of it.
@@ -216,7 +216,8 @@ local function add_line(session, log, live, line, keep_ms, seq, kept)
     add_delivery(name, channel, log, live, seq, line, keep_ms)
     return seq
   end
-  redis.call('XADD', log, seq .. '-0', 'm', line)
+  local number = integer(seq)
+  redis.call('XADD', log, number .. '-0', 'm', line)
   if seq > 500 then
     local unread = seq - tonumber(redis.call('HGET', session, 'acked') or 0)
     redis.call('XTRIM', log, 'MAXLEN', math.min(2000, math.max(500, unread)))
@@ -224,7 +225,7 @@ local function add_line(session, log, live, line, keep_ms, seq, kept)
   if not kept then
     redis.call('PEXPIRE', log, keep_ms)
   end
-  redis.call('PUBLISH', live, seq .. ' ' .. line)
+  redis.call('PUBLISH', live, number .. ' ' .. line)
   return seq
 end
 
