@@ -64,18 +64,19 @@ async def shoal(url: str, slots: int, ready: int) -> None:
 
 
 async def turn_of_arq(ctx: dict[str, Any], session: str, text: str) -> None:
-    """What a turn does at the least on arq: one at a time for a session, the conversation so far, what it gains, and
-    the reply."""
+    """What a turn does at the least on arq: one at a time for a session, with the lock of the library that arq talks to
+    Redis with, the conversation so far, what it gains, and the reply."""
     redis = ctx["redis"]
-    if not await redis.set(f"lock:{session}", "1", nx=True, px=15_000):
+    lock = redis.lock(f"lock:{session}", timeout=15, blocking=False)
+    if not await lock.acquire():
         raise arq.Retry(defer=0.05)
     await redis.lrange(f"history:{session}", 0, -1)
     async with redis.pipeline(transaction=False) as pipe:
         pipe.rpush(f"history:{session}", text, ANSWER)
         pipe.ltrim(f"history:{session}", -100, -1)
         pipe.publish(REPLIES, session)
-        pipe.delete(f"lock:{session}")
         await pipe.execute()
+    await lock.release()
 
 
 async def stock(url: str, poll_s: float, ready: int) -> None:

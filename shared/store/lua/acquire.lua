@@ -256,10 +256,10 @@ end
 
 local function take_from_row(row)
   while true do
-    local one = row.next()
-    if not one then return false end
-    if try(one.member, one.due, one.lost, queue) then
-      row.begun(one.whose)
+    local member, due, lost, whose = row.next()
+    if not member then return false end
+    if try(member, due, lost, queue) then
+      row.begun(whose)
       return true
     end
   end

@@ -12,11 +12,14 @@ end
 -- looked at, or 256 when it is the time of none of those; where some are passed over, far more: they stand before the
 -- others.
 local function fair_row(queue, leases, now, share_of, left_alone, few, write_leases)
-  local row, has, served, waiting, begun, most, front = {}, {}, {}, {}, {}, 256, 1
-  local members = redis.call('HLEN', leases) > SAMPLE and redis.call('HRANDFIELD', leases, SAMPLE)
+  local row, has, served, begun, most, front = {}, {}, {}, {}, 256, 1
+  -- Of each in the row, in order: its member, since when it is due, the lease it had, whose turn it is (false: its chat's
+  -- own), whether it keeps its place, whether it is left alone, whether it was taken out.
+  local members, dues, losts, persons, keeps, alone, out = {}, {}, {}, {}, {}, {}, {}
+  local running = redis.call('HLEN', leases) > SAMPLE and redis.call('HRANDFIELD', leases, SAMPLE)
     or redis.call('HKEYS', leases)
-  local all = #members
-  for _, whose in ipairs(all > 0 and redis.call('HMGET', SHARES, unpack(members)) or {}) do
+  local all, outs = #running, 0
+  for _, whose in ipairs(all > 0 and redis.call('HMGET', SHARES, unpack(running)) or {}) do
     if whose then
       whose = person_of(whose)
       has[whose] = (has[whose] or 0) + 1
@@ -25,24 +28,24 @@ local function fair_row(queue, leases, now, share_of, left_alone, few, write_lea
 
   local function look(from, count)
     local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', from, count)
-    local names, ask = {}, {}
+    local before, names, ask = #members, {}, {}
     for i = 1, #found, 2 do
       names[#names + 1] = found[i]
     end
     if #names == 0 then return end
-    local owners, lost = redis.call('HMGET', SHARES, unpack(names)), redis.call('HMGET', leases, unpack(names))
+    local owners, had = redis.call('HMGET', SHARES, unpack(names)), redis.call('HMGET', leases, unpack(names))
     for i, member in ipairs(names) do
-      local one, whose = {member = member, due = tonumber(found[2 * i]), lost = lost[i]}, owners[i]
-      one.gone = left_alone(one.due, one.lost)
+      local at, due, lost, whose = before + i, tonumber(found[2 * i]), had[i], owners[i]
+      members[at], dues[at], losts[at], persons[at], keeps[at], out[at] = member, due, lost, false, false, false
+      alone[at] = left_alone(due, lost)
       if whose and whose ~= 'background' then
-        one.whose = person_of(whose)
-        one.keeps_place = one.lost or one.whose ~= whose
-        if not served[one.whose] then
-          served[one.whose] = 0
-          ask[#ask + 1] = one.whose
+        local person = person_of(whose)
+        persons[at], keeps[at] = person, lost or person ~= whose
+        if not served[person] then
+          served[person] = 0
+          ask[#ask + 1] = person
         end
       end
-      waiting[#waiting + 1] = one
     end
     for i, at in ipairs(#ask > 0 and redis.call('ZMSCORE', SERVED, unpack(ask)) or {}) do
       served[ask[i]] = tonumber(at or 0)
@@ -50,26 +53,26 @@ local function fair_row(queue, leases, now, share_of, left_alone, few, write_lea
   end
 
   -- Who has more than a share comes last; of the others who has waited longest, or whose person was served longest ago
-  -- if that is shorter. Nobody behind one whose own time counts can come before it.
+  -- if that is shorter. Nobody behind one whose own time counts can come before it. Its place, and whether nobody who was
+  -- not looked at can come before it.
   local function choose()
     local best, best_over, best_at
     local cap = math.max(1, math.ceil(share_of * (all + 1)))
-    while waiting[front] and waiting[front].gone do
+    while members[front] and (alone[front] or out[front]) do
       front = front + 1
     end
-    for i = front, #waiting do
-      local one = waiting[i]
-      if not one.gone then
-        local plain = not one.whose or one.keeps_place
-        local over = not plain and (has[one.whose] or 0) >= cap
-        local at = plain and one.due or math.max(one.due, served[one.whose])
+    for i = front, #members do
+      if not (alone[i] or out[i]) then
+        local due, person = dues[i], not keeps[i] and persons[i]
+        local over = person and (has[person] or 0) >= cap
+        local at = person and math.max(due, served[person]) or due
         if not best or (best_over and not over) or (best_over == over and at < best_at) then
-          best, best_over, best_at = one, over, at
+          best, best_over, best_at = i, over, at
         end
-        if not best_over and best_at <= one.due then break end
+        if not best_over and best_at <= due then break end
       end
     end
-    return best, best and not best_over and best_at <= waiting[#waiting].due
+    return best, best and not best_over and best_at <= dues[#dues]
   end
 
   -- Whether this was done within so many ms; else it is now. What is much work is not done each time: all that waits may
@@ -80,31 +83,31 @@ local function fair_row(queue, leases, now, share_of, left_alone, few, write_lea
     return false
   end
 
-  -- The next one, or nil. It is out of the row, whether it can be taken or not.
+  local function some_left_alone()
+    for i = 1, #members do
+      if alone[i] then return true end
+    end
+  end
+
+  -- The next one: its member, since when it is due, the lease it had, its person; or nil. It is out of the row, whether it
+  -- can be taken or not.
   function row.next()
-    if #waiting == 0 then
+    if #members == 0 then
       look(0, few)
-      for _, one in ipairs(waiting) do
-        if one.gone and most == 256 then
-          look(few, 1000 - few)
-          few, most = 1000, 2000
-        end
+      if some_left_alone() then
+        look(few, 1000 - few)
+        few, most = 1000, 2000
       end
     end
     local best, sure = choose()
-    if not sure and #waiting == few and not lately('looked', 20) then
-      local out = 0
-      for _, one in ipairs(waiting) do
-        if one.out then out = out + 1 end
-      end
+    if not sure and #members == few and not lately('looked', 20) then
       write_leases()
-      look(few - out, most - few)
+      look(few - outs, most - few)
       best = choose()
     end
-    if best then
-      best.gone, best.out = true, true
-    end
-    return best
+    if not best then return nil end
+    out[best], outs = true, outs + 1
+    return members[best], dues[best], losts[best], persons[best]
   end
 
   -- A turn of this person has begun (nil: its chat's own).
@@ -133,14 +136,15 @@ local function fair_row(queue, leases, now, share_of, left_alone, few, write_lea
     end
     redis.call('ZREMRANGEBYSCORE', SERVED, 1000, now - 600000)
     redis.call('PEXPIRE', SERVED, 600000)
-    if #waiting < most or lately('made room', 50) then return end
+    if #members < most or lately('made room', 50) then return end
     local stays = {}
-    for i, one in ipairs(waiting) do
-      if not one.gone and one.whose and not one.keeps_place then
-        if stays[one.whose] then
-          redis.call('ZADD', queue, now - 1 + i / (most + 1), one.member)
+    for i, member in ipairs(members) do
+      local person = persons[i]
+      if person and not (alone[i] or out[i] or keeps[i]) then
+        if stays[person] then
+          redis.call('ZADD', queue, now - 1 + i / (most + 1), member)
         end
-        stays[one.whose] = true
+        stays[person] = true
       end
     end
   end
