@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 from shared.store import keys
 from shared.store.client import RedisClient, Value
 from shared.store.connection import ReplyError
-from shared.store.inbox import TURNS
+from shared.store.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.scripts import load
+from shared.throw_away import KEEP_MS
 
 AT_ONCE: Final = 64
 """Turns in one call: the server does nothing else meanwhile."""
@@ -34,8 +35,11 @@ class Commits:
     """Sends what comes in one turn of the event loop together: one script then ends many turns, for little more than
     one costs, and each for itself."""
 
-    def __init__(self, client: RedisClient) -> None:
+    def __init__(self, client: RedisClient, limits: InboxLimits, history_bytes: int) -> None:
         self._client = client
+        self._of_all: list[Value] = [
+            limits.session_days * DAY_MS, limits.log_days * DAY_MS, limits.idle_ms, KEEP_MS, KEEP_MS, 0, history_bytes,
+        ]  # fmt: skip
         self._script = load("commit")
         self._waiting: list[_End] = []
         self._sending: set[asyncio.Task[None]] = set()
@@ -73,7 +77,7 @@ class Commits:
             told = chain(*(end.args for end in batch), *(end.brought for end in batch))
             answers = [
                 ReplyError(answer[1].decode(errors="replace")) if answer[0] == -2 else answer
-                for answer in await self._client.run(self._script, _KEYS, [len(batch), *told])
+                for answer in await self._client.run(self._script, _KEYS, [len(batch), *self._of_all, *told])
             ]
         except asyncio.CancelledError:
             for end in batch:

@@ -60,7 +60,7 @@ class Turns:
         self._client = client
         self._limits = limits or InboxLimits()
         self.approvals = Approvals(client, self._limits)
-        self._commits = Commits(client)
+        self._commits = Commits(client, self._limits, HISTORY_CAP_BYTES)
         self._ledger, self._take = load("ledger"), load("take")
 
     async def append(
@@ -181,14 +181,15 @@ class Turns:
         Raises LeaseLost, RedisAway.
         """
         assert claim.turn is not None
-        session, limits = claim.session, self._limits
-        passing = is_throw_away(session)  # nobody goes on with it, and nothing of it is worth remembering
+        passing = is_throw_away(claim.session)  # nobody goes on with it, and nothing of it is worth remembering
         history = () if passing else history
         brought = [*map(encode, history), *map(encode, lines)]
+        if dead is not None:
+            brought += dead.reason.encode(), dead.record
+        marks = ("p" if passing else "") + ("d" if dead else "")
         end: list[Value] = [
-            claim.member, claim.lease, claim.turn.n, limits.keep_ms(session), limits.keep_log_ms(session),
-            dead.record if dead else b"", dead.reason if dead else "", encode_live(event),
-            0 if passing else limits.idle_ms, HISTORY_CAP_BYTES, claim.turn.next_due, len(history), len(lines),
+            claim.member, claim.lease, claim.turn.n, encode_live(event), marks, claim.turn.next_due, len(history),
+            len(lines),
         ]  # fmt: skip
         done, entries, dropped = await patiently(lambda: self._commits.send(end, brought), retry_for_s)
         if done == -1:

@@ -23,8 +23,9 @@ LEASES: Final = keys.leases("turns")
 QUEUE: Final = keys.queue("turns")
 LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 COMMIT_KEYS: Final = 5
-COMMIT_ARGS: Final = 13
-"""Of each turn; what they bring stands behind those of all."""
+COMMIT_FIRST: Final = 8
+COMMIT_ARGS: Final = 8
+"""What is said of all turns, and then of each; what they bring stands behind that."""
 
 LEDGER_KEYS: Final = 5
 _HEAD_CHARS: Final = 65536
@@ -120,7 +121,7 @@ class Witness:
         if many == LEDGER_KEYS and named[0] == LEASES:
             self._ask("ledger", named[2].removeprefix(keys.ledger("")), arguments[1])
         elif many == COMMIT_KEYS and named[0] == QUEUE and named[3] == keys.DEAD:
-            for at in range(1, COMMIT_ARGS * int(arguments[0]), COMMIT_ARGS):
+            for at in range(COMMIT_FIRST, COMMIT_FIRST + COMMIT_ARGS * int(arguments[0]), COMMIT_ARGS):
                 if len(arguments) > at + 1:
                     self._ask("commit", arguments[at].removeprefix(keys.TURN_PREFIX), arguments[at + 1])
 

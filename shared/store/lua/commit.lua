@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
 -- End turns, each for itself: of one, history, lines for the chat, dead letter, inbox, ledger and lease change together.
 -- KEYS   1 queue  2 leases  3 wake  4 dead letters  5 idle
--- ARGV   1 number of turns, then of each
---        1 member  2 lease  3 n  4 keep the session ms  5 keep the log ms  6 record of a dead letter
---        7 its reason ('' = none)  8 live event  9 consolidate after ms without a message (0 = never)
---        10 history cap in bytes  11 when the one behind it is due, if it can simply follow, as acquire.lua told
---        12 number of history entries  13 of lines; behind all that of each the entries, the lines
+-- ARGV   1 number of turns; for sessions that last, and for those that pass: 2 5 keep the session ms  3 6 keep the log ms
+--        4 7 consolidate after ms without a message (0 = never); 8 history cap in bytes; then of each turn
+--        1 member  2 lease  3 n  4 live event  5 marks: 'p' its session passes, 'd' a dead letter
+--        6 when the one behind it is due, if it can simply follow, as acquire.lua told
+--        7 number of history entries  8 of lines; behind all that of each the entries, the lines, and of a dead letter
+--        reason and record
 -- returns of each {1 committed | 0 this turn was committed before | -1 the lease is lost, entries in history,
 --         entries dropped} or {-2, error} when its keys are broken
 local queue, leases = KEYS[1], KEYS[2]
@@ -17,9 +18,8 @@ local ONE_TURN, EARLIER = {'taken', 'ledger', 'apart', 'gap'}, {'errors', 'crash
 local done, again, rests = {}, {}, {}
 
 -- The dead letters of a turn: a letter each, with a reference of its own, so that each can be put back.
-local function bury_messages(at, inbox, member, n, joined)
-  local reason = ARGV[at + 7]
-  redis.call('XADD', KEYS[4], 'MAXLEN', '~', 10000, '*', 'member', member, 'n', n, 'reason', reason, 'm', ARGV[at + 6])
+local function bury_messages(reason, record, inbox, member, n, joined)
+  redis.call('XADD', KEYS[4], 'MAXLEN', '~', 10000, '*', 'member', member, 'n', n, 'reason', reason, 'm', record)
   for i, other in ipairs(joined) do
     local entry = redis.call('XRANGE', inbox, other .. '-0', other .. '-0')[1]
     if entry then
@@ -50,9 +50,12 @@ local function forget(session, told, n, waits, first_try)
   end
 end
 
--- Ends the turn whose arguments stand behind ARGV[at], its entries and lines from ARGV[first] on; `owner` has its lease.
+-- Ends the turn whose arguments stand behind ARGV[at], what it brings from ARGV[first] on; `owner` has its lease.
 local function commit(at, first, owner)
-  local member, n, entries = ARGV[at + 1], ARGV[at + 3], tonumber(ARGV[at + 12])
+  local member, n, marks, entries, lines =
+    ARGV[at + 1], ARGV[at + 3], ARGV[at + 5], tonumber(ARGV[at + 7]), tonumber(ARGV[at + 8])
+  local passes = marks ~= '' and string.find(marks, 'p', 1, true) and 3 or 0
+  local keep_ms, keep_log_ms, idle_ms = ARGV[2 + passes], ARGV[3 + passes], ARGV[4 + passes]
   local name = string.sub(member, 6)
   local session, inbox, history = key('session', name), key('inbox', name), key('history', name)
   local log, live = key('outbox', name), key('live', name)
@@ -64,20 +67,20 @@ local function commit(at, first, owner)
 
   local length, dropped, size = 0, 0, tonumber(told[5] or 0)
   if entries > 0 then
-    length, dropped, size = add_history(session, history, first, first + entries - 1, tonumber(ARGV[at + 10]), size)
+    length, dropped, size = add_history(session, history, first, first + entries - 1, tonumber(ARGV[8]), size)
   else
     length = redis.call('LLEN', history)
   end
   -- How long all this is kept need not be said anew at each turn: a fiftieth of it is no matter.
-  local keep_ms, keep_log_ms, kept = ARGV[at + 4], ARGV[at + 5], told[3] or '0'
-  local lately = now - tonumber(kept) <= math.min(tonumber(keep_ms), tonumber(keep_log_ms)) / 50 and length > entries
+  local lately = now - tonumber(told[3] or 0) <= math.min(tonumber(keep_ms), tonumber(keep_log_ms)) / 50 and length > entries
   local seq = tonumber(told[4] or 0)
-  for i = first + entries, first + entries + tonumber(ARGV[at + 13]) - 1 do
+  local behind = first + entries + lines
+  for i = first + entries, behind - 1 do
     seq = add_line(session, log, live, ARGV[i], keep_log_ms, seq + 1, lately)
   end
   local joined = taken_told(taken, n)
-  if ARGV[at + 7] ~= '' then
-    bury_messages(at, inbox, member, n, joined)
+  if marks ~= '' and string.find(marks, 'd', 1, true) then
+    bury_messages(ARGV[behind], ARGV[behind + 1], inbox, member, n, joined)
   end
   local last = joined[#joined] or n
   if lately then
@@ -88,8 +91,8 @@ local function commit(at, first, owner)
     redis.call('PEXPIRE', history, keep_ms)
   end
   done[#done + 1] = member
-  if ARGV[at + 9] ~= '0' then
-    redis.call('ZADD', KEYS[5], now + tonumber(ARGV[at + 9]), name)
+  if idle_ms ~= '0' then
+    redis.call('ZADD', KEYS[5], now + tonumber(idle_ms), name)
   end
 
   -- Who comes next: often known since this turn began. Then its place, and whose turn it is, stay as they are.
@@ -99,7 +102,7 @@ local function commit(at, first, owner)
     for _, other in ipairs(joined) do
       redis.call('XDEL', inbox, other .. '-0')
     end
-    follows = first_try and ARGV[at + 11] ~= '' and not gap and #joined == 0
+    follows = first_try and ARGV[at + 6] ~= '' and not gap and #joined == 0
     if not follows then
       head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
       waits = head
@@ -107,7 +110,7 @@ local function commit(at, first, owner)
   end
   forget(session, told, n, waits, first_try)
   if follows then
-    again[#again + 1] = math.max(now, tonumber(ARGV[at + 11]))
+    again[#again + 1] = math.max(now, tonumber(ARGV[at + 6]))
     again[#again + 1] = member
   elseif head then
     -- To the tail: one busy chat does not keep a slot.
@@ -119,21 +122,25 @@ local function commit(at, first, owner)
   if waits and has_ledger then
     redis.call('DEL', key('ledger', name))
   end
-  redis.call('PUBLISH', live, ARGV[at + 8])
+  redis.call('PUBLISH', live, ARGV[at + 4])
   return {1, length, dropped}
 end
 
+local OF_ALL, OF_EACH = 8, 8
 local members, answers = {}, {}
 for i = 1, tonumber(ARGV[1]) do
-  members[i] = ARGV[13 * i - 11]
+  members[i] = ARGV[OF_ALL + OF_EACH * (i - 1) + 1]
 end
-local first = 2 + 13 * #members
+local first = OF_ALL + OF_EACH * #members + 1
 for i, owner in ipairs(redis.call('HMGET', leases, unpack(members))) do
-  local at = 13 * i - 12
+  local at = OF_ALL + OF_EACH * (i - 1)
   local ok, answer = pcall(commit, at, first, owner)
   -- One session with a broken key must not stand in the way of the others.
   answers[i] = ok and answer or {-2, type(answer) == 'table' and answer.err or tostring(answer)}
-  first = first + tonumber(ARGV[at + 12]) + tonumber(ARGV[at + 13])
+  first = first + tonumber(ARGV[at + 7]) + tonumber(ARGV[at + 8])
+  if string.find(ARGV[at + 5], 'd', 1, true) then
+    first = first + 2
+  end
 end
 if #done > 0 then
   redis.call('HDEL', leases, unpack(done))
