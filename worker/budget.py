@@ -21,7 +21,8 @@ _DAY_MS: Final = 86_400_000
 
 
 class LateCounts:
-    """What the calls used that were broken off: counted beside their turns, which have ended or are about to."""
+    """What is counted beside turns, which do not wait for it: of calls that were broken off, and of all where no budget
+    needs the sum."""
 
     def __init__(self, spending: Spending) -> None:
         self._spending = spending
@@ -47,8 +48,9 @@ class LateCounts:
 class ChatBudget:
     """The Allowance of one turn: counts what its chat uses, and ends the turn when the day's budget is gone.
 
-    Without a budget it only counts. `price` says what an estimate costs in USD. While Redis is away nothing is counted
-    and nothing refused: the lease loop says that it is away, and a turn must not end because of its bookkeeping.
+    Without a budget it only counts, beside the turn. `price` says what an estimate costs in USD. While Redis is away
+    nothing is counted and nothing refused: the lease loop says that it is away, and a turn must not end because of its
+    bookkeeping.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class ChatBudget:
 
     async def refusal(self) -> str | None:
         """Why no further call may be made today. Reads the totals where no call of today has told them."""
-        if not (self._settings.tokens_per_day or self._settings.usd_per_day):
+        if not self._limited:
             return None
         if self._known is None or self._known.day != self._clock.now_ms() // _DAY_MS:
             self._known = None
@@ -85,11 +87,14 @@ class ChatBudget:
 
     async def spent(self, usage: Usage) -> str | None:
         """Count a call. A sentence for the person, once a day, when `warn_at` of a budget is used."""
-        settings = self._settings
+        settings, tokens = self._settings, usage.prompt_tokens + usage.completion_tokens
+        if not self._limited:
+            self._late.add(self._session, tokens, usage.cost_usd)
+            return None
         with contextlib.suppress(RedisAway, Refused):
             self._known = await self._spending.add(
                 self._session,
-                usage.prompt_tokens + usage.completion_tokens,
+                tokens,
                 usage.cost_usd,
                 warn_tokens=round(settings.tokens_per_day * settings.warn_at),
                 warn_usd=settings.usd_per_day * settings.warn_at,
@@ -98,6 +103,10 @@ class ChatBudget:
                 budget, share = self._nearest(self._known)
                 return f"This chat has used {share:.0%} of its {self._words(budget)} of today. {_ANEW}"
         return None
+
+    @property
+    def _limited(self) -> bool:
+        return bool(self._settings.tokens_per_day or self._settings.usd_per_day)
 
     def spent_soon(self, usage: Usage) -> None:
         """Count a call that was broken off, beside the turn. The call after it hears whether to warn."""

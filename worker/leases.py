@@ -25,6 +25,9 @@ from worker.lease import Lease, NoStandIn, StandIn
 
 RENEWALS_PER_LEASE: Final = 5
 
+ROUNDS_FIRST: Final = 3
+"""Of the event loop, before the next wait is sent: what was just taken begins first, and what ends at once is sent."""
+
 log = logger("leases")
 
 
@@ -227,7 +230,8 @@ class LeaseLoop:
                 elif may_be_more:
                     may_be_more = await self._take(self.queue.acquire, free) >= _some(free)
                 else:
-                    await asyncio.sleep(0)  # what was taken begins first
+                    for _ in range(ROUNDS_FIRST):
+                        await asyncio.sleep(0)
                     may_be_more = await self._take_next()
             except RedisAway as exc:
                 if not away:

@@ -28,7 +28,7 @@ TURN: Final[dict[str, dict[str, int]]] = {
 }
 """Of one whole turn: a message from a page, one model call without tools, the reply on the page."""
 
-TURN_WRITES: Final = {GATEWAY: 1, WORKER: 5}
+TURN_WRITES: Final = {GATEWAY: 1, WORKER: 4}
 """To the network in one turn: commands that can go together do."""
 
 TOOL: Final = {"ledger": 2, "limit_enter": 1, "spend": 1, "publish": 1}

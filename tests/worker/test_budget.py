@@ -80,10 +80,13 @@ async def test_the_budget_that_is_nearer_to_its_end_is_named(client: RedisClient
 
 
 async def test_without_a_budget_it_only_counts(client: RedisClient) -> None:
-    """So that /status can say what a chat used."""
-    allowance = budget(client)
+    """So that /status can say what a chat used, and beside the turn, which does not wait for it."""
+    late = LateCounts(Spending(client))
+    allowance = budget(client, late=late)
     assert await allowance.spent(Usage(10**9, 1, cost_usd=1000.0)) is None
     assert await allowance.refusal() is None
+    assert (await Spending(client).read(CHAT)).tokens == 0, "it has only begun"
+    await late.close()
     spent = await Spending(client).read(CHAT)
     assert (spent.tokens, spent.usd) == (10**9 + 1, 1000.0)
 
