@@ -152,6 +152,7 @@ class Connection:
         self._limit_s = limit_s
         self._wire: Wire | None = None
         self._opening: asyncio.Task[Wire] | None = None
+        self._closed = False
 
     async def call(self, parts: tuple[Value, ...]) -> Any:
         """Send one command; its answer, texts as bytes. Raises ReplyError, OSError."""
@@ -186,7 +187,8 @@ class Connection:
             self._wire = None
 
     async def close(self) -> None:
-        """Close it for good."""
+        """Close it for good: whoever still calls finds it closed, and opens nothing that nobody would close."""
+        self._closed = True
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
@@ -194,6 +196,8 @@ class Connection:
         await asyncio.sleep(0)  # the transport ends in the next turn of the loop
 
     async def _opened(self) -> Wire:
+        if self._closed:
+            raise ConnectionAbortedError("closed")
         if self._opening is None:
             self._opening = asyncio.create_task(self.open())
             self._opening.add_done_callback(self._is_open)

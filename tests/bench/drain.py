@@ -6,7 +6,6 @@ All messages wait before the workers start. The time is from the first end of a 
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 from typing import Final
 
@@ -48,14 +47,13 @@ def measure(plan: Plan) -> Report:
     """Both sides."""
     found = Rounds()
     asyncio.run(_measure(found, plan))
-    by_name = {figure.name: statistics.median(figure.values) for figure in found.figures()}
     ours, theirs = "shoal, 1 worker", "arq, 1 worker"
     notes = (
-        f"one worker: {by_name[f'{ours}: rate'] / by_name[f'{theirs}: rate']:.1f} times arq's turns a second",
-        f"worker CPU a turn: 1/{by_name[f'{theirs}: worker'] / by_name[f'{ours}: worker']:.1f} of arq's",
-        f"Redis CPU a turn: 1/{by_name[f'{theirs}: Redis'] / by_name[f'{ours}: Redis']:.1f} of arq's",
-        f"a second worker: {by_name['shoal, 2 workers: rate'] / by_name[f'{ours}: rate']:.2f} times one worker",
-        f"a second worker of arq: {by_name['arq, 2 workers: rate'] / by_name[f'{theirs}: rate']:.2f} times one",
+        f"one worker: {found.times(f'{ours}: rate', f'{theirs}: rate'):.1f} times arq's turns a second",
+        f"worker CPU a turn: 1/{found.times(f'{theirs}: worker', f'{ours}: worker'):.1f} of arq's",
+        f"Redis CPU a turn: 1/{found.times(f'{theirs}: Redis', f'{ours}: Redis'):.1f} of arq's",
+        f"a second worker: {found.times('shoal, 2 workers: rate', f'{ours}: rate'):.2f} times one worker",
+        f"a second worker of arq: {found.times('arq, 2 workers: rate', f'{theirs}: rate'):.2f} times one",
     )
     return Report(title="drain: turns that do nothing, all due at once", figures=found.figures(), notes=notes)
 

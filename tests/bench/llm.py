@@ -108,7 +108,7 @@ def _notes(found: Rounds) -> tuple[str, ...]:
     by_name = {figure.name: statistics.median(figure.values) for figure in found.figures()}
 
     def share(way: str, name: str) -> str:
-        return f"{name} 1/{by_name[f'{way}: stock'] / by_name[f'{way}: {name}']:.1f}"
+        return f"{name} 1/{found.times(f'{way}: stock', f'{way}: {name}'):.1f}"
 
     lines = [
         f"{way}, of stock LiteLLM's CPU: " + ", ".join(share(way, name) for name in ("direct", "litellm", "handler"))

@@ -57,10 +57,9 @@ def measure(plan: Plan) -> Report:
     found = Rounds()
     uvloop.run(_sides(found, plan))  # as a gateway has it
     asyncio.run(_whole(found, plan))
-    by_name = {figure.name: statistics.median(figure.values) for figure in found.figures()}
     notes = tuple(
-        f"{name}: p50 {by_name[f'{name}: p50'] / by_name['shoal: p50']:.0f} times Shoal's, "
-        f"p99 {by_name[f'{name}: p99'] / by_name['shoal: p99']:.0f} times"
+        f"{name}: p50 {found.times(f'{name}: p50', 'shoal: p50'):.0f} times Shoal's, "
+        f"p99 {found.times(f'{name}: p99', 'shoal: p99'):.0f} times"
         for name in SIDES
         if name.startswith("arq")
     )
@@ -153,10 +152,12 @@ async def _arq(client: RedisClient, url: str) -> AsyncIterator[tuple[Say, asynci
 
 
 async def _times(many: int, pause_s: float, push: Say, heard: asyncio.Event) -> list[float]:
-    """Milliseconds of each message."""
+    """Milliseconds of each message. The pauses are spread evenly, in any order, so that a few meet a poll as many do."""
     found: list[float] = []
-    for n in range(many + WARM):
-        await asyncio.sleep(random.uniform(0.0, pause_s))
+    pauses = [pause_s * (n + random.random()) / (many + WARM) for n in range(many + WARM)]
+    random.shuffle(pauses)
+    for n, pause in enumerate(pauses):
+        await asyncio.sleep(pause)
         heard.clear()
         started = time.perf_counter()
         await push(n)

@@ -9,7 +9,6 @@ takes the turn. What they use while nothing happens is measured before and taken
 from __future__ import annotations
 
 import asyncio
-import statistics
 from collections.abc import Callable
 from typing import Final
 
@@ -113,18 +112,15 @@ async def _turns(found: Rounds, plan: Plan, client: RedisClient, url: str, name:
 
 
 def _notes(found: Rounds, plan: Plan) -> tuple[str, ...]:
-    by_name = {figure.name: statistics.median(figure.values) for figure in found.figures()}
-
     def grown(few: str, many: str) -> str:
         ratios = [
-            by_name[f"{many}: {what}"] / by_name[f"{few}: {what}"]
-            for what in ("all", "commands, inside of scripts too")
+            found.times(f"{many}: {what}", f"{few}: {what}") for what in ("all", "commands, inside of scripts too")
         ]
         return f"{few} to {many}: a turn's CPU x {ratios[0]:.2f}, its commands x {ratios[1]:.2f}"
 
     sessions, idle = _sessions(plan), _idle_workers(plan)
     return (
-        f"a second busy worker: {by_name['2 busy: rate'] / by_name['1 busy: rate']:.2f} times one",
+        f"a second busy worker: {found.times('2 busy: rate', '1 busy: rate'):.2f} times one",
         grown(f"{sessions[0]:,} sessions", f"{sessions[-1]:,} sessions"),
         grown(f"{idle[0]} workers", f"{idle[-1]} workers"),
         grown(f"{idle[1]} workers", f"{idle[-1]} workers"),

@@ -29,6 +29,14 @@ class Figure(msgspec.Struct, frozen=True):
         return min(self.values), max(self.values)
 
 
+def times(above: Figure, below: Figure) -> float:
+    """How many times `below` the other is: the median of that in each round, for the machine drifts from one to the
+    next; where they were not measured in the same rounds, of their medians."""
+    if len(above.values) != len(below.values):
+        return above.median / below.median
+    return statistics.median([one / other for one, other in zip(above.values, below.values, strict=True)])
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a bench found. `notes` are sentences that follow from the figures."""
 
@@ -41,12 +49,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     load: float = 0.0
     """Load average of the minute before: what others did to the machine."""
 
-    def get(self, name: str) -> float:
-        """The median of a figure. Raises KeyError for a name that is none."""
+    def figure(self, name: str) -> Figure:
+        """Raises KeyError for a name that is none."""
         for figure in self.figures:
             if figure.name == name:
-                return figure.median
+                return figure
         raise KeyError(f"{self.title!r} has no figure {name!r}")
+
+    def get(self, name: str) -> float:
+        """The median of a figure. Raises KeyError for a name that is none."""
+        return self.figure(name).median
+
+    def times(self, above: str, below: str) -> float:
+        """How many times the one the other is (see `times`). Raises KeyError for a name that is none."""
+        return times(self.figure(above), self.figure(below))
 
 
 class Rounds:
@@ -64,6 +80,11 @@ class Rounds:
     def figures(self) -> tuple[Figure, ...]:
         """All of them, in the order in which they came first."""
         return tuple(Figure(name, self._units[name], tuple(values)) for name, values in self._values.items())
+
+    def times(self, above: str, below: str) -> float:
+        """How many times the one the other is so far (see `times`)."""
+        found = {figure.name: figure for figure in self.figures()}
+        return times(found[above], found[below])
 
 
 def machine() -> str:

@@ -48,8 +48,8 @@ def _of(bench: str, name: str) -> Callable[[Reports], float]:
     return lambda reports: reports[bench].get(name)
 
 
-def _ratio(bench: str, above: str, below: str, *, of: str = "") -> Callable[[Reports], float]:
-    return lambda reports: reports[of or bench].get(above) / reports[bench].get(below)
+def _ratio(bench: str, above: str, below: str) -> Callable[[Reports], float]:
+    return lambda reports: reports[bench].times(above, below)
 
 
 ARQ: Final = "arq, 1 worker"
@@ -74,7 +74,8 @@ TARGETS: Final = (
            _ratio("scale", "2 busy: rate", "1 busy: rate"), 1.3, "{:.2f}x", at_least=True),
     Target("own CPU of a whole turn", "", "turn", _of("turn", "no client: all"), 2, "{:.2f} ms"),
     Target("own CPU of a whole turn", " of nanobot", "turn",
-           _ratio("turn", "a turn", "no client: all", of="nanobot"), 50, "1/{:.0f}", at_least=True),
+           lambda reports: reports["nanobot"].get("a turn") / reports["turn"].get("no client: all"),
+           50, "1/{:.0f}", at_least=True),
     Target("CPU of a model call, direct", STOCK, "llm",
            _ratio("llm", "whole: stock", "whole: direct"), 50, "1/{:.0f}", at_least=True),
     Target("CPU of a streamed model call, direct", STOCK, "llm",

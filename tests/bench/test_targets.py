@@ -11,7 +11,7 @@ import pytest
 from tests.bench import pages, targets
 from tests.bench.__main__ import BENCHES
 from tests.bench.every import ORDER, read
-from tests.bench.table import Figure, Report, from_json, to_json
+from tests.bench.table import Figure, Report, from_json, times, to_json
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "performance.md"
 
@@ -31,6 +31,15 @@ def test_a_target_is_reached_or_missed_by_its_figures(ours: float, met: bool) ->
     """256 ms against 1 ms are 256 times, against 2 ms 128."""
     row = next(targets.rows(pickup(256.0, ours)))
     assert (row.reached, row.met) == (f"{256 / ours:.0f}x", met)
+
+
+def test_what_the_machine_drifts_by_is_in_no_ratio() -> None:
+    """Each round is a ratio of its own; of figures that were not measured in the same rounds it is that of medians."""
+    theirs, ours = Figure("theirs", "ms", (2.0, 30.0, 400.0)), Figure("ours", "ms", (1.0, 10.0, 100.0))
+    assert times(theirs, ours) == 3.0
+    drifted = Figure("theirs", "ms", (40.0, 2.0, 15.0)), Figure("ours", "ms", (10.0, 1.0, 5.0))
+    assert times(*drifted) == 3.0
+    assert times(Figure("alone", "ms", (9.0,)), ours) == 0.9
 
 
 def test_a_target_whose_bench_has_not_run_is_neither() -> None:
