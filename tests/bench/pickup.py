@@ -152,7 +152,7 @@ async def _arq(client: RedisClient, url: str) -> AsyncIterator[tuple[Say, asynci
 
 
 async def _times(many: int, pause_s: float, push: Say, heard: asyncio.Event) -> list[float]:
-    """Milliseconds of each message. The pauses are spread evenly, in any order, so that a few meet a poll as many do."""
+    """Milliseconds of each message. Pauses are spread evenly, in any order, so that a few meet a poll as many do."""
     found: list[float] = []
     pauses = [pause_s * (n + random.random()) / (many + WARM) for n in range(many + WARM)]
     random.shuffle(pauses)
