@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ import pytest
 from shared.console.children import Reaper
 from shared.embedded import EmbeddedValkey
 from shared.store.client import RedisClient
+from tests.helpers import left_open
 from tests.helpers import valkey as valkey_helper
 
 TESTS: Final = Path(__file__).parent
@@ -80,6 +81,16 @@ def pytest_configure() -> None:
     """Ctrl-C works in what tests start, also when they run in the background of a script, where it is ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    left_open.watch()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around all that ends with the test
+def pytest_runtest_teardown() -> Generator[None]:
+    """A test closes what it opens."""
+    left_open.taken()
+    yield
+    if left := left_open.taken():
+        pytest.fail(f"connections were left open: {', '.join(left)}")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

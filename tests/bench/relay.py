@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-from shared.tasks import cancel_all
+from tests.helpers.stream_server import stream_server
 
 CHUNK_BYTES: Final = 256 * 1024
 
@@ -22,19 +22,9 @@ class Relay:
         self.writes: Counter[str] = Counter()
         self.url = ""
         self._server_url = url
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A client came."""
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        """End all connections."""
-        await cancel_all(list(self._tasks))
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         parts = urlsplit(self._server_url)
         from_server, to_server = await asyncio.open_connection(parts.hostname, parts.port)
         host, port = to_server.get_extra_info("sockname")[:2]
@@ -61,12 +51,7 @@ class Relay:
 async def relay(url: str) -> AsyncIterator[Relay]:
     """One before this Redis, at `url` of its own."""
     made = Relay(url)
-    server = await asyncio.start_server(made.accept, "127.0.0.1", 0)
     parts = urlsplit(url)
-    port = server.sockets[0].getsockname()[1]
-    made.url = parts._replace(netloc=parts.netloc.rpartition(":")[0] + f":{port}").geturl()
-    try:
-        async with server:
-            yield made
-    finally:
-        await made.close()
+    async with stream_server(made.serve) as port:
+        made.url = parts._replace(netloc=parts.netloc.rpartition(":")[0] + f":{port}").geturl()
+        yield made

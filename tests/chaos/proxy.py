@@ -7,6 +7,7 @@ import contextlib
 from urllib.parse import urlsplit, urlunsplit
 
 from shared.tasks import cancel_all
+from tests.helpers.stream_server import stream_server
 
 
 class Proxy:
@@ -14,7 +15,8 @@ class Proxy:
 
     def __init__(self, upstream: str) -> None:
         self._upstream = urlsplit(upstream)
-        self._server: asyncio.Server | None = None
+        self._serving = contextlib.AsyncExitStack()
+        self._port = 0
         self._links: set[_Link] = set()
         self._passing = asyncio.Event()
         self._passing.set()
@@ -24,20 +26,16 @@ class Proxy:
     @property
     def url(self) -> str:
         """The address of the server, through the proxy."""
-        assert self._server is not None
-        port = self._server.sockets[0].getsockname()[1]
         password = f":{self._upstream.password}@" if self._upstream.password else ""
-        return urlunsplit(self._upstream._replace(netloc=f"{password}127.0.0.1:{port}"))
+        return urlunsplit(self._upstream._replace(netloc=f"{password}127.0.0.1:{self._port}"))
 
     async def start(self) -> None:
         """Listen on a free port."""
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._port = await self._serving.enter_async_context(stream_server(self._connected))
 
     async def stop(self) -> None:
         """Cut everything."""
-        assert self._server is not None
-        self._server.close()
-        await cancel_all([link.task for link in self._links])
+        await self._serving.aclose()
 
     async def stand_still(self, seconds: float) -> None:
         """Half-open: connections stay, connecting works, no byte passes."""

@@ -66,7 +66,7 @@ async def test_a_message_that_eats_all_memory_meets_the_limit_of_its_quarantine(
         Answer(match="poison", role="user", calls=[Call("die", '{"word": "memory"}')], times=0),
     )
     await say(Inbox(client), "poison", chat="owner/p", id="p1")
-    await client.command("HSET", keys.session("web:owner/p"), "crashes", 2)
+    await client.command("HSET", keys.session("web:owner/p"), "tries", 1, "crashes", 2)
     worker = spawn("worker", env={"PYTHONPATH": str(TOOLS)}, MODEL__CLIENT="direct", WORKER__QUARANTINE_MB="512")
     await eventually(lambda: replies(client, "web:owner/p"), within_s=30)
     assert await replies(client, "web:owner/p") == ["that did not work"]
@@ -79,7 +79,7 @@ async def test_a_message_that_blocks_its_event_loop_is_killed_in_quarantine(
     """A child that is silent for some seconds is killed and its turn convicted, while its parent answers others."""
     model.script(Answer(match="poison", calls=[Call("die", '{"word": "loop"}')], times=0))
     await say(Inbox(client), "poison", chat="owner/p", id="p1")
-    await client.command("HSET", keys.session("web:owner/p"), "crashes", 2)
+    await client.command("HSET", keys.session("web:owner/p"), "tries", 1, "crashes", 2)
     worker = spawn("worker", env={"PYTHONPATH": str(TOOLS)}, MODEL__CLIENT="direct")
     await eventually(lambda: "quarantined" in worker.log, within_s=20)
     await say(Inbox(client), "hello", chat="owner/b", id="b1")

@@ -30,7 +30,7 @@ def page(port: int) -> dict[str, float]:
 async def put_apart(client: RedisClient, spawn: Spawn) -> int:
     """A message with two crashes behind it, and a worker; the port of its metrics."""
     await say(Inbox(client), "poison", chat=CHAT, id="p1")
-    await client.command("HSET", keys.session(SESSION), "crashes", 2)
+    await client.command("HSET", keys.session(SESSION), "tries", 1, "crashes", 2)
     port = free_port()
     spawn("worker", env={"PYTHONPATH": str(TOOLS)}, MODEL__CLIENT="direct", METRICS__PORT=str(port))
     await eventually(lambda: replies(client, SESSION), within_s=60)

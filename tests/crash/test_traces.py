@@ -238,7 +238,7 @@ async def test_a_turn_in_quarantine_is_in_the_trace_of_its_message(
     model.script(Answer(text="fine", times=0))
     came = fresh(sampled=True)
     await Inbox(client).ingest(replace(message("tell me"), traceparent=came.traceparent))
-    await client.command("HSET", keys.session(SESSION), "crashes", 2)
+    await client.command("HSET", keys.session(SESSION), "tries", 1, "crashes", 2)
     spawn("worker", MODEL__CLIENT="direct", env={"SHOAL_CONFIG": config})
     await eventually(lambda: len(there.named("turn")) == 2, within_s=LONG_S)
     outcomes = {span.attributes["shoal.outcome"]: span for span in there.named("turn")}

@@ -11,10 +11,10 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from shared.tasks import cancel_all
 from tests.fakes.email_imap import Imap
 from tests.fakes.email_parts import Mode, Received, Wire
 from tests.fakes.email_smtp import Smtp
+from tests.helpers.stream_server import stream_server
 
 BOT: Final = "shoal@pond.example"
 PASSWORD: Final = "correct horse"
@@ -31,36 +31,18 @@ class FakeMail:
         self.smtp = Smtp(BOT, PASSWORD, self._take)
         self.imap_port = self.smtp_port = 0
         self._tls = tls
-        self._talks: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[FakeMail]:
         """The servers inside the running loop."""
-        async with contextlib.AsyncExitStack() as stack:
-            self.imap_port = await self._serve(self.imap.talk, stack)
-            self.smtp_port = await self._serve(self.smtp.talk, stack)
-            try:
-                yield self
-            finally:
-                await cancel_all(self._talks)
+        async with self._serving(self.imap.talk) as self.imap_port, self._serving(self.smtp.talk) as self.smtp_port:
+            yield self
 
-    async def _serve(self, talk: Callable[[Wire], Awaitable[None]], stack: contextlib.AsyncExitStack) -> int:
+    def _serving(self, talk: Callable[[Wire], Awaitable[None]]) -> contextlib.AbstractAsyncContextManager[int]:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._talks.add(task)
-            try:
-                await talk(Wire(reader, writer))
-            except asyncio.CancelledError:
-                pass  # the end of the server; asyncio's streams would log it
-            finally:
-                self._talks.discard(task)
-                writer.close()
+            await talk(Wire(reader, writer))
 
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, limit=64 * 1024 * 1024, ssl=self._tls)
-        stack.callback(server.close)
-        port: int = server.sockets[0].getsockname()[1]
-        return port
+        return stream_server(answer, limit=64 * 1024 * 1024, ssl=self._tls)
 
     def _take(self, to: str, raw: bytes) -> None:
         mail, box = Received(raw), self.boxes.setdefault(to, [])

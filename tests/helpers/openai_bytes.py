@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from tests.helpers.stream_server import stream_server
+
 SSE: Final = "text/event-stream"
 
 
@@ -73,7 +75,5 @@ class ByteServer:
 async def byte_server() -> AsyncIterator[ByteServer]:
     """One server inside the running loop."""
     scripted = ByteServer()
-    server = await asyncio.start_server(scripted.handle, "127.0.0.1", 0)
-    scripted.port = server.sockets[0].getsockname()[1]
-    async with server:
+    async with stream_server(scripted.handle) as scripted.port:
         yield scripted

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
 
+from tests.helpers.stream_server import stream_server
 from tests.helpers.wait import eventually
 
 _READ_BYTES = 64 * 1024
@@ -119,9 +120,7 @@ async def _asked(reader: asyncio.StreamReader) -> Asked:
 async def web_server() -> AsyncIterator[WebServer]:
     """The server in the running loop."""
     web = WebServer()
-    server = await asyncio.start_server(web.handle, "127.0.0.1", 0, limit=_READ_BYTES)
-    web.port = server.sockets[0].getsockname()[1]
-    async with server:
+    async with stream_server(web.handle, limit=_READ_BYTES) as web.port:
         try:
             yield web
         finally:

@@ -179,7 +179,7 @@ async def test_a_model_that_stays_away_past_the_limit_ends_in_an_apology(client:
         raise ModelError("overloaded", "busy", retryable=True)
 
     await say(Inbox(client))  # its time stamp is years old: waiting in a queue is not waiting for a model
-    await client.command("HSET", keys.session(SESSION), "away", SystemClock().now_ms() - 901_000)
+    await client.command("HSET", keys.session(SESSION), "tries", 1, "away", SystemClock().now_ms() - 901_000)
     await run_until_idle(client, make_loop(client, away))
     [line] = await lines(client)
     assert line.kind == "apology"
@@ -255,7 +255,7 @@ async def test_a_full_ledger_ends_the_turn_with_its_reason(client: RedisClient) 
 async def test_a_turn_that_finds_no_place_apart_waits_outside(client: RedisClient) -> None:
     """Held by a worker it would stand beside the next crash, too, and be blamed for it. Nothing is counted."""
     await say(Inbox(client), "beside a poison")
-    await client.command("HSET", keys.session(SESSION), "crashes", AFTER_CRASHES)
+    await client.command("HSET", keys.session(SESSION), "tries", 1, "crashes", AFTER_CRASHES)
     runner = RunTurn(client, Turns(client), echo, quarantine=Quarantine(places=0))
     loop = LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=30), slots=10, run=runner)
     assert await loop.take_once()
@@ -270,7 +270,7 @@ async def test_eight_crashes_without_a_step_end_a_message(client: RedisClient) -
     """A message that kills whatever touches it is set aside, and the chat goes on."""
     await say(Inbox(client), "poison")
     assert CRASH_LIMIT == 8
-    await client.command("HSET", keys.session(SESSION), "crashes", CRASH_LIMIT)
+    await client.command("HSET", keys.session(SESSION), "tries", 1, "crashes", CRASH_LIMIT)
     await say(Inbox(client), "after")
     await run_until_idle(client, make_loop(client, echo))
     assert [line.kind for line in await lines(client)] == ["apology", "reply"]
@@ -369,7 +369,7 @@ async def test_a_turn_that_a_newer_release_began_is_left_to_it_and_given_up_only
     await client.command(
         "XADD", keys.ledger(SESSION), "1-0", "m", msgspec.msgpack.encode({"t": "of-tomorrow", "turn": 1})
     )
-    await client.command("HSET", keys.session(SESSION), "ledger", 21)
+    await client.command("HSET", keys.session(SESSION), "tries", 1, "ledger", 21)
     loop = make_loop(client, echo)
     await loop.take_once()
     await eventually(lambda: loop.running == 0)
@@ -378,7 +378,7 @@ async def test_a_turn_that_a_newer_release_began_is_left_to_it_and_given_up_only
     assert await lines(client) == []
     assert await client.command("HEXISTS", keys.session(SESSION), "away") == 1
     assert await client.command("ZSCORE", keys.queue("turns"), keys.turn(SESSION)) is not None
-    await client.command("HSET", keys.session(SESSION), "away", SystemClock().now_ms() - 901_000)
+    await client.command("HSET", keys.session(SESSION), "tries", 1, "away", SystemClock().now_ms() - 901_000)
     await client.command("ZADD", keys.queue("turns"), 1, keys.turn(SESSION))
     await run_until_idle(client, loop)
     assert [line.kind for line in await lines(client)] == ["apology"]

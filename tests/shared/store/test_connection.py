@@ -13,6 +13,7 @@ import pytest
 from shared.store.address import Address
 from shared.store.client import RedisClient
 from shared.store.connection import Connection, ReplyError
+from tests.helpers.stream_server import stream_server
 from tests.helpers.wait import eventually
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -48,8 +49,8 @@ async def server(serve: Serve) -> AsyncIterator[int]:
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
-    async with await asyncio.start_server(visit, "127.0.0.1", 0) as made:
-        yield made.sockets[0].getsockname()[1]
+    async with stream_server(visit) as port:
+        yield port
         await asyncio.gather(*at_work)
 
 

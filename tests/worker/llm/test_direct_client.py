@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from shared.errors import ModelError, SettingsError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
+from tests.helpers.stream_server import stream_server
 from worker.agent.model import LLMResponse, ToolSpec
 from worker.agent.tool import Toolbox
 from worker.llm.direct_client import DirectModel
@@ -231,9 +232,8 @@ async def test_a_certificate_that_nobody_signed_is_refused(asker: Asker, tmp_pat
         heard.append(await reader.read())
         writer.close()
 
-    server = await asyncio.start_server(hear, "127.0.0.1", 0, ssl=self_signed(tmp_path))
-    async with server:
-        asker.model = asker.made(api_base=f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    async with stream_server(hear, ssl=self_signed(tmp_path)) as port:
+        asker.model = asker.made(api_base=f"https://127.0.0.1:{port}/v1")
         assert (await asker.fail()).kind == "connection"
     assert b"".join(heard) == b""
 
@@ -262,9 +262,8 @@ async def test_a_server_that_hangs_up_is_a_connection_fault(asker: Asker) -> Non
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         writer.close()
 
-    server = await asyncio.start_server(reset, "127.0.0.1", 0)
-    async with server:
-        asker.model = asker.made(api_base=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    async with stream_server(reset) as port:
+        asker.model = asker.made(api_base=f"http://127.0.0.1:{port}/v1")
         for streamed in (True, False):
             assert (await asker.fail(streamed=streamed)).kind == "connection"
 

@@ -1,0 +1,46 @@
+"""A server of streams that leaves nothing open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl as tls
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from shared.tasks import cancel_all
+
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def stream_server(
+    handle: Handle, *, limit: int = 64 * 1024, ssl: tls.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Calls `handle` for each connection to a free port of 127.0.0.1; the port. A connection ends with its call, and
+    all of them with the block: asyncio itself leaves one open whose task was cancelled before it began."""
+    at_work: set[asyncio.Task[None]] = set()
+
+    async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await handle(reader, writer)
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            at_work.discard(task)
+            writer.close()
+            if not task.cancelled() and (error := task.exception()) is not None:
+                loop.call_exception_handler({"message": "a connection failed", "exception": error})
+
+        task = loop.create_task(call(reader, writer))
+        at_work.add(task)
+        task.add_done_callback(ended)
+
+    loop = asyncio.get_running_loop()
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=limit, ssl=ssl)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        while at_work:  # one that had come may begin meanwhile
+            await cancel_all(at_work)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the transports end in the next turn of the loop
