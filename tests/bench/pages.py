@@ -54,6 +54,17 @@ def reached(reports: Reports) -> list[str]:
     return _table(("target", "wanted", "reached", "", "bench"), rows) if reports else []
 
 
+def pickup(reports: Reports) -> list[str]:
+    """How long from a push to its reply, at each pace."""
+    if "pickup" not in reports:
+        return []
+    report = reports["pickup"]
+    sides = [one.name.removesuffix(": p50") for one in report.figures if one.name.endswith(": p50")]
+    columns = (("p50", "{:.2f}"), ("p99", "{:.2f}"), ("worker", "{:.2f}"), ("Redis", "{:.2f}"))
+    rows = ((side, *(form.format(report.get(f"{side}: {what}")) for what, form in columns)) for side in sides)
+    return _table(("side", "p50, ms", "p99, ms", "worker, ms CPU a turn", "Redis, ms CPU a turn"), rows)
+
+
 def profile(reports: Reports) -> list[str]:
     """Where the CPU of a turn goes."""
     if "turn" not in reports:
@@ -140,6 +151,7 @@ IDLE_KEEP: Final = 8
 
 TABLES: Final = {
     "machine": machine,
+    "pickup": pickup,
     "targets": reached,
     "profile": profile,
     "growth": growth,

@@ -36,14 +36,15 @@ from tests.helpers.monitor import monitoring
 
 ROUNDS: Final = 3
 SIDES: Final[dict[str, tuple[str, float, int, float]]] = {
-    "shoal": ("shoal", 100, 400, 0.005),
-    "shoal, rested": ("shoal", 100, 200, 0.02),
+    "shoal": ("shoal", 100, 600, 0.0),
+    "shoal, 300 a second": ("shoal", 100, 400, 0.005),
+    "shoal, 80 a second": ("shoal", 100, 200, 0.02),
     "arq, poll 0.01 s": ("arq", 0.01, 100, 0.02),
     "arq, poll 0.5 s": ("arq", 0.5, 24, 1.0),
 }
 """What to start, its slots or its poll, how many messages a round has, and up to how many seconds lie between two: of a
 slow poll up to two of it, or each message would come just after one. Where processes rest between two messages, other
-programs take their caches: Shoal is measured at some 300 messages a second, as a fleet at work has them, and at 80."""
+programs take their caches: Shoal is measured as a fleet at work is, one message after the other, and with rests."""
 
 CHATS: Final = 40
 """The messages come from so many chats in turn, so that none of them becomes a long one."""

@@ -214,27 +214,34 @@ end
 -- Subagents that this worker has no room for stay where they are, for others, and those behind them are looked at.
 local room = tonumber(ARGV[10] or many)
 local scan = (grace or room < 1) and 1000 or math.max(32, many)
+
+-- Takes what it can of found members with their times, in their order; how many it had no room for.
+local function take_these(found)
+  local names, left = {}, 0
+  for i = 1, #found, 2 do
+    names[#names + 1] = found[i]
+  end
+  local owners = #names > 0 and redis.call('HMGET', leases, unpack(names))
+  for i, member in ipairs(names) do
+    if #taken == many then break end
+    local due, lost = tonumber(found[2 * i]), owners[i]
+    if is_sub(member) and room < 1 then
+      left = left + 1
+    elseif not left_alone(due, lost) and try(member, due, lost, queue) and is_sub(member) then
+      room = room - 1
+    end
+  end
+  write_leases()
+  return left
+end
+
 local function take_in_order()
-  local from, left = 0, 0
+  local from = 0
   for _ = 1, 8 do
-    passed, left = 0, 0
+    passed = 0
     local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', from, scan)
-    local names = {}
-    for i = 1, #found, 2 do
-      names[#names + 1] = found[i]
-    end
-    local owners = #names > 0 and redis.call('HMGET', leases, unpack(names))
-    for i, member in ipairs(names) do
-      if #taken == many then return end
-      local due, lost = tonumber(found[2 * i]), owners[i]
-      if is_sub(member) and room < 1 then
-        left = left + 1
-      elseif not left_alone(due, lost) and try(member, due, lost, queue) and is_sub(member) then
-        room = room - 1
-      end
-    end
-    write_leases()
-    if passed + left == 0 or #found < 2 * scan then return end
+    local left = take_these(found)
+    if #taken == many or passed + left == 0 or #found < 2 * scan then return end
     from = from + left
   end
 end
@@ -272,12 +279,14 @@ end
 local FIFTH = 5
 -- Takes due turns; whether some are still due.
 local function take_turns()
-  local behind, due = is_due(BACKGROUND), redis.call('ZCOUNT', queue, '-inf', now)
-  many = math.max(many, math.min(tonumber(ARGV[11] or many), math.floor(due / 8)))
-  if not behind and due <= many then
-    take_in_order()
-    return #taken < due
+  local behind = is_due(BACKGROUND)
+  local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', 0, many + 1)
+  if not behind and #found <= 2 * many then
+    take_these(found)
+    return 2 * #taken < #found
   end
+  local due = redis.call('ZCOUNT', queue, '-inf', now)
+  many = math.max(many, math.min(tonumber(ARGV[11] or many), math.floor(due / 8)))
   local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), left_alone, math.max(16, many), write_leases)
   local since = behind and tonumber(redis.call('ZSCORE', SERVED, 'background') or 0)
   while #taken < many do

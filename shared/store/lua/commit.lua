@@ -41,7 +41,6 @@ local function forget(session, told, n, waits, first_try)
     for _, name in ipairs(EARLIER) do over[#over + 1] = name end
   end
   if not waits then
-    over[#over + 1], over[#over + 2] = 'tries', 'place'
     if told[8] then over[#over + 1] = 'cut' end
     if told[9] then over[#over + 1] = 'person' end
   end

@@ -17,7 +17,7 @@ Dumps = dict[bytes, tuple[bytes, int]]
 """Key -> its content and its time to live in ms (0 = for ever)."""
 
 IDLE_KINDS: Final = {"session", "history", "outbox"}
-IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"kept", b"title"}
+IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"kept", b"title", b"tries", b"place"}
 COUNTS: Final = ("n", "done", "errors", "crashes", "tries", "stop", "away", "cut", "person")
 ENDS: Final = ("reply", "stopped", "apology")
 
