@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,26 @@ def test_it_runs_with_the_settings_that_the_promise_rests_on(server: EmbeddedVal
         "bind": "127.0.0.1",
     }
     assert {name: command(server.url, "CONFIG", "GET", name).split("\n")[1] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("said", [None, "glibc.malloc.arena_max=1"])
+def test_its_allocator_keeps_what_scripts_make_and_free(
+    server: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch, said: str | None
+) -> None:
+    """And what somebody else says of it stays, and comes last."""
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if said:
+        monkeypatch.setenv("GLIBC_TUNABLES", said)
+    given: list[str] = []
+    start = subprocess.Popen.__init__
+
+    def started(popen: subprocess.Popen[bytes], *args: Any, **options: Any) -> None:
+        given.append(options["env"]["GLIBC_TUNABLES"])  # the server writes its title over its own environment
+        start(popen, *args, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", started)
+    server.start()
+    assert given == ["glibc.malloc.tcache_count=1000" + (f":{said}" if said else "")]
 
 
 def test_it_asks_for_a_password_that_stands_in_no_argument_list(server: EmbeddedValkey) -> None:
