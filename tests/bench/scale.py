@@ -24,7 +24,7 @@ from tests.bench.server import calls, cpu_s, emptied, server
 from tests.bench.table import Report, Rounds, quantile
 from tests.bench.waves import waves
 
-ROUNDS: Final = 3
+ROUNDS: Final = 5
 CHATS: Final = 8
 WARM: Final = 20
 """Turns of each worker before those that count."""
