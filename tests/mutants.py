@@ -50,10 +50,10 @@ LIMIT_S: Final = 300.0
 
 HARMLESS: Final = {
     # Not a guard: only spares the server work, or only limits what is kept.
-    ("acquire", "if #taken == many then return end"),
-    ("acquire", "if passed + left == 0 or #found < 2 * scan then return end"),
+    ("acquire", "if #taken == many then break end"),
+    ("acquire", "if #taken == many or passed + left == 0 or #found < 2 * scan then return end"),
     ("fair", "if now - tonumber(redis.call('ZSCORE', SERVED, what) or 0) < ms then return true end"),
-    ("fair", "if not best_over and best_at <= one.due then break end"),
+    ("fair", "if not best_over and best_at <= due then break end"),
     ("lib", "if not string.find(one, ':') then"),
     ("ingest", "if ARGV[20] == '' then return false end"),
     ("command", "if entries > 0 and redis.call('EXISTS', KEYS[7]) == 0 then"),
