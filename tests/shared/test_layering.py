@@ -162,7 +162,8 @@ def test_settings_alone_look_at_the_environment() -> None:
     litellm = "worker.llm.litellm_client"  # litellm takes some settings from nowhere else: it writes them there
     crashes = "shared.crash_points"  # armed by tests alone, and no setting of an installation
     keeper = "worker.mcp.keeper"  # a process of its own: it hands a part of its environment on to a server
-    assert set(readers) <= {"shared.settings.load", litellm, crashes, keeper}
+    embedded = "shared.embedded"  # it hands its environment on to the server, with how that takes its memory
+    assert set(readers) <= {"shared.settings.load", litellm, crashes, keeper, embedded}
 
 
 @pytest.mark.parametrize("package", PRODUCT)

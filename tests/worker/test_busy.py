@@ -170,7 +170,7 @@ async def every_message_is_accounted_for(fleet: Fleet, accepted: Sequence[Accept
     assert torn(await fleet.history()) == 0
     assert not await fleet.client.command("EXISTS", keys.inbox(SESSION), keys.ledger(SESSION), keys.DEAD)
     left = await fleet.client.command("HKEYS", keys.session(SESSION))
-    assert not {b"taken", b"cut", b"stop", b"tries"} & set(left)
+    assert not {b"taken", b"cut", b"stop", b"gap"} & set(left)
     again = await fleet.say(BURST)
     assert (again.duplicate, again.turn, again.ahead) == (True, accepted[-1].turn, 0)
 
