@@ -30,7 +30,7 @@ _POLL_S = 0.01
 
 _ALLOCATOR = "glibc.malloc.tcache_count=1000"
 """This build takes its memory from the C library, which keeps seven free pieces of each small size at hand. A script
-makes and frees hundreds at once, and the search for them in a large heap was a quarter of a turn."""
+makes and frees hundreds at once, and the search for them in a large heap was a sixth of the server's time."""
 
 Fsync = Literal["always", "everysec", "no"]
 

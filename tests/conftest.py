@@ -87,9 +87,11 @@ def pytest_configure() -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around all that ends with the test
 def pytest_runtest_teardown() -> Generator[None]:
     """A test closes what it opens."""
-    left_open.taken()
-    yield
-    if left := left_open.taken():
+    try:
+        yield
+    finally:
+        left = left_open.taken()
+    if left:
         pytest.fail(f"connections were left open: {', '.join(left)}")
 
 

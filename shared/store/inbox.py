@@ -100,10 +100,6 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
         """How long a session stays after its last message."""
         return KEEP_MS if is_throw_away(session) else self.session_days * DAY_MS
 
-    def keep_log_ms(self, session: str) -> int:
-        """The same for the log of its chat."""
-        return KEEP_MS if is_throw_away(session) else self.log_days * DAY_MS
-
 
 def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
     """Whose memory a message's chat has; `""` for the chat's own.

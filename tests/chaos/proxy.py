@@ -17,7 +17,6 @@ class Proxy:
         self._upstream = urlsplit(upstream)
         self._serving = contextlib.AsyncExitStack()
         self._port = 0
-        self._links: set[_Link] = set()
         self._passing = asyncio.Event()
         self._passing.set()
         self.losing_answers = False
@@ -66,24 +65,15 @@ class Proxy:
         await self._passing.wait()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = _Link(self, reader, writer)
-        self._links.add(link)
-        try:
-            with contextlib.suppress(OSError):
-                upstream = await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
-                await link.run(*upstream)
-        finally:
-            self._links.discard(link)
-            writer.close()
+        with contextlib.suppress(OSError):
+            upstream = await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
+            await _Link(self, reader, writer).run(*upstream)
 
 
 class _Link:
     """One client's connection and the one behind it."""
 
     def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.task = task
         self._proxy = proxy
         self._client = reader, writer
 

@@ -26,6 +26,12 @@ async def tick(inbox: Inbox, chat: str = "owner/a") -> Accepted:
     return await inbox.ingest(msgspec.structs.replace(message(chat=chat), metadata={BACKGROUND: "1"}), internal=True)
 
 
+async def where(client: RedisClient, session: str = "web:owner/a") -> list[str]:
+    """The queues in which it is."""
+    names = ("turns", keys.BACKGROUND)
+    return [name for name in names if await client.command("ZSCORE", keys.queue(name), keys.turn(session)) is not None]
+
+
 class Slots:
     """So many slots of one worker that are filled whenever something is due; the turn that began first ends first.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl as tls
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 from shared.tasks import cancel_all
 
-Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
 @contextlib.asynccontextmanager
@@ -20,9 +21,6 @@ async def stream_server(
     all of them with the block: asyncio itself leaves one open whose task was cancelled before it began."""
     at_work: set[asyncio.Task[None]] = set()
 
-    async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await handle(reader, writer)
-
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def ended(task: asyncio.Task[None]) -> None:
             at_work.discard(task)
@@ -30,7 +28,7 @@ async def stream_server(
             if not task.cancelled() and (error := task.exception()) is not None:
                 loop.call_exception_handler({"message": "a connection failed", "exception": error})
 
-        task = loop.create_task(call(reader, writer))
+        task = loop.create_task(handle(reader, writer))
         at_work.add(task)
         task.add_done_callback(ended)
 

@@ -23,7 +23,7 @@ from shared.store.queue import Claim, LeaseQueue
 from shared.store.session import Sessions
 from shared.store.withdrawals import Withdrawals
 from tests.helpers.build import message
-from tests.helpers.sharing import Slots, person, tick
+from tests.helpers.sharing import Slots, person, tick, where
 from tests.records.release_1 import store as release_1
 
 SESSION = "web:owner/a"
@@ -33,12 +33,6 @@ MEMBER = keys.turn(SESSION)
 @pytest.fixture
 def inbox(client: RedisClient) -> Inbox:
     return Inbox(client, InboxLimits(cap=2000))
-
-
-async def where(client: RedisClient, session: str = SESSION) -> list[str]:
-    """The queues in which it is."""
-    names = ("turns", keys.BACKGROUND)
-    return [name for name in names if await client.command("ZSCORE", keys.queue(name), keys.turn(session)) is not None]
 
 
 def queue_of(client: RedisClient, owner: str = "w", **more: object) -> LeaseQueue:

@@ -13,7 +13,7 @@ from shared.store.session import Sessions
 from shared.store.turns import Turns
 from shared.store.withdrawals import Withdrawals
 from tests.helpers.build import reply
-from tests.helpers.sharing import person, tick
+from tests.helpers.sharing import person, tick, where
 
 SESSION = "web:owner/a"
 MEMBER = keys.turn(SESSION)
@@ -28,11 +28,6 @@ async def end(client: RedisClient, claim: Claim) -> None:
     assert claim.turn is not None
     n = claim.turn.n
     await Turns(client).commit(claim, history=[], lines=[reply("ok", n)], event=TurnEvent(n, "done"))
-
-
-async def where(client: RedisClient) -> list[str]:
-    names = ("turns", keys.BACKGROUND)
-    return [name for name in names if await client.command("ZSCORE", keys.queue(name), MEMBER) is not None]
 
 
 async def withdraw_next(client: RedisClient) -> None:
