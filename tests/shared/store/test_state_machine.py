@@ -161,7 +161,9 @@ class Sessions(Stage):
     def _acquire(self, owner: int, count: int, grace: bool, heard: bool) -> list[str]:
         due = {name for name, chat in self.world.chats.items() if chat.queue == "due"}
         due -= {name for name in due if grace and self.world.chats[name].lease and self.world.chats[name].late}
+        self.run(self._a_moment())
         claims = {claim.session: claim for claim in self.run(self.queues[owner].acquire(count, grace=grace))}
+        self.run(self._a_moment())
         assert set(claims) <= due, "what is not due was acquired"
         assert len(claims) == min(count, len(due)), "a slot stays free only when nothing is due"
         taken = []
@@ -181,6 +183,14 @@ class Sessions(Stage):
     @rule(owner=owners, what=st.sampled_from(["renews", "renews", "reclaims", "dies"]))
     def a_worker_minds_its_leases(self, owner: int, what: str) -> None:
         {"renews": self._renew, "reclaims": self._reclaim, "dies": self._die}[what](owner)
+
+    async def _a_moment(self) -> None:
+        """What comes due in one ms comes in the order of names: the same steps shall make the same order each time."""
+        began = await self.client.command("TIME")
+        while (now := await self.client.command("TIME"))[0] == began[0] and int(now[1]) // 1000 == int(
+            began[1]
+        ) // 1000:
+            pass
 
     def _renew(self, owner: int) -> None:
         queue = self.queues[owner]
