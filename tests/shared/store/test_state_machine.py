@@ -186,10 +186,13 @@ class Sessions(Stage):
 
     async def _a_moment(self) -> None:
         """What comes due in one ms comes in the order of names: the same steps shall make the same order each time."""
-        began = await self.client.command("TIME")
-        while (now := await self.client.command("TIME"))[0] == began[0] and int(now[1]) // 1000 == int(
-            began[1]
-        ) // 1000:
+
+        async def now_ms() -> int:
+            seconds, micros = await self.client.command("TIME")
+            return int(seconds) * 1000 + int(micros) // 1000
+
+        began = await now_ms()
+        while await now_ms() == began:
             pass
 
     def _renew(self, owner: int) -> None:
