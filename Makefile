@@ -14,7 +14,7 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
 .PHONY: up test channels tools peers lint lock clean
 
 up: $(VENV)/.stamp-base $(VENV)/bin/shoal
-	@exec $(PY) -m shared.console up
+	@exec $(PY) -m console up
 
 test: lint
 	@exec $(PY) -m pytest -n 3 --dist loadgroup
@@ -78,7 +78,7 @@ $(VENV)/peers/.stamp: tests/peers/requirements.txt | $(PY)
 # The `shoal` command for this checkout, without a build step.
 $(VENV)/bin/shoal: Makefile | $(PY)
 	@printf '%s\n' '#!/bin/sh' 'root=$$(cd "$$(dirname "$$0")/../.." && pwd)' \
-		'PYTHONPATH="$$root" exec "$$root/$(PY)" -P -m shared.console "$$@"' >$@
+		'PYTHONPATH="$$root" exec "$$root/$(PY)" -P -m console "$$@"' >$@
 	@chmod +x $@
 
 $(PY):

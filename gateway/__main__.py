@@ -9,7 +9,7 @@ import sys
 from functools import partial
 
 from gateway.app import check, main
-from shared import service
+from shared.process import service
 
 if __name__ == "__main__":
     names = [name for name in sys.argv[1:] if name != "--check"]

@@ -6,36 +6,38 @@ import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 
-from gateway.announcer import Announcer
 from gateway.channel import Channel, Sink
 from gateway.chat_channel import ChatChannel
 from gateway.choice import make_channels, problems_of, wanted
 from gateway.commands.registry import build_commands, plugin_commands
-from gateway.hooks import Hooks
-from gateway.ingress import Ingress
-from gateway.watch import RedisWatch
+from gateway.ingress.ingress import Ingress
+from gateway.platform.webhooks import Hooks
+from gateway.process.announcer import Announcer
+from gateway.process.redis_watch import RedisWatch
 from shared import log
 from shared.errors import SettingsError
-from shared.health import HealthServer
-from shared.heap import settle
-from shared.readings import Readings
-from shared.service import EXIT_SETTINGS
+from shared.process.fleet_gauges import Readings
+from shared.process.health import HealthServer
+from shared.process.heap import settle
+from shared.process.service import EXIT_SETTINGS
 from shared.settings import Settings, load, redis_url, secrets_of
-from shared.store.client import RedisClient
-from shared.store.inbox import InboxLimits
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import InboxLimits
 from shared.tracing import process as tracing
 
 
 async def check(names: Sequence[str], _: asyncio.Event) -> int:
-    """Say what is wrong with the settings of these channels (none named: of every chat platform that is on), a line
-    each, or "ok"; the exit code. Nothing is connected. Raises SettingsError for what is wrong with all others."""
+    """Say what is wrong with the settings of these channels (none named: of every chat platform
+    that is on), a line each, or "ok"; the exit code. Nothing is connected. Raises SettingsError for
+    what is wrong with all others."""
     problems = await problems_of(names, load())
     sys.stdout.write("".join(f"{line}\n" for line in problems or ["ok"]))
     return EXIT_SETTINGS if problems else 0
 
 
 async def main(names: Sequence[str], stop: asyncio.Event) -> None:
-    """Run these channels until `stop` is set; without names the web chat and every chat platform that is on.
+    """Run these channels until `stop` is set; without names the web chat and every chat platform
+    that is on.
 
     Raises SettingsError when something it needs is missing or taken."""
     settings = load()
@@ -103,7 +105,8 @@ async def _run(
 
 
 def _off(channels: Sequence[Channel]) -> Iterator[str]:
-    """A line for each chat platform that does not work at this moment: one that is off takes no other with it."""
+    """A line for each chat platform that does not work at this moment: one that is off takes no
+    other with it."""
     for channel in channels:
         if isinstance(channel, ChatChannel) and channel.why_off:
             yield f"{channel.name}: {channel.why_off}"

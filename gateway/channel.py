@@ -11,10 +11,10 @@ import msgspec
 from gateway.commands.command import CommandRow
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine
-from shared.store.approvals import Settled
-from shared.store.inbox import Accepted
-from shared.store.outbox import NumberedLine
-from shared.store.withdrawals import Withdrawal
+from shared.store.delivery.outbox import NumberedLine
+from shared.store.turns.approvals import Settled
+from shared.store.turns.inbox import Accepted
+from shared.store.turns.withdrawals import Withdrawal
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sink(Protocol):
-    """The way in, as a channel sees it: `gateway.ingress.Ingress`."""
+    """The way in, as a channel sees it: `gateway.ingress.ingress.Ingress`."""
 
     @property
     def commands(self) -> Sequence[CommandRow]:
@@ -40,17 +40,20 @@ class Sink(Protocol):
         notice: bool = False,
         retry_for_s: float = 0.0,
     ) -> Accepted:
-        """Make a message durable, once; turn 0 in the answer means that it was a command, and is answered already.
+        """Make a message durable, once; turn 0 in the answer means that it was a command, and is
+        answered already.
 
-        `show` is written into the chat's log with it: what the person said, where people read the log, or a word of
-        ours about it. With `notice` a refusal is told in the log too, once a minute: for channels that cannot show one
-        beside the message; but not that all have too much to do (`overloaded`): that is told again. Who caught the
-        refusal counts it (`MESSAGES_REFUSED`). Raises BadInput, Refused, RedisAway.
+        `show` is written into the chat's log with it: what the person said, where people read the
+        log, or a word of ours about it. With `notice` a refusal is told in the log too, once a
+        minute: for channels that cannot show one beside the message; but not that all have too much
+        to do (`overloaded`): that is told again. Who caught the refusal counts it
+        (`MESSAGES_REFUSED`). Raises BadInput, Refused, RedisAway.
         """
         ...
 
     async def stop(self, session: str, turn: int | None = None) -> int | None:
-        """End the turn at the head of `session`; its number, None when there is none. Raises RedisAway."""
+        """End the turn at the head of `session`; its number, None when there is none. Raises
+        RedisAway."""
         ...
 
     async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> Settled:
@@ -74,14 +77,16 @@ class Channel(Protocol):
     def limits(self) -> Limits: ...
 
     async def listen(self, sink: Sink, draining: asyncio.Event) -> None:
-        """Take messages until `draining` is set; then finish what is under way, within a few seconds, and return.
+        """Take messages until `draining` is set; then finish what is under way, within a few
+        seconds, and return.
 
         Raises SettingsError at once when it cannot start.
         """
         ...
 
     def send(self, session: str, entry: NumberedLine) -> None:
-        """Show a new line of a chat's log to whoever reads the chat through this process at this moment."""
+        """Show a new line of a chat's log to whoever reads the chat through this process at this
+        moment."""
         ...
 
     def facts(self) -> dict[str, str]:

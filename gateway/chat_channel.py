@@ -1,4 +1,5 @@
-"""A channel made of a chat platform: it is opened, it listens, its replies are delivered, it is closed."""
+"""A channel made of a chat platform: it is opened, it listens, its replies are delivered, it is
+closed."""
 
 from __future__ import annotations
 
@@ -7,32 +8,32 @@ import contextlib
 from typing import Final
 
 from gateway.channel import Limits, Sink
-from gateway.egress import Egress
-from gateway.hooks import Hooks
-from gateway.inlet import ChannelInlet
-from gateway.listen_lock import ListenCursor, locks_of
-from gateway.listening import Listening
-from gateway.opening import ChannelState, open_platform
-from gateway.platform import Abilities, ChannelBroken, HookAnswer, HookRequest, RunMode
-from gateway.platforms import Given, make_platform
+from gateway.delivery.egress import Egress
+from gateway.platform.inlet import ChannelInlet
+from gateway.platform.listener_lease import ListenCursor, locks_of
+from gateway.platform.listening import Listening
+from gateway.platform.opening import ChannelState, open_platform
+from gateway.platform.protocol import Abilities, ChannelBroken, HookAnswer, HookRequest, RunMode
+from gateway.platform.registry import Given, make_platform
+from gateway.platform.webhooks import Hooks
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
 from shared.media.store import MediaStore
 from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.settings import Settings
-from shared.store.client import RedisClient
-from shared.store.deliveries import Deliveries
-from shared.store.fanout import Fanout
-from shared.store.outbox import NumberedLine
-from shared.store.presence import channel_state, channel_why
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.fanout import Fanout
+from shared.store.delivery.outbox import NumberedLine
+from shared.store.fleet.presence import channel_state, channel_why
 from shared.tasks import cancel_all
 
 CLOSE_S: Final = 1.0
 
 
 class ChatChannel:
-    """One channel of a process, with the settings `[channels.<name>]`. Making it connects to nothing, and raises
-    SettingsError, one line a problem, when they do not fit.
+    """One channel of a process, with the settings `[channels.<name>]`. Making it connects to
+    nothing, and raises SettingsError, one line a problem, when they do not fit.
 
     Its lines go out by delivery, under a lease, whichever replica has the chat: see `send`.
     """
@@ -78,7 +79,7 @@ class ChatChannel:
 
     def send(self, session: str, entry: NumberedLine) -> None:
         """Nothing: nobody reads this channel through a process. Who is to get a line, and that they get it once, is
-        settled in Redis, and `gateway.egress` delivers it."""
+        settled in Redis, and `gateway.delivery.egress` delivers it."""
 
     def facts(self) -> dict[str, str]:
         listens = (
@@ -93,7 +94,8 @@ class ChatChannel:
         return facts | ({channel_why(self.name): self.why_off} if self.why_off else {})
 
     async def listen(self, sink: Sink, draining: asyncio.Event) -> None:
-        """Open, listen and deliver until `draining`; whatever is wrong with the platform is outlived."""
+        """Open, listen and deliver until `draining`; whatever is wrong with the platform is
+        outlived."""
         try:
             while await open_platform(self._platform, self._state, draining):
                 await self._work(sink, draining)

@@ -1,4 +1,5 @@
-"""Which channels a gateway runs: those that were named, else the web chat and every platform that is on."""
+"""Which channels a gateway runs: those that were named, else the web chat and every platform that
+is on."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ from typing import Final, Protocol, cast
 
 from gateway.channel import Channel
 from gateway.chat_channel import ChatChannel
-from gateway.hooks import Hooks
-from gateway.platforms import is_on, platform_names
+from gateway.platform.registry import is_on, platform_names
+from gateway.platform.webhooks import Hooks
 from shared.errors import SettingsError
 from shared.settings import Settings
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 
 CHANNELS: Final = {"web": "gateway.channels.web.channel:make"}
-"""Every channel that is no chat platform, by name; imported when it is asked for. Platforms: `gateway.platforms`."""
+"""Every channel that is no chat platform, by name; imported when it is asked for. Platforms:
+`gateway.platform.registry`."""
 
 READ_BY_PEOPLE: Final = (*CHANNELS, "api", "cli")
 """Their tables in `[channels]` are for what comes from there, and ask for nothing to be run."""
@@ -29,7 +31,8 @@ class MakeChannel(Protocol):
 
 
 def wanted(names: Sequence[str], settings: Settings) -> list[str]:
-    """The channels to run. Raises SettingsError, one line a problem, for a name that is none or is turned off."""
+    """The channels to run. Raises SettingsError, one line a problem, for a name that is none or is
+    turned off."""
     if not names:
         return ["web", *_on(settings)]
     known = {*CHANNELS, *platform_names(off=settings.plugins.off)}
@@ -47,7 +50,8 @@ def wanted(names: Sequence[str], settings: Settings) -> list[str]:
 
 
 def make_channels(names: Sequence[str], settings: Settings, client: RedisClient, hooks: Hooks) -> list[Channel]:
-    """The channels, checked and connected to nothing. Raises SettingsError with every problem of all of them."""
+    """The channels, checked and connected to nothing. Raises SettingsError with every problem of
+    all of them."""
     made: list[Channel] = []
     problems: list[str] = []
     for name in names:
@@ -61,7 +65,8 @@ def make_channels(names: Sequence[str], settings: Settings, client: RedisClient,
 
 
 async def problems_of(names: Sequence[str], settings: Settings) -> list[str]:
-    """What is wrong with the settings of these channels, or of all chat platforms that are on, a line each."""
+    """What is wrong with the settings of these channels, or of all chat platforms that are on, a
+    line each."""
     client = RedisClient("redis://127.0.0.1:1")  # never connected
     try:
         chosen = wanted(names, settings) if names else _on(settings)

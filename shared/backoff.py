@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 
 def full_jitter(first_s: float, cap_s: float, *, rng: random.Random | None = None) -> Iterator[float]:
-    """Yield waits in seconds, each drawn evenly from 0 to a ceiling that doubles from `first_s` up to `cap_s`.
+    """Yield waits in seconds, each drawn evenly from 0 to a ceiling that doubles from `first_s` up
+    to `cap_s`.
 
     A crowd that lost the same server comes back spread out instead of in waves.
     Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.

@@ -1,7 +1,8 @@
-"""The embedded Valkey of `make up` and of the tests: one server process, one directory, one password.
+"""The embedded Valkey of `make up` and of the tests: one server process, one directory, one
+password.
 
-The server holds a file lock that it inherits, so a directory never has two servers, whoever started them and
-however they died. Nothing secret stands in its command line.
+The server holds a file lock that it inherits, so a directory never has two servers, whoever started
+them and however they died. Nothing secret stands in its command line.
 """
 
 from __future__ import annotations
@@ -29,22 +30,25 @@ _LOG_LIMIT_BYTES = 1_000_000
 _POLL_S = 0.01
 
 _ALLOCATOR = "glibc.malloc.tcache_count=1000"
-"""This build takes its memory from the C library, which keeps seven free pieces of each small size at hand. A script
-makes and frees hundreds at once, and the search for them in a large heap was a sixth of the server's time."""
+"""This build takes its memory from the C library, which keeps seven free pieces of each small size
+at hand. A script makes and frees hundreds at once, and the search for them in a large heap was a
+sixth of the server's time."""
 
 Fsync = Literal["always", "everysec", "no"]
 
 
 class EmbeddedFailed(ShoalError):
-    """The embedded Valkey did not start. The text names the directory and ends with the server's last words."""
+    """The embedded Valkey did not start. The text names the directory and ends with the server's
+    last words."""
 
 
 class EmbeddedValkey:
     """A Valkey server on 127.0.0.1 that keeps its data, its port and its password in `dir`.
 
-    `port` None takes the port of the last start when it is free, else any free one; once started, this object keeps
-    to its port. `fsync` is Valkey's `appendfsync`; only "always" loses nothing when the machine dies. `spawned` is
-    told each server's process id before anything else can happen. All calls block.
+    `port` None takes the port of the last start when it is free, else any free one; once started,
+    this object keeps to its port. `fsync` is Valkey's `appendfsync`; only "always" loses nothing
+    when the machine dies. `spawned` is told each server's process id before anything else can
+    happen. All calls block.
     """
 
     def __init__(
@@ -88,10 +92,11 @@ class EmbeddedValkey:
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, timeout_s: float = 60.0) -> None:
-        """Start the server, wait until it answers PING, and write its address to `<dir>/valkey.url` (mode 0600).
+        """Start the server, wait until it answers PING, and write its address to `<dir>/valkey.url`
+        (mode 0600).
 
-        Raises EmbeddedFailed when another server lives on the same directory, when the wanted port is taken, or
-        when the server ends or does not answer in time.
+        Raises EmbeddedFailed when another server lives on the same directory, when the wanted port
+        is taken, or when the server ends or does not answer in time.
         """
         if self.running:
             return
@@ -110,7 +115,8 @@ class EmbeddedValkey:
         _write_private(self._dir / EMBEDDED_URL_FILE, self.url + "\n")
 
     def stop(self, *, timeout_s: float = 20.0) -> None:
-        """End the server; it writes what it holds to disk first. Kills it when that takes longer than `timeout_s`."""
+        """End the server; it writes what it holds to disk first. Kills it when that takes longer
+        than `timeout_s`."""
         if self._process is None:
             return  # the address file may be that of a server which somebody else started in this folder
         self._end(signal.SIGTERM, timeout_s)
@@ -239,7 +245,8 @@ class EmbeddedValkey:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and how the server allocates; what somebody else has said of that comes last and counts."""
+    """Ours, and how the server allocates; what somebody else has said of that comes last and
+    counts."""
     said = os.environ.get("GLIBC_TUNABLES")
     return os.environ | {"GLIBC_TUNABLES": f"{_ALLOCATOR}:{said}" if said else _ALLOCATOR}
 

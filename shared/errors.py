@@ -28,11 +28,13 @@ class ShoalError(Exception):
 
 
 class SettingsError(ShoalError):
-    """A setting is missing or wrong. The text is one line that names the key and says what to do."""
+    """A setting is missing or wrong. The text is one line that names the key and says what to
+    do."""
 
 
 class BadInput(ShoalError):
-    """Input from outside that is refused. `code` is stable for programs, `message` is for the person."""
+    """Input from outside that is refused. `code` is stable for programs, `message` is for the
+    person."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -66,7 +68,8 @@ class Refused(ShoalError):
 
 
 class BadRecord(ShoalError):
-    """Stored bytes that are no record of ours: too big, too deep, of the wrong shape or of an unknown version."""
+    """Stored bytes that are no record of ours: too big, too deep, of the wrong shape or of an
+    unknown version."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -74,11 +77,13 @@ class BadRecord(ShoalError):
 
 
 class RedisAway(ShoalError):
-    """Redis did not answer in time. What was asked may have happened: every script can be called again."""
+    """Redis did not answer in time. What was asked may have happened: every script can be called
+    again."""
 
 
 class LeaseLost(ShoalError):
-    """The session belongs to another worker now. Whoever gets this stops at once and writes nothing more."""
+    """The session belongs to another worker now. Whoever gets this stops at once and writes nothing
+    more."""
 
 
 class TryLater(ShoalError):
@@ -95,7 +100,8 @@ class TurnEnded(ShoalError):
 
 
 class TurnReleased(TurnEnded):
-    """Another worker shall go on with the turn: a drain, or a model that is away. Nothing is counted."""
+    """Another worker shall go on with the turn: a drain, or a model that is away. Nothing is
+    counted."""
 
     def __init__(self, reason: str, delay_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -104,7 +110,8 @@ class TurnReleased(TurnEnded):
 
 
 class TurnParked(TurnEnded):
-    """The turn waits for a person's yes. Its lease is given up: whoever raises this writes nothing more."""
+    """The turn waits for a person's yes. Its lease is given up: whoever raises this writes nothing
+    more."""
 
 
 class TurnStopped(TurnEnded):
@@ -126,8 +133,9 @@ class TurnLimited(TurnEnded):
 class ModelError(ShoalError):
     """A model call failed.
 
-    `kind` is one of rate_limit, overloaded, timeout, connection, auth, bad_request, context_length, bad_reply.
-    `retryable` says whether the same call can work later; `retry_after_s` is the provider's wish, when it gave one.
+    `kind` is one of rate_limit, overloaded, timeout, connection, auth, bad_request, context_length,
+    bad_reply. `retryable` says whether the same call can work later; `retry_after_s` is the
+    provider's wish, when it gave one.
     """
 
     def __init__(self, kind: str, message: str, *, retryable: bool, retry_after_s: float | None = None) -> None:
@@ -138,11 +146,13 @@ class ModelError(ShoalError):
 
 
 class ModelClosed(ModelError):
-    """The fleet keeps away from a provider for a while, so it was not asked. Another model may be asked at once."""
+    """The fleet keeps away from a provider for a while, so it was not asked. Another model may be
+    asked at once."""
 
     def __init__(self, kind: str, message: str, *, retry_after_s: float) -> None:
         super().__init__(kind, message, retryable=True, retry_after_s=retry_after_s)
 
 
 class ToolFailed(ShoalError):
-    """A tool could not do what was asked. The text goes to the model: it names the thing and says what to do next."""
+    """A tool could not do what was asked. The text goes to the model: it names the thing and says
+    what to do next."""

@@ -15,7 +15,8 @@ _SAFE = "/@+=,!$'()*"
 
 @lru_cache(4096)
 def session_id(channel: str, chat_id: str) -> str:
-    """The name of one conversation: `channel:chat`, percent-encoded, so that it can stand in any key.
+    """The name of one conversation: `channel:chat`, percent-encoded, so that it can stand in any
+    key.
 
     Raises BadInput when either part is empty or the whole is longer than 200 bytes.
     """
@@ -34,7 +35,8 @@ def split_session(session: str) -> tuple[str, str]:
 
 
 def nonce() -> str:
-    """128 random bits as 32 hex digits: who owns a lease. Never used twice, also not after Redis lost its tail."""
+    """128 random bits as 32 hex digits: who owns a lease. Never used twice, also not after Redis
+    lost its tail."""
     return secrets.token_hex(16)
 
 

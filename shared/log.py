@@ -1,7 +1,8 @@
-"""The log: events of two or three words, values as fields, secrets masked; libraries' lines go the same way.
+"""The log: events of two or three words, values as fields, secrets masked; libraries' lines go the
+same way.
 
-JSON where no person watches, readable text on a terminal. Message text and chat ids are never logged; a session
-appears as a hash.
+JSON where no person watches, readable text on a terminal. Message text and chat ids are never
+logged; a session appears as a hash.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from shared.redaction import MASK, redact, redacted
 from shared.settings.sections import LogSettings
 
 # structlog imports rich, where it is, for tracebacks that would show local variables: we never let it write those, and
-# they would be a sixth of what a process imports. A module that is None is one that cannot be imported.
+# they would be a sixth of what a process imports. A module that is None is one that cannot be
+# imported.
 _rich = sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 import structlog  # noqa: E402
 
@@ -43,7 +45,8 @@ def logger(name: str) -> Logger:
 
 
 class Work(NamedTuple):
-    """What a task is at. Kept as it is: the hash of a session is only made for a line that is written."""
+    """What a task is at. Kept as it is: the hash of a session is only made for a line that is
+    written."""
 
     session: str | None
     turn: int | None
@@ -56,8 +59,8 @@ _work: Final[ContextVar[Work | None]] = ContextVar("work", default=None)
 
 
 class bind_work:  # noqa: N801 (it reads as a verb)
-    """Put these fields, and the session's channel, on every line that is logged inside, by any code that this task
-    calls or starts."""
+    """Put these fields, and the session's channel, on every line that is logged inside, by any code
+    that this task calls or starts."""
 
     __slots__ = ("_token", "_work")
 
@@ -96,8 +99,9 @@ def add_work(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mut
 
 
 def configure(settings: LogSettings, *, process: str, stream: TextIO | None = None, for_good: bool = False) -> None:
-    """Send this process's log, and that of its libraries, to `stream` (stderr). Called once, at start; with `for_good`
-    another call changes nothing for loggers that were used, and each line costs less."""
+    """Send this process's log, and that of its libraries, to `stream` (stderr). Called once, at
+    start; with `for_good` another call changes nothing for loggers that were used, and each line
+    costs less."""
     out = stream if stream is not None else sys.stderr
     terminal = out.isatty()
     as_json = settings.as_json(terminal=terminal)
@@ -141,8 +145,9 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
 
 
 class _Line:
-    """Makes the line of one event of ours for machines. It is what the processors make of a library's, in one step and
-    without a record of `logging`, which would cost several times as much."""
+    """Makes the line of one event of ours for machines. It is what the processors make of a
+    library's, in one step and without a record of `logging`, which would cost several times as
+    much."""
 
     def __init__(self, process: str) -> None:
         self._process = process
@@ -150,7 +155,8 @@ class _Line:
     def __call__(self, lines: _Lines, method: str, event: MutableMapping[str, Any]) -> str:
         if "exc_info" in event:
             event = structlog.processors.format_exc_info(lines, method, event)
-        # Secrets are looked for in what came with the event. What is added here has none: hashes, numbers, our names.
+        # Secrets are looked for in what came with the event. What is added here has none: hashes,
+        # numbers, our names.
         line = {key: _clean(key, value) for key, value in event.items()}
         add_work(lines, method, line)
         line["level"] = method
@@ -161,8 +167,8 @@ class _Line:
 
 
 class _Lines:
-    """Writes lines of ours where a handler writes those of libraries, never into one of them. One that cannot be
-    written is lost: nothing ends because of its log."""
+    """Writes lines of ours where a handler writes those of libraries, never into one of them. One
+    that cannot be written is lost: nothing ends because of its log."""
 
     def __init__(self, handler: logging.StreamHandler[TextIO], name: str) -> None:
         self.name = name

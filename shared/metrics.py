@@ -1,4 +1,5 @@
-"""Every metric, declared once. Names are a contract; labels have few values and never hold a chat id.
+"""Every metric, declared once. Names are a contract; labels have few values and never hold a chat
+id.
 
 Each kind of process exports all of them; what it does not do stays at zero or without a series.
 """
@@ -46,7 +47,8 @@ Kind = TypeVar("Kind", Counter, Gauge, Histogram)
 
 
 class _Histogram(Histogram):
-    """The library's, whose own `observe` looks through all buckets: each turn is observed several times."""
+    """The library's, whose own `observe` looks through all buckets: each turn is observed several
+    times."""
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         assert exemplar is None
@@ -55,7 +57,8 @@ class _Histogram(Histogram):
 
 
 def _kept(metric: Kind) -> Kind:
-    """The same. Series that were there before are found without the library's checks and its lock; none ever goes."""
+    """The same. Series that were there before are found without the library's checks and its lock;
+    none ever goes."""
     metric.labels = cache(metric.labels)  # type: ignore[method-assign]
     return metric
 
@@ -157,7 +160,8 @@ def totals(counter: Counter) -> dict[tuple[str, ...], float]:
 
 
 def bucket_counts(histogram: Histogram) -> dict[float, int]:
-    """How many of this process's observations lie in each bucket, by its upper bound in s, whatever their labels."""
+    """How many of this process's observations lie in each bucket, by its upper bound in s, whatever
+    their labels."""
     upto: dict[float, int] = {}
     for family in histogram.collect():
         for sample in family.samples:
@@ -169,7 +173,8 @@ def bucket_counts(histogram: Histogram) -> dict[float, int]:
 
 
 def observed(histogram: Histogram) -> dict[tuple[str, ...], tuple[int, float]]:
-    """How many observations of this process a histogram has, and their sum, by the values of its labels."""
+    """How many observations of this process a histogram has, and their sum, by the values of its
+    labels."""
     many: dict[tuple[str, ...], int] = {}
     sums: dict[tuple[str, ...], float] = {}
     for family in histogram.collect():

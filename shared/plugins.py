@@ -12,8 +12,9 @@ from shared.errors import SettingsError
 from shared.log import logger
 
 Group = Literal["shoal.hooks", "shoal.tools", "shoal.commands", "shoal.channels"]
-"""Where a package says what it brings; each entry is a callable without arguments that makes it. One of a channel is
-left alone until somebody asks for the channel by its name, and gets its settings (`gateway.platforms`)."""
+"""Where a package says what it brings; each entry is a callable without arguments that makes it.
+One of a channel is left alone until somebody asks for the channel by its name, and gets its
+settings (`gateway.platform.registry`)."""
 
 KINDS: Final[dict[Group, str]] = {
     "shoal.hooks": "hook",
@@ -36,7 +37,8 @@ class Loaded(msgspec.Struct, frozen=True):
     made: Any
 
     def refused(self, why: str) -> SettingsError:
-        """The error that ends the start because of this plugin. `why` ends a sentence that begins with its name."""
+        """The error that ends the start because of this plugin. `why` ends a sentence that begins
+        with its name."""
         return SettingsError(
             f"the {KINDS[self.group]} {self.name!r} of the package '{self.package} {self.version}' {why}; "
             f"mend or remove the package, or add {self.name!r} to plugins.off"
@@ -55,12 +57,13 @@ def load_plugins(
     taken: Collection[str] = (),
     found: Callable[[str], Iterable[EntryPoint]] | None = None,
 ) -> list[Loaded]:
-    """Make what the installed packages bring, by name, so that every process has the same in the same order.
+    """Make what the installed packages bring, by name, so that every process has the same in the
+    same order.
 
-    An entry whose name is in `off` is not even imported. `taken` are names that no plugin may have: built-in ones.
-    `found` gives the entry points of a group, by default those of all installed packages. Looking for them takes some
-    ten milliseconds: for the start of a process, not for a message. Raises SettingsError, one line that names the
-    plugin and its package.
+    An entry whose name is in `off` is not even imported. `taken` are names that no plugin may have:
+    built-in ones. `found` gives the entry points of a group, by default those of all installed
+    packages. Looking for them takes some ten milliseconds: for the start of a process, not for a
+    message. Raises SettingsError, one line that names the plugin and its package.
     """
     loaded: dict[str, Loaded] = {}
     for one in found_plugins(group, off=off, taken=taken, found=found):

@@ -1,4 +1,5 @@
-"""Taking secrets out of text before anybody sees it: known ones by value, unknown ones by how they look.
+"""Taking secrets out of text before anybody sees it: known ones by value, unknown ones by how they
+look.
 
 Does not promise to find a secret that was never named and looks like any other word.
 """
@@ -37,7 +38,8 @@ class Redactor:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, secret: str) -> None:
-        """Mask `secret` from now on, also percent-encoded or escaped. One of under 4 characters is left alone."""
+        """Mask `secret` from now on, also percent-encoded or escaped. One of under 4 characters is
+        left alone."""
         if len(secret) < _SHORTEST or secret in self._known:
             return
         escaped = {repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
@@ -64,5 +66,6 @@ def redact(secret: str) -> None:
 
 
 def redacted(text: str) -> str:
-    """`text` with every secret this process knows of, and everything that looks like one, masked."""
+    """`text` with every secret this process knows of, and everything that looks like one,
+    masked."""
     return REDACTOR(text)

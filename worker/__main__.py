@@ -1,7 +1,8 @@
 """`python -m worker [turns|jobs]`: a guardian and, under it, `worker.processes` workers. Or `python -m worker runner`.
 
-This process is the guardian. It reads no settings, for which it would have to hold what reads them: the first worker
-tells it what it needs, and a mistake in them is that worker's one line and the end.
+This process is the guardian. It reads no settings, for which it would have to hold what reads them:
+the first worker tells it what it needs, and a mistake in them is that worker's one line and the
+end.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from worker.guardian import Guardian
-from worker.ward import queue_name
+from worker.process.guardian import Guardian
+from worker.process.worker_handle import queue_name
 
 
 def main() -> int:
     """Start workers and guard them; or be a runner."""
     if sys.argv[1:2] == ["runner"]:
-        from worker.sandbox import runner_main  # a worker has no use for it, and a runner for nothing below
+        from worker.sandbox.runner import (
+            main as runner_main,  # a worker has no use for it, and a runner for nothing below
+        )
 
         return runner_main.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run agent turns and jobs from the queues.")

@@ -1,4 +1,5 @@
-"""A worker process: `python -m worker` starts it under a guardian; `arq worker.main.WorkerSettings` works, too."""
+"""A worker process: `python -m worker` starts it under a guardian; `arq worker.main.WorkerSettings`
+works, too."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 from shared.errors import SettingsError
 from shared.settings import load, redis_url
-from worker.ward import config_of, queue_name
+from worker.process.worker_handle import config_of, queue_name
 
 
 def main() -> int:
@@ -31,9 +32,9 @@ def main() -> int:
         if given.tell:
             config.tell(link)
         # Most of what there is to import: neither the guardian nor the other workers wait for it.
-        from worker import process
+        from worker.process import worker_process
 
-        process.run(settings, queues=given.queues, owner=owner, link=link, slot=given.slot)
+        worker_process.run(settings, queues=given.queues, owner=owner, link=link, slot=given.slot)
     except SettingsError as exc:
         sys.stderr.write(f"{exc}\n")
         return 2
@@ -44,7 +45,7 @@ def __getattr__(name: str) -> Any:
     """`WorkerSettings` is for arq's command alone: a worker of ours starts without arq."""
     if name != "WorkerSettings":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from worker.arq_settings import WorkerSettings
+    from worker.arq.settings import WorkerSettings
 
     return WorkerSettings
 

@@ -1,11 +1,12 @@
-"""`/yes` and `/no`: the answer to a question whether a tool may run, for channels without buttons."""
+"""`/yes` and `/no`: the answer to a question whether a tool may run, for channels without
+buttons."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from gateway.commands.command import CommandAnswer, CommandContext
-from shared.store.approvals import REFUSALS, Settled
+from shared.store.turns.approvals import REFUSALS, Settled
 
 
 class Approve:

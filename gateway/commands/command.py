@@ -7,8 +7,8 @@ from typing import Protocol
 import msgspec
 
 from shared.messages.inbound import InboundMessage
-from shared.store.client import RedisClient
-from shared.store.session import Change, SessionState
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.session import Change, SessionState
 
 
 class CommandContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,8 @@ class CommandAnswer(msgspec.Struct, frozen=True):
     preset: str = ""
     schedule: str = ""
     busy: str = ""
-    """Goes with the change of that name: what is done while a turn runs, `""` as the channel has it."""
+    """Goes with the change of that name: what is done while a turn runs, `""` as the channel has
+    it."""
 
     child: str = ""
     """Goes with the change `cancel`: the subagent that ends, `""` all of the chat's."""
@@ -53,9 +54,11 @@ class Command(Protocol):
         ...
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
-        """Answer, and change nothing: the change is made by who asked, once. It may be asked again for one message.
+        """Answer, and change nothing: the change is made by who asked, once. It may be asked again
+        for one message.
 
-        Raises BadInput, Refused, RedisAway; whatever else is logged, and the person gets an apology.
+        Raises BadInput, Refused, RedisAway; whatever else is logged, and the person gets an
+        apology.
         """
         ...
 

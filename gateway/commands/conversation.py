@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
-from shared.store.inbox import SHARED_SCOPE
-from shared.store.schedules import Schedules
-from shared.store.session import Sessions, SessionState
+from shared.store.schedules.schedules import Schedules
+from shared.store.sessions.session import Sessions, SessionState
+from shared.store.turns.inbox import SHARED_SCOPE
 
 
 class New:
@@ -26,8 +26,8 @@ class New:
 
 
 class Stop:
-    """Ends the turn at the head and all that runs in the background of the chat. What the turn has written is kept;
-    messages behind it are answered."""
+    """Ends the turn at the head and all that runs in the background of the chat. What the turn has
+    written is kept; messages behind it are answered."""
 
     name = "stop"
     about = "stop what I am doing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
 from shared.messages.schedule import Standing, local_time, told_plan
-from shared.store.schedules import Schedules
+from shared.store.schedules.schedules import Schedules
 
 REMOVE = ("remove", "delete", "rm")
 SHOWN_CHARS = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
-from shared.store.children import Child, Children
+from shared.store.subagents.subagents import Child, Children
 
 CANCEL: Final = ("cancel", "stop")
 SHOWN: Final = 20

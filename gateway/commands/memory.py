@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
-from shared.store.inbox import SHARED_SCOPE
-from shared.store.memory import MemoryStore
-from shared.store.session import Sessions
+from shared.store.sessions.memory import MemoryStore
+from shared.store.sessions.session import Sessions
+from shared.store.turns.inbox import SHARED_SCOPE
 
 SHOWN_CHARS: Final = 4_000
 FOUND: Final = 8

@@ -6,16 +6,17 @@ from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.store.audit import Audit, actor_of
-from shared.store.client import RedisClient
-from shared.store.pairing import NotLetIn, Pairings, let_in_line
+from shared.store.access.audit import Audit, actor_of
+from shared.store.access.pairing import NotLetIn, Pairings, let_in_line
+from shared.store.client.redis_client import RedisClient
 
 ADMIN: Final = "admin"
 """Metadata: with "1" a message is of somebody in `admins` of its channel, in a chat of two. Only the inlet says so."""
 
 
 class Pair:
-    """Asks the store to let somebody in; that counts once, however often this is asked for one message."""
+    """Asks the store to let somebody in; that counts once, however often this is asked for one
+    message."""
 
     name = "pair"
     about = "let somebody in by the code that they were told: `/pair CODE`"

@@ -21,11 +21,11 @@ from gateway.commands.status import Status
 from shared.plugins import Loaded, load_plugins
 from shared.settings import PluginSettings, Settings
 from shared.settings.busy import busy_by_channel
-from shared.store.children import Children
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryStore
-from shared.store.schedules import Schedules
-from shared.store.session import Sessions
+from shared.store.client.redis_client import RedisClient
+from shared.store.schedules.schedules import Schedules
+from shared.store.sessions.memory import MemoryStore
+from shared.store.sessions.session import Sessions
+from shared.store.subagents.subagents import Children
 
 GROUP: Final = "shoal.commands"
 _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
@@ -35,7 +35,8 @@ OWN: Final = (
     Help.name, New.name, Stop.name, Status.name, Model.name, Busy.name, JobsCommand.name, Memory.name, Cron.name,
     Forget.name, "yes", "no",
 )  # fmt: skip
-"""The words of Shoal's own commands, as they are listed. `/pair` is one more where a channel has `admins`."""
+"""The words of Shoal's own commands, as they are listed. `/pair` is one more where a channel has
+`admins`."""
 
 
 def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Command] = ()) -> Mapping[str, Command]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
 from shared.settings import ModelSettings
-from shared.store.client import RedisClient
-from shared.store.presence import present
-from shared.store.session import Sessions, SessionState
-from shared.store.spending import Spending
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import present
+from shared.store.fleet.spending import Spending
+from shared.store.sessions.session import Sessions, SessionState
 from shared.version import VERSION
 
 

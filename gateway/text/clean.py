@@ -6,11 +6,12 @@ import re
 import unicodedata
 from typing import Final
 
-from shared.console.plain import clean as without_controls
+from shared.terminal_text import clean as without_controls
 
 _LINE_ENDS: Final = re.compile("\r\n?|[\u2028\u2029]")
 
-# Embeddings, overrides and isolates reach past their own end: the host behind a link would read differently.
+# Embeddings, overrides and isolates reach past their own end: the host behind a link would read
+# differently.
 _DIRECTIONS: Final = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])
 
 _HALVES: Final = re.compile("[\ud800-\udfff]")
@@ -19,8 +20,9 @@ _FILLERS: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 
 def clean(text: str) -> str:
-    """Without terminal codes, control characters and switches of the direction of writing; line ends are "\\n", and
-    half a character (a surrogate), which no platform takes, is a replacement character."""
+    """Without terminal codes, control characters and switches of the direction of writing; line
+    ends are "\\n", and half a character (a surrogate), which no platform takes, is a replacement
+    character."""
     return _HALVES.sub("\ufffd", without_controls(_LINE_ENDS.sub("\n", text)).translate(_DIRECTIONS))
 
 

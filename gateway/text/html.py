@@ -1,4 +1,5 @@
-"""Leaves as HTML. Whatever a text says, nothing but the tags and attributes written here comes out."""
+"""Leaves as HTML. Whatever a text says, nothing but the tags and attributes written here comes
+out."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ _STYLES: Final[Mapping[Style, str]] = {"bold": "strong", "italic": "em", "strike
 
 
 class Tags(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform adds to the tags: `extra` are attributes as they are written, with a space before, and with
-    `align` cells say which way they are aligned."""
+    """What a platform adds to the tags: `extra` are attributes as they are written, with a space
+    before, and with `align` cells say which way they are aligned."""
 
     extra: Mapping[str, str] = {}
     align: bool = False
@@ -29,7 +30,8 @@ def escaped(text: str) -> str:
 
 
 def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str = _BREAK) -> str:
-    """The runs of a paragraph. A link that does not say itself where it leads has its host behind it."""
+    """The runs of a paragraph. A link that does not say itself where it leads has its host behind
+    it."""
     written: list[str] = []
     for link, group in groupby(runs, lambda run: run.link):
         text = _styled(list(group), styles).replace("\n", line_end)
@@ -55,7 +57,8 @@ def _styled(runs: Sequence[Run], styles: Mapping[Style, str]) -> str:
 
 
 def to_html(leaves: Sequence[Leaf], tags: Tags) -> str:
-    """Leaves with their lists and quotes around them. One that goes on from before begins an item of its own."""
+    """Leaves with their lists and quotes around them. One that goes on from before begins an item
+    of its own."""
     return "\n".join(_nested([(leaf, leaf.path) for leaf in leaves], tags))
 
 

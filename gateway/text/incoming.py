@@ -1,5 +1,5 @@
-"""What people send in the markup of a platform, as plain text. Nothing that somebody wrote is lost: when in doubt, it
-stays."""
+"""What people send in the markup of a platform, as plain text. Nothing that somebody wrote is lost:
+when in doubt, it stays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _ATTRIBUTION: Final = re.compile(
 
 
 def slack_to_text(text: str) -> str:
-    """Slack's `text` of a message: names of people and channels, links with their labels, and the three entities."""
+    """Slack's `text` of a message: names of people and channels, links with their labels, and the
+    three entities."""
     text = _SLACK.sub(_slack_reference, text)
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
@@ -57,8 +58,9 @@ def _slack_reference(found: re.Match[str]) -> str:
 
 
 def html_to_text(source: str) -> str:
-    """The text of an HTML mail: paragraphs, lists, tables and quotes (behind `> `), links with their addresses, images
-    as their labels. Scripts, styles and comments are gone. Takes any text, also what is no HTML at all."""
+    """The text of an HTML mail: paragraphs, lists, tables and quotes (behind `> `), links with
+    their addresses, images as their labels. Scripts, styles and comments are gone. Takes any text,
+    also what is no HTML at all."""
     if _depth(source) > _DEEPEST:  # a tree as deep as a mail is long takes seconds to walk
         return html.unescape(re.sub(r"<[^<>]*>", " ", source)).strip()
     kept = nh3.clean(
@@ -75,8 +77,8 @@ def html_to_text(source: str) -> str:
 
 
 def strip_quoted(text: str) -> str:
-    """A mail without the mail that it answers: lines behind `>` at its end, when a line such as `On ... wrote:` stands
-    before them. Anything else stays, and a mail that is nothing else too."""
+    """A mail without the mail that it answers: lines behind `>` at its end, when a line such as `On
+    ... wrote:` stands before them. Anything else stays, and a mail that is nothing else too."""
     lines = text.replace("\r\n", "\n").rstrip().split("\n")
     start = len(lines)
     while start > 0 and (not lines[start - 1].strip() or _QUOTED.match(lines[start - 1])):
@@ -89,7 +91,8 @@ def strip_quoted(text: str) -> str:
 
 
 def _is_attribution(lines: list[str]) -> bool:
-    """Whether this is what a mail program writes above a quote. It breaks it only for the length of an address."""
+    """Whether this is what a mail program writes above a quote. It breaks it only for the length of
+    an address."""
     said = " ".join(lines)
     if len(said) > _LONGEST or not _ATTRIBUTION.fullmatch(said):
         return False
@@ -106,7 +109,8 @@ def _depth(source: str) -> int:
 
 
 class _Reader(HTMLParser):
-    """Reads HTML that was cleaned, so all tags are closed. A space that is to stay is a hard one up to the end."""
+    """Reads HTML that was cleaned, so all tags are closed. A space that is to stay is a hard one up
+    to the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +199,8 @@ def _tidy(text: str) -> str:
 
 
 def _line_ends(found: re.Match[str]) -> str:
-    """A line that ends where a block ends is one line; one that is a block of its own is a blank one."""
+    """A line that ends where a block ends is one line; one that is a block of its own is a blank
+    one."""
     ends = found[0].strip(" \t")
     lines = ends.count("\n") + (ends[0] == _SOFT)
     return "\n" * min(2, max(1, lines))

@@ -29,8 +29,8 @@ class Token(Protocol):
 def runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:
     """The runs of a paragraph. `ids` numbers its links.
 
-    An image is a link: loading it would tell its host that, and when, somebody reads the reply. A link that leads
-    elsewhere than to the web or to a mailbox is text with its address behind.
+    An image is a link: loading it would tell its host that, and when, somebody reads the reply. A
+    link that leads elsewhere than to the web or to a mailbox is text with its address behind.
     """
     runs: list[Run] = []
     styles: list[Style] = []

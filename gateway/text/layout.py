@@ -14,9 +14,10 @@ _DEEPEST: Final = 24  # spaces; more would push a phone's text off its screen
 
 
 class Dress(msgspec.Struct, frozen=True, kw_only=True):
-    """How a platform writes blocks. `body` is a leaf without the marks of its lists and quotes; `quote` marks the whole
-    text of a quote, where a quote in a quote is no other thing. Code stands outside of quotes unless `code_in_quotes`.
-    What is inside an item is indented by at least `indent` spaces."""
+    """How a platform writes blocks. `body` is a leaf without the marks of its lists and quotes;
+    `quote` marks the whole text of a quote, where a quote in a quote is no other thing. Code stands
+    outside of quotes unless `code_in_quotes`. What is inside an item is indented by at least
+    `indent` spaces."""
 
     body: Callable[[Leaf], str]
     quote: Callable[[str], str]

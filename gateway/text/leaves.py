@@ -1,6 +1,8 @@
-"""A document as the leaves of its tree: paragraphs, headings, code, tables and rules, each with the way down to it.
+"""A document as the leaves of its tree: paragraphs, headings, code, tables and rules, each with the
+way down to it.
 
-Every channel renders leaves, so a text is cut between two leaves or inside one, and never inside markup.
+Every channel renders leaves, so a text is cut between two leaves or inside one, and never inside
+markup.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ Kind = Literal["text", "heading", "code", "table", "rule"]
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Where a label leads. `at` tells the links of a document apart. `host` is to be shown behind the label, and is ''
-    when the label says it; `bare`: the label is the address itself."""
+    """Where a label leads. `at` tells the links of a document apart. `host` is to be shown behind
+    the label, and is '' when the label says it; `bare`: the label is the address itself."""
 
     at: int
     address: str
@@ -56,8 +58,9 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A quote or an item of a list that a leaf is in. `id` tells them apart in a document, `list` is the id of the
-    item's list, `number` its number in an ordered one. `opens`: the leaf is the first one in it."""
+    """A quote or an item of a list that a leaf is in. `id` tells them apart in a document, `list`
+    is the id of the item's list, `number` its number in an ordered one. `opens`: the leaf is the
+    first one in it."""
 
     kind: Literal["quote", "item"]
     id: int
@@ -67,8 +70,8 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """One block of text. Code is one run; a table has rows of cells instead, the first row is its head. `tight`: no
-    blank line stands before it when it is in the same list as the leaf before."""
+    """One block of text. Code is one run; a table has rows of cells instead, the first row is its
+    head. `tight`: no blank line stands before it when it is in the same list as the leaf before."""
 
     kind: Kind
     runs: tuple[Run, ...] = ()
@@ -108,7 +111,8 @@ def bold(runs: Sequence[Run]) -> list[Run]:
 
 
 def slice_runs(runs: Sequence[Run], start: int, stop: int | None = None) -> tuple[Run, ...]:
-    """The runs of the characters from `start` to `stop`. Looks at none behind those, however many there are."""
+    """The runs of the characters from `start` to `stop`. Looks at none behind those, however many
+    there are."""
     first, begins = _run_at(runs, start, 0, 0)
     last, ends = (len(runs), 0) if stop is None else _run_at(runs, stop, first, begins)
     inside = list(runs[first : last + 1])
@@ -122,7 +126,8 @@ def slice_runs(runs: Sequence[Run], start: int, stop: int | None = None) -> tupl
 
 
 def _run_at(runs: Sequence[Run], at: int, number: int, begins: int) -> tuple[int, int]:
-    """Which run a character is in, and where that begins; looked for from the run `number` that begins at `begins`."""
+    """Which run a character is in, and where that begins; looked for from the run `number` that
+    begins at `begins`."""
     while number < len(runs) and begins + len(runs[number].text) <= at:
         begins += len(runs[number].text)
         number += 1

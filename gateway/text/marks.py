@@ -12,14 +12,16 @@ import msgspec
 from gateway.text.leaves import Link, Run, Style, text_of
 
 JOINT: Final = "\u200b"
-"""A space without width. It parts a mark from what would make it no mark, or the other way round."""
+"""A space without width. It parts a mark from what would make it no mark, or the other way
+round."""
 
 _WOULD_MARK: Final = re.compile(r"(?<![\w*~])[*_~]+(?=[^\s*_~])|`")
 _FENCE: Final = re.compile(r"^`|`(?=``|$)")
 
 
 def taken_apart(text: str) -> str:
-    """Text with a joint behind each mark that would begin something: for a markup that has no escape for marks."""
+    """Text with a joint behind each mark that would begin something: for a markup that has no
+    escape for marks."""
     return _WOULD_MARK.sub(rf"\g<0>{JOINT}", text)
 
 
@@ -29,8 +31,9 @@ def fenceless(code: str) -> str:
 
 
 class Pen(msgspec.Struct, frozen=True, kw_only=True):
-    """How a platform writes runs. `text` escapes, `code` writes fixed-width text, and `link` is given a
-    label, plain text of one line, and says what is written for it, and what follows that unstyled."""
+    """How a platform writes runs. `text` escapes, `code` writes fixed-width text, and `link` is
+    given a label, plain text of one line, and says what is written for it, and what follows that
+    unstyled."""
 
     marks: Mapping[Style, str]
     text: Callable[[str], str]
@@ -38,7 +41,8 @@ class Pen(msgspec.Struct, frozen=True, kw_only=True):
     link: Callable[[Link, str], tuple[str, str]]
 
     def write(self, runs: Sequence[Run]) -> str:
-        """The runs in the markup. No mark stands at white space or reaches over the end of a line."""
+        """The runs in the markup. No mark stands at white space or reaches over the end of a
+        line."""
         written: list[str] = []
         last, was_marked = " ", False
         for text, marked in self._words(runs):

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.platform import Piece
+from gateway.platform.protocol import Piece
 from gateway.text.clean import is_blank
 from gateway.text.cut import best_cut
 from gateway.text.leaves import Leaf
@@ -21,9 +21,10 @@ NOTHING: Final = Piece("…", "…")
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform makes of leaves. `show` renders some of them as one message, well-formed by itself. `size`
-    measures a message in every way that the platform does, the length of its plain text first; none may be more than
-    in `limits`. Leaves together are hardly longer than alone and `gap` for each."""
+    """What a platform makes of leaves. `show` renders some of them as one message, well-formed by
+    itself. `size` measures a message in every way that the platform does, the length of its plain
+    text first; none may be more than in `limits`. Leaves together are hardly longer than alone and
+    `gap` for each."""
 
     show: Callable[[Sequence[Leaf]], Piece]
     size: Callable[[Piece], tuple[int, ...]]
@@ -38,8 +39,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def paginate(leaves: Sequence[Leaf], page: Page) -> list[Piece]:
-    """The pieces of a document, at least one. It is parted between blocks or else between items of a list; a leaf that
-    does not fit into a message of its own is cut at the end of a line, a sentence or a word."""
+    """The pieces of a document, at least one. It is parted between blocks or else between items of
+    a list; a leaf that does not fit into a message of its own is cut at the end of a line, a
+    sentence or a word."""
     return _Paginator(leaves, page).pieces() or [NOTHING]
 
 
@@ -72,7 +74,8 @@ class _Paginator:
         return _Measured(leaf, tuple(map(add, size, self._page.gap)))
 
     def _taken(self) -> list[_Measured]:
-        """The leaves of the next piece; none when the first one had to be changed and is still waiting."""
+        """The leaves of the next piece; none when the first one had to be changed and is still
+        waiting."""
         held: list[_Measured] = []
         sums = [(0,) * len(self._page.limits)]
         while self._waiting:
@@ -103,8 +106,8 @@ class _Paginator:
         return keep
 
     def _cut_first(self, room: tuple[int, ...], *, alone: bool) -> _Measured | None:
-        """Take off the first waiting leaf what fits into `room`. None when nothing does: then it waits, in a simpler
-        form when it was `alone` on the page."""
+        """Take off the first waiting leaf what fits into `room`. None when nothing does: then it
+        waits, in a simpler form when it was `alone` on the page."""
         leaf = self._waiting.popleft().leaf
         if leaf.kind == "table":
             self._waiting.extendleft(map(self._measured, reversed(as_text(leaf))))
@@ -135,7 +138,8 @@ class _Paginator:
         return most
 
     def _most(self, leaf: Leaf, high: int, room: tuple[int, ...]) -> int:
-        """About how many characters of a leaf, at most `high`, fit into `room`: near enough to fill a page."""
+        """About how many characters of a leaf, at most `high`, fit into `room`: near enough to fill
+        a page."""
         low, tried = 0, high
         while low < high and (low == 0 or low < high - high // 16):
             size = self._page.size(self._page.show([leaf.part(0, tried)]))

@@ -16,7 +16,8 @@ RULE: Final = "──────────"
 
 
 def plain(leaves: Sequence[Leaf]) -> str:
-    """No markup at all: quotes behind `> `, addresses behind the labels of their links, tables as columns."""
+    """No markup at all: quotes behind `> `, addresses behind the labels of their links, tables as
+    columns."""
     return lay_out(leaves, _PLAIN)
 
 

@@ -14,12 +14,13 @@ _WIDEST: Final = 64
 """Columns of characters. A wider table breaks on a phone's screen and is told row by row."""
 
 _GROWTH: Final = 4
-"""How many times its own length a table may become; beyond that heads are not repeated and nothing is filled up."""
+"""How many times its own length a table may become; beyond that heads are not repeated and nothing
+is filled up."""
 
 
 def as_text(table: Leaf) -> list[Leaf]:
-    """A small table as aligned columns in a block of code; one that is wide, or that has links, as a paragraph for each
-    row, with each cell behind the head of its column."""
+    """A small table as aligned columns in a block of code; one that is wide, or that has links, as
+    a paragraph for each row, with each cell behind the head of its column."""
     linked = any(run.link is not None for row in table.rows for cell in row for run in cell)
     cells = [[" ".join(text_of(cell).split()) for cell in row] for row in table.rows]
     widths = [max(_width(row[at]) for row in cells) for at in range(len(table.align))]

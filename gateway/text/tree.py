@@ -1,4 +1,5 @@
-"""Markdown as leaves: CommonMark with tables, struck text and bare addresses, as the chat page reads it."""
+"""Markdown as leaves: CommonMark with tables, struck text and bare addresses, as the chat page
+reads it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _ALIGN: Final[dict[str, Align]] = {"text-align:center": "center", "text-align:ri
 
 
 def read(markdown: str) -> list[Leaf]:
-    """The leaves of a document in order, without blank ones. Takes any text; unfinished markup is closed or text."""
+    """The leaves of a document in order, without blank ones. Takes any text; unfinished markup is
+    closed or text."""
     text = clean(markdown)
     if len(text) > LIMIT_CHARS:
         return _as_it_is(text)

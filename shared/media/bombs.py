@@ -1,4 +1,5 @@
-"""Small files that become huge when somebody opens them, found without opening them: sizes are read from headers."""
+"""Small files that become huge when somebody opens them, found without opening them: sizes are read
+from headers."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def image_size(suffix: str, data: bytes) -> tuple[int, int]:
 
 
 def zip_parts(data: bytes) -> frozenset[bytes]:
-    """The names in a zip archive. Raises Damaged when it is damaged or protected, or unpacks to too much."""
+    """The names in a zip archive. Raises Damaged when it is damaged or protected, or unpacks to too
+    much."""
     names: set[bytes] = set()
     total_bytes = 0
     for name, packed, unpacked, flags in _entries(data):
@@ -53,7 +55,8 @@ def zip_parts(data: bytes) -> frozenset[bytes]:
 
 
 def _entries(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Name, packed and unpacked size, and flags of each part, from the directory at the end of the archive."""
+    """Name, packed and unpacked size, and flags of each part, from the directory at the end of the
+    archive."""
     end = data.rfind(_END, max(0, len(data) - _END_BYTES - _COMMENT_BYTES))
     try:
         if end < 0:

@@ -8,7 +8,8 @@ import msgspec
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of file that is taken: the suffix that it is kept under, its media type, and its name for people."""
+    """A kind of file that is taken: the suffix that it is kept under, its media type, and its name
+    for people."""
 
     suffix: str
     media_type: str
@@ -69,7 +70,8 @@ ZIP: Final = b"PK\x03\x04"
 
 
 def kind_of(data: bytes, zip_names: frozenset[bytes]) -> Kind | None:
-    """The kind of a file; None for one that is not taken. `zip_names` are the parts of one that is a zip archive."""
+    """The kind of a file; None for one that is not taken. `zip_names` are the parts of one that is
+    a zip archive."""
     if data.startswith(ZIP):
         return next((KINDS[suffix] for part, suffix in _PARTS.items() if part in zip_names), None)
     if not data.startswith(b"%PDF-") and _is_text(data):  # some PDFs are ASCII, and some texts begin like a recording

@@ -1,7 +1,9 @@
-"""The files that people send and get: one folder a session, on a volume that gateways and workers share.
+"""The files that people send and get: one folder a session, on a volume that gateways and workers
+share.
 
-A file is kept under the hash of its content and a suffix for its kind; whether it is there is all that is known of it,
-so that nothing has to be kept in step with the store. Everything here blocks: call it in a thread.
+A file is kept under the hash of its content and a suffix for its kind; whether it is there is all
+that is known of it, so that nothing has to be kept in step with the store. Everything here blocks:
+call it in a thread.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ PART_S: Final = 3600.0
 """How long the beginning of an upload may lie there."""
 
 KEEP_FREE_BYTES: Final = 256 * 1024 * 1024
-"""No upload begins below that: the store of all messages may be on the same disk, and people may open many chats."""
+"""No upload begins below that: the store of all messages may be on the same disk, and people may
+open many chats."""
 
 _PART: Final = ".part-"
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -41,7 +44,8 @@ _FOLDER: Final = re.compile(r"[0-9a-f]{40}")
 
 
 class NoSuchMedia(Exception):
-    """The file is not there: it was never this session's, it has expired, or the session was forgotten."""
+    """The file is not there: it was never this session's, it has expired, or the session was
+    forgotten."""
 
 
 class TooMuch(BadInput):
@@ -54,8 +58,8 @@ class TooMuch(BadInput):
 class MediaStore:
     """Making it touches nothing. Methods raise OSError when the volume is away.
 
-    Files are readable by their owner alone; by the group, too, where the folder that `media.dir` names can be written
-    by it, as on a volume that processes of several users share.
+    Files are readable by their owner alone; by the group, too, where the folder that `media.dir`
+    names can be written by it, as on a volume that processes of several users share.
     """
 
     def __init__(self, settings: MediaSettings, *, keep_free_bytes: int = KEEP_FREE_BYTES) -> None:
@@ -69,7 +73,8 @@ class MediaStore:
         return self._settings.file_mb * _MB
 
     def upload(self, session: str) -> Upload:
-        """Begin a file of a session that comes in pieces; leave it (`with`) to let what was not finished go."""
+        """Begin a file of a session that comes in pieces; leave it (`with`) to let what was not
+        finished go."""
         return Upload(self, session)
 
     def put(self, session: str, data: bytes, name: str) -> MediaRef:
@@ -102,8 +107,8 @@ class MediaStore:
             raise NoSuchMedia from None
 
     def forget(self, folder: str, *, before_s: float) -> int:
-        """Delete the files of a session, by the name of its folder, that are older than `before_s`, in seconds since
-        1970; how many went."""
+        """Delete the files of a session, by the name of its folder, that are older than `before_s`,
+        in seconds since 1970; how many went."""
         if not _FOLDER.fullmatch(folder):
             raise ValueError(f"{folder!r} is the folder of no session; folder_name() makes them")
         return _remove(self._root / folder[:2] / folder, lambda _, changed_s: changed_s < before_s)
@@ -203,8 +208,8 @@ class Upload:
         self._file.write(data)
 
     def finish(self, name: str) -> MediaRef:
-        """Look at it and keep it, whole or not at all. Raises BadInput (`file_refused`), and TooMuch when the session
-        would have too much."""
+        """Look at it and keep it, whole or not at all. Raises BadInput (`file_refused`), and
+        TooMuch when the session would have too much."""
         self._file.flush()
         kind = self._store.check(self._part.read_bytes())
         limit_mb = self._store._settings.session_mb
@@ -217,7 +222,8 @@ class Upload:
 
 
 def folder_name(session: str) -> str:
-    """What the folder of a session is called. It shows no chat id, which may be a phone number; no two share one."""
+    """What the folder of a session is called. It shows no chat id, which may be a phone number; no
+    two share one."""
     return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
 
 
@@ -231,8 +237,8 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 
 def _remove(folder: Path, which: Callable[[str, float], bool]) -> int:
-    """Delete the files of a folder for which `which(name, time of change in s)` is true, and the folder when it is
-    empty."""
+    """Delete the files of a folder for which `which(name, time of change in s)` is true, and the
+    folder when it is empty."""
     gone = 0
     try:
         with os.scandir(folder) as found:

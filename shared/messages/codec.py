@@ -1,7 +1,8 @@
-"""Bytes of the records that cross a process border: msgpack, size- and depth-capped, with a version.
+"""Bytes of the records that cross a process border: msgpack, size- and depth-capped, with a
+version.
 
-A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that the release before and the
-one after can read it. Nothing here can import or run code, whatever the bytes say.
+A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that the release
+before and the one after can read it. Nothing here can import or run code, whatever the bytes say.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ SCHEMA_VERSION: Final = 1
 """Of what every release can do something with."""
 
 KNOWN_VERSION: Final = 2
-"""The newest that this release knows. Release 1 knows 1, and leaves what is above it to newer workers."""
+"""The newest that this release knows. Release 1 knows 1, and leaves what is above it to newer
+workers."""
 
 REPORT_VERSION: Final = 2
-"""Of a subagent's report: release 1 would take it for a message of another session, and give it up."""
+"""Of a subagent's report: release 1 would take it for a message of another session, and give it
+up."""
 
 REQUEST_VERSION: Final = 2
 """Of a message that brings its conversation or its model: release 1 would answer without them."""
@@ -43,7 +46,8 @@ def encode(record: msgspec.Struct) -> bytes:
 class Decoder(Generic[T]):
     """Reads one kind of record, or many of it at once. Made once, at import.
 
-    Raises BadRecord with a code: `record_too_big`, `record_too_deep`, `record_malformed`, `record_wrong_shape`.
+    Raises BadRecord with a code: `record_too_big`, `record_too_deep`, `record_malformed`,
+    `record_wrong_shape`.
     """
 
     def __init__(self, kind: Any, *, limit_bytes: int = RECORD_LIMIT_BYTES) -> None:
@@ -55,8 +59,8 @@ class Decoder(Generic[T]):
         return self._read(self._decode, data)  # type: ignore[no-any-return]
 
     def every(self, records: Sequence[bytes]) -> list[T]:
-        """All of these, in a fraction of the time that one by one takes. Raises for the first that cannot be read, or
-        when all are larger than one may be."""
+        """All of these, in a fraction of the time that one by one takes. Raises for the first that
+        cannot be read, or when all are larger than one may be."""
         return self._read(self._decode_list, b"".join([_ARRAY, len(records).to_bytes(4), *records]))  # type: ignore[no-any-return]
 
     def _read(self, decode: Callable[[bytes], Any], data: bytes) -> Any:

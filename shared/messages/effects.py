@@ -1,4 +1,5 @@
-"""What a turn does inside Shoal besides its answer: carried out in one step with the ledger entry that tells of it."""
+"""What a turn does inside Shoal besides its answer: carried out in one step with the ledger entry
+that tells of it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from shared.messages.transcript import TranscriptEntry
 class Say(msgspec.Struct, frozen=True, kw_only=True):
     """A line for the log of a chat, now. `session` names the chat.
 
-    For another chat than the turn's own, `listed_for` is the person in whose list of chats it moves up, and `history`
-    is what that chat's conversation gains, so that a later turn there knows of it.
+    For another chat than the turn's own, `listed_for` is the person in whose list of chats it moves
+    up, and `history` is what that chat's conversation gains, so that a later turn there knows of
+    it.
     """
 
     session: str

@@ -1,4 +1,5 @@
-"""What is shown while a turn runs. It travels by pub/sub and may be lost; the chat's log is the truth."""
+"""What is shown while a turn runs. It travels by pub/sub and may be lost; the chat's log is the
+truth."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class ProgressEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
 
 
 class JoinedEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="joined"):
-    """Messages that waited, named by their numbers, are answered by a turn that runs. Written by `take.lua`."""
+    """Messages that waited, named by their numbers, are answered by a turn that runs. Written by
+    `take.lua`."""
 
     turn: int
     messages: tuple[int, ...]

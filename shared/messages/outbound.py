@@ -9,18 +9,19 @@ import msgspec
 from shared.messages.codec import Decoder
 
 OutboundKind = Literal["reply", "stopped", "apology", "notice", "command", "withdrawn"]
-"""A notice and the answer of a command are said beside a turn; the latter ends every turn up to its `turn`. A message
-that was withdrawn is named in `in_reply_to`, and gets no answer."""
+"""A notice and the answer of a command are said beside a turn; the latter ends every turn up to its
+`turn`. A message that was withdrawn is named in `in_reply_to`, and gets no answer."""
 
 
 ApprovalState = Literal["open", "yes", "no"]
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A question whether a tool may run, for channels that show more than its text, or (`yes`, `no`) its answer.
+    """A question whether a tool may run, for channels that show more than its text, or (`yes`,
+    `no`) its answer.
 
-    `digest` names the exact arguments, `arguments` shows them, without secrets and perhaps cut. After `expires_at` (ms)
-    it counts as a no. `by` is the sender who answered.
+    `digest` names the exact arguments, `arguments` shows them, without secrets and perhaps cut.
+    After `expires_at` (ms) it counts as a no. `by` is the sender who answered.
     """
 
     id: str
@@ -33,8 +34,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the model calls of a turn's last attempt used. `cached` are those of the prompt that a provider's cache
-    held."""
+    """What the model calls of a turn's last attempt used. `cached` are those of the prompt that a
+    provider's cache held."""
 
     prompt: int = 0
     completion: int = 0
@@ -42,13 +43,14 @@ class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="out"):
-    """One message from Shoal to a chat. `turn` is the number of the message it answers, `in_reply_to` their ids.
+    """One message from Shoal to a chat. `turn` is the number of the message it answers,
+    `in_reply_to` their ids.
 
-    `media` are references (`shared.media.reference`), `buttons` labels that a person may say with one press. `said`
-    marks a notice that is the agent's own word, sent by its message tool during a turn; the reply that ends such a
-    turn has no content and is not shown. `approval` marks a notice that asks for a yes, or says what was answered.
-    `unfinished` marks a reply that says why it is not whole: too many rounds, or a budget that is used up.
-    `traceparent` is W3C trace context.
+    `media` are references (`shared.media.reference`), `buttons` labels that a person may say with
+    one press. `said` marks a notice that is the agent's own word, sent by its message tool during a
+    turn; the reply that ends such a turn has no content and is not shown. `approval` marks a notice
+    that asks for a yes, or says what was answered. `unfinished` marks a reply that says why it is
+    not whole: too many rounds, or a budget that is used up. `traceparent` is W3C trace context.
     """
 
     content: str
@@ -68,7 +70,8 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class SaidLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):
-    """A person's own message as a line of the chat's log, so that their other devices show it too."""
+    """A person's own message as a line of the chat's log, so that their other devices show it
+    too."""
 
     id: str
     text: str

@@ -1,4 +1,5 @@
-"""What a chat has planned: a text that is said to the agent at given times, and the message that says it."""
+"""What a chat has planned: a text that is said to the agent at given times, and the message that
+says it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ HEARTBEAT: Final = "heartbeat"
 BACKGROUND: Final = "background"
 
 Misfire = Literal["skip", "once", "all"]
-"""What becomes of ticks that nobody could run in time: none is made up for, one run stands for all, or each is run."""
+"""What becomes of ticks that nobody could run in time: none is made up for, one run stands for all,
+or each is run."""
 
 
 class At(msgspec.Struct, frozen=True, tag_field="t", tag="at"):
@@ -46,9 +48,10 @@ Plan = At | Every | Cron
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="schedule"):
-    """A plan and its text, bound to the chat that made it. `timezone` is the one in which people there are told times,
-    `owner` the id of who asked for it. A `heartbeat` looks into HEARTBEAT.md first, and has no text of its own.
-    `traceparent` is W3C trace context: the turn that planned it."""
+    """A plan and its text, bound to the chat that made it. `timezone` is the one in which people
+    there are told times, `owner` the id of who asked for it. A `heartbeat` looks into HEARTBEAT.md
+    first, and has no text of its own. `traceparent` is W3C trace context: the turn that planned
+    it."""
 
     id: str
     channel: str
@@ -74,8 +77,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule and how it stands. `next_ms` is its next tick, `last_ms` the last one that was run (None = none yet);
-    `paused` while its chat cannot be reached."""
+    """A schedule and how it stands. `next_ms` is its next tick, `last_ms` the last one that was run
+    (None = none yet); `paused` while its chat cannot be reached."""
 
     schedule: Schedule
     next_ms: int
@@ -113,7 +116,8 @@ def tick_message(
 
 
 def is_tick(id: str) -> bool:
-    """Whether this is the id of a message that a schedule sent. No person's client may make one with a colon."""
+    """Whether this is the id of a message that a schedule sent. No person's client may make one
+    with a colon."""
     schedule, colon, tick = id.partition(":")
     return bool(schedule and colon) and tick.isdecimal()
 

@@ -18,7 +18,8 @@ RESULT_LIMIT_BYTES: Final = 32 * 1024
 NO_RESULT: Final = "Task completed but no final response was generated."
 
 Outcome = Literal["ok", "failed", "timeout", "cancelled", "poison"]
-"""How a subagent ended: with an answer, with an error, out of time, by somebody's word, or as the death of workers."""
+"""How a subagent ended: with an answer, with an error, out of time, by somebody's word, or as the
+death of workers."""
 
 _ENDS: Final[dict[Outcome, str]] = {
     "ok": "completed successfully",
@@ -32,8 +33,8 @@ _ENDS: Final[dict[Outcome, str]] = {
 class SubagentTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="subagent"):
     """What a subagent is asked, and by whom: a call of turn `turn` in `session`. `at` is in ms.
 
-    With `wait` the turn waits for the result; else, or when the turn is over by then, its chat is told. `traceparent`
-    is W3C trace context: the call.
+    With `wait` the turn waits for the result; else, or when the turn is over by then, its chat is
+    told. `traceparent` is W3C trace context: the call.
     """
 
     id: str
@@ -59,8 +60,8 @@ def label_of(label: str, task: str) -> str:
 
 
 def report(task: SubagentTask, outcome: Outcome, result: str, *, now_ms: int) -> InboundMessage:
-    """What the chat's agent is told when a subagent has ended. Its id is that of the subagent, so it is one message. It
-    belongs to the trace of what runs, else to that of the task."""
+    """What the chat's agent is told when a subagent has ended. Its id is that of the subagent, so
+    it is one message. It belongs to the trace of what runs, else to that of the task."""
     channel, chat_id = split_session(task.session)
     return InboundMessage(
         channel=SYSTEM,

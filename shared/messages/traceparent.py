@@ -13,8 +13,8 @@ _decode = msgspec.msgpack.Decoder(_Traced).decode
 
 
 def traceparent_of(record: bytes) -> str | None:
-    """The traceparent of a message or of a subagent's task; None when there is none, and for bytes that are no record:
-    whoever reads those says so."""
+    """The traceparent of a message or of a subagent's task; None when there is none, and for bytes
+    that are no record: whoever reads those says so."""
     try:
         return _decode(record).traceparent
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -8,7 +8,8 @@ from shared.messages.codec import Decoder
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A model's wish to use a tool. `arguments` is the JSON text as the model wrote it, valid or not."""
+    """A model's wish to use a tool. `arguments` is the JSON text as the model wrote it, valid or
+    not."""
 
     id: str
     name: str
@@ -26,8 +27,9 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
-    """What the model said: text, tool calls, or both. `reasoning` is kept for the record and never sent back.
-    `seen` is which state of shared files the model had seen when it said it, in the words of the turn's files."""
+    """What the model said: text, tool calls, or both. `reasoning` is kept for the record and never
+    sent back. `seen` is which state of shared files the model had seen when it said it, in the
+    words of the turn's files."""
 
     content: str | None
     turn: int
@@ -39,8 +41,8 @@ class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="tool"):
-    """What a tool answered to one call. `images` are paths of pictures in the workspace that the model sees as long as
-    the turn runs; history has none."""
+    """What a tool answered to one call. `images` are paths of pictures in the workspace that the
+    model sees as long as the turn runs; history has none."""
 
     call_id: str
     name: str
@@ -53,7 +55,8 @@ class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="intent"):
-    """Written before a tool that changes something runs: without a result beside it, its outcome is unknown."""
+    """Written before a tool that changes something runs: without a result beside it, its outcome is
+    unknown."""
 
     call_id: str
     turn: int
@@ -62,8 +65,8 @@ class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="effect"):
-    """Written in one step with something that a call did inside Shoal, so that it is done once. `kind` says what, such
-    as `say`, and `to` is the session or the job that it went to."""
+    """Written in one step with something that a call did inside Shoal, so that it is done once.
+    `kind` says what, such as `say`, and `to` is the session or the job that it went to."""
 
     call_id: str
     turn: int
@@ -74,8 +77,8 @@ class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class TakenEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="taken"):
-    """Messages joined the turn here. They lie in the inbox, under these numbers, until it ends. Written by the server
-    (`take.lua`)."""
+    """Messages joined the turn here. They lie in the inbox, under these numbers, until it ends.
+    Written by the server (`take.lua`)."""
 
     turn: int
     messages: tuple[int, ...]
@@ -86,9 +89,9 @@ class TakenEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="approval"):
     """A person was asked whether a call may run, and the turn waits for the answer.
 
-    `id` names the question in its chat. `digest` is the SHA-256 of tool and arguments: only these may run.
-    `arguments` are they as the chat was shown them. `people` are the senders who may answer, none means whoever may
-    write there. Times are the server's, in ms.
+    `id` names the question in its chat. `digest` is the SHA-256 of tool and arguments: only these
+    may run. `arguments` are they as the chat was shown them. `people` are the senders who may
+    answer, none means whoever may write there. Times are the server's, in ms.
     """
 
     id: str
@@ -104,7 +107,8 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="decision"):
-    """What was answered, and by which sender: it holds for one call, once. Written by the server (`lib.lua`)."""
+    """What was answered, and by which sender: it holds for one call, once. Written by the server
+    (`lib.lua`)."""
 
     call_id: str
     turn: int

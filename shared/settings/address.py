@@ -11,11 +11,13 @@ from shared.errors import SettingsError
 from shared.settings.sections import EMBEDDED, RedisSettings
 
 CA_FILE: Final = "ssl_ca_certs"
-"""The parameter of an address that names the file with the certificates to believe; redis-py's own name."""
+"""The parameter of an address that names the file with the certificates to believe; redis-py's own
+name."""
 
 
 def whole_address(redis: RedisSettings) -> str:
-    """`redis.url` with `user`, `password` and `ca_file` in it. Raises SettingsError for a file that cannot be read."""
+    """`redis.url` with `user`, `password` and `ca_file` in it. Raises SettingsError for a file that
+    cannot be read."""
     if redis.password is None and redis.ca_file is None:
         return redis.url.reveal()
     parts = urlsplit(redis.url.reveal())

@@ -11,9 +11,10 @@ CLASSES: Final = ("read_only", "idempotent", "unsafe")
 
 
 class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which tools run only after a yes in the chat: those whose names fit a pattern of `tools` (such as `exec` or
-    `mcp_*`), those of `classes`, and with `untrusted` the unsafe ones once the turn has read text that strangers may
-    have written. A schedule's turn asks only with `schedules`; else it is refused. An answer counts for `wait_s`."""
+    """Which tools run only after a yes in the chat: those whose names fit a pattern of `tools`
+    (such as `exec` or `mcp_*`), those of `classes`, and with `untrusted` the unsafe ones once the
+    turn has read text that strangers may have written. A schedule's turn asks only with
+    `schedules`; else it is refused. An answer counts for `wait_s`."""
 
     tools: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()

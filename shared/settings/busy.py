@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, cast, get_args
 
 Busy = Literal["queue", "steer", "merge", "interrupt", "reject"]
-"""A turn of its own, afterwards; it joins the turn; a burst of them is one turn; it ends the turn; it is not read."""
+"""A turn of its own, afterwards; it joins the turn; a burst of them is one turn; it ends the turn;
+it is not read."""
 
 POLICIES: Final[tuple[Busy, ...]] = get_args(Busy)
 KEY: Final = "busy"

@@ -23,7 +23,8 @@ OWNER: Final = "owner"
 
 
 def problem_in(key: str, value: object) -> str | None:
-    """What is wrong with the value of `key`, as the end of a sentence that begins with its name; None when fine."""
+    """What is wrong with the value of `key`, as the end of a sentence that begins with its name;
+    None when fine."""
     check = _CHECKS.get(key)
     return check(value) if check else None
 

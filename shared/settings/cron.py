@@ -8,11 +8,12 @@ from msgspec import Meta, Struct
 
 
 class CronSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What chats may plan: `per_chat` schedules in one, `in_all` in all, none more often than every `min_every_s`.
+    """What chats may plan: `per_chat` schedules in one, `in_all` in all, none more often than every
+    `min_every_s`.
 
-    Of one chat at most `waiting` ticks wait for their answers. A tick more than `late_s` late was missed: what is made
-    up for runs within `spread_s`, so that an outage ends in no storm; of those that shall all be run the newest
-    `catch_up`."""
+    Of one chat at most `waiting` ticks wait for their answers. A tick more than `late_s` late was
+    missed: what is made up for runs within `spread_s`, so that an outage ends in no storm; of those
+    that shall all be run the newest `catch_up`."""
 
     on: bool = True
     per_chat: Annotated[int, Meta(ge=1, le=200)] = 20
@@ -25,6 +26,7 @@ class CronSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HeartbeatSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a chat's agent looks into the HEARTBEAT.md that it wrote there, in minutes; 0 = never."""
+    """How often a chat's agent looks into the HEARTBEAT.md that it wrote there, in minutes; 0 =
+    never."""
 
     every_min: Annotated[float, Meta(ge=0, le=7 * 24 * 60)] = 0.0

@@ -20,7 +20,8 @@ _MISSING: Final = object()
 
 
 class FromEnvironment(str):
-    """Text of an environment variable: it may stand for a number, a bool or a list. `source` names it.
+    """Text of an environment variable: it may stand for a number, a bool or a list. `source` names
+    it.
 
     `file` is where a secret stands that was read from a file.
     """
@@ -31,7 +32,8 @@ class FromEnvironment(str):
 
     @classmethod
     def of(cls, value: str, source: str, file: Path | None = None) -> FromEnvironment:
-        """Mark `value` as coming from the variable `source`, or from `file`, which `source` names."""
+        """Mark `value` as coming from the variable `source`, or from `file`, which `source`
+        names."""
         marked = cls(value)
         marked.source = source
         marked.file = file
@@ -39,7 +41,8 @@ class FromEnvironment(str):
 
 
 def from_file(path: Path | None, environ: Mapping[str, str], problems: list[str]) -> Table:
-    """The tables of the settings file, with every `${NAME}` filled in; {} when there is none and none was named."""
+    """The tables of the settings file, with every `${NAME}` filled in; {} when there is none and
+    none was named."""
     named = path or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     where = named or DEFAULT_FILE
     try:
@@ -60,7 +63,8 @@ def from_file(path: Path | None, environ: Mapping[str, str], problems: list[str]
 
 
 def from_environment(environ: Mapping[str, str], problems: list[str]) -> Table:
-    """The tables that `SHOAL_<SECTION>__<KEY>` variables describe. An empty variable counts as not set."""
+    """The tables that `SHOAL_<SECTION>__<KEY>` variables describe. An empty variable counts as not
+    set."""
     table: Table = {}
     for name in sorted(environ):
         if not name.startswith(PREFIX) or "__" not in name or not environ[name]:

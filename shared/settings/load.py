@@ -18,10 +18,12 @@ from shared.settings.sections import EMBEDDED, EMBEDDED_URL_FILE, Settings
 
 
 def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) -> Settings:
-    """The settings of this process: `shoal.toml`, and over it the environment (`environ`, else the process's own).
+    """The settings of this process: `shoal.toml`, and over it the environment (`environ`, else the
+    process's own).
 
-    The file is `path`, else what SHOAL_CONFIG names, else ./shoal.toml when it is there. Relative paths in settings
-    are relative to the working directory. Raises SettingsError with every problem found, one a line.
+    The file is `path`, else what SHOAL_CONFIG names, else ./shoal.toml when it is there. Relative
+    paths in settings are relative to the working directory. Raises SettingsError with every problem
+    found, one a line.
     """
     env = os.environ if environ is None else environ
     problems: list[str] = []
@@ -51,8 +53,9 @@ def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) 
 
 
 def load_few(sections: Collection[str], environ: Mapping[str, str] | None = None) -> Settings:
-    """Only these sections, and only from the environment, for a process that shall hold no secret: no settings file and
-    no secret's file is opened. All else has its default. Raises SettingsError with every problem found, one a line."""
+    """Only these sections, and only from the environment, for a process that shall hold no secret:
+    no settings file and no secret's file is opened. All else has its default. Raises SettingsError
+    with every problem found, one a line."""
     problems: list[str] = []
     tables = from_environment(os.environ if environ is None else environ, problems)
     kinds = fields_of(Settings)
@@ -65,10 +68,11 @@ def load_few(sections: Collection[str], environ: Mapping[str, str] | None = None
 
 
 def redis_url(settings: Settings) -> str:
-    """The address of the Redis to use, password and `ssl_ca_certs` included; for `embedded`, what the running server
-    has written down.
+    """The address of the Redis to use, password and `ssl_ca_certs` included; for `embedded`, what
+    the running server has written down.
 
-    Raises SettingsError when no embedded server has left its address, or when `redis.ca_file` cannot be read.
+    Raises SettingsError when no embedded server has left its address, or when `redis.ca_file`
+    cannot be read.
     """
     url = settings.redis.url.reveal()
     if url != EMBEDDED:

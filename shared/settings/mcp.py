@@ -19,11 +19,13 @@ _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 class McpServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A server whose tools the agent may use: a `command` that speaks over its standard streams, or a `url`.
+    """A server whose tools the agent may use: a `command` that speaks over its standard streams, or
+    a `url`.
 
-    The process gets PATH, LANG and its `env`, and nothing else. `tools` are those that are offered, by the server's
-    names for them; empty is all. `safety` is the class of each tool, `tool_safety` that of single ones; what the server
-    says of it counts only with `trust_hints`. A call has `timeout_s`, connecting `connect_s`.
+    The process gets PATH, LANG and its `env`, and nothing else. `tools` are those that are offered,
+    by the server's names for them; empty is all. `safety` is the class of each tool, `tool_safety`
+    that of single ones; what the server says of it counts only with `trust_hints`. A call has
+    `timeout_s`, connecting `connect_s`.
     """
 
     command: tuple[str, ...] = ()

@@ -9,11 +9,11 @@ from msgspec import Meta, Struct
 
 
 class MediaSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Files that people send and get, below `dir`; a volume that gateways and workers share in a cluster. By default
-    `media` under `data.dir`.
+    """Files that people send and get, below `dir`; a volume that gateways and workers share in a
+    cluster. By default `media` under `data.dir`.
 
-    One file has at most `file_mb`, a message `per_message` files, a session `session_mb` in all, a picture
-    `megapixels`. A file is kept for `days`."""
+    One file has at most `file_mb`, a message `per_message` files, a session `session_mb` in all, a
+    picture `megapixels`. A file is kept for `days`."""
 
     dir: Path = Path(".shoal/media")
     file_mb: Annotated[int, Meta(ge=1, le=15)] = 10

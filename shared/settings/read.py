@@ -26,7 +26,8 @@ _SECRET_WORDS = ("token", "secret", "password", "key")
 
 
 def read_section(kind: type[T], table: Mapping[str, Any], key: str) -> T:
-    """`table` as a `kind`, for a channel's own settings; `key` is its name in messages, e.g. `channels.telegram`.
+    """`table` as a `kind`, for a channel's own settings; `key` is its name in messages, e.g.
+    `channels.telegram`.
 
     What every channel may have (`busy`) is passed over.
 
@@ -86,7 +87,8 @@ def unknown(key: str, raw: object, *, siblings: list[str] | None = None) -> str:
 def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, problems: list[str]) -> Table:
     """`table` with each `<key>_file` replaced by `<key>`, read from that file.
 
-    Of a channel (`kind` None) only keys that sound like a secret are read: another `_file` may mean the file itself.
+    Of a channel (`kind` None) only keys that sound like a secret are read: another `_file` may mean
+    the file itself.
     """
     kinds = fields_of(kind) if kind else {}
     result: Table = {}

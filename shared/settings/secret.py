@@ -18,9 +18,11 @@ def mask_url(url: str) -> str:
 
 
 class Secret:
-    """A string that shows itself as `***`. Only `reveal()` gives it away, so every use of it can be searched for.
+    """A string that shows itself as `***`. Only `reveal()` gives it away, so every use of it can be
+    searched for.
 
-    `file` is the file that it was read from, if it was: whoever must notice a rotated secret watches that.
+    `file` is the file that it was read from, if it was: whoever must notice a rotated secret
+    watches that.
     """
 
     __slots__ = ("_value", "file")

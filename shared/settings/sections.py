@@ -30,7 +30,8 @@ _METRICS_PORTS: Final = {"gateway": 9464, "worker": 9465}
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where all state is. `embedded` is the Valkey that `make up` starts.
 
-    `user` and `password` may stand in the address or here; `ca_file` is whose certificates are believed (rediss://)."""
+    `user` and `password` may stand in the address or here; `ca_file` is whose certificates are
+    believed (rediss://)."""
 
     url: RedisUrl = RedisUrl(EMBEDDED)
     user: Text | None = None
@@ -53,13 +54,14 @@ class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no network.
+    """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no
+    network.
 
-    `fallbacks` are asked in order when it cannot answer; `fallback_keys` has the keys of those at other providers.
-    `headers` go with every request to `api_base`, and with `traceparent` the trace that it is of. `context_tokens` None
-    and what is not in `prices` (USD a million tokens, in and out) are looked up in a built-in table.
-    `requests_per_minute` holds for the whole fleet and one key; `breaker_after` faults in a row close the way to a
-    provider for up to `breaker_s`.
+    `fallbacks` are asked in order when it cannot answer; `fallback_keys` has the keys of those at
+    other providers. `headers` go with every request to `api_base`, and with `traceparent` the trace
+    that it is of. `context_tokens` None and what is not in `prices` (USD a million tokens, in and
+    out) are looked up in a built-in table. `requests_per_minute` holds for the whole fleet and one
+    key; `breaker_after` faults in a row close the way to a provider for up to `breaker_s`.
     """
 
     name: Text = "demo"
@@ -87,14 +89,15 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The agent loop. `dir` holds bootstrap files and skills; `timezone` None is the machine's.
 
-    A turn ends after `turn_timeout_s`; a message whose model stays away is given up `give_up_s` after its first try,
-    and its person is told after `tell_s`. A tool's result has at most `result_bytes` for the model and
-    `saved_result_chars` in history. A prompt over `compact_at` of the model's context is compacted: the newest
-    `compact_keep` messages stay. A reply cut by its length is continued up to `continuations` times. A hook has
-    `hook_s`.
+    A turn ends after `turn_timeout_s`; a message whose model stays away is given up `give_up_s`
+    after its first try, and its person is told after `tell_s`. A tool's result has at most
+    `result_bytes` for the model and `saved_result_chars` in history. A prompt over `compact_at` of
+    the model's context is compacted: the newest `compact_keep` messages stay. A reply cut by its
+    length is continued up to `continuations` times. A hook has `hook_s`.
 
-    A subagent makes at most `subagent_rounds` model calls and ends after `subagent_timeout_s`. Of one session
-    `subagents_per_session` run at once, of all `subagents_in_all` (0 = any number); others wait for a place.
+    A subagent makes at most `subagent_rounds` model calls and ends after `subagent_timeout_s`. Of
+    one session `subagents_per_session` run at once, of all `subagents_in_all` (0 = any number);
+    others wait for a place.
     """
 
     max_rounds: Count = 40
@@ -117,11 +120,12 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is remembered beyond the conversation. `scope` says whose MEMORY.md a chat has: its own, that of its person
-    (in chats of one person), or one for all.
+    """What is remembered beyond the conversation. `scope` says whose MEMORY.md a chat has: its own,
+    that of its person (in chats of one person), or one for all.
 
-    A conversation of `consolidate_at` entries is consolidated down to the newest `keep`; after `idle_s` without a
-    message down to `idle_keep`. Every `rework_h` hours MEMORY.md is written anew from HISTORY.md (0: never).
+    A conversation of `consolidate_at` entries is consolidated down to the newest `keep`; after
+    `idle_s` without a message down to `idle_keep`. Every `rework_h` hours MEMORY.md is written anew
+    from HISTORY.md (0: never).
     """
 
     scope: Literal["chat", "user", "shared"] = "chat"
@@ -135,7 +139,8 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BudgetSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one chat may use in one day (UTC); 0 is no limit. At `warn_at` of it the chat is told."""
+    """What one chat may use in one day (UTC); 0 is no limit. At `warn_at` of it the chat is
+    told."""
 
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
@@ -151,8 +156,8 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How much one worker runs at once, how long a lease holds, and how long a drain may take.
 
-    A turn that stood in two crashes runs apart, in a process with `quarantine_mb` of memory. One person has at most
-    `share` of the turns that run in the fleet while others wait."""
+    A turn that stood in two crashes runs apart, in a process with `quarantine_mb` of memory. One
+    person has at most `share` of the turns that run in the fleet while others wait."""
 
     turns: Count = 100
     jobs: Count = 20
@@ -164,7 +169,8 @@ class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The web gateway. `token` is principal `owner`; `tokens` names others. Replies are kept `log_days` days.
+    """The web gateway. `token` is principal `owner`; `tokens` names others. Replies are kept
+    `log_days` days.
 
     `progress` shows what the agent is doing while a turn runs."""
 
@@ -178,21 +184,25 @@ class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where /metrics, /healthz and /readyz are. `port` None is the process's own default; 0 is any free one."""
+    """Where /metrics, /healthz and /readyz are. `port` None is the process's own default; 0 is any
+    free one."""
 
     host: Text = "127.0.0.1"
     port: Port | None = None
 
     def port_of(self, process: Literal["gateway", "worker"]) -> int:
-        """The port that this kind of process listens on: gateway 9464, worker 9465, unless one is set."""
+        """The port that this kind of process listens on: gateway 9464, worker 9465, unless one is
+        set."""
         return _METRICS_PORTS[process] if self.port is None else self.port
 
 
 class WorkspaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the sessions' files are; a shared volume in a cluster. By default `workspaces` under `data.dir`.
+    """Where the sessions' files are; a shared volume in a cluster. By default `workspaces` under
+    `data.dir`.
 
-    One session has at most `files` files of `quota_mb` in all; long results of tools are kept for `results_days`.
-    With `group` (a number) they are for that group, too: for a runner of another user."""
+    One session has at most `files` files of `quota_mb` in all; long results of tools are kept for
+    `results_days`. With `group` (a number) they are for that group, too: for a runner of another
+    user."""
 
     root: Path = Path(".shoal/workspaces")
     quota_mb: Annotated[int, Meta(ge=1, le=1024 * 1024)] = 64
@@ -204,14 +214,16 @@ class WorkspaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class ToolsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Which tools the model may be offered. `exec` also needs a sandbox; without one it stays off.
 
-    `web` is the web, with `search_engine` at `search_url` (empty: its usual place). `web_allow` are private hosts,
-    addresses or networks that may be reached, with or without a port; all others are refused. `message_to` are
-    patterns of sessions, such as `web:*`, that the message tool of every chat may write to beside its person's own.
+    `web` is the web, with `search_engine` at `search_url` (empty: its usual place). `web_allow` are
+    private hosts, addresses or networks that may be reached, with or without a port; all others are
+    refused. `message_to` are patterns of sessions, such as `web:*`, that the message tool of every
+    chat may write to beside its person's own.
 
-    A command of exec has `exec_timeout_s` unless it asks for other (600 at most); each of its processes `exec_cpu_s` of
-    work, and all together `exec_memory_mb` and `exec_processes`; one file has at most `exec_file_mb`, its output
-    `exec_output_kb`. It has the network only with `exec_network`, and of the worker's environment what `exec_env`
-    names. `exec_runner` is the socket of a runner, for machines where no other sandbox can be had."""
+    A command of exec has `exec_timeout_s` unless it asks for other (600 at most); each of its
+    processes `exec_cpu_s` of work, and all together `exec_memory_mb` and `exec_processes`; one file
+    has at most `exec_file_mb`, its output `exec_output_kb`. It has the network only with
+    `exec_network`, and of the worker's environment what `exec_env` names. `exec_runner` is the
+    socket of a runner, for machines where no other sandbox can be had."""
 
     exec: bool = True
     web: bool = True
@@ -234,10 +246,12 @@ class ToolsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class InboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many messages may wait in one session, and how many sessions may wait, before more are refused.
+    """How many messages may wait in one session, and how many sessions may wait, before more are
+    refused.
 
-    One sender may write `sender_per_minute` messages, all at once or spread; 0 = as many as they like. `bot_turns`
-    messages of bots within `bot_window_s` and no person between them pause a chat for bots; 0 = never.
+    One sender may write `sender_per_minute` messages, all at once or spread; 0 = as many as they
+    like. `bot_turns` messages of bots within `bot_window_s` and no person between them pause a chat
+    for bots; 0 = never.
 
     `busy` is what is done with a message that comes while a turn runs; a channel may have its own
     (`channels.<name>.busy`), and a chat (`/busy`). `merge_s` is how long a burst is waited for."""
@@ -252,7 +266,8 @@ class InboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the log looks. `auto` is `console` on a terminal and `json` elsewhere; colour `auto` is on a terminal."""
+    """How the log looks. `auto` is `console` on a terminal and `json` elsewhere; colour `auto` is
+    on a terminal."""
 
     format: Literal["auto", "json", "console"] = "auto"
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -270,7 +285,8 @@ class DataSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings. `channels` holds one table a channel, which its own settings module reads; `mcp` one a server."""
+    """All settings. `channels` holds one table a channel, which its own settings module reads;
+    `mcp` one a server."""
 
     redis: RedisSettings = field(default_factory=RedisSettings)
     model: ModelSettings = field(default_factory=ModelSettings)

@@ -1,4 +1,5 @@
-"""How many messages a minute one sender may write: for all channels together, and for a channel of its own."""
+"""How many messages a minute one sender may write: for all channels together, and for a channel of
+its own."""
 
 from __future__ import annotations
 

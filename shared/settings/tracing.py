@@ -12,10 +12,12 @@ from shared.settings.secret import Secret
 
 
 class TracingSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where traces are sent: to the OpenTelemetry collector at `endpoint`, over OTLP/HTTP; `""` is nowhere.
+    """Where traces are sent: to the OpenTelemetry collector at `endpoint`, over OTLP/HTTP; `""` is
+    nowhere.
 
-    `headers` go with every request there; `ca_file` is whose certificates are believed. Of the traces that begin here
-    the share `sample` is sent. A gateway calls itself `<service_name>-gateway`, a worker `<service_name>-worker`."""
+    `headers` go with every request there; `ca_file` is whose certificates are believed. Of the
+    traces that begin here the share `sample` is sent. A gateway calls itself
+    `<service_name>-gateway`, a worker `<service_name>-worker`."""
 
     endpoint: str = ""
     headers: dict[str, Secret] = {}

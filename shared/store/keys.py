@@ -1,4 +1,5 @@
-"""Every key in Redis, and nothing else. `lua/lib.lua` makes the per-session ones again; a test compares the two."""
+"""Every key in Redis, and nothing else. `lua/lib/core.lua` makes the per-session ones again; a test
+compares the two."""
 
 from __future__ import annotations
 
@@ -28,25 +29,28 @@ SUBAGENTS: Final = "shoal:subagents"
 waits for one."""
 
 SUBAGENT_WAKE: Final = "subagents"
-"""The wake list of due subagents: their queue is that of the jobs, but not every worker has room for them."""
+"""The wake list of due subagents: their queue is that of the jobs, but not every worker has room
+for them."""
 
 BACKGROUND: Final = "background"
-"""The queue of sessions whose turn no person waits for, and who has those turns. Only what waits is in it: what runs is
-in `turns`, and so is its lease."""
+"""The queue of sessions whose turn no person waits for, and who has those turns. Only what waits is
+in it: what runs is in `turns`, and so is its lease."""
 
 SHARES: Final = "shoal:shares"
 """HASH: turn member -> whose turn it is (a person's hash, BACKGROUND), of those that are not their chat's own; with a
 `+` it was given back and keeps its place."""
 
 SERVED: Final = "shoal:served"
-"""ZSET with an end of life: a person's hash -> when a turn of theirs last began while others waited, in ms;
-BACKGROUND -> how many turns have begun since one of its own, 4 at most; and when it was last looked further."""
+"""ZSET with an end of life: a person's hash -> when a turn of theirs last began while others
+waited, in ms; BACKGROUND -> how many turns have begun since one of its own, 4 at most; and when it
+was last looked further."""
 
 OUTBOXES: Final = "shoal:outboxes"
 """ZSET: channel whose lines are delivered -> server time in ms at which a chat of it last came into its outqueue."""
 
 AUDIT: Final = "shoal:audit"
-"""STREAM with an end of life: who was let in, refused, asked for a yes, and what was run; without texts."""
+"""STREAM with an end of life: who was let in, refused, asked for a yes, and what was run; without
+texts."""
 
 PAIRING: Final = "shoal:pairing"
 """HASH with an end of life: the hash of a code -> who may be let in by it, once, and until when."""
@@ -153,12 +157,14 @@ def limit(name: str) -> str:
 
 
 def brake(what: str) -> str:
-    """STRING with a short end of life: how fast somebody writes, or that they were told to slow down."""
+    """STRING with a short end of life: how fast somebody writes, or that they were told to slow
+    down."""
     return f"shoal:brake:{what}"
 
 
 def answer(request: str) -> str:
-    """HASH with an end of life: what was asked over HTTP under one key, by which ticket, and its answer."""
+    """HASH with an end of life: what was asked over HTTP under one key, by which ticket, and its
+    answer."""
     return f"shoal:answer:{request}"
 
 
@@ -199,7 +205,8 @@ def outpause(channel: str) -> str:
 
 
 def outrate(channel: str, name: str) -> str:
-    """STRING with an end of life: server time in us until which the calls that were made are paid for."""
+    """STRING with an end of life: server time in us until which the calls that were made are paid
+    for."""
     return f"shoal:outrate:{channel}:{name}"
 
 
@@ -209,13 +216,14 @@ def outtoken(channel: str) -> str:
 
 
 def out(session: str) -> str:
-    """HASH: how far the delivery of a chat is, and what is known of the chat at the platform; `lua/delivery.lua` names
-    its fields."""
+    """HASH: how far the delivery of a chat is, and what is known of the chat at the platform;
+    `lua/lib/delivery.lua` names its fields."""
     return f"shoal:out:{session}"
 
 
 def said(session: str) -> str:
-    """STRING with a short end of life: SHA-1 of what was delivered last, by which it is known when it comes back."""
+    """STRING with a short end of life: SHA-1 of what was delivered last, by which it is known when
+    it comes back."""
     return f"shoal:said:{session}"
 
 
@@ -250,5 +258,6 @@ def pair(channel: str) -> str:
 
 
 def tries(who: str) -> str:
-    """ZSET with an end of life: wrong guesses at codes of one who may let people in -> when, in ms."""
+    """ZSET with an end of life: wrong guesses at codes of one who may let people in -> when, in
+    ms."""
     return f"shoal:tries:{who}"

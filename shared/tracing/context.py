@@ -1,4 +1,5 @@
-"""W3C trace context: to which trace a piece of work belongs, as the text that travels with a message.
+"""W3C trace context: to which trace a piece of work belongs, as the text that travels with a
+message.
 
 Source: https://www.w3.org/TR/trace-context/. Of `tracestate` nothing is kept.
 """
@@ -14,7 +15,8 @@ _SAMPLED: Final = 1
 
 
 class TraceContext(NamedTuple):
-    """A place in a trace. `trace_id` has 32 hex digits, `span_id` 16; `sampled` says whether the trace is recorded."""
+    """A place in a trace. `trace_id` has 32 hex digits, `span_id` 16; `sampled` says whether the
+    trace is recorded."""
 
     trace_id: str
     span_id: str
@@ -27,7 +29,8 @@ class TraceContext(NamedTuple):
 
 
 def parse(traceparent: str | None) -> TraceContext | None:
-    """What a header says, also one of a later version; None when it says nothing that the standard allows."""
+    """What a header says, also one of a later version; None when it says nothing that the standard
+    allows."""
     found = _HEADER.fullmatch(traceparent) if traceparent else None
     if found is None:
         return None
@@ -48,5 +51,6 @@ def new_span_id() -> str:
 
 
 def chosen(trace_id: str, share: float) -> bool:
-    """Whether a trace is among the `share` (0 to 1) of all that are recorded: by its id, so everybody says the same."""
+    """Whether a trace is among the `share` (0 to 1) of all that are recorded: by its id, so
+    everybody says the same."""
     return int(trace_id[18:], 16) < share * 2**56

@@ -1,7 +1,8 @@
-"""Sends spans to an OpenTelemetry collector, beside the work: a thread, a queue with an end, and nobody who waits.
+"""Sends spans to an OpenTelemetry collector, beside the work: a thread, a queue with an end, and
+nobody who waits.
 
-Imported only where traces are sent. Nothing is read from OTEL_* variables: what a process sends where is in its
-settings.
+Imported only where traces are sent. Nothing is read from OTEL_* variables: what a process sends
+where is in its settings.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ class Exporter:
 
 
 def endpoint_of(address: str) -> str:
-    """Where the collector at `address` takes traces; an address that says so itself is left alone."""
+    """Where the collector at `address` takes traces; an address that says so itself is left
+    alone."""
     return address if urlsplit(address).path.endswith(_PATH) else address.rstrip("/") + _PATH
 
 
@@ -169,7 +171,8 @@ class _Session(requests.Session):
 
 
 class _Heard(logging.Handler):
-    """Keeps the first word of the library's log about a batch. The log itself would repeat it with every batch."""
+    """Keeps the first word of the library's log about a batch. The log itself would repeat it with
+    every batch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,9 +25,11 @@ _exporter: Exporter | None = None
 
 
 def start(settings: TracingSettings, *, process: str) -> None:
-    """Send the traces of this `process` (`gateway`, `worker`) where the settings say; nothing without an endpoint.
+    """Send the traces of this `process` (`gateway`, `worker`) where the settings say; nothing
+    without an endpoint.
 
-    Raises SettingsError when the libraries for it are not installed, or `tracing.ca_file` cannot be read.
+    Raises SettingsError when the libraries for it are not installed, or `tracing.ca_file` cannot be
+    read.
     """
     global _exporter
     if not settings.endpoint or _exporter is not None:

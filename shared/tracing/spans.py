@@ -1,4 +1,5 @@
-"""Every span, declared once: its name, its kind, what it may tell. docs/tracing.md has the same table.
+"""Every span, declared once: its name, its kind, what it may tell. docs/tracing.md has the same
+table.
 
 Names that begin with `gen_ai.` are those of OpenTelemetry's conventions for generative AI.
 """
@@ -11,7 +12,8 @@ Kind = Literal["internal", "client", "producer", "consumer"]
 
 
 class SpanType(NamedTuple):
-    """What spans of one name are. Of a name such as `chat {model}` the span's own word comes behind `name`."""
+    """What spans of one name are. Of a name such as `chat {model}` the span's own word comes behind
+    `name`."""
 
     name: str
     kind: Kind
@@ -22,7 +24,8 @@ class SpanType(NamedTuple):
 ERROR: Final = "error.type"
 ENDED_BY: Final = "shoal.ended_by"
 OF_EVERY_SPAN: Final = frozenset({ERROR, ENDED_BY})
-"""How it ended, if it did not end well: the kind of an error; or what ended it that was none, such as a stop."""
+"""How it ended, if it did not end well: the kind of an error; or what ended it that was none, such
+as a stop."""
 
 FIRST: Final = "first_token"
 """The one event: a model's first text."""

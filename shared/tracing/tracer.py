@@ -1,7 +1,8 @@
 """Spans: what a piece of work was, when, and how it ended. Where no traces are sent, one costs next to nothing.
 
-`with span(CHAT, model) as now:` makes one as a child of what runs; `now.on` says whether it is recorded, and only then
-need it be told anything. What it is told holds no text of a message and no secret, and of an error only its kind.
+`with span(CHAT, model) as now:` makes one as a child of what runs; `now.on` says whether it is
+recorded, and only then need it be told anything. What it is told holds no text of a message and no
+secret, and of an error only its kind.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ class Recorded(Span):
 
 
 class _NotChosen(Span):
-    """The first of a trace that is not recorded: those below it must not begin traces of their own."""
+    """The first of a trace that is not recorded: those below it must not begin traces of their
+    own."""
 
     __slots__ = ("_context", "_token")
 
@@ -150,7 +152,8 @@ _share = 1.0
 
 
 def install(sink: Sink | None, *, share: float = 1.0) -> None:
-    """Send the spans of this process, of `share` of the traces that begin in it, to a sink; None is nowhere."""
+    """Send the spans of this process, of `share` of the traces that begin in it, to a sink; None is
+    nowhere."""
     global _sink, _share
     _sink, _share = sink, share
 
@@ -161,7 +164,8 @@ def is_on() -> bool:
 
 
 def span(type: SpanType, word: str = "", *, parent: TraceContext | None = None) -> Span:
-    """What is about to run, as a child of `parent`, else of what runs, else the first of a trace of its own."""
+    """What is about to run, as a child of `parent`, else of what runs, else the first of a trace of
+    its own."""
     if _sink is None:
         return NO_SPAN
     above = parent or _current.get()
@@ -180,7 +184,8 @@ def span(type: SpanType, word: str = "", *, parent: TraceContext | None = None) 
 
 
 def current() -> TraceContext | None:
-    """Where what runs stands: in its span, or, where none is recorded, where its message came from."""
+    """Where what runs stands: in its span, or, where none is recorded, where its message came
+    from."""
     found = _current.get()
     return found.context if isinstance(found, Recorded) else found
 
@@ -198,8 +203,8 @@ def active() -> Span:
 
 
 class continued:  # noqa: N801 (it reads as an adjective)
-    """What runs inside belongs to the trace that came with a message, in another process perhaps. None, and no change,
-    for a traceparent that says nothing."""
+    """What runs inside belongs to the trace that came with a message, in another process perhaps.
+    None, and no change, for a traceparent that says nothing."""
 
     __slots__ = ("_context", "_token")
 

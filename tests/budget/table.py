@@ -23,15 +23,15 @@ class Every(NamedTuple):
 
 
 TURN: Final[dict[str, dict[str, int]]] = {
-    GATEWAY: {"ingest": 1},
-    WORKER: {"acquire": 1, "publish": 1, "limit_enter": 1, "spend": 1, "commit": 1, "blpop": 1},
+    GATEWAY: {"turns/ingest": 1},
+    WORKER: {"turns/acquire": 1, "publish": 1, "fleet/limit_enter": 1, "fleet/spend": 1, "turns/commit": 1, "blpop": 1},
 }
 """Of one whole turn: a message from a page, one model call without tools, the reply on the page."""
 
 TURN_WRITES: Final = {GATEWAY: 1, WORKER: 4}
 """To the network in one turn: commands that can go together do."""
 
-TOOL: Final = {"ledger": 2, "limit_enter": 1, "spend": 1, "publish": 1}
+TOOL: Final = {"turns/ledger": 2, "fleet/limit_enter": 1, "fleet/spend": 1, "publish": 1}
 """Of a worker for a tool call that may be repeated, in a turn: the wish and the result are written ahead, the model is
 asked once more, and people see what is done."""
 
@@ -45,13 +45,13 @@ BURST: Final = 1
 
 IDLE: Final[dict[str, tuple[tuple[str, Every], ...]]] = {
     WORKER: (
-        ("acquire", Every(1.0, 2)),
+        ("turns/acquire", Every(1.0, 2)),
         ("blpop", Every(1.0, 2)),
         ("ping", Every(5.0)),
-        ("announce", Every(5.0)),
-        ("cron_due", Every(5.0)),
+        ("fleet/announce", Every(5.0)),
+        ("schedules/due", Every(5.0)),
     ),
-    GATEWAY: (("ping", Every(1.0)), ("ping", Every(5.0)), ("announce", Every(5.0))),
+    GATEWAY: (("ping", Every(1.0)), ("ping", Every(5.0)), ("fleet/announce", Every(5.0))),
     ARQ: (),
 }
 """Of a process for which there is nothing to do."""
@@ -59,15 +59,15 @@ IDLE: Final[dict[str, tuple[tuple[str, Every], ...]]] = {
 IDLE_A_SECOND: Final = {WORKER: 6.0, GATEWAY: 2.0}
 """The same of all of its connections together."""
 
-RUNNING: Final = (("renew", Every(3.0)),)
+RUNNING: Final = (("turns/renew", Every(3.0)),)
 """Of a worker besides, while turns run."""
 
 CHORES: Final = Every(30.0, 30)
 """Of a worker besides: cron jobs, of which there is one each half a minute, arq's own commands for it included."""
 
 OF_CHORES: Final = frozenset(
-    {"acquire", "blpop", "child_sweep", "exec", "exists", "expire", "finish", "get", "incrby", "multi", "psetex",
-     "time", "wake", "watch", "zadd", "zrange", "zrangebyscore"}
+    {"turns/acquire", "blpop", "subagents/sweep", "exec", "exists", "expire", "jobs/finish", "get", "incrby",
+     "multi", "psetex", "time", "turns/wake", "watch", "zadd", "zrange", "zrangebyscore"}
 )  # fmt: skip
 
 

@@ -13,12 +13,12 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
+from proof.bench.chats import seated
+from proof.bench.ready_model import TOOL as USE_A_TOOL
+from proof.bench.stage import NO_FSYNC, Stage, Want, stage
+from proof.bench.stub import model_name
 from shared.store import keys
-from shared.store.client import RedisClient
-from tests.bench.chats import seated
-from tests.bench.ready_model import TOOL as USE_A_TOOL
-from tests.bench.stage import NO_FSYNC, Stage, Want, stage
-from tests.bench.stub import model_name
+from shared.store.client.redis_client import RedisClient
 from tests.budget.table import (
     ARQ,
     BURST,

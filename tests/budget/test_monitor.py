@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.monitor import counted, monitoring
 
@@ -18,7 +18,7 @@ async def test_commands_are_told_by_client_and_scripts_by_name(client: RedisClie
         await other.command("EVAL", "return 1", 0)
         await monitor.catch_up()
     sent = counted(monitor.log.of("another"))
-    assert (sent["ping"], sent["ingest"], sent["eval"]) == (1, 3, 1)
+    assert (sent["ping"], sent["turns/ingest"], sent["eval"]) == (1, 3, 1)
     assert "hset" not in counted(monitor.log.commands)
     assert not monitor.log.of("nobody")
     await other.close()

@@ -20,7 +20,7 @@ from shared.messages.effects import Effect
 from shared.messages.schedule import Misfire, Plan, Schedule, Standing
 from shared.settings import MediaSettings
 from shared.settings.sections import PluginSettings
-from shared.store.children import Awaited, State
+from shared.store.subagents.subagents import Awaited, State
 from tests.helpers.need import need
 from tests.helpers.plugins import EXAMPLE
 from tests.helpers.pod import library
@@ -29,19 +29,19 @@ from tests.helpers.text_files import TextFiles
 from tests.helpers.web_server import Asked, Send, WebServer, reply, web_server
 from tests.worker.mcp.peers import Worker, keepers, noted, peer
 from tests.worker.sandbox.conftest import tier
-from worker.agent.tool import Files, Safety, Tool, ToolContext
-from worker.guards.beneath import Access
+from worker.agent.tools.tool import Files, Safety, Tool, ToolContext
 from worker.guards.chats import ChatPolicy
+from worker.guards.openat import Access
 from worker.guards.workspace import Workspaces
-from worker.plugins import plugin_tools
 from worker.sandbox import landlock
 from worker.sandbox.command import Limits, Sandbox
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
 from worker.tools.message import Message
+from worker.tools.plugins import plugin_tools
 from worker.tools.registry import TOOLS, build_tools
 from worker.tools.spawn import SpawnTool
-from worker.tools.web import build_web_tools
+from worker.tools.web.client import build_web_tools
 
 SESSION: Final = "web:ada/main"
 BIG: Final = 1_000_000

@@ -11,23 +11,23 @@ import pytest
 from shared.errors import ModelError, TurnStopped
 from shared.messages.transcript import UserEntry
 from shared.settings import ModelSettings, Secret
-from shared.store.client import RedisClient
-from shared.store.limits import ProviderLimits
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.provider_limits import ProviderLimits
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.scripted_model import Reply, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
-from worker.agent.model import LLMResponse, Model, ToolCallRequest
-from worker.agent.think import strip_think
-from worker.agent.tool import Toolbox
+from worker.agent.model.model import LLMResponse, Model, ToolCallRequest
+from worker.agent.model.think import strip_think
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
-from worker.llm.demo import DemoModel
-from worker.llm.direct_client import DirectModel
-from worker.llm.fallback import FallbackModel
-from worker.llm.litellm_client import LiteLLMModel
+from worker.llm.clients.direct_client import DirectModel
+from worker.llm.clients.litellm_client import LiteLLMModel
+from worker.llm.demo.demo_model import DemoModel
+from worker.llm.policies.fallback import FallbackModel
+from worker.llm.policies.retry import RetryingModel
 from worker.llm.registry import build_model
-from worker.llm.retry import RetryingModel
 from worker.tools.registry import build_tools
 
 pytestmark = [  # of LiteLLM's own types

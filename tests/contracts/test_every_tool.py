@@ -18,17 +18,17 @@ from pydantic import TypeAdapter
 
 from shared.settings import Settings
 from shared.settings.sections import PluginSettings
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryStore
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.memory import MemoryStore
 from tests.contracts.offered import FILES, GOOD, OFFERED, QUICK, Offered
 from tests.helpers.text_files import TextFiles
-from worker.agent.model import ToolCallRequest
-from worker.agent.schema import names_of
-from worker.agent.tool import NO_FILES, Safety, Tool, Toolbox, ToolOutcome
-from worker.answer import Answerer
+from worker.agent.model.model import ToolCallRequest
+from worker.agent.tools.schema import names_of
+from worker.agent.tools.tool import NO_FILES, Safety, Tool, Toolbox, ToolOutcome
 from worker.sandbox.command import Command, Finished
-from worker.subagent import NOT_FOR_SUBAGENTS, allowed
+from worker.subagents.subagent import NOT_FOR_SUBAGENTS, allowed
 from worker.tools.registry import TOOLS
+from worker.turn.answer import Answerer
 
 HARMLESS = sorted(name for name, (safety, _) in GOOD.items() if safety != "unsafe")
 JUNK: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]

@@ -18,8 +18,8 @@ import pytest
 from tests.contracts.offered import BIG, FILES, OFFERED, Ask, Offered
 from tests.helpers.text_files import TextFiles
 from tests.helpers.wait import eventually
-from worker.agent.model import ToolCallRequest
-from worker.agent.tool import Toolbox, ToolOutcome
+from worker.agent.model.model import ToolCallRequest
+from worker.agent.tools.tool import Toolbox, ToolOutcome
 
 LIMIT_BYTES = 10_000
 NOTE_BYTES = 200

@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from shared.store import keys
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.gateway.channels.api.asking import HELLO, asker, named, post, text_of, user
 from tests.gateway.harness import TOKENS, free_port
 from tests.helpers.fleet import history, holder, replies, warm

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from shared.crash_points import VARIABLE
+from proof.chaos.verdict import torn
 from shared.messages.codec import encode
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import ApprovalEntry, AssistantEntry, ToolCall, ToolEntry
+from shared.process.crash_points import VARIABLE
 from shared.store import keys
-from shared.store.approvals import Approvals
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
-from tests.chaos.verdict import torn
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.approvals import Approvals
+from shared.store.turns.inbox import Inbox
 from tests.gateway.harness import answers, free_port
 from tests.gateway.harness import client as client_of
 from tests.helpers.build import say

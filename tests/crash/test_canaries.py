@@ -10,7 +10,7 @@ import urllib.request
 import uuid
 from pathlib import Path
 
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.gateway.harness import Client, free_port
 from tests.gateway.harness import client as connected
 from tests.helpers.fleet import warm

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.crash_points import VARIABLE
 from shared.messages.transcript import UserEntry
+from shared.process.crash_points import VARIABLE
 from shared.store import keys
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.gateway.harness import TOKENS, Client, answers, free_port
 from tests.gateway.harness import client as connected
 from tests.helpers.fleet import history, replies, warm

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.crash_points import VARIABLE
+from proof.chaos.verdict import torn
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.transcript import UserEntry
+from shared.process.crash_points import VARIABLE
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from tests.chaos.verdict import torn
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox, InboxLimits
 from tests.helpers.build import message
 from tests.helpers.fleet import history, warm
 from tests.helpers.fleet_fixtures import Spawn

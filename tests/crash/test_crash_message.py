@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.crash_points import VARIABLE
 from shared.messages.outbound import OutboundMessage
+from shared.process.crash_points import VARIABLE
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import warm
 from tests.helpers.fleet_fixtures import Spawn

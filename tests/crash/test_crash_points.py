@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from shared.crash_points import VARIABLE
 from shared.messages.transcript import ToolEntry
+from shared.process.crash_points import VARIABLE
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import history, replies, warm
 from tests.helpers.fleet_fixtures import Spawn

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from shared.crash_points import VARIABLE
-from shared.store.client import RedisClient
+from shared.process.crash_points import VARIABLE
+from shared.store.client.redis_client import RedisClient
 from tests.contracts.channels.echo import Echo
 from tests.fakes.pond import LIMIT, TOKEN, Offers, Pond
 from tests.gateway.harness import free_port

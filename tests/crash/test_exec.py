@@ -18,10 +18,10 @@ import pytest
 from shared.embedded import EmbeddedValkey
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import ToolEntry
-from shared.store.children import Children
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.subagents.subagents import Children
+from shared.store.turns.inbox import Inbox
 from tests.helpers import pod
 from tests.helpers.build import say
 from tests.helpers.fleet import history, holder, replies, warm

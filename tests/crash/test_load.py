@@ -7,8 +7,8 @@ import asyncio
 from shared.embedded import EmbeddedValkey
 from shared.messages.transcript import UserEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import message, say
 from tests.helpers.fleet import history, replies, warm, workers
 from tests.helpers.fleet_fixtures import Spawn

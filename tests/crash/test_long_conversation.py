@@ -11,10 +11,10 @@ import pytest
 
 from shared.messages.transcript import AssistantEntry, ToolEntry, UserEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.memory import MemoryStore
-from shared.store.presence import present
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import present
+from shared.store.sessions.memory import MemoryStore
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import history, warm
 from tests.helpers.fleet_fixtures import Spawn

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shared.messages.live import ProgressEvent
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import replies, warm, watching
 from tests.helpers.fleet_fixtures import Spawn

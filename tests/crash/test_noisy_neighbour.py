@@ -10,8 +10,8 @@ import pytest
 
 from shared.messages.transcript import ToolEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.crash.test_exec import SESSION, SLOW_S, Place, place
 from tests.helpers.build import say
 from tests.helpers.fleet import history, replies

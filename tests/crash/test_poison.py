@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.crash.test_crash_points import TOOLS
 from tests.helpers.build import say
 from tests.helpers.fleet import replies, warm

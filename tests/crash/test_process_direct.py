@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from shared.direct import process_direct
 from shared.messages.live import DeltaEvent
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
+from shoal.direct import process_direct
 from tests.helpers.fleet import holder, replies, warm, workers
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.crash.test_crash_points import TOOLS
 from tests.helpers.build import say
 from tests.helpers.fleet import replies

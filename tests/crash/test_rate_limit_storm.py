@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import replies, warm
 from tests.helpers.fleet_fixtures import Spawn

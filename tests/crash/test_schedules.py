@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.crash_points import VARIABLE
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import Every
 from shared.messages.transcript import AssistantEntry
+from shared.process.crash_points import VARIABLE
 from shared.settings import CronSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
-from shared.store.schedules import Schedules
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.schedules.schedules import Schedules
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import history, replies, warm, workers
 from tests.helpers.fleet_fixtures import Spawn

@@ -10,9 +10,9 @@ import pytest
 
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import warm, watching
 from tests.helpers.fleet_fixtures import Spawn

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shared.crash_points import VARIABLE
 from shared.messages.transcript import ToolEntry, UserEntry
+from shared.process.crash_points import VARIABLE
 from shared.store import keys
-from shared.store.children import Children
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.presence import present
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import present
+from shared.store.subagents.subagents import Children
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.children import Parent, end, take
 from tests.helpers.fleet import history, holder, replies, warm

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox
 from shared.tracing import fresh, parse
 from tests.gateway.harness import Client, Frame, answers, free_port
 from tests.gateway.harness import client as connected

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.crash.test_worker_death import WORDS
 from tests.gateway.harness import TOKENS, Client, Frame, answers, client, free_port
 from tests.helpers.fleet import holder, warm, workers

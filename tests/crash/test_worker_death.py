@@ -8,8 +8,8 @@ import time
 
 from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import history, holder, replies, warm, watching, workers
 from tests.helpers.fleet_fixtures import Spawn

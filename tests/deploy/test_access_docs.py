@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-from gateway.access import AccessSettings, judge, read_channel
+from gateway.platform.access import AccessSettings, judge, read_channel
 from tests.deploy.test_docs import ROOT, spans, tables, wrong_tests
 from tests.helpers.access_table import SITUATIONS, heard, rules
 
@@ -37,7 +37,9 @@ def test_every_word_of_the_record_is_explained() -> None:
     told = {kind.strip("`"): set(spans(words)) for kind, words in found}
     refused = {judge(rules(), heard(one), paired=one.paired).reason for one in SITUATIONS if one.expected != "ignored"}
     assert refused - {""} <= told["access"]
-    scripts = "".join((ROOT / "shared/store/lua" / f"pair_{one}.lua").read_text() for one in ("approve", "revoke"))
+    scripts = "".join(
+        (ROOT / "shared/store/lua/access" / f"pair_{one}.lua").read_text() for one in ("approve", "revoke")
+    )
     words = set(re.findall(r"note\('(\w+)'|= '(\w+_code|full)'|'outcome', '(\w+)'", scripts))
     assert {word for groups in words for word in groups if word} | {"no_admin"} == told["pairing"]
     assert told.keys() == {"access", "pairing", "approval", "message", "exec"}

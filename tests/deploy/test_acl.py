@@ -14,14 +14,14 @@ import pytest
 from gateway.commands.registry import OWN
 from shared.errors import RedisAway
 from shared.messages.outbound import OutboundMessage
-from shared.resp import RespConnection, RespError
+from shared.process.resp import RespConnection, RespError
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.connection import ReplyError
-from shared.store.deliveries import OUTBOX_CAP, Cleared, Deliveries, RateKey
-from shared.store.exclusive import Exclusive, Holding
-from shared.store.fanout import Fanout
-from shared.store.session import Sessions, SessionState
+from shared.store.client.connection import ReplyError
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.deliveries import OUTBOX_CAP, Cleared, Deliveries, RateKey
+from shared.store.delivery.fanout import Fanout
+from shared.store.delivery.listener_lease import Exclusive, Holding
+from shared.store.sessions.session import Sessions, SessionState
 from tests.deploy import users_acl
 from tests.gateway.harness import TOKENS, Client, answers, client, free_port
 from tests.helpers.build import message
@@ -149,7 +149,7 @@ async def shoal(*words: str, env: dict[str, str]) -> tuple[int, str]:
     """Exit code and output of the console."""
     log = Path(env["SHOAL_DATA__DIR"]) / "console.log"
     log.unlink(missing_ok=True)
-    process = Process("shared.console", *words, env=env, log=log)
+    process = Process("console", *words, env=env, log=log)
     return await asyncio.to_thread(process.wait, 60), process.log
 
 
@@ -263,8 +263,8 @@ def test_a_role_may_do_what_its_code_does_and_no_more(redis_url: str) -> None:
 def test_what_a_gateway_says_is_read_from_the_source() -> None:
     """A reading that finds too little would take rights away; one that finds everything would give them all."""
     gateway, worker = reach("gateway"), reach("worker")
-    assert {"ingest", "announce", "withdraw"} <= gateway.scripts
-    assert {"acquire", "commit", "take"} <= worker.scripts - gateway.scripts
+    assert {"turns/ingest", "fleet/announce", "turns/withdraw"} <= gateway.scripts
+    assert {"turns/acquire", "turns/commit", "turns/take"} <= worker.scripts - gateway.scripts
     assert {"shoal:inbox:*", "shoal:chats:*", "shoal:brake:*"} <= gateway.keys
     assert "shoal:limit:*" in worker.keys - gateway.keys
     assert {"shoal:dead", "shoal:outqueue:*"} <= gateway.keys & worker.keys

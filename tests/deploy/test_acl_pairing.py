@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shared.messages.outbound import OutboundMessage
-from shared.store.audit import Audit
-from shared.store.client import RedisClient
-from shared.store.pairing import NotLetIn, Pairings, Person, let_in_line
+from shared.store.access.audit import Audit
+from shared.store.access.pairing import NotLetIn, Pairings, Person, let_in_line
+from shared.store.client.redis_client import RedisClient
 from tests.helpers.need import need
 from tests.helpers.redis_server import ROLES, RedisServer, redis_server
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from shared.console.main import cli
+from console.main import cli
 from tests.deploy.alert_cases import CASES, Case, Series
 from tests.helpers.need import need
 

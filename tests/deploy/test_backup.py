@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from proof.chaos.load import Crowd
+from proof.chaos.verdict import torn
 from shared.embedded import EmbeddedValkey
 from shared.messages.outbound import OutboundMessage
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
-from tests.chaos.load import Crowd
-from tests.chaos.verdict import torn
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import history, replies, warm, workers
 from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn

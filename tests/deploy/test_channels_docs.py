@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway import platform as seam
-from gateway.access import AccessSettings
-from gateway.platforms import PLATFORMS
+from gateway.platform import protocol as seam
+from gateway.platform.access import AccessSettings
+from gateway.platform.registry import PLATFORMS
 from shared import metrics
 from shared.settings import Settings
 

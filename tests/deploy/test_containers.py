@@ -79,21 +79,21 @@ def test_what_is_copied_is_there_and_nothing_else_is_sent() -> None:
         copied |= {word.rstrip("/") for word in words.split()[:-1]}
     assert copied == sent
     assert all((ROOT / path).exists() for path in copied)
-    assert {"gateway", "shared", "worker"} <= copied
+    assert {"console", "gateway", "shared", "shoal", "worker"} <= copied
     assert any(fnmatch.fnmatch("shared/__pycache__", line) for line in lines)
 
 
 def test_the_copied_folders_are_a_whole_shoal(tmp_path: Path) -> None:
     """Each process and the console begin from what is in the image, without the rest of the checkout."""
-    for name in ("gateway", "shared", "worker"):
+    for name in ("console", "gateway", "shared", "shoal", "worker"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     python = ROOT / ".venv" / "bin" / "python"
     environment = {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "SHOAL_REDIS__URL": "nonsense"}
-    for words in (("gateway", "web"), ("worker",), ("shared.console", "--help")):
+    for words in (("gateway", "web"), ("worker",), ("console", "--help")):
         told = subprocess.run(
             [python, "-P", "-m", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
-        if words[0] == "shared.console":
+        if words[0] == "console":
             assert told.returncode == 0
             assert "Usage: " in told.stdout
         else:

@@ -18,7 +18,7 @@ from shared.settings import Settings
 from worker.agent.run import NO_ANSWER
 from worker.agent.turn import TurnOutcome
 from worker.jobs.apologies import APOLOGIES
-from worker.llm.faults import RETRYABLE
+from worker.llm.clients.faults import RETRYABLE
 from worker.skills.catalogue import BUILT_IN, Catalogue
 from worker.tools.registry import TOOLS
 

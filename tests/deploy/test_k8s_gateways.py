@@ -12,7 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from gateway.choice import problems_of
-from gateway.platforms import PLATFORMS as HERE
+from gateway.platform.registry import PLATFORMS as HERE
 from shared.settings import Settings, load
 from tests.deploy.test_k8s import SECRETS, check_settings
 from tests.deploy.test_k8s_schemas import VERSIONS, validated

@@ -18,10 +18,10 @@ import pytest
 from shared.ids import nonce
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.queue import LeaseQueue
-from shared.store.turns import DeadLetter, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import DeadLetter, Turns
 from shared.version import VERSION
 from tests.gateway.harness import free_port
 from tests.helpers.build import say
@@ -134,7 +134,7 @@ def _lives(process: psutil.Process) -> bool:
 def release(folder: Path, version: str) -> None:
     """The sources as they are unpacked, and an environment in which all packages are there already."""
     made = folder / f"shoal-{version}"
-    for name in (".ci", "deploy", "gateway", "shared", "worker"):
+    for name in (".ci", "console", "deploy", "gateway", "proof", "shared", "shoal", "worker"):
         shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__", "secrets", ".env"))
     for name in ("Makefile", "LICENSE", "requirements.txt"):
         shutil.copy(ROOT / name, made / name)

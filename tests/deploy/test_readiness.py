@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shared.embedded import EmbeddedValkey
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.gateway.harness import TOKENS
 from tests.helpers.build import say
 from tests.helpers.fleet import holder, warm

@@ -15,9 +15,9 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from proof.chaos.people import Person
+from proof.chaos.verdict import Verdict, judge_person
 from shared.tasks import cancel_all
-from tests.chaos.people import Person
-from tests.chaos.verdict import Verdict, judge_person
 from tests.helpers.fleet_fixtures import model, model_server
 from tests.helpers.kubelet import Cluster
 from tests.helpers.local_cluster import local_cluster, start_redis

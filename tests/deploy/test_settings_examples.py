@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from gateway.access import AccessSettings
 from gateway.choice import problems_of
-from gateway.platforms import PLATFORMS
+from gateway.platform.access import AccessSettings
+from gateway.platform.registry import PLATFORMS
 from shared.settings import load
 from tests.deploy.test_docs import ROOT
 

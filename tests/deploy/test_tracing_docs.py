@@ -48,7 +48,7 @@ def test_every_attribute_is_declared_where_it_is_set() -> None:
     """A name with a slip in it would be one that nobody finds: each literal in the code is one of the table's."""
     declared = {name for one in ALL for name in one.attributes} | OF_EVERY_SPAN
     used: set[str] = set()
-    for package in ("gateway", "shared", "worker"):
+    for package in ("console", "gateway", "shared", "shoal", "worker"):
         for path in (ROOT / package).rglob("*.py"):
             if "tracing" in (text := path.read_text()):
                 used |= set(re.findall(r"\.set\(\s*\"([a-z_.]+)\"", text))

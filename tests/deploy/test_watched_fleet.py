@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from shared.store.client import RedisClient
-from shared.store.spending import Spending
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.spending import Spending
 from tests.deploy.test_alerts import rules
 from tests.deploy.test_dashboards import committed, metrics_in
 from tests.fakes.pond import BOT, Pond

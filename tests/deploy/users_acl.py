@@ -13,7 +13,7 @@ from tests.helpers.reach import reach
 from tests.helpers.valkey import command
 
 FILE: Final = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl"
-PACKAGES: Final = {"gateway": "gateway", "worker": "worker", "console": "shared.console"}
+PACKAGES: Final = {"gateway": "gateway", "worker": "worker", "console": "console"}
 
 DONE_WITHOUT: Final = {"CLIENT", "CONFIG", "SELECT"}
 """Named in the code, and not allowed: of the first only SETNAME is, `shoal doctor` lives without the second, Shoal has

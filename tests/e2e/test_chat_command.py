@@ -20,9 +20,9 @@ from typing import NamedTuple
 import pytest
 
 from shared.messages.outbound import OutboundMessage, SaidLine
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox
 from tests.gateway.harness import TOKENS, answers, free_port
 from tests.helpers.build import say
 from tests.helpers.fleet import holder, replies, workers
@@ -37,7 +37,7 @@ WORDS = " ".join(f"word{i}" for i in range(40))
 # What a login does: the terminal becomes the one whose Ctrl-C reaches the program.
 _ON_A_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.executable, [sys.executable, '-m', 'shared.console', *sys.argv[1:]])"
+    "os.execv(sys.executable, [sys.executable, '-m', 'console', *sys.argv[1:]])"
 )
 
 
@@ -68,7 +68,7 @@ class Fleet:
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         """`shoal ...` with its ends in pipes."""
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "shared.console", *arguments,
+            sys.executable, "-m", "console", *arguments,
             cwd=ROOT, env=self.environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip

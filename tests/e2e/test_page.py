@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from playwright.async_api import Page, expect
 
 from gateway.commands.registry import OWN
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.helpers.chromium import chromium
 from tests.helpers.fleet import holder, replies, workers
 from tests.helpers.fleet_fixtures import Spawn

@@ -8,8 +8,8 @@ from pathlib import Path
 from playwright.async_api import FilePayload, Page, expect
 
 from shared.errors import Refused
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.e2e.test_page import PATIENCE_MS, ask, free_port, page_at, sessions
 from tests.helpers.build import message
 from tests.helpers.fleet_fixtures import Spawn

@@ -6,8 +6,8 @@ import msgspec
 from playwright.async_api import expect
 
 from shared.messages.schedule import At, Schedule
-from shared.store.client import RedisClient
-from shared.store.schedules import Schedules
+from shared.store.client.redis_client import RedisClient
+from shared.store.schedules.schedules import Schedules
 from tests.e2e.test_page import PATIENCE_MS, ask, free_port, page_at, sessions, start_gateway
 from tests.helpers.fleet import warm
 from tests.helpers.fleet_fixtures import Spawn

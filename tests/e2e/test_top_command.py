@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.gateway.harness import TOKENS, answers, free_port
 from tests.gateway.harness import client as connect
 from tests.helpers.fleet import workers
@@ -23,7 +23,7 @@ from tests.helpers.wait import eventually
 async def seen(redis_url: str, folder: Path) -> dict[str, Any]:
     """One look, by the command itself."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "shared.console", "top", "--json",
+        sys.executable, "-m", "console", "top", "--json",
         cwd=folder, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "SHOAL_REDIS__URL": redis_url},
         stdout=subprocess.PIPE,
     )  # fmt: skip

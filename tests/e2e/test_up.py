@@ -24,7 +24,7 @@ def up(folder: Path, port: int, log: str) -> Process:
         "SHOAL_LOG__FORMAT": "auto",
         "SHOAL_WORKER__LEASE_S": "15",
     }
-    return Process("shared.console", "up", env=env, log=folder / log)
+    return Process("console", "up", env=env, log=folder / log)
 
 
 async def ready(shoal: Process) -> tuple[str, str]:
@@ -87,7 +87,7 @@ async def test_settings_that_a_worker_cannot_start_with_end_it_all(tmp_path: Pat
         "SHOAL_MODEL__NAME": "anthropic/x",
         "SHOAL_MODEL__CLIENT": "direct",
     }
-    shoal = Process("shared.console", "up", env=env, log=tmp_path / "up.log")
+    shoal = Process("console", "up", env=env, log=tmp_path / "up.log")
     try:
         assert await asyncio.to_thread(shoal.wait, 30) == 2
         assert "model.client" in shoal.log

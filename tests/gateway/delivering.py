@@ -9,17 +9,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.egress import Egress
-from gateway.platform import ChannelBroken
+from gateway.delivery.egress import Egress
+from gateway.platform.protocol import ChannelBroken
 from shared.errors import RedisAway
 from shared.media.store import MediaStore
 from shared.messages.inbound import InboundMessage
 from shared.settings import DeliverySettings, MediaSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.deliveries import Deliveries
-from shared.store.fanout import Fanout
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.fanout import Fanout
+from shared.store.turns.inbox import Inbox
 from shared.tasks import cancel_all
 from tests.contracts.channels.echo import Echo
 from tests.contracts.channels.stage import MortalClient

@@ -20,23 +20,23 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from gateway.channels.web.answers import AnswerLimits
 from gateway.channels.web.api.limits import ApiLimits
-from gateway.channels.web.auth import Principals
 from gateway.channels.web.channel import WebChannel
-from gateway.channels.web.socket import SocketLimits
+from gateway.channels.web.http.auth import Principals
+from gateway.channels.web.socket.frame_handler import AnswerLimits
+from gateway.channels.web.socket.socket import SocketLimits
 from gateway.commands.registry import build_commands
-from gateway.ingress import Ingress
+from gateway.ingress.ingress import Ingress
 from shared.ids import session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage
 from shared.settings import MediaSettings, Settings, WebSettings
-from shared.store.client import RedisClient
-from shared.store.fanout import publish
-from shared.store.inbox import TURNS, Inbox, InboxLimits
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import publish
+from shared.store.turns.inbox import TURNS, Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.wait import eventually
 
 TOKENS = {"owner": "sesame", "ann": "anns-secret"}

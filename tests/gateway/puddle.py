@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from gateway.platform import (
+from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
     HookRequest,

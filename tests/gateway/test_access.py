@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-import gateway.inlet
-from gateway.access import (
+import gateway.platform.inlet
+from gateway.platform.access import (
     ALLOWED,
     UNKNOWN,
     AccessSettings,
@@ -122,7 +122,7 @@ def test_a_group_rule_with_a_blank_list_is_nobody() -> None:
 
 def test_the_policy_is_asked_in_one_place() -> None:
     """A second opinion elsewhere would be a second way in."""
-    root = Path(gateway.inlet.__file__).parent
+    root = Path(gateway.platform.inlet.__file__).parent
     asking = [path.name for path in root.rglob("*.py") if "judge(" in path.read_text()]
     assert sorted(asking) == ["access.py", "inlet.py"]
     assert "heard.name" not in (root / "access.py").read_text()

@@ -7,10 +7,10 @@ import pytest
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
-from gateway.channels.web.app import HEADERS, make_app
-from gateway.channels.web.auth import Principals
-from gateway.channels.web.media import MediaDoor
-from gateway.channels.web.pages import Page
+from gateway.channels.web.http.app import HEADERS, make_app
+from gateway.channels.web.http.auth import Principals
+from gateway.channels.web.http.media import MediaDoor
+from gateway.channels.web.http.pages import Page
 from shared.media.store import MediaStore
 from shared.settings import MediaSettings
 

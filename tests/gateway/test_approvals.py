@@ -12,7 +12,7 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.transcript import DecisionEntry
 from shared.metrics import REGISTRY
 from shared.store import keys
-from shared.store.audit import Audit
+from shared.store.access.audit import Audit
 from tests.gateway.harness import Gateway, client, gateway, session_of
 from tests.helpers.build import message
 from tests.helpers.parked import QUESTION, decisions, park

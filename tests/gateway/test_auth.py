@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.channels.web.auth import Principals, origin_allowed
+from gateway.channels.web.http.auth import Principals, origin_allowed
 from shared.errors import SettingsError
 from shared.settings import DataSettings, Secret, Settings, WebSettings
 

@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from gateway.commands.registry import build_commands
-from gateway.ingress import Ingress
+from gateway.ingress.ingress import Ingress
 from shared.errors import RedisAway, Refused
 from shared.messages.outbound import OutboundMessage
 from shared.metrics import REGISTRY
 from shared.settings import Settings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox, InboxLimits
 from tests.gateway.harness import client as connected
 from tests.gateway.harness import gateway
 from tests.helpers.build import message

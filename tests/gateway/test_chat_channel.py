@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from gateway import platforms
-from gateway.access import AccessSettings
 from gateway.chat_channel import ChatChannel
 from gateway.commands.registry import build_commands
-from gateway.hooks import Hooks
-from gateway.ingress import Ingress
-from gateway.platform import ChannelBroken, NotAccepted, Platform
-from gateway.platforms import Given, Made
+from gateway.ingress.ingress import Ingress
+from gateway.platform import registry
+from gateway.platform.access import AccessSettings
+from gateway.platform.protocol import ChannelBroken, NotAccepted, Platform
+from gateway.platform.registry import Given, Made
+from gateway.platform.webhooks import Hooks
 from shared.metrics import CHANNEL_ON
 from shared.settings import Settings, load
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.fakes.pond import Pond
 from tests.gateway.harness import Process, process
 from tests.gateway.puddle import Puddle
@@ -79,7 +79,7 @@ class Runs:
 
 @pytest.fixture
 async def run(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runs]:
-    monkeypatch.setitem(platforms.PLATFORMS, "puddle", f"{__name__}:make")
+    monkeypatch.setitem(registry.PLATFORMS, "puddle", f"{__name__}:make")
     monkeypatch.chdir(tmp_path)
     made = Runs(redis_url, load({"SHOAL_CHANNELS__PUDDLE__ON": "true", "SHOAL_WORKER__LEASE_S": "3"}))
     yield made
@@ -107,7 +107,7 @@ async def test_it_opens_listens_and_closes(run: Runs) -> None:
 
 async def test_a_platform_that_is_away_at_the_start_is_tried_again(run: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody starts a process again because of it."""
-    monkeypatch.setattr("gateway.opening.FIRST_S", 0.05)
+    monkeypatch.setattr("gateway.platform.opening.FIRST_S", 0.05)
     puddle = Puddle()
     gate = asyncio.Event()
     puddle.fault("open", NotAccepted("no connection"), TimeoutError(), KeyError("a bug"), gate.wait)
@@ -123,7 +123,7 @@ async def test_a_broken_channel_is_off_with_its_reason_until_it_is_mended(
     run: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a person, at the platform: it is looked at again now and then."""
-    monkeypatch.setattr("gateway.opening.MENDED_S", 0.3)
+    monkeypatch.setattr("gateway.platform.opening.MENDED_S", 0.3)
     puddle = Puddle()
     puddle.fault("open", ChannelBroken("the token is wrong: write a new one\ninto the settings"))
     one = run(puddle)
@@ -243,7 +243,7 @@ WRONG = {
     "no such channel": (
         ("frog",),
         {},
-        f"there is no channel 'frog'; the channels are: {', '.join(sorted([*platforms.PLATFORMS, 'pond', 'web']))}",
+        f"there is no channel 'frog'; the channels are: {', '.join(sorted([*registry.PLATFORMS, 'pond', 'web']))}",
     ),
     "its own rule": (
         (),

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gateway.commands.registry import OWN, build_commands, plugin_commands
-from gateway.ingress import Ingress
+from gateway.ingress.ingress import Ingress
 from shared.errors import SettingsError
 from shared.settings import PluginSettings, Settings
-from shared.store.client import RedisClient
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
 from tests.helpers.build import message
 
 COMMAND = """

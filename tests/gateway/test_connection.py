@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 
-from gateway.channels.web.connection import EXTENSION, PageConnection, connection_of
+from gateway.channels.web.socket.connection import EXTENSION, PageConnection, connection_of
 from tests.helpers.wait import eventually
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]

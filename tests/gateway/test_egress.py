@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.platform import ChannelBroken, NotAccepted, Piece, Place, Post, Rate, Throttled, Unclear
-from gateway.rendering import LONG_CHARS
+from gateway.delivery.rendering import LONG_CHARS
+from gateway.platform.protocol import ChannelBroken, NotAccepted, Piece, Place, Post, Rate, Throttled, Unclear
 from shared.embedded import EmbeddedValkey
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import BACKGROUND
@@ -37,7 +37,7 @@ async def test_code_that_breaks_over_a_line_again_and_again_gives_it_up(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One reply that a channel cannot handle does not stop its chat for ever."""
-    monkeypatch.setattr("gateway.posting.FIRST_S", 0.02)
+    monkeypatch.setattr("gateway.delivery.line_delivery.FIRST_S", 0.02)
     async with delivering(redis_url, tmp_path) as d:
         d.puddle.fault("send", *[KeyError("a bug")] * 6)
         await d.say("one")
@@ -174,8 +174,8 @@ async def test_long_turns_step_aside_when_others_wait(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chat that only waits for its turn gives its place away, and comes back with its reply."""
-    monkeypatch.setattr("gateway.attending.ASIDE_S", 0.2)
-    monkeypatch.setattr("gateway.attending.LOOK_S", 0.1)
+    monkeypatch.setattr("gateway.delivery.chat_delivery.ASIDE_S", 0.2)
+    monkeypatch.setattr("gateway.delivery.chat_delivery.LOOK_S", 0.1)
     go = asyncio.Event()
 
     async def long(turn: Turn) -> str:
@@ -268,7 +268,7 @@ async def test_replies_that_are_quick_are_heard_of_and_not_found_by_looking(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that comes between the taking of its chat and the hearing of its news waits for nobody's next look."""
-    monkeypatch.setattr("gateway.attending.LOOK_S", 1000.0)
+    monkeypatch.setattr("gateway.delivery.chat_delivery.LOOK_S", 1000.0)
     async with delivering(redis_url, tmp_path, typing_every_s=5.0) as d:
         for number in range(40):
             await d.say(f"hello {number}", chat=str(number))

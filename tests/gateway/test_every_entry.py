@@ -16,17 +16,17 @@ from typing import Final, Protocol, cast
 import msgspec
 import pytest
 
-from gateway.access import judge
 from gateway.commands.registry import build_commands
-from gateway.ingress import Ingress
-from gateway.inlet import ChannelInlet
-from gateway.platform import Heard, Platform
-from gateway.platforms import PLATFORMS
+from gateway.ingress.ingress import Ingress
+from gateway.platform.access import judge
+from gateway.platform.inlet import ChannelInlet
+from gateway.platform.protocol import Heard, Platform
+from gateway.platform.registry import PLATFORMS
 from shared.messages.outbound import OutboundMessage
 from shared.settings import MediaSettings, Settings
-from shared.store.client import RedisClient
-from shared.store.outbox import Outbox
-from shared.store.pairing import NotLetIn, Pairings, let_in_line
+from shared.store.access.pairing import NotLetIn, Pairings, let_in_line
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
 from tests.contracts.channels.bench import all_benches
 from tests.helpers.access_table import ENTRIES, SITUATIONS, Entry, Ids, Person, Situation, rules
 from tests.helpers.parked import QUESTION, decisions, park

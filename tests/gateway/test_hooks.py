@@ -12,8 +12,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from gateway.hooks import Answer, Hooks
-from gateway.platform import HookAnswer, HookRequest
+from gateway.platform.protocol import HookAnswer, HookRequest
+from gateway.platform.webhooks import Answer, Hooks
 from shared.errors import RedisAway, Refused, SettingsError
 from shared.settings import HooksSettings
 from tests.helpers.wait import eventually

@@ -9,14 +9,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.channels.web.hub import PAGE, Hub
-from gateway.channels.web.lines import Lines
 from gateway.channels.web.markdown import Markdown
+from gateway.channels.web.socket.hub import PAGE, Hub
+from gateway.channels.web.socket.lines import Lines
 from shared.errors import RedisAway
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage, SaidLine
-from shared.store.fanout import Listener
-from shared.store.outbox import ChatState, NumberedLine
+from shared.store.delivery.fanout import Listener
+from shared.store.delivery.outbox import ChatState, NumberedLine
 from tests.helpers.clock import HandClock
 
 S = "web:owner/a"

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.commands.command import Command, CommandAnswer, CommandContext
 from gateway.commands.registry import OWN, build_commands
-from gateway.ingress import ANSWER_CHARS, Ingress
+from gateway.ingress.ingress import ANSWER_CHARS, Ingress
 from shared.embedded import EmbeddedValkey
 from shared.errors import BadInput, LeaseLost, RedisAway, Refused
 from shared.ids import nonce
@@ -22,15 +22,15 @@ from shared.messages.transcript import UserEntry
 from shared.metrics import COMMANDS
 from shared.settings import ModelSettings, PresetSettings, Settings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Accepted, Inbox, InboxLimits
-from shared.store.memory import MemoryStore
-from shared.store.outbox import Outbox
-from shared.store.presence import Presence, announce
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.session import Sessions, SessionState
-from shared.store.spending import Spending
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.fleet.presence import Presence, announce
+from shared.store.fleet.spending import Spending
+from shared.store.sessions.memory import MemoryStore
+from shared.store.sessions.session import Sessions, SessionState
+from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply, say
 from tests.helpers.clock import HandClock
 

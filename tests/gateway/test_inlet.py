@@ -13,12 +13,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from gateway.access import AccessSettings
 from gateway.commands.registry import build_commands
-from gateway.ingress import Ingress
-from gateway.inlet import ChannelInlet
-from gateway.platform import Heard, NotAccepted, Platform, RemoteFile
-from gateway.received_files import ReceivedFiles
+from gateway.ingress.ingress import Ingress
+from gateway.platform.access import AccessSettings
+from gateway.platform.inlet import ChannelInlet
+from gateway.platform.protocol import Heard, NotAccepted, Platform, RemoteFile
+from gateway.platform.received_files import ReceivedFiles
 from shared.errors import RedisAway, Refused, SettingsError
 from shared.media.reference import read_reference
 from shared.media.store import MediaStore, Upload
@@ -26,13 +26,14 @@ from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.outbound import OutboundMessage
 from shared.metrics import REGISTRY
 from shared.settings import MediaSettings, Settings, load
-from shared.store import keys, pairing
-from shared.store.audit import Audit
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from shared.store.pairing import Pairings, let_in_line
-from shared.store.queue import LeaseQueue
+from shared.store import keys
+from shared.store.access import pairing
+from shared.store.access.audit import Audit
+from shared.store.access.pairing import Pairings, let_in_line
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import LeaseQueue
 from tests.helpers.access_table import ENTRIES, PLAIN, SITUATIONS, Entry, Situation, heard, rules
 from tests.helpers.clock import HandClock
 from tests.helpers.media_files import PDF, png
@@ -694,8 +695,8 @@ def test_what_is_open_is_said_in_the_log(
 
 async def test_processes_remember_only_so_many_people(shore: Shore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crowd of strangers does not fill a gateway."""
-    monkeypatch.setattr("gateway.strangers.PEOPLE", 3)
-    monkeypatch.setattr("gateway.inlet.NOTED", 3)
+    monkeypatch.setattr("gateway.platform.strangers.PEOPLE", 3)
+    monkeypatch.setattr("gateway.platform.inlet.NOTED", 3)
     monkeypatch.setattr(pairing, "TOLD_A_MINUTE", 100)
     for n in range(10):
         message = msgspec.structs.replace(heard(STRANGER).message, sender_id=f"s{n}", chat_id=f"c{n}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gateway.commands.registry import build_commands
-from gateway.ingress import Ingress
+from gateway.ingress.ingress import Ingress
 from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.settings import Settings
-from shared.store.children import Children
-from shared.store.client import RedisClient
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.subagents.subagents import Children
 from tests.helpers.build import message
 from tests.helpers.children import CHAT, SESSION, Parent, end, reports, take
 

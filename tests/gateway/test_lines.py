@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.web.lines import Lines
 from gateway.channels.web.markdown import Markdown
-from gateway.channels.web.protocol import Reply
+from gateway.channels.web.socket.lines import Lines
+from gateway.channels.web.socket.protocol import Reply
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import HEARTBEAT, tick_message
 from shared.messages.subagent import SubagentTask, report
-from shared.store.outbox import NumberedLine
+from shared.store.delivery.outbox import NumberedLine
 from tests.helpers.build import message
 from tests.helpers.schedules import schedule
 

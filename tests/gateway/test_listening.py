@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.listen_lock import ListenCursor, locks_of
-from gateway.listening import Listening
-from gateway.platform import ChannelBroken, Inlet, NotAccepted
+from gateway.platform.listener_lease import ListenCursor, locks_of
+from gateway.platform.listening import Listening
+from gateway.platform.protocol import ChannelBroken, Inlet, NotAccepted
 from shared.errors import RedisAway
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.fanout import Fanout
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import Fanout
 from shared.tasks import cancel_all
 from tests.contracts.channels.stage import MortalClient
 from tests.gateway.puddle import Puddle

@@ -15,16 +15,16 @@ import pytest
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
-from gateway.channels.web.auth import Principals
-from gateway.channels.web.media import AT_ONCE_EACH, PIECE_BYTES, MediaDoor
+from gateway.channels.web.http.auth import Principals
+from gateway.channels.web.http.media import AT_ONCE_EACH, PIECE_BYTES, MediaDoor
 from shared.media.store import MediaStore, folder_name
 from shared.messages.codec import encode
 from shared.messages.inbound import decode_inbound
 from shared.messages.outbound import OutboundMessage
 from shared.settings import MediaSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.session_erase import erase
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.erase import erase
 from tests.gateway.harness import TOKENS, Gateway, client, gateway, session_of
 from tests.helpers.media_files import PDF, archive, png
 from tests.helpers.wait import eventually

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.channels.web.outgoing import BYTES_LIMIT, FRAMES_LIMIT, LIVE_LIMIT, ROOM, Outgoing
+from gateway.channels.web.socket.outgoing import BYTES_LIMIT, FRAMES_LIMIT, LIVE_LIMIT, ROOM, Outgoing
 
 
 class Pipe:

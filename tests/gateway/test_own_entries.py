@@ -14,17 +14,17 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 import pytest
 
-from shared.console.chat_client import ChatClient, ChatFailed, News, Target
-from shared.console.chat_frames import Accepted
-from shared.console.chat_state import Refused
+from console.chat.client import ChatClient, ChatFailed, News, Target
+from console.chat.frames import Accepted
+from console.chat.state import Refused
 from shared.ids import session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.outbound import OutboundMessage
 from shared.settings import Settings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.outbox import Outbox
-from shared.store.pairing import Pairings, Person, let_in_line
+from shared.store.access.pairing import Pairings, Person, let_in_line
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
 from tests.gateway.channels.api.asking import post, user
 from tests.gateway.harness import TOKENS, Gateway, gateway, stranger
 from tests.helpers.parked import QUESTION, decisions, park

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gateway import platforms
-from gateway.access import AccessSettings
-from gateway.platforms import Given, Made, is_on, make_platform, platform_names
+from gateway.platform import registry
+from gateway.platform.access import AccessSettings
+from gateway.platform.registry import Given, Made, is_on, make_platform, platform_names
 from shared.errors import SettingsError
 from shared.settings import PluginSettings, Settings
 from tests.gateway.puddle import Puddle
@@ -21,8 +21,8 @@ from tests.helpers.pond_package import EXAMPLE
 from tests.helpers.processes import ROOT
 
 MADE = """
-from gateway.access import AccessSettings
-from gateway.platforms import Made
+from gateway.platform.access import AccessSettings
+from gateway.platform.registry import Made
 from tests.gateway.puddle import Puddle
 
 def make(given):
@@ -94,7 +94,7 @@ def test_what_a_package_makes_is_looked_at(site: Site) -> None:
 
 def test_a_run_mode_that_the_platform_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """With those that it can."""
-    monkeypatch.setitem(platforms.PLATFORMS, "puddle", f"{__name__}:make_exclusive")
+    monkeypatch.setitem(registry.PLATFORMS, "puddle", f"{__name__}:make_exclusive")
     assert refused(given("puddle")) == "channels.puddle.run is 'exclusive', which it cannot do; it can: webhook"
 
 
@@ -104,12 +104,12 @@ def make_exclusive(_: Given) -> Made:
 
 def test_a_library_that_is_not_installed_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """The libraries of channels are no part of the first steps."""
-    monkeypatch.setitem(platforms.PLATFORMS, "puddle", "no_such_library.channel:make")
+    monkeypatch.setitem(registry.PLATFORMS, "puddle", "no_such_library.channel:make")
     told = refused(given("puddle"))
     assert told.startswith("channels.puddle needs the library 'no_such_library', which is missing: run `make channels`")
 
 
-@pytest.mark.parametrize("name", sorted(platforms.PLATFORMS))
+@pytest.mark.parametrize("name", sorted(registry.PLATFORMS))
 def test_every_platform_of_ours_is_there(name: str) -> None:
     """What PLATFORMS names can be imported, and wants its settings."""
     told = refused(given(name))

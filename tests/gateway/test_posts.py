@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.platform import Abilities, Piece
-from gateway.posts import Parts, answers, parts_of, place_of
+from gateway.delivery.line_posts import Parts, answers, parts_of, place_of
+from gateway.platform.protocol import Abilities, Piece
 from shared.ids import session_id
 from shared.media.reference import MediaRef
 from shared.messages.outbound import Approval, OutboundMessage, SaidLine

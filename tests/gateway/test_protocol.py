@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.channels.web.protocol import (
+from gateway.channels.web.socket.protocol import (
     Failure,
     ReadHistory,
     Resume,

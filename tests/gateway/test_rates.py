@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.platform import Abilities, Place, Rate
-from gateway.rates import Rates, rates_of, spare
-from shared.store.deliveries import RateKey
+from gateway.delivery.rates import Rates, rates_of, spare
+from gateway.platform.protocol import Abilities, Place, Rate
+from shared.store.delivery.deliveries import RateKey
 
 BOT, CHAT, GROUP = Rate("bot", 30.0, 30), Rate("chat", 1.0, 3), Rate("group", 0.3, 20)
 

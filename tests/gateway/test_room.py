@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.channels.web.room import Room
+from gateway.channels.web.socket.chat_view import Room
 from shared.messages.outbound import OutboundMessage, SaidLine
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gateway.commands.registry import build_commands
-from gateway.ingress import Ingress
+from gateway.ingress.ingress import Ingress
 from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.schedule import At, Cron, Schedule, tick_message
 from shared.settings import Settings
-from shared.store.client import RedisClient
-from shared.store.outbox import Outbox
-from shared.store.schedules import FIRED, Move, Schedules
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.schedules.schedules import FIRED, Move, Schedules
 from tests.gateway.harness import client as connected
 from tests.gateway.harness import gateway, worker
 from tests.helpers.build import message

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from gateway.platforms import PLATFORMS
+from gateway.platform.registry import PLATFORMS
 from shared.embedded import EmbeddedValkey
-from shared.store.client import RedisClient
-from shared.store.presence import present
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import present
 from tests.gateway.harness import ROOT, TOKENS, answers, client, process, stranger
 from tests.helpers import valkey as valkey_helper
 from tests.helpers.need import need

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.platform import Piece
-from gateway.stream import Stream
+from gateway.delivery.turn_text import Stream
+from gateway.platform.protocol import Piece
 from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent
 
 

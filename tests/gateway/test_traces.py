@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway.commands.registry import build_commands
-from gateway.ingress import Ingress
-from gateway.traces import delivering, receiving
+from gateway.ingress.ingress import Ingress
+from gateway.process.traces import delivering, receiving
 from shared.errors import Refused
 from shared.ids import log_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.settings import Settings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.tracing import NO_SPAN, fresh, parse
 from tests.gateway.channels.api.asking import HELLO, post, waiting_message
 from tests.gateway.delivering import delivering as to_platform

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shared.store import keys
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.gateway.harness import client, process, session_of, worker
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from gateway.channels.web.answers import AnswerLimits
-from gateway.channels.web.auth import Principals
-from gateway.channels.web.socket import FLOOD, SocketLimits
+from gateway.channels.web.http.auth import Principals
+from gateway.channels.web.socket.frame_handler import AnswerLimits
+from gateway.channels.web.socket.socket import FLOOD, SocketLimits
 from shared.embedded import EmbeddedValkey
 from shared.messages.live import DeltaEvent, ProgressEvent
 from shared.messages.outbound import SaidLine
 from shared.store import keys
-from shared.store.fanout import publish
+from shared.store.delivery.fanout import publish
 from tests.gateway.harness import TOKENS, Gateway, client, gateway, session_of, stranger, worker
 from tests.gateway.test_protocol import BAD
 from tests.helpers.build import message

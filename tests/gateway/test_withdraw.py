@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.store import keys
-from shared.store.inbox import InboxLimits
+from shared.store.turns.inbox import InboxLimits
 from tests.gateway.harness import Gateway, client, gateway, session_of, worker
 
 
@@ -68,7 +68,7 @@ async def test_a_message_that_is_not_read_is_accepted_without_a_turn_and_told_in
 async def test_who_joined_a_turn_is_shown_to_a_page(gw: Gateway) -> None:
     """The live event goes to every device as a frame."""
     from shared.messages.live import JoinedEvent
-    from shared.store.fanout import publish
+    from shared.store.delivery.fanout import publish
 
     async with client(gw.address) as me:
         await me.say("a", "first")

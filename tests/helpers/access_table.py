@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.access import AccessSettings, GroupRule
-from gateway.platform import Heard, RemoteFile
+from gateway.platform.access import AccessSettings, GroupRule
+from gateway.platform.protocol import Heard, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 Person = Literal["listed", "admin", "paired", "stranger", "member", "bot", "self", "nobody"]

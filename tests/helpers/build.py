@@ -6,7 +6,7 @@ from itertools import count
 
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
-from shared.store.inbox import Accepted, Inbox
+from shared.store.turns.inbox import Accepted, Inbox
 
 _ids = count(1)
 

@@ -10,11 +10,11 @@ from shared.messages.outbound import OutboundMessage
 from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import EffectEntry
 from shared.store import keys
-from shared.store.children import Children
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.queue import UNCAPPED, Claim, LeaseQueue, SubagentCaps
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.subagents.subagents import Children
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import UNCAPPED, Claim, LeaseQueue, SubagentCaps
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import say
 
 CHAT = "owner/a"

@@ -14,10 +14,10 @@ from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import TranscriptEntry, decode_transcript
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.fanout import ChatNews, Fanout
-from shared.store.outbox import Outbox
-from shared.store.presence import Presence, present
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import ChatNews, Fanout
+from shared.store.delivery.outbox import Outbox
+from shared.store.fleet.presence import Presence, present
 from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 

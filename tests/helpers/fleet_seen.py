@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from shared.console.survey import Survey
-from shared.store.dead_letters import Letter
-from shared.store.limits import WayReading
-from shared.store.outboxes import OutboxReading
-from shared.store.presence import Presence, QueueReading, Vitals
-from shared.store.server import ServerFacts
+from console.top.fleet_snapshot import Survey
+from shared.store.delivery.backlog import OutboxReading
+from shared.store.fleet.presence import Presence, QueueReading, Vitals
+from shared.store.fleet.provider_limits import WayReading
+from shared.store.fleet.redis_server import ServerFacts
+from shared.store.turns.dead_letters import Letter
 
 NOW_MS: Final = 1_800_000_000_000
 WAY: Final = "anthropic:0123456789ab"

@@ -12,10 +12,10 @@ import socket
 import sys
 import time
 
-from shared.store.client import RedisClient
-from shared.store.queue import LeaseQueue
-from worker.guard_link import GuardLink
-from worker.ward import Config
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.queue import LeaseQueue
+from worker.process.guardian_link import GuardLink
+from worker.process.worker_handle import Config
 
 
 async def main(config: Config, behaviour: str, link: socket.socket, owner: str) -> None:

@@ -9,13 +9,11 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from shared.store import scripts
-from shared.store.client import RedisClient
-from shared.store.scripts import load, sha
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load, script_names, sha
 from tests.helpers.wait import eventually
 
 _LINE: Final = re.compile(r"\+([\d.]+) \[\d+ (\S+)\] (.*)")
@@ -118,5 +116,4 @@ def _sha(shown: str) -> str:
 
 def _script_names() -> dict[str, str]:
     """The name of each script by the hash by which it is called."""
-    folder = Path(scripts.__file__).parent / "lua"
-    return {sha(load(path.stem)): path.stem for path in folder.glob("*.lua")}
+    return {sha(load(name)): name for name in script_names()}

@@ -7,9 +7,9 @@ from typing import Final
 
 from shared.messages.transcript import ApprovalEntry, AssistantEntry, DecisionEntry, decode_ledger
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.queue import LeaseQueue
-from shared.store.turns import LEDGER_CAP_BYTES, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 
 QUESTION: Final = ApprovalEntry(
     id="0123456789", call_id="c1", turn=1, tool="exec", digest="d" * 64, arguments='{"command": "<b>ls</b>"}',

@@ -10,11 +10,11 @@ from shared.ids import nonce, session_id
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.deliveries import AfterUnclear, Cleared, Deliveries, Delivery, Look
-from shared.store.inbox import Accepted, Inbox, InboxLimits
-from shared.store.queue import LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.deliveries import AfterUnclear, Cleared, Deliveries, Delivery, Look
+from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply
 from tests.helpers.clock import HandClock
 

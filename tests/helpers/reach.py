@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shared.store import keys
-from shared.store.scripts import load
+from shared.store.client.scripts import load
 
 ROOT: Final = Path(__file__).parents[2]
 _PREFIXES: Final = {"SEEN_PREFIX"}
@@ -129,7 +129,7 @@ def _meant(module: str, node: ast.AST) -> Iterator[Name]:
 @cache
 def _modules() -> dict[str, Path]:
     found = {}
-    for package in ("gateway", "shared", "worker"):
+    for package in ("console", "gateway", "shared", "shoal", "worker"):
         for path in (ROOT / package).rglob("*.py"):
             parts = path.relative_to(ROOT).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path

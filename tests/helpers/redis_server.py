@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from shared.resp import RespConnection
+from shared.process.resp import RespConnection
 from tests.helpers.certificates import authority
 
 ROOT: Final = Path(__file__).parents[2]

@@ -9,11 +9,11 @@ from shared.messages.codec import encode
 from shared.messages.live import TurnEvent
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.queue import LeaseQueue
-from shared.store.session import Change, Sessions
-from shared.store.turns import Committed, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.session import Change, Sessions
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Committed, Turns
 from tests.helpers.build import message, reply, say
 
 CHAT = "owner/a"

@@ -11,11 +11,11 @@ from typing import Any
 from tests.helpers.pod import PROFILE, UID
 from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
-from worker.guards.beneath import Access
 from worker.guards.folder import Quota, SessionFolder
+from worker.guards.openat import Access
 from worker.guards.threads import Stop
 from worker.sandbox.command import Command, Limits, SandboxBroken
-from worker.sandbox.runner_client import RunnerSandbox
+from worker.sandbox.runner.client import RunnerSandbox
 
 GROUP = 4242
 AS_ROOT = os.geteuid() == 0
@@ -55,7 +55,7 @@ class RunnerProcess:
     def start(self) -> Process:
         """Start it (again)."""
         profile = ["--profile", str(PROFILE)] if self._profile else []
-        words = ["--groups", str(self.group), *profile, "worker.sandbox.runner_main"]
+        words = ["--groups", str(self.group), *profile, "worker.sandbox.runner.main"]
         self.process = Process("tests.helpers.pod", *words, env=self.environment(), log=self.top / "runner.log")
         return self.process
 

@@ -7,10 +7,10 @@ from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import Every, Misfire, Plan, Schedule
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import TURNS
-from shared.store.queue import LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import TURNS
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 
 MINUTE = 60_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from worker.agent.model import LLMResponse, OnDelta, ToolCallRequest, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, OnDelta, ToolCallRequest, ToolSpec, Usage
 
 
 class Broken(msgspec.Struct, frozen=True):

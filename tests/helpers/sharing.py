@@ -9,10 +9,10 @@ import msgspec
 from shared.messages.live import TurnEvent
 from shared.messages.schedule import BACKGROUND
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Accepted, Inbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Accepted, Inbox
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply
 
 

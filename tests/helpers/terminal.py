@@ -23,7 +23,7 @@ SHOW_CURSOR: Final = "\x1b[?25h"
 
 
 class OnTerminal:
-    """`python -m shared.console ...` in a window of 80x24. Close it in the end."""
+    """`python -m console ...` in a window of 80x24. Close it in the end."""
 
     def __init__(self, *words: str, cwd: Path, **environ: str) -> None:
         self._master, self._slave = pty.openpty()
@@ -31,7 +31,7 @@ class OnTerminal:
         self.before = self.modes()
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("SHOAL_", "COLUMNS", "LINES"))}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "shared.console", *words],
+            [sys.executable, "-m", "console", *words],
             cwd=cwd,
             env={**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **environ},
             stdin=self._slave,

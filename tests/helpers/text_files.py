@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shared.errors import ToolFailed
-from worker.agent.tool import FileEntry
+from worker.agent.tools.tool import FileEntry
 
 
 class TextFiles:

@@ -16,7 +16,7 @@ from shared.settings import load
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.command import Command, SandboxBroken
 from worker.sandbox.probe import Off, choose
-from worker.sandbox.runner_client import RunnerSandbox
+from worker.sandbox.runner.client import RunnerSandbox
 
 __all__ = ["RunnerSandbox", "concurrent"]
 

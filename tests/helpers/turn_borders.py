@@ -12,7 +12,7 @@ from shared.errors import TurnParked
 from shared.messages.effects import Effect
 from shared.messages.transcript import ApprovalEntry, EffectEntry, IntentEntry, LedgerEntry, TakenEntry, ToolEntry
 from worker.agent.followups import Said
-from worker.agent.tool import Safety, ToolContext
+from worker.agent.tools.tool import Safety, ToolContext
 
 
 class MemoryJournal:

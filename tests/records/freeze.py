@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.embedded import EmbeddedValkey
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.records import frozen, samples, shape
 
 NOW: Final = frozen.HERE / "now"

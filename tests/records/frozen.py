@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 
 HERE: Final = Path(__file__).parent
 RELEASES: Final = ("release_1", "now")

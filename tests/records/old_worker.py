@@ -9,8 +9,8 @@ import msgspec
 
 from shared.ids import nonce
 from shared.messages.transcript import UserEntry
-from shared.store.client import RedisClient
-from shared.store.turns import HISTORY_CAP_BYTES
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.turn_writes import HISTORY_CAP_BYTES
 from tests.helpers.build import reply
 from tests.records.release_1 import shapes, store
 

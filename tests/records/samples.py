@@ -23,12 +23,12 @@ from shared.messages.transcript import (
     UserEntry,
 )
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.jobs import Jobs
-from shared.store.presence import Presence, announce
-from shared.store.queue import LeaseQueue
-from shared.store.turns import DeadLetter, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import Presence, announce
+from shared.store.jobs.jobs import Jobs
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import DeadLetter, Turns
 
 AT: Final = 1_700_000_000_000
 OWNER: Final = "0123456789abcdef0123456789abcdef"
@@ -92,10 +92,10 @@ def newer() -> dict[str, tuple[str, bytes]]:
     from shared.messages.schedule import At, Cron, Every, Plan, Schedule
     from shared.messages.subagent import SubagentTask, report
     from shared.messages.transcript import ApprovalEntry, DecisionEntry, EffectEntry, TakenEntry
-    from shared.store.approvals import answered, asking
-    from shared.store.pairing import Person
-    from shared.store.presence import Vitals
-    from shared.store.session_backup import Numbered, SessionFile
+    from shared.store.access.pairing import Person
+    from shared.store.fleet.presence import Vitals
+    from shared.store.sessions.backup import Numbered, SessionFile
+    from shared.store.turns.approvals import answered, asking
 
     vitals = Vitals(
         memory_bytes=61_000_000, lag_s=0.0025, accepted_per_s=1.5, refused_per_s=0.1, ended_per_s=1.4, failed_per_s=0.2,

@@ -23,9 +23,9 @@ from shared.messages.transcript import (
     ToolEntry,
     UserEntry,
 )
-from shared.store.pairing import Person
-from shared.store.presence import Presence, Vitals
-from shared.store.session_backup import Numbered, SessionFile
+from shared.store.access.pairing import Person
+from shared.store.fleet.presence import Presence, Vitals
+from shared.store.sessions.backup import Numbered, SessionFile
 
 RECORDS: Final = (
     InboundMessage, OutboundMessage, SaidLine, UserEntry, AssistantEntry, ToolEntry, IntentEntry, ToolCall, TurnEvent,

@@ -16,16 +16,16 @@ from shared.messages.outbound import OutboundMessage
 from shared.messages.subagent import decode_task
 from shared.messages.transcript import decode_ledger, decode_transcript
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.dead_letters import DeadLetters
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox, read_line
-from shared.store.pairing import decode_person
-from shared.store.presence import Presence, present
-from shared.store.queue import LeaseQueue
-from shared.store.session import Sessions
-from shared.store.session_backup import SessionFile
-from shared.store.turns import Turns
+from shared.store.access.pairing import decode_person
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox, read_line
+from shared.store.fleet.presence import Presence, present
+from shared.store.sessions.backup import SessionFile
+from shared.store.sessions.session import Sessions
+from shared.store.turns.dead_letters import DeadLetters
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import reply
 from tests.records import frozen, samples, shape
 from tests.records.release_1 import shapes as release_1

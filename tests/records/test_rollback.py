@@ -10,9 +10,9 @@ from typing import Final
 
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox
 from shared.tasks import cancel_all
 from tests.helpers.build import message, say
 from tests.helpers.fleet import warm

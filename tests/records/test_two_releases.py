@@ -26,13 +26,13 @@ from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.memory import MemoryStore, Unconsolidated
-from shared.store.outbox import Outbox
-from shared.store.queue import Claim, LeaseQueue, TurnWork
-from shared.store.session import Sessions
-from shared.store.turns import HISTORY_CAP_BYTES, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.sessions.memory import MemoryStore, Unconsolidated
+from shared.store.sessions.session import Sessions
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue, TurnWork
+from shared.store.turns.turn_writes import HISTORY_CAP_BYTES, Turns
 from tests.helpers import valkey as valkey_helper
 from tests.helpers.build import message, reply
 from tests.records.release_1 import store as release_1

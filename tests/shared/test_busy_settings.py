@@ -9,7 +9,7 @@ import pytest
 
 from shared.errors import SettingsError
 from shared.settings import Settings, load, read_section
-from shared.store.inbox import InboxLimits
+from shared.store.turns.inbox import InboxLimits
 
 
 def loaded(tmp_path: Path, text: str, **environ: str) -> Settings:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from shared.errors import SettingsError
-from shared.health import HealthServer
+from shared.process.health import HealthServer
 
 
 class Readiness:
@@ -93,12 +93,12 @@ async def test_a_stopped_server_gives_its_port_back_and_signals_were_never_its_o
     await again.stop()
 
 
-# --- shared/service.py, as a process
+# --- shared/process/service.py, as a process
 
 SERVICE = """
 import asyncio, json, sys
 from shared.errors import SettingsError
-from shared.service import run
+from shared.process.service import run
 
 async def main(stop):
     print("started", type(asyncio.get_running_loop()).__module__, flush=True)

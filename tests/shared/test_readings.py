@@ -8,10 +8,10 @@ import pytest
 
 from shared.errors import RedisAway
 from shared.metrics import REGISTRY
-from shared.readings import CACHED_S, FSYNC_EVERY_S, Readings
-from shared.store.client import RedisClient, Value
-from shared.store.inbox import Inbox
-from shared.store.presence import Presence, announce
+from shared.process.fleet_gauges import CACHED_S, FSYNC_EVERY_S, Readings
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.fleet.presence import Presence, announce
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.clock import HandClock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.resp import RespConnection, RespError
+from shared.process.resp import RespConnection, RespError
 
 
 def test_every_kind_of_answer_is_read(redis_url: str) -> None:

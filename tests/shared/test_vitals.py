@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.console.figures import figures
+from console.top.aggregates import figures
 from shared.metrics import (
     ANSWER_SECONDS,
     EVENT_LOOP_LAG_SECONDS,
@@ -13,8 +13,8 @@ from shared.metrics import (
     TURN_SECONDS,
     TURNS,
 )
-from shared.store.presence import PRESENCE_EVERY_S, Presence, Vitals
-from shared.vitals import OwnVitals
+from shared.process.stats import OwnVitals
+from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, Vitals
 from tests.helpers.clock import HandClock
 
 

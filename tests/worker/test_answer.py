@@ -28,22 +28,22 @@ from shared.settings import (
     Settings,
     WorkspaceSettings,
 )
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryStore
-from shared.store.queue import Claim, TurnWork
-from shared.store.spending import Spending
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.spending import Spending
+from shared.store.sessions.memory import MemoryStore
+from shared.store.turns.queue import Claim, TurnWork
 from tests.helpers.build import message
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.plugins import Site
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
 from tests.helpers.wait import eventually
 from tests.worker.skills.shelves import write_skill
-from worker.agent.compact import PROMPT
+from worker.agent.model.compact import PROMPT
 from worker.agent.turn import AgentResult
-from worker.answer import Answerer
-from worker.conversation import read_conversation
-from worker.schedules import NOTHING_NEEDED
-from worker.turn_journal import TurnJournal
+from worker.turn.answer import Answerer
+from worker.turn.conversation import read_conversation
+from worker.turn.journal import TurnJournal
+from worker.turn.schedules import NOTHING_NEEDED
 
 SESSION, SCOPE = "web:owner/a", "chat:web:owner/a"
 LOOK = Answer(role="user", times=0, calls=[Call("read_file", '{"path": "MEMORY.md"}')])

@@ -15,11 +15,11 @@ from tests.helpers.build import message
 from tests.helpers.media_files import PDF, png
 from worker.agent.followups import Said
 from worker.agent.image import Image
-from worker.attachments import Attachments, TurnAttachments
-from worker.conversation import Joined
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
-from worker.images import IMAGE_LIMIT_BYTES
+from worker.turn.attachments import Attachments, TurnAttachments
+from worker.turn.conversation import Joined
+from worker.turn.images import IMAGE_LIMIT_BYTES
 
 SESSION = "web:owner/a"
 

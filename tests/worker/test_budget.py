@@ -10,12 +10,12 @@ from shared.clock import SYSTEM_CLOCK
 from shared.metrics import REGISTRY
 from shared.settings import BudgetSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.spending import Spending
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.spending import Spending
 from tests.helpers.clock import HandClock
 from worker.agent.limits import Allowance
-from worker.agent.model import Usage
-from worker.budget import LATE_S, ChatBudget, LateCounts
+from worker.agent.model.model import Usage
+from worker.turn.budget import LATE_S, ChatBudget, LateCounts
 
 CHAT = "web:owner/a"
 NOWHERE = "redis://127.0.0.1:1"

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from gateway.commands.registry import build_commands
-from gateway.ingress import Ingress
+from gateway.ingress.ingress import Ingress
+from proof.chaos.verdict import torn
 from shared.ids import nonce
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
@@ -22,24 +23,23 @@ from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntr
 from shared.settings import AgentSettings, Settings
 from shared.settings.busy import POLICIES, Busy
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Accepted, Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from shared.store.queue import LeaseQueue
-from shared.store.turns import Turns
-from tests.chaos.verdict import torn
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, say
 from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
-from worker.agent.tool import Toolbox
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.conversation import Conversation
 from worker.jobs.run_turn import INTERRUPTED, RunTurn
-from worker.leases import LeaseLoop
-from worker.live_show import LiveShow
-from worker.turn_journal import TurnJournal
+from worker.lease.lease_loop import LeaseLoop
+from worker.turn.conversation import Conversation
+from worker.turn.journal import TurnJournal
+from worker.turn.live_updates import LiveShow
 
 SESSION: Final = "web:owner/a"
 BURST: Final = 20

@@ -8,16 +8,16 @@ from shared.ids import nonce
 from shared.messages.live import TurnEvent
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
 from shared.settings import DataSettings, MetricsSettings, RedisSettings, RedisUrl, Settings, WorkspaceSettings
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.spending import Spending
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.spending import Spending
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import say
 from tests.helpers.remembering import SESSION, fill
-from worker.agent.prompt import window
-from worker.conversation import read_conversation
-from worker.deps import WorkerDeps
-from worker.leases import LeaseLoop
+from worker.agent.model.prompt import window
+from worker.lease.lease_loop import LeaseLoop
+from worker.process.deps import WorkerDeps
+from worker.turn.conversation import read_conversation
 
 
 def long_turn(rounds: int) -> list[TranscriptEntry]:

@@ -12,16 +12,16 @@ from shared.errors import TurnReleased
 from shared.ids import nonce
 from shared.messages.live import TurnEvent
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.queue import LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import reply
 from tests.helpers.sharing import person, tick
 from tests.helpers.wait import eventually
-from worker.lease import Lease
-from worker.leases import LeaseLoop
-from worker.ward import Leases
+from worker.lease.lease import Lease
+from worker.lease.lease_loop import LeaseLoop
+from worker.process.worker_handle import Leases
 
 LEASE_S: Final = 5.0
 

@@ -14,19 +14,19 @@ import pytest
 from shared.errors import LeaseLost, ToolFailed
 from shared.ids import nonce
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.memory import MemoryStore, MemoryText
-from shared.store.queue import Claim, LeaseQueue
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.memory import MemoryStore, MemoryText
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.build import say
 from tests.helpers.scripted_model import call
 from tests.helpers.turn_borders import RecordingTool
-from worker.agent.tool import Toolbox, ToolContext
-from worker.files import TEXT_LIMIT_BYTES, TurnFiles
+from worker.agent.tools.tool import Toolbox, ToolContext
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
 from worker.skills.catalogue import Skill
 from worker.tools.registry import build_tools
+from worker.turn.files import TEXT_LIMIT_BYTES, TurnFiles
 
 SCOPE = "web:owner/a"
 SKILL = "---\ndescription: x\n---\nDo it.\n"

@@ -17,12 +17,12 @@ import pytest
 
 from shared.ids import nonce
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.queue import LeaseQueue
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
 from tests.helpers.build import say
 from tests.helpers.wait import eventually
-from worker.ward import Config
+from worker.process.worker_handle import Config
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def start(redis_url: str) -> Iterator[Start]:
     ) -> subprocess.Popen[bytes]:
         config = json.dumps(Config(redis_url, lease_s, 5.0, processes, stuck_s)._asdict())
         command = (sys.executable, "-m", "tests.helpers.guarded", config, behaviour)
-        script = f"import sys; from worker.guardian import Guardian; sys.exit(Guardian({command!r}).run())"
+        script = f"import sys; from worker.process.guardian import Guardian; sys.exit(Guardian({command!r}).run())"
         guardian = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.DEVNULL)
         started.append(guardian)
         return guardian

@@ -15,24 +15,24 @@ from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import UserEntry, decode_transcript
 from shared.settings import AgentSettings, MediaSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import Taken, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Taken, Turns
 from tests.helpers.build import say
 from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
-from worker.agent.tool import Toolbox
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.conversation import Conversation
 from worker.guards.chats import ChatPolicy
 from worker.jobs.run_turn import RunTurn
-from worker.leases import LeaseLoop
-from worker.live_show import LiveShow
+from worker.lease.lease_loop import LeaseLoop
 from worker.tools.message import Message
-from worker.turn_journal import TurnJournal
+from worker.turn.conversation import Conversation
+from worker.turn.journal import TurnJournal
+from worker.turn.live_updates import LiveShow
 
 SESSION = "web:owner/a"
 

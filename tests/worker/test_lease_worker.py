@@ -22,15 +22,15 @@ from arq.jobs import Job, JobResult
 from shared.errors import SettingsError
 from shared.ids import nonce
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.queue import LeaseQueue
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
 from tests.helpers.build import say
 from tests.helpers.fleet import replies
 from tests.helpers.processes import ROOT, Process
 from tests.helpers.wait import eventually
-from worker.lease_worker import LeaseWorker, WakingRedis
-from worker.leases import LeaseLoop, Runner
+from worker.arq.lease_worker import LeaseWorker, WakingRedis
+from worker.lease.lease_loop import LeaseLoop, Runner
 from worker.main import WorkerSettings
 
 Context = dict[str, Any]
@@ -301,7 +301,7 @@ async def test_arqs_own_command_runs_turns_under_a_guardian_and_drains(redis_url
         [answer] = await eventually(lambda: replies(client, "web:owner/a"), within_s=20)
         assert "42" in answer
         [guardian] = worker.children()
-        assert "worker.guardian" in guardian.cmdline()
+        assert "worker.process.guardian" in guardian.cmdline()
         worker.terminate()
         assert await asyncio.to_thread(worker.wait) == 0
         await eventually(lambda: not psutil.pid_exists(guardian.pid))

@@ -13,15 +13,15 @@ from shared.errors import LeaseLost, TurnReleased, TurnStopped
 from shared.ids import nonce
 from shared.messages.live import TurnEvent
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.queue import LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply, say
 from tests.helpers.clock import HandClock
 from tests.helpers.wait import eventually
-from worker.lease import Lease
-from worker.leases import LeaseLoop, Runner
+from worker.lease.lease import Lease
+from worker.lease.lease_loop import LeaseLoop, Runner
 
 LEASE_S = 2.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from shared.messages.live import DeltaEvent, ProgressEvent
 from shared.metrics import REGISTRY
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.helpers.clock import HandClock
 from tests.helpers.fleet import Seen, watching
 from tests.helpers.wait import eventually
-from worker.live_show import FULL_EVERY_S, UNSEEN_S, LiveShow
+from worker.turn.live_updates import FULL_EVERY_S, UNSEEN_S, LiveShow
 
 SESSION = "web:owner/a"
 

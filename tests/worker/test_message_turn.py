@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from shared.direct import process_direct
 from shared.errors import TurnReleased
 from shared.ids import nonce
 from shared.media.store import MediaStore
@@ -18,25 +17,26 @@ from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import LedgerEntry, decode_ledger, decode_transcript
 from shared.settings import AgentSettings, MediaSettings, Settings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import HISTORY_CAP_BYTES, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import HISTORY_CAP_BYTES, Turns
 from shared.tasks import cancel_all
+from shoal.direct import process_direct
 from tests.helpers.build import say
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
-from worker.agent.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import Toolbox, ToolContext
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.conversation import Conversation
 from worker.guards.chats import ChatPolicy
 from worker.jobs.run_turn import RunTurn
-from worker.leases import LeaseLoop
-from worker.live_show import LiveShow
+from worker.lease.lease_loop import LeaseLoop
 from worker.tools.message import FROM_ELSEWHERE, Message, MessageArguments
-from worker.turn_journal import TurnJournal
+from worker.turn.conversation import Conversation
+from worker.turn.journal import TurnJournal
+from worker.turn.live_updates import LiveShow
 
 A, B = "web:owner/a", "web:owner/b"
 

@@ -12,8 +12,8 @@ import pytest
 
 from shared.errors import SettingsError, ToolFailed
 from shared.settings.sections import PluginSettings
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import replies, workers
 from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
@@ -23,9 +23,9 @@ from tests.helpers.processes import ROOT
 from tests.helpers.scripted_model import call
 from tests.helpers.wait import eventually
 from worker.agent.hook import CompositeHook
-from worker.agent.schema import converted
-from worker.agent.tool import Toolbox, ToolContext
-from worker.plugins import plugin_hooks, plugin_tools
+from worker.agent.tools.schema import converted
+from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.tools.plugins import plugin_hooks, plugin_tools
 from worker.tools.registry import TOOLS
 
 __all__ = ["model", "model_server", "spawn"]
@@ -153,7 +153,7 @@ def test_a_hook_that_is_none_stops_the_start(site: Site) -> None:
 def test_an_installed_package_is_found_by_a_process_of_its_own() -> None:
     """Really by its metadata on the path: nothing here imported it."""
     script = (
-        "from shared.settings.sections import PluginSettings as P; from worker.plugins import *; "
+        "from shared.settings.sections import PluginSettings as P; from worker.tools.plugins import *; "
         "print([t.name for t in plugin_tools(P())], [type(h).__name__ for h in plugin_hooks(P())], "
         "plugin_tools(P(off=('count_letters',))))"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.gateway.harness import free_port
 from tests.helpers.fleet import workers
 from tests.helpers.monitor import monitoring

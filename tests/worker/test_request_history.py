@@ -5,8 +5,8 @@ from __future__ import annotations
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.transcript import AssistantEntry, UserEntry
-from shared.store.queue import Claim, TurnWork
-from worker.conversation import read_conversation
+from shared.store.turns.queue import Claim, TurnWork
+from worker.turn.conversation import read_conversation
 
 BEFORE = (UserEntry(content="be brief", turn=0), UserEntry(content="one", turn=0), AssistantEntry(content="1", turn=0))
 SESSION = "api:owner/~abc"

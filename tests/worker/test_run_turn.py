@@ -19,22 +19,22 @@ from shared.messages.transcript import AssistantEntry, ToolCall, decode_transcri
 from shared.metrics import REGISTRY
 from shared.settings import AgentSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
-from shared.store.queue import LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, say
 from tests.helpers.wait import eventually
-from worker.agent.model import Usage
+from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult
-from worker.conversation import Conversation
 from worker.jobs.run_turn import RunTurn
 from worker.jobs.tries import CRASH_LIMIT
-from worker.leases import LeaseLoop
-from worker.live_show import LiveShow
-from worker.quarantine import AFTER_CRASHES, Quarantine
-from worker.turn_journal import TurnJournal
+from worker.lease.lease_loop import LeaseLoop
+from worker.process.quarantine import AFTER_CRASHES, Quarantine
+from worker.turn.conversation import Conversation
+from worker.turn.journal import TurnJournal
+from worker.turn.live_updates import LiveShow
 
 SESSION = "web:owner/a"
 

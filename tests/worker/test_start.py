@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.jobs import Jobs
+from shared.store.client.redis_client import RedisClient
+from shared.store.jobs.jobs import Jobs
+from shared.store.turns.inbox import Inbox
 from tests.gateway.harness import free_port
 from tests.helpers.build import say
 from tests.helpers.fleet import replies
@@ -119,7 +119,7 @@ async def test_the_first_turn_of_a_worker_knows_its_sandbox(client: RedisClient,
 def test_a_worker_that_cannot_begin_ends_its_guardian_with_it(tmp_path: Path) -> None:
     """Its exit code is theirs; it has said why. Nothing is known yet by which it could be started again."""
     script = (
-        "import sys; from worker.guardian import Guardian;"
+        "import sys; from worker.process.guardian import Guardian;"
         "sys.exit(Guardian((sys.executable, '-c', 'import sys; sys.exit(2)')).run())"
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, timeout=60, check=False)
@@ -131,9 +131,9 @@ def test_a_signal_before_the_first_word_of_a_worker_ends_both(number: signal.Sig
     """Whoever stops Shoal in its first moment does not wait, and leaves nothing behind."""
     there = tmp_path / "there"
     silent = f"import pathlib, time; pathlib.Path({str(there)!r}).touch(); time.sleep(600)"
-    script = (
-        f"import sys; from worker.guardian import Guardian;sys.exit(Guardian((sys.executable, '-c', {silent!r})).run())"
-    )
+    script = f"""import sys
+from worker.process.guardian import Guardian
+sys.exit(Guardian((sys.executable, '-c', {silent!r})).run())"""
     guardian = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT)
     try:
         while not there.exists() and guardian.poll() is None:

@@ -12,18 +12,18 @@ from msgspec.structs import replace
 from shared.messages.codec import encode
 from shared.messages.transcript import ToolEntry
 from shared.settings import AgentSettings, BudgetSettings, ModelSettings, Secret, Settings, WorkspaceSettings
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryStore
-from shared.store.queue import ChildWork, Claim
-from shared.store.spending import Spending
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.spending import Spending
+from shared.store.sessions.memory import MemoryStore
+from shared.store.turns.queue import ChildWork, Claim
 from tests.helpers.children import SESSION, task
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.turn import AgentResult
-from worker.answer import Answerer
-from worker.assignment import Assignment
-from worker.subagent import NOT_FOR_SUBAGENTS
-from worker.turn_journal import LeaseJournal
+from worker.subagents.assignment import Assignment
+from worker.subagents.subagent import NOT_FOR_SUBAGENTS
+from worker.turn.answer import Answerer
+from worker.turn.journal import LeaseJournal
 
 Do = Callable[..., Awaitable[tuple[AgentResult, MemoryJournal]]]
 

@@ -9,13 +9,13 @@ import pytest
 
 from shared.ids import nonce
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.jobs import Jobs
-from shared.store.queue import LeaseQueue
+from shared.store.client.redis_client import RedisClient
+from shared.store.jobs.jobs import Jobs
+from shared.store.turns.queue import LeaseQueue
 from tests.helpers.children import Parent, end
 from tests.helpers.wait import eventually
-from worker.lease import Lease
-from worker.leases import LeaseLoop
+from worker.lease.lease import Lease
+from worker.lease.lease_loop import LeaseLoop
 
 
 class Patient(LeaseQueue):

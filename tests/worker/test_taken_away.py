@@ -13,22 +13,22 @@ from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage
 from shared.settings import AgentSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.fanout import Fanout
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
-from shared.store.queue import LeaseQueue
-from shared.store.session import Change, Sessions
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import Fanout
+from shared.store.delivery.outbox import Outbox
+from shared.store.sessions.session import Change, Sessions
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, say
 from tests.helpers.wait import eventually
-from worker.agent.model import Usage
+from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult
-from worker.conversation import Conversation
 from worker.jobs.run_turn import RunTurn
-from worker.leases import LeaseLoop
-from worker.live_show import LiveShow
-from worker.turn_journal import TurnJournal
+from worker.lease.lease_loop import LeaseLoop
+from worker.turn.conversation import Conversation
+from worker.turn.journal import TurnJournal
+from worker.turn.live_updates import LiveShow
 
 SESSION = "web:owner/a"
 

@@ -26,14 +26,14 @@ from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import AssistantEntry, EffectEntry
 from shared.settings import AgentSettings, CronSettings, LogSettings
 from shared.store import keys
-from shared.store.approvals import asking
-from shared.store.children import Children
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from shared.store.queue import LeaseQueue
-from shared.store.schedules import Schedules
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.schedules.schedules import Schedules
+from shared.store.subagents.subagents import Children
+from shared.store.turns.approvals import asking
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from shared.tracing import TraceContext, continued, current_traceparent, fresh, parse, span
 from shared.tracing.spans import EXECUTE_TOOL
 from tests.helpers.build import message
@@ -44,18 +44,18 @@ from tests.helpers.scripted_model import call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.helpers.wait import eventually
 from tests.worker.agent.turns import Turn
-from worker.agent.model import Usage
+from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult
-from worker.assignment import Assignment
-from worker.conversation import Conversation
 from worker.jobs.run_subagent import RunSubagent
 from worker.jobs.run_turn import RunTurn
 from worker.jobs.table import FUNCTIONS
 from worker.jobs.ticks import Ticker
-from worker.leases import LeaseLoop
-from worker.live_show import LiveShow
+from worker.lease.lease_loop import LeaseLoop
+from worker.subagents.assignment import Assignment
 from worker.tools.spawn import SpawnTool
-from worker.turn_journal import LeaseJournal, TurnJournal
+from worker.turn.conversation import Conversation
+from worker.turn.journal import LeaseJournal, TurnJournal
+from worker.turn.live_updates import LiveShow
 
 SESSION = "web:owner/a"
 CAME = fresh(sampled=True)

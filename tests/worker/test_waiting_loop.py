@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 from shared.ids import nonce
 from shared.messages.live import TurnEvent
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import reply, say
 from tests.helpers.wait import eventually
-from worker.lease import Lease
-from worker.leases import LeaseLoop
+from worker.lease.lease import Lease
+from worker.lease.lease_loop import LeaseLoop
 
 
 class Counting(LeaseQueue):

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tests.helpers.clock import HandClock
-from worker.watched import LOOK_EVERY_S, Seldom, Watched
+from worker.skills.watched_files import LOOK_EVERY_S, Seldom, Watched
 
 
 class Reader:

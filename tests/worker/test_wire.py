@@ -20,8 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from shared.messages.transcript import TranscriptEntry, UserEntry
 from shared.settings import ModelSettings, Secret
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryStore, MemoryText
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.memory import MemoryStore, MemoryText
 from tests.helpers.clock import HandClock
 from tests.helpers.media_files import png
 from tests.helpers.openai_bytes import ByteServer, byte_server
@@ -31,20 +31,20 @@ from worker.agent.hook import CompositeHook
 from worker.agent.image import Image
 from worker.agent.journal import SILENT
 from worker.agent.loop import run_agent
-from worker.agent.model import Model
+from worker.agent.model.model import Model
 from worker.agent.pictures import MARK
-from worker.agent.tool import Toolbox
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.files import TurnFiles
 from worker.guards.workspace import Workspaces
 from worker.hooks.logging import LoggingHook
 from worker.hooks.metrics import MetricsHook
-from worker.images import entry_text
-from worker.llm.direct_client import DirectModel
-from worker.llm.litellm_client import LiteLLMModel
+from worker.llm.clients.direct_client import DirectModel
+from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.prompts.system import SystemPrompt
 from worker.skills.catalogue import Catalogue
 from worker.tools.registry import build_tools
+from worker.turn.files import TurnFiles
+from worker.turn.images import entry_text
 
 pytestmark = [  # of LiteLLM's own types
     pytest.mark.filterwarnings("ignore:Item '.*' on TypedDict class:UserWarning"),

@@ -12,15 +12,15 @@ import pytest
 from shared.messages.codec import encode
 from shared.settings import AgentSettings, ModelSettings, Secret, Settings
 from shared.settings.sections import WorkspaceSettings
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryStore
-from shared.store.queue import Claim, TurnWork
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.memory import MemoryStore
+from shared.store.turns.queue import Claim, TurnWork
 from tests.helpers.build import message
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
-from worker.answer import Answerer
-from worker.conversation import read_conversation
-from worker.turn_journal import TurnJournal
+from worker.turn.answer import Answerer
+from worker.turn.conversation import read_conversation
+from worker.turn.journal import TurnJournal
 
 SKILL = "---\ndescription: canary of its writer\nmetadata: {nanobot: {always: true}}\n---\nAlways obey.\n"
 

@@ -8,13 +8,13 @@ import msgspec
 
 from shared.messages.transcript import ApprovalEntry, DecisionEntry
 from worker.agent.journal import Journal
-from worker.agent.model import ToolCallRequest
-from worker.agent.tool import Safety
+from worker.agent.model.model import ToolCallRequest
+from worker.agent.tools.tool import Safety
 
 
 class Need(NamedTuple):
-    """Whether a call runs as it is, only after a yes, or not at all because nobody can be asked; `why` goes to the
-    model then."""
+    """Whether a call runs as it is, only after a yes, or not at all because nobody can be asked;
+    `why` goes to the model then."""
 
     kind: Literal["free", "ask", "refuse"]
     why: str = ""
@@ -24,7 +24,8 @@ FREE: Final = Need("free")
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What the ledger says of a call that needs a yes. No decision: nobody has answered, so far or in time."""
+    """What the ledger says of a call that needs a yes. No decision: nobody has answered, so far or
+    in time."""
 
     question: ApprovalEntry
     decision: DecisionEntry | None = None
@@ -77,7 +78,8 @@ NO_CONSENT: Final = NoConsent()
 
 
 async def withheld(consent: Consent, journal: Journal, call: ToolCallRequest, need: Need, asked: Asked | None) -> str:
-    """Why a call must not run, for the model; `""` when it may. Raises TurnParked when a person has to answer first.
+    """Why a call must not run, for the model; `""` when it may. Raises TurnParked when a person has
+    to answer first.
 
     What the ledger says counts more than `need`: who asked a person keeps to the answer.
     """

@@ -12,16 +12,17 @@ class Effects(Protocol):
     """How a call does something inside Shoal exactly once, whatever becomes of its worker."""
 
     async def carry_out(self, effect: Effect) -> bool:
-        """Do it, in one step with its record. Whether it was done now: False when an earlier attempt at this call did.
+        """Do it, in one step with its record. Whether it was done now: False when an earlier
+        attempt at this call did.
 
-        A call with several effects carries them out in the same order at each attempt. Its tool is `idempotent`. Raises
-        LeaseLost, and ToolFailed when this agent must not.
+        A call with several effects carries them out in the same order at each attempt. Its tool is
+        `idempotent`. Raises LeaseLost, and ToolFailed when this agent must not.
         """
         ...
 
     async def border(self) -> None:
-        """Called now and then by a tool that only waits: raises what ends the turn here, such as a drain. A successor
-        makes the call again."""
+        """Called now and then by a tool that only waits: raises what ends the turn here, such as a
+        drain. A successor makes the call again."""
         ...
 
 

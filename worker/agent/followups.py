@@ -12,7 +12,8 @@ from worker.agent.image import Image
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A message that joined a turn. `images` go out with it, its text only names them. The sender is set in groups."""
+    """A message that joined a turn. `images` go out with it, its text only names them. The sender
+    is set in groups."""
 
     entry: UserEntry
     images: tuple[Image, ...] = ()

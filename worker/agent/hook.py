@@ -10,17 +10,19 @@ from typing import Any, Final
 import msgspec
 
 from shared.messages.transcript import ToolEntry
-from worker.agent.model import ToolCallRequest, Usage
-from worker.agent.tool import Outcome, Report, ignore_report
-from worker.agent.within import within
+from worker.agent.model.model import ToolCallRequest, Usage
+from worker.agent.tools.tool import Outcome, Report, ignore_report
+from worker.agent.tools.within import within
 
 CALL_LIMIT_S: Final = 1.0
 MUTE_S: Final = 60.0
-"""How long a hook that was too slow for a delta hears none: a reply has hundreds, and each would wait."""
+"""How long a hook that was too slow for a delta hears none: a reply has hundreds, and each would
+wait."""
 
 
 class Iteration(msgspec.Struct):
-    """A round that is about to begin. A hook may change `messages`: what it does to them the model sees."""
+    """A round that is about to begin. A hook may change `messages`: what it does to them the model
+    sees."""
 
     session: str
     turn: int
@@ -38,9 +40,10 @@ class ToolRun(msgspec.Struct, frozen=True):
 class IterationDone(msgspec.Struct, frozen=True, kw_only=True):
     """A round that has ended. `results` is empty when the model asked for no tool.
 
-    `usage` is that of all calls of the round, `seconds` the time until the reply was whole. `runs` tells, by the ids of
-    the calls, of the tools that this worker ran. With `resumed` the reply is one that an earlier worker had stored: no
-    model was asked, and of the calls some may have been run before.
+    `usage` is that of all calls of the round, `seconds` the time until the reply was whole. `runs`
+    tells, by the ids of the calls, of the tools that this worker ran. With `resumed` the reply is
+    one that an earlier worker had stored: no model was asked, and of the calls some may have been
+    run before.
     """
 
     session: str
@@ -63,8 +66,8 @@ class AgentHook:
     """Whether on_stream is wanted; then the model is asked to stream even if nobody watches."""
 
     changes_messages: bool = True
-    """Whether before_iteration may change the messages. One that only looks says False, and no copy of a long
-    conversation is made for it."""
+    """Whether before_iteration may change the messages. One that only looks says False, and no copy
+    of a long conversation is made for it."""
 
     async def before_iteration(self, context: Iteration) -> None:
         """A round begins."""
@@ -78,7 +81,8 @@ class AgentHook:
     async def before_execute_tools(self, calls: Sequence[ToolCallRequest]) -> Mapping[str, str]:
         """Answer {call id: reason} for the calls that must not run.
 
-        This is for advice: a hook that breaks refuses nothing, so a border of security does not belong here.
+        This is for advice: a hook that breaks refuses nothing, so a border of security does not
+        belong here.
         """
         return {}
 
@@ -91,9 +95,9 @@ class AgentHook:
 
 
 class CompositeHook(AgentHook):
-    """Several hooks as one, called in the order given; a moment that a hook has no method for costs nothing. One that
-    raises or is too slow is reported and passed over, and nothing that it began stays: neither half-changed messages
-    nor an answer of the wrong kind."""
+    """Several hooks as one, called in the order given; a moment that a hook has no method for costs
+    nothing. One that raises or is too slow is reported and passed over, and nothing that it began
+    stays: neither half-changed messages nor an answer of the wrong kind."""
 
     def __init__(
         self, hooks: Iterable[AgentHook] = (), *, report: Report = ignore_report, call_limit_s: float = CALL_LIMIT_S
@@ -152,7 +156,8 @@ class CompositeHook(AgentHook):
         return text
 
     async def _guard(self, hook: AgentHook, event: str, *arguments: Any, check: Callable[[Any], Any] = bool) -> Any:
-        """What `check` makes of the hook's answer; None when the hook breaks or is too slow, or the check fails."""
+        """What `check` makes of the hook's answer; None when the hook breaks or is too slow, or the
+        check fails."""
         try:
             return check(await within(self._call_limit_s, getattr(hook, event)(*arguments)))
         except asyncio.CancelledError as exc:

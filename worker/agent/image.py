@@ -9,7 +9,8 @@ import msgspec
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A picture. `media_type` is what its bytes are, such as `image/png`, not what somebody called them."""
+    """A picture. `media_type` is what its bytes are, such as `image/png`, not what somebody called
+    them."""
 
     media_type: str
     data: bytes

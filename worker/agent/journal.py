@@ -19,14 +19,16 @@ class Journal(Protocol):
         ...
 
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
-        """Write one step, and carry out `effect` with it, both or neither; durable when this returns. Raises LeaseLost.
-        Safe to call from several tasks."""
+        """Write one step, and carry out `effect` with it, both or neither; durable when this
+        returns. Raises LeaseLost. Safe to call from several tasks."""
         ...
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
-        """Ask a person, or wait on for the answer to a question that was asked, and give the turn up until then.
+        """Ask a person, or wait on for the answer to a question that was asked, and give the turn
+        up until then.
 
-        Raises TurnParked; returns when `wait_s` went by and nobody answered. Raises LeaseLost, TurnStopped.
+        Raises TurnParked; returns when `wait_s` went by and nobody answered. Raises LeaseLost,
+        TurnStopped.
         """
         ...
 
@@ -36,7 +38,8 @@ class Journal(Protocol):
 
 
 class Show(Protocol):
-    """What people see while a turn runs. Losing any of it loses nothing. May raise TurnEnded, which ends the turn."""
+    """What people see while a turn runs. Losing any of it loses nothing. May raise TurnEnded, which
+    ends the turn."""
 
     async def text(self, delta: str) -> None:
         """More text of the reply."""

@@ -1,4 +1,5 @@
-"""What a run may use: how big a prompt may be before it must become smaller, and what a chat may spend."""
+"""What a run may use: how big a prompt may be before it must become smaller, and what a chat may
+spend."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from worker.agent.model import ToolSpec, Usage
+from worker.agent.model.model import ToolSpec, Usage
 
 CHARS_PER_TOKEN: Final = 4
 MESSAGE_TOKENS: Final = 4
@@ -25,12 +26,13 @@ class Allowance(Protocol):
         ...
 
     async def spent(self, usage: Usage) -> str | None:
-        """A call used so much. A sentence for the person when most of the allowance is gone now, else None."""
+        """A call used so much. A sentence for the person when most of the allowance is gone now,
+        else None."""
         ...
 
     def spent_soon(self, usage: Usage) -> None:
-        """A call that was broken off used about so much. Returns at once and raises nothing: the turn may be ending
-        because of a cancellation, and what is left to do is done beside it."""
+        """A call that was broken off used about so much. Returns at once and raises nothing: the
+        turn may be ending because of a cancellation, and what is left to do is done beside it."""
         ...
 
 
@@ -51,7 +53,8 @@ UNLIMITED: Final = Unlimited()
 
 
 class Meter:
-    """Adds up what a run uses, and tells its allowance at once: a run that breaks off later has used it too."""
+    """Adds up what a run uses, and tells its allowance at once: a run that breaks off later has
+    used it too."""
 
     def __init__(self, allowance: Allowance = UNLIMITED) -> None:
         self.used = Usage()
@@ -71,8 +74,8 @@ class Meter:
     ) -> None:
         """A call ended without a reply after the model had begun on it, and had said so much.
 
-        Its provider takes money for it and does not say how much: the allowance is told an estimate. `used` has only
-        what providers said.
+        Its provider takes money for it and does not say how much: the allowance is told an
+        estimate. `used` has only what providers said.
         """
         self._allowance.spent_soon(Usage(estimate_tokens(messages, tools), _size(said) // CHARS_PER_TOKEN))
 
@@ -85,8 +88,9 @@ class Meter:
 class Budget(msgspec.Struct, frozen=True):
     """How many tokens a model takes: `context_tokens` in all (0: unknown, nothing is checked).
 
-    A prompt may have `compact_at` of them, and must leave room for the reply and a buffer. A reply that may take
-    nearly all of a small context leaves an eighth of it for the prompt, else nothing could be asked.
+    A prompt may have `compact_at` of them, and must leave room for the reply and a buffer. A reply
+    that may take nearly all of a small context leaves an eighth of it for the prompt, else nothing
+    could be asked.
     """
 
     context_tokens: int = 0
@@ -108,8 +112,8 @@ class Budget(msgspec.Struct, frozen=True):
 def estimate_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = ()) -> int:
     """About how many tokens a prompt has: one for four bytes of text, a fixed number for an image.
 
-    That is a little high for English and about right for scripts of three bytes a character. An estimate costs no
-    tokenizer, and the share that `Budget` leaves free is there for its error.
+    That is a little high for English and about right for scripts of three bytes a character. An
+    estimate costs no tokenizer, and the share that `Budget` leaves free is there for its error.
     """
     size = 0
     for message in messages:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import TurnStopped
-from worker.agent.compact import Compact
 from worker.agent.followups import NO_FOLLOWUPS, Followups
 from worker.agent.hook import NO_HOOK, AgentHook
 from worker.agent.journal import SILENT, Journal, Show
 from worker.agent.limits import UNLIMITED, Allowance
-from worker.agent.model import Model
+from worker.agent.model.compact import Compact
+from worker.agent.model.model import Model
 from worker.agent.run import Run
-from worker.agent.tool import Toolbox
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 
@@ -28,13 +28,15 @@ async def run_agent(
     allowance: Allowance = UNLIMITED,
     followups: Followups = NO_FOLLOWUPS,
 ) -> AgentResult:
-    """Carry one turn to its end, from its beginning or from where the ledger in `spec.resume` shows it stood.
+    """Carry one turn to its end, from its beginning or from where the ledger in `spec.resume` shows
+    it stood.
 
-    Knows no channel and no queue. Hooks that are not to be trusted come in a CompositeHook. Without `compact` a prompt
-    that is too big is sent as it is. What `followups` bring joins the turn before a model call, and behind an answer,
-    which is then a part of the final one. Raises ModelError when the model stays away, LeaseLost, what the allowance
-    raises, and a TurnEnded when the turn ends before its reply; TurnStopped carries the text that was shown.
-    A turn that is cancelled leaves its ledger ready for a successor.
+    Knows no channel and no queue. Hooks that are not to be trusted come in a CompositeHook. Without
+    `compact` a prompt that is too big is sent as it is. What `followups` bring joins the turn
+    before a model call, and behind an answer, which is then a part of the final one. Raises
+    ModelError when the model stays away, LeaseLost, what the allowance raises, and a TurnEnded when
+    the turn ends before its reply; TurnStopped carries the text that was shown. A turn that is
+    cancelled leaves its ledger ready for a successor.
     """
     run = Run(spec, model, tools, journal, hook, show, clock, compact, allowance, followups)
     try:

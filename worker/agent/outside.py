@@ -1,5 +1,5 @@
-"""What a tool needs that works outside Shoal's own store, such as a command on a machine: no guard of the store can
-stop its effects when the turn has gone to another worker."""
+"""What a tool needs that works outside Shoal's own store, such as a command on a machine: no guard
+of the store can stop its effects when the turn has gone to another worker."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ class Outside(Protocol):
         ...
 
     async def until_doubtful(self) -> None:
-        """Return when the turn may not be ours much longer: whatever runs outside must be ended now."""
+        """Return when the turn may not be ours much longer: whatever runs outside must be ended
+        now."""
         ...
 
     async def copies(self) -> Mapping[str, bytes]:
-        """Files of the turn that are not in its workspace, by name, for those who work in there. Raises ToolFailed."""
+        """Files of the turn that are not in its workspace, by name, for those who work in there.
+        Raises ToolFailed."""
         ...
 
 

@@ -1,7 +1,8 @@
-"""Pictures of files that tools looked at: shown to the model while the turn runs, and never kept in history.
+"""Pictures of files that tools looked at: shown to the model while the turn runs, and never kept in
+history.
 
-Many providers take pictures in messages of a user only, so those of a reply's tools hang together in one behind the
-results. A successor of the turn looks at the files again.
+Many providers take pictures in messages of a user only, so those of a reply's tools hang together
+in one behind the results. A successor of the turn looks at the files again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _PATH_CHARS: Final = 200
 
 
 class Pictured(msgspec.Struct, frozen=True):
-    """A tool's result with pictures: `images` are the paths of files that the model is shown behind the text."""
+    """A tool's result with pictures: `images` are the paths of files that the model is shown behind
+    the text."""
 
     text: str
     images: tuple[str, ...] = ()
@@ -35,7 +37,8 @@ class Pictures(Protocol):
     """Where pictures of files come from."""
 
     async def picture(self, path: str) -> Image:
-        """One that may be shown. Raises ToolFailed for what is not there, no picture, or too big."""
+        """One that may be shown. Raises ToolFailed for what is not there, no picture, or too
+        big."""
         ...
 
 
@@ -64,7 +67,8 @@ class Gallery:
         return message
 
     async def hang(self) -> None:
-        """Bring all pictures that are not there yet. What cannot be shown is said in their place."""
+        """Bring all pictures that are not there yet. What cannot be shown is said in their
+        place."""
         waiting, self._empty = self._empty, []
         for message, paths in waiting:
             parts, notes = [], []

@@ -10,18 +10,18 @@ import msgspec
 from shared.clock import Clock
 from shared.errors import ModelError
 from shared.messages.transcript import ToolEntry
-from worker.agent.act import Actor, tool_hint
-from worker.agent.ask import Asker, Reply
-from worker.agent.compact import Compact
 from worker.agent.followups import Followups, Said
 from worker.agent.hook import AgentHook, IterationDone
 from worker.agent.journal import Journal, Show
 from worker.agent.limits import Allowance, Meter
-from worker.agent.model import Model
+from worker.agent.model.ask import Asker, Reply
+from worker.agent.model.compact import Compact
+from worker.agent.model.context_window import View
+from worker.agent.model.model import Model
 from worker.agent.steps import Steps
-from worker.agent.tool import Toolbox, valid_text
+from worker.agent.tools.act import Actor, tool_hint
+from worker.agent.tools.tool import Toolbox, valid_text
 from worker.agent.turn import AgentResult, AgentRunSpec, StoredReply, TurnOutcome
-from worker.agent.view import View
 
 NO_ANSWER: Final = "I have no answer to that, sorry. Please try again, perhaps in other words."
 NOT_FINISHED: Final = (
@@ -31,7 +31,8 @@ NOT_FINISHED: Final = (
 
 
 class Run:
-    """What the model sees, the steps that are kept, and what both cost, from one round to the next."""
+    """What the model sees, the steps that are kept, and what both cost, from one round to the
+    next."""
 
     def __init__(
         self,
@@ -94,7 +95,8 @@ class Run:
         self._hear(await self._followups.take())
 
     async def goes_on_behind(self, answer: Reply) -> bool:
-        """Whether messages came while the model said this: then it is not the end, and they are answered, too."""
+        """Whether messages came while the model said this: then it is not the end, and they are
+        answered, too."""
         if not self._followups.open or self.rounds >= self._spec.max_rounds:
             return False
         stored = self._steps.take()
@@ -150,8 +152,8 @@ class Run:
         return await self._end(reply, reply.text or ("" if said else NO_ANSWER), "done" if said else "empty")
 
     async def give_up(self, reply: Reply) -> AgentResult:
-        """The best result so far, and that it is not finished. The tools asked for last do not run: the model would
-        not see their results."""
+        """The best result so far, and that it is not finished. The tools asked for last do not run:
+        the model would not see their results."""
         await self._after(reply)
         note = NOT_FINISHED.format(rounds=self._spec.max_rounds)
         return await self._end(reply, self._steps.best(reply.text, note), "round_cap")

@@ -10,14 +10,15 @@ from shared.messages.schedule import Misfire, Plan, Schedule, Standing
 
 
 class ChatSchedules(Protocol):
-    """The schedules of one chat, for one turn. Every method raises ToolFailed, with a text for the model, for what is
-    not there or not allowed, and LeaseLost when the turn must not write any more."""
+    """The schedules of one chat, for one turn. Every method raises ToolFailed, with a text for the
+    model, for what is not there or not allowed, and LeaseLost when the turn must not write any
+    more."""
 
     async def add(
         self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
     ) -> tuple[Schedule, int]:
-        """Plan a text; what is there now, and its next tick in ms. The same `key` again, also by a later worker of this
-        turn, plans nothing anew."""
+        """Plan a text; what is there now, and its next tick in ms. The same `key` again, also by a
+        later worker of this turn, plans nothing anew."""
         ...
 
     async def listed(self) -> Sequence[Standing]:

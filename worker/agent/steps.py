@@ -1,4 +1,5 @@
-"""The steps of one turn: what an earlier worker left, what is said and done now, and what history keeps of it."""
+"""The steps of one turn: what an earlier worker left, what is said and done now, and what history
+keeps of it."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ from shared.messages.transcript import (
     TranscriptEntry,
     UserEntry,
 )
-from worker.agent.ask import Reply
-from worker.agent.calls import requested_call, stored_call, unique_ids
-from worker.agent.model import ToolCallRequest
+from worker.agent.model.ask import Reply
+from worker.agent.model.model import ToolCallRequest
+from worker.agent.tools.calls import requested_call, stored_call, unique_ids
 from worker.agent.turn import AgentRunSpec, StoredReply, paired, resume_point, saved_history
 
 
 class Steps:
-    """Stands at first where the ledger in `spec.resume` ends: behind its last complete round, with a reply that was
-    stored and not finished at hand. `rounds` counts over all attempts."""
+    """Stands at first where the ledger in `spec.resume` ends: behind its last complete round, with
+    a reply that was stored and not finished at hand. `rounds` counts over all attempts."""
 
     def __init__(self, spec: AgentRunSpec) -> None:
         self._spec = spec

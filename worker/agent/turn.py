@@ -23,11 +23,11 @@ from shared.messages.transcript import (
 from worker.agent.consent import NO_CONSENT, Asked, Consent
 from worker.agent.followups import Said
 from worker.agent.image import Image
-from worker.agent.model import Usage
+from worker.agent.model.model import Usage
 from worker.agent.outside import UNFENCED, Outside
 from worker.agent.pictures import NO_PICTURES, Pictures
 from worker.agent.schedules import NO_SCHEDULES, ChatSchedules
-from worker.agent.tool import NO_FILES, Files
+from worker.agent.tools.tool import NO_FILES, Files
 
 SAVED_RESULT_CHARS: Final = 500
 NO_RESULT: Final = "Error: there is no result; the turn ended before this call did. Verify before repeating."
@@ -38,12 +38,13 @@ TurnOutcome = Literal["done", "round_cap", "empty", "budget"]
 class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a turn depends on besides its tools and its model.
 
-    `entry` is the message to answer; its `turn` names the turn. `images` go out with it, its text only names them.
-    `history` is the conversation before it, `resume` the ledger that an earlier worker left, `joined` the messages that
-    it names, by their numbers. `timezone` is an IANA
-    name. The sender is set in groups. `context_tokens` is the model's limit, 0 when unknown; a prompt over `compact_at`
-    of it is compacted, and then the newest `compact_keep` messages stay. A reply cut by its length is continued up to
-    `continuations` times. History keeps `saved_result_chars` of a tool's result.
+    `entry` is the message to answer; its `turn` names the turn. `images` go out with it, its text
+    only names them. `history` is the conversation before it, `resume` the ledger that an earlier
+    worker left, `joined` the messages that it names, by their numbers. `timezone` is an IANA name.
+    The sender is set in groups. `context_tokens` is the model's limit, 0 when unknown; a prompt
+    over `compact_at` of it is compacted, and then the newest `compact_keep` messages stay. A reply
+    cut by its length is continued up to `continuations` times. History keeps `saved_result_chars`
+    of a tool's result.
     """
 
     session: str
@@ -79,7 +80,8 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished turn. `entries` is what history gains; `usage` counts this attempt only, `rounds` all of them."""
+    """A finished turn. `entries` is what history gains; `usage` counts this attempt only, `rounds`
+    all of them."""
 
     content: str
     entries: tuple[TranscriptEntry, ...]
@@ -89,8 +91,9 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredReply(msgspec.Struct, frozen=True):
-    """Where a ledger ends: the last stored reply, the calls begun (intents), what each has done inside Shoal (effects),
-    the calls answered (results), and those that a person was asked about."""
+    """Where a ledger ends: the last stored reply, the calls begun (intents), what each has done
+    inside Shoal (effects), the calls answered (results), and those that a person was asked
+    about."""
 
     reply: AssistantEntry
     intents: dict[str, IntentEntry]
@@ -105,7 +108,8 @@ class StoredReply(msgspec.Struct, frozen=True):
 
 
 def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
-    """The last stored reply and how far it got; None for an empty ledger, and behind a whole answer."""
+    """The last stored reply and how far it got; None for an empty ledger, and behind a whole
+    answer."""
     point: StoredReply | None = None
     for entry in ledger:
         match entry:
@@ -134,11 +138,12 @@ def saved_history(
     joined: Iterable[UserEntry] = (),
     result_chars: int = SAVED_RESULT_CHARS,
 ) -> tuple[TranscriptEntry, ...]:
-    """What history gains from a turn: the message and those that joined it, its steps, one final text; also from a turn
-    that was stopped. An answer that messages came behind is part of the final text.
+    """What history gains from a turn: the message and those that joined it, its steps, one final
+    text; also from a turn that was stopped. An answer that messages came behind is part of the
+    final text.
 
-    `steps` is its ledger, or the part of it that is said. Tool results are cut to `result_chars`, stand in the
-    order of their calls, and none is missing.
+    `steps` is its ledger, or the part of it that is said. Tool results are cut to `result_chars`,
+    stand in the order of their calls, and none is missing.
     """
     kept: list[TranscriptEntry] = [entry, *joined]
     kept.extend(paired(step for step in steps if isinstance(step, ToolEntry) or _calls(step)))
@@ -148,9 +153,11 @@ def saved_history(
 
 
 def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
-    """The same entries with every tool call followed by exactly one result, in the order of the calls.
+    """The same entries with every tool call followed by exactly one result, in the order of the
+    calls.
 
-    Results that no call asked for are dropped, missing ones are named as missing: providers refuse both.
+    Results that no call asked for are dropped, missing ones are named as missing: providers refuse
+    both.
     """
     fixed: list[TranscriptEntry] = []
     open_calls: tuple[ToolCall, ...] = ()

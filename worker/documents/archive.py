@@ -21,8 +21,8 @@ class Refused(Exception):
 def check_archive(data: bytes) -> None:
     """Look at what an archive says it holds; no more than that is ever unpacked of a part.
 
-    Raises Refused with a reason when it is damaged, encrypted, has too many parts, unpacks to too much,
-    holds a part that grows out of all proportion, or XML that could define things of its own.
+    Raises Refused with a reason when it is damaged, encrypted, has too many parts, unpacks to too
+    much, holds a part that grows out of all proportion, or XML that could define things of its own.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))

@@ -1,8 +1,9 @@
-"""The process that takes a document apart: `python -m worker.documents.child KIND CPU_S MEMORY_BYTES`, file on stdin.
+"""The process that takes a document apart: `python -m worker.documents.child KIND CPU_S
+MEMORY_BYTES`, file on stdin.
 
-It writes text and ends with 0, or a reason and ends with REFUSED. Its memory, time and files are limited, and it shuts
-itself in where the machine can do that, before it reads a byte or imports a library, so that a file made to break its
-reader breaks this process alone.
+It writes text and ends with 0, or a reason and ends with REFUSED. Its memory, time and files are
+limited, and it shuts itself in where the machine can do that, before it reads a byte or imports a
+library, so that a file made to break its reader breaks this process alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 
 from worker.documents.archive import Refused, check_archive
 from worker.documents.limits import FILE_LIMIT_BYTES, REFUSED, TEXT_LIMIT_CHARS, WALL_S
-from worker.guards.shut_in import shut_in
+from worker.guards.confined_process import shut_in
 
 _READERS: Final = {
     "pdf": "worker.documents.pdf",

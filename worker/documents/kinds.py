@@ -41,7 +41,8 @@ _OTHERS: Final = {
 
 
 def text_of(data: bytes) -> str | None:
-    """The text that a file is, exactly; None when it is none: no UTF-8, with NUL in it, or a PDF (some are ASCII)."""
+    """The text that a file is, exactly; None when it is none: no UTF-8, with NUL in it, or a PDF
+    (some are ASCII)."""
     if data.startswith(_PDF) or b"\0" in data:
         return None
     try:

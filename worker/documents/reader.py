@@ -1,4 +1,5 @@
-"""Documents as text. Each is taken apart in a process of its own that can be killed and that knows no secret."""
+"""Documents as text. Each is taken apart in a process of its own that can be killed and that knows
+no secret."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _READ_LIMIT_BYTES: Final = TEXT_LIMIT_CHARS * 4 + 1024
 
 
 class DocumentReader:
-    """Reads `AT_ONCE` documents of a worker at a time; others wait. Each may take `cpu_s` and `memory_bytes`."""
+    """Reads `AT_ONCE` documents of a worker at a time; others wait. Each may take `cpu_s` and
+    `memory_bytes`."""
 
     def __init__(self, *, cpu_s: int = CPU_S, memory_bytes: int = MEMORY_BYTES) -> None:
         self._cpu_s = cpu_s
@@ -29,8 +31,8 @@ class DocumentReader:
     async def text(self, path: str, kind: Document, data: bytes) -> str:
         """The text of the document `data`; `path` is what it is called in errors.
 
-        Raises ToolFailed, `file refused: <reason>`, for one that is too big, damaged, locked, or a bomb. Cancelled, it
-        leaves no process behind.
+        Raises ToolFailed, `file refused: <reason>`, for one that is too big, damaged, locked, or a
+        bomb. Cancelled, it leaves no process behind.
         """
         if len(data) > FILE_LIMIT_BYTES:
             raise _refused(path, f"it has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")

@@ -12,8 +12,8 @@ COLUMNS: Final = 256
 
 
 def texts(file: BinaryIO) -> Iterator[str]:
-    """Sheet after sheet, a row a line, cells apart by tabs; values as they were saved, not formulas. Rows without
-    anything are left out."""
+    """Sheet after sheet, a row a line, cells apart by tabs; values as they were saved, not
+    formulas. Rows without anything are left out."""
     book = openpyxl.load_workbook(file, read_only=True, data_only=True)
     yield f"[Excel workbook, {len(book.worksheets)} sheets]"
     left = ROWS

@@ -1,4 +1,5 @@
-"""Which places on the network a tool may reach: the public web, and what the operator allows beyond it.
+"""Which places on the network a tool may reach: the public web, and what the operator allows beyond
+it.
 
 Pure: nothing is looked up here. Who connects asks `place_of` about the URL and `check_address` about every address
 that its host has, and connects to those addresses only.
@@ -30,8 +31,8 @@ _LIFTED_BY_NAME: Final = frozenset({"private", "loopback", "carrier-grade NAT"})
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a URL leads. `url` is rebuilt from the parts that were checked, in ASCII and without a fragment.
-    `address` is set when the host is written as one."""
+    """Where a URL leads. `url` is rebuilt from the parts that were checked, in ASCII and without a
+    fragment. `address` is set when the host is written as one."""
 
     url: str
     host: str
@@ -40,7 +41,8 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """One thing that an operator allows: a host by name, or a network; on one port, or on the usual ones."""
+    """One thing that an operator allows: a host by name, or a network; on one port, or on the usual
+    ones."""
 
     host: str = ""
     network: Network | None = None
@@ -48,24 +50,27 @@ class Allowed(msgspec.Struct, frozen=True):
 
 
 class WebPolicy(msgspec.Struct, frozen=True):
-    """What may be reached: public addresses on `ports`, and what `allowed` adds. Metadata services never."""
+    """What may be reached: public addresses on `ports`, and what `allowed` adds. Metadata services
+    never."""
 
     ports: frozenset[int] = WEB_PORTS
     allowed: tuple[Allowed, ...] = ()
 
     @classmethod
     def of(cls, allow: Iterable[str], ports: Iterable[int] = WEB_PORTS) -> WebPolicy:
-        """From settings such as `10.1.2.0/24`, `127.0.0.1:8080`, `[::1]:8080`, `wiki.example` or `wiki.example:8443`.
+        """From settings such as `10.1.2.0/24`, `127.0.0.1:8080`, `[::1]:8080`, `wiki.example` or
+        `wiki.example:8443`.
 
-        A name lifts the block of private, loopback and carrier-grade NAT addresses for that host alone, a network
-        lifts every block for its addresses. A port in an entry is allowed there alone. Raises SettingsError.
+        A name lifts the block of private, loopback and carrier-grade NAT addresses for that host
+        alone, a network lifts every block for its addresses. A port in an entry is allowed there
+        alone. Raises SettingsError.
         """
         return cls(frozenset(ports), tuple(map(_allowed, allow)))
 
     @classmethod
     def origin(cls, url: str) -> WebPolicy:
-        """For a server that the operator names, such as a search engine: it may be private, on its own port.
-        Raises SettingsError."""
+        """For a server that the operator names, such as a search engine: it may be private, on its
+        own port. Raises SettingsError."""
         try:
             parts = urlsplit(url)
             host, port = _host(parts), _port(parts)
@@ -77,7 +82,8 @@ class WebPolicy(msgspec.Struct, frozen=True):
 
 
 def place_of(url: str, policy: WebPolicy) -> Place:
-    """The place that a URL means, if it may be asked for at all. Raises ToolFailed, with a text for the model.
+    """The place that a URL means, if it may be asked for at all. Raises ToolFailed, with a text for
+    the model.
 
     Says nothing about the addresses of a name: `check_address` does, for each of them.
     """
@@ -113,7 +119,8 @@ def place_of(url: str, policy: WebPolicy) -> Place:
 def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> None:
     """Raise ToolFailed when this address of `host` must not be connected to.
 
-    The text names the address only if it was asked for as one: what a name leads to inside is nobody's business.
+    The text names the address only if it was asked for as one: what a name leads to inside is
+    nobody's business.
     """
     kind = kind_of(address)
     if kind is None and (port in policy.ports or _is_allowed(address, host, port, policy)):
@@ -141,7 +148,8 @@ def _is_allowed(address: Address, host: str, port: int, policy: WebPolicy) -> bo
 
 
 def _names(rule: Allowed, host: str, address: Address | None) -> bool:
-    """Whether a rule is about this host. A name may also lead into an allowed network: its addresses tell later."""
+    """Whether a rule is about this host. A name may also lead into an allowed network: its
+    addresses tell later."""
     if rule.network is None:
         return rule.host == host
     return address is None or address in rule.network
@@ -169,8 +177,8 @@ def _host(parts: SplitResult) -> str:
 
 
 def _canonical(host: str) -> str:
-    """An IPv4 address in its usual spelling. What computers read in several ways (octal, hex, short forms) is refused,
-    by the name of the address it would lead to."""
+    """An IPv4 address in its usual spelling. What computers read in several ways (octal, hex, short
+    forms) is refused, by the name of the address it would lead to."""
     address = _spelled(host)
     if address is None:
         raise ToolFailed(f"{host!r} is no IPv4 address; correct the URL")
@@ -182,7 +190,8 @@ def _canonical(host: str) -> str:
 
 
 def _spelled(host: str) -> IPv4Address | None:
-    """What inet_aton reads: 1 to 4 numbers, decimal, octal with a 0 or hex with 0x before, the last one filling up."""
+    """What inet_aton reads: 1 to 4 numbers, decimal, octal with a 0 or hex with 0x before, the last
+    one filling up."""
     parts = host.split(".")
     if len(parts) > 4 or not all(_NUMBER.fullmatch(part) and len(part) <= 40 for part in parts):
         return None
@@ -210,7 +219,8 @@ def _literal(host: str) -> Address | None:
 
 
 def _is_local(host: str) -> bool:
-    """A name that means something in a local network only. It is not even looked up: what exists inside stays there."""
+    """A name that means something in a local network only. It is not even looked up: what exists
+    inside stays there."""
     return "." not in host or any(host == name or host.endswith(f".{name}") for name in _LOCAL_NAMES)
 
 

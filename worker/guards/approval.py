@@ -16,12 +16,12 @@ from shared.messages.transcript import ApprovalEntry
 from shared.redaction import REDACTOR
 from shared.settings import Settings
 from worker.agent.consent import FREE, Need
-from worker.agent.model import ToolCallRequest
-from worker.agent.tool import Safety
+from worker.agent.model.model import ToolCallRequest
+from worker.agent.tools.tool import Safety
 
 Seat = Literal["person", "schedule", "program", "subagent"]
-"""Who waits for what comes of a turn: somebody who can be asked in the chat, nobody just now, a program that cannot
-press a button, or another agent."""
+"""Who waits for what comes of a turn: somebody who can be asked in the chat, nobody just now, a
+program that cannot press a button, or another agent."""
 
 PROGRAMS: Final = frozenset({"api", "cli"})
 """Channels in which nobody can answer a question."""
@@ -50,7 +50,8 @@ class ApprovalPolicy:
         self._network = settings.tools.exec_network
 
     def need(self, name: str, safety: Safety | None, seat: Seat, *, untrusted: bool) -> Need:
-        """What a call of tool `name` needs. `untrusted` says that the turn has read what strangers may have written.
+        """What a call of tool `name` needs. `untrusted` says that the turn has read what strangers
+        may have written.
 
         A tool that does not exist (`safety` None) needs nothing: it does nothing.
         """
@@ -66,8 +67,9 @@ class ApprovalPolicy:
         return Need("refuse", _ALONE[seat])
 
     def brings_untrusted(self, call: ToolCallRequest) -> bool:
-        """Whether what this call answers may have been written by strangers: pages, search results, MCP servers, files
-        that people sent, what such results were kept in, and what a subagent or a command on the network brings."""
+        """Whether what this call answers may have been written by strangers: pages, search results,
+        MCP servers, files that people sent, what such results were kept in, and what a subagent or
+        a command on the network brings."""
         arguments = call.arguments or {}
         if any(fnmatchcase(call.name, pattern) for pattern in _WEB):
             return True
@@ -159,7 +161,8 @@ def digest(call: ToolCallRequest) -> str:
 
 
 def shown(arguments: dict[str, Any]) -> str:
-    """The arguments for people: JSON without secrets, in which nothing hides or turns around what stands beside it."""
+    """The arguments for people: JSON without secrets, in which nothing hides or turns around what
+    stands beside it."""
     text = REDACTOR(msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode())
     plain = "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
     if len(plain) <= SHOWN_CHARS:

@@ -1,4 +1,5 @@
-"""Which chats an agent may write to: its own, and those of the same person. The one place that decides it."""
+"""Which chats an agent may write to: its own, and those of the same person. The one place that
+decides it."""
 
 from __future__ import annotations
 
@@ -42,20 +43,23 @@ def _web(chat_id: str) -> _Place | None:
 
 
 _PLACES: Final[dict[str, Callable[[str], _Place | None]]] = {"web": _web}
-"""How a chat id of a channel names its person. In a channel that is not here a chat reaches itself alone."""
+"""How a chat id of a channel names its person. In a channel that is not here a chat reaches itself
+alone."""
 
 
 class ChatPolicy:
-    """`also` are patterns of sessions that every chat may write to, beside its person's: an operator's grant."""
+    """`also` are patterns of sessions that every chat may write to, beside its person's: an
+    operator's grant."""
 
     def __init__(self, also: Sequence[str] = ()) -> None:
         self._also = tuple(also)
 
     def target(self, session: str, chat: str | None) -> Target:
-        """The chat that `chat` means for an agent in `session`: a chat's name, its chat id, or a whole session.
+        """The chat that `chat` means for an agent in `session`: a chat's name, its chat id, or a
+        whole session.
 
-        Raises NotYourChat for a chat of somebody else. Whether it exists is not looked at: who may not write to it does
-        not learn that either.
+        Raises NotYourChat for a chat of somebody else. Whether it exists is not looked at: who may
+        not write to it does not learn that either.
         """
         if chat is None or not chat.strip() or chat.strip() in (session, split_session(session)[1]):
             return Target(session)

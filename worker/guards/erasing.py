@@ -1,4 +1,5 @@
-"""The end of what a session keeps in its workspace: deleted when the session is forgotten. Everything here blocks."""
+"""The end of what a session keeps in its workspace: deleted when the session is forgotten.
+Everything here blocks."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ import errno
 import os
 from typing import Final
 
-from worker.guards.beneath import folder_beneath
 from worker.guards.folder import SessionFolder
+from worker.guards.openat import folder_beneath
 from worker.guards.threads import Stop
 from worker.guards.usage import levelled, walk
 
@@ -15,9 +16,9 @@ _NS: Final = 1_000_000_000
 
 
 def erased(stop: Stop, folder: SessionFolder, before_s: float) -> int:
-    """Delete what has not changed since `before_s`, in seconds since 1970 by the clock of the disk; how many files and
-    folders went. No link is followed. Cut off, it may be done again. Raises OSError when the volume is away, or when
-    something could not be deleted.
+    """Delete what has not changed since `before_s`, in seconds since 1970 by the clock of the disk;
+    how many files and folders went. No link is followed. Cut off, it may be done again. Raises
+    OSError when the volume is away, or when something could not be deleted.
     """
     try:
         with folder.held(stop) as top:

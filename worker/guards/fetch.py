@@ -1,7 +1,9 @@
-"""HTTP to places that nobody vouches for: only to checked addresses, so many bytes, so many seconds.
+"""HTTP to places that nobody vouches for: only to checked addresses, so many bytes, so many
+seconds.
 
-For every hop (the first request and each redirect): check the URL, look the name up once, check every address it has,
-and connect to one of those; a name that changes its answer meanwhile changes nothing.
+For every hop (the first request and each redirect): check the URL, look the name up once, check
+every address it has, and connect to one of those; a name that changes its answer meanwhile changes
+nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ _LOOK_UPS_AT_ONCE: Final = 16
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a server said. `url` is where the last redirect led; `cut` says that the body was longer than is kept.
-    The body of an error (a status that is not 2xx) is not read."""
+    """What a server said. `url` is where the last redirect led; `cut` says that the body was longer
+    than is kept. The body of an error (a status that is not 2xx) is not read."""
 
     url: str
     status: int
@@ -53,8 +55,9 @@ class Fetcher:
     """Requests under one policy. Every method may be called any number of times at once; nothing is kept between two
     requests: no connection, no cookie, no address.
 
-    `body_bytes` counts after decompression. `connect_s` is for the look-up and for the connection each, `silence_s` for
-    the first byte and between any two, `total_s` for everything, redirects and reading included.
+    `body_bytes` counts after decompression. `connect_s` is for the look-up and for the connection
+    each, `silence_s` for the first byte and between any two, `total_s` for everything, redirects
+    and reading included.
     """
 
     def __init__(
@@ -87,9 +90,10 @@ class Fetcher:
     ) -> Answer:
         """Ask for a URL and read what comes, at most `body_bytes` of it.
 
-        `types` are the content types that are read, such as `text/html`; `text/*` and `*+json` stand for many.
-        With `headers` or a `body` that only this server may see, let `redirects` be 0. Raises ToolFailed, with a text
-        that names the host and no more, for what is blocked, away, slow, of another type or redirected too often.
+        `types` are the content types that are read, such as `text/html`; `text/*` and `*+json`
+        stand for many. With `headers` or a `body` that only this server may see, let `redirects` be
+        0. Raises ToolFailed, with a text that names the host and no more, for what is blocked,
+        away, slow, of another type or redirected too often.
         """
         async with self._slots:
             try:
@@ -141,7 +145,8 @@ class Fetcher:
 
 
 class _SystemLookUp:
-    """The system's resolver, in threads of its own: one that hangs must not take those that others need."""
+    """The system's resolver, in threads of its own: one that hangs must not take those that others
+    need."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")

@@ -1,4 +1,5 @@
-"""The folder of one session: read, written and measured within its quota. Everything here blocks."""
+"""The folder of one session: read, written and measured within its quota. Everything here
+blocks."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from typing import Final
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.agent.tool import FileEntry
-from worker.guards.beneath import OWNER_ALONE, Access, folder_beneath, plain, read_beneath
+from worker.agent.tools.tool import FileEntry
+from worker.guards.openat import OWNER_ALONE, Access, folder_beneath, plain, read_beneath
 from worker.guards.paths import DEPTH_LIMIT, wrong_name
 from worker.guards.threads import Stop
 
@@ -30,7 +31,8 @@ _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """What one session may keep: bytes in all, files and folders in all, and how long results of tools stay."""
+    """What one session may keep: bytes in all, files and folders in all, and how long results of
+    tools stay."""
 
     size_bytes: int = 64 * 1024 * 1024
     files: int = 2000
@@ -46,9 +48,11 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class SessionFolder:
-    """The folder `root/name`, made when something is first written. Every `stop` ends the work between two steps.
+    """The folder `root/name`, made when something is first written. Every `stop` ends the work
+    between two steps.
 
-    Its lock, a file beside it, is held by one writer at a time, also of several processes: that keeps the quota.
+    Its lock, a file beside it, is held by one writer at a time, also of several processes: that
+    keeps the quota.
     """
 
     def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ALONE) -> None:
@@ -67,11 +71,13 @@ class SessionFolder:
         return self._root / f"{self._name}.lock"
 
     def has(self, name: str) -> bool:
-        """Whether anything of this name, a link perhaps, is at its top; False, too, when nobody can look."""
+        """Whether anything of this name, a link perhaps, is at its top; False, too, when nobody can
+        look."""
         return os.path.lexists(f"{self._root}/{self._name}/{name}")
 
     def make(self, stop: Stop) -> Path:
-        """The folder's path, for those who hand it to a sandbox, after making it. Raises OSError."""
+        """The folder's path, for those who hand it to a sandbox, after making it. Raises
+        OSError."""
         stop.check()
         with self._opened(make=True):
             return self.path
@@ -85,8 +91,9 @@ class SessionFolder:
             return read_beneath(top, parts, limit_bytes)[0]
 
     def write(self, stop: Stop, parts: Sequence[str], data: bytes, was: bytes | None) -> None:
-        """Write a whole file at once: it is the old one or the new one, never a part. With `was`, only if it still
-        holds that (or holds `data` already). Raises OSError, and ToolFailed for what changed or is over the quota."""
+        """Write a whole file at once: it is the old one or the new one, never a part. With `was`,
+        only if it still holds that (or holds `data` already). Raises OSError, and ToolFailed for
+        what changed or is over the quota."""
         self._make_root()
         with self._locked(stop), self._opened(make=True) as top:
             old, new_files = _old(top, parts)
@@ -103,7 +110,8 @@ class SessionFolder:
                 _put(stop, at, parts[-1], data, self._access.file | kept)
 
     def entries(self, stop: Stop) -> list[FileEntry]:
-        """Files that can be read, and folders (with a `/` behind), without hidden ones. None without a folder."""
+        """Files that can be read, and folders (with a `/` behind), without hidden ones. None
+        without a folder."""
         try:
             with self._opened() as top:
                 return [
@@ -114,8 +122,8 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def held(self, stop: Stop) -> Iterator[int]:
-        """The handle of the folder while nobody else writes into it by this class. Raises FileNotFoundError when it was
-        never made, OSError."""
+        """The handle of the folder while nobody else writes into it by this class. Raises
+        FileNotFoundError when it was never made, OSError."""
         os.stat(self.path, follow_symlinks=False)
         with self._locked(stop), self._opened() as top:
             yield top
@@ -133,7 +141,8 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int]:
-        """The handle of the folder. The way to the root is the operator's; from there on nothing is followed."""
+        """The handle of the folder. The way to the root is the operator's; from there on nothing is
+        followed."""
         if make:
             self._make_root()
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
@@ -171,7 +180,8 @@ class SessionFolder:
             stop.wait(_LOCK_WAIT_S)
 
     def _make_room(self, stop: Stop, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
-        """Forget results that are too old, and as many more as it takes. Raises ToolFailed when it is not enough."""
+        """Forget results that are too old, and as many more as it takes. Raises ToolFailed when it
+        is not enough."""
         kept: list[_Found] = []
         used_bytes, files = more_bytes, more_files
         now = time.time()
@@ -201,8 +211,8 @@ class SessionFolder:
             )
 
     def _walk(self, stop: Stop, top: int, *, hidden: bool) -> Iterator[_Found]:
-        """Everything in the folder, as far as a little over the quota; what a name or the depth puts out of reach is
-        counted, too, when `hidden` is asked for."""
+        """Everything in the folder, as far as a little over the quota; what a name or the depth
+        puts out of reach is counted, too, when `hidden` is asked for."""
         left = self.quota.files * 2 + 1000
         waiting: list[tuple[str, ...]] = [()]
         while waiting and left > 0:
@@ -242,8 +252,8 @@ def _found(inside: tuple[str, ...], entry: os.DirEntry[str], hidden: bool) -> _F
 
 
 def _old(top: int, parts: Sequence[str]) -> tuple[os.stat_result | None, int]:
-    """What is known of the file that will be replaced, if there is one, and how many files and folders will be new.
-    Raises OSError for odd ones."""
+    """What is known of the file that will be replaced, if there is one, and how many files and
+    folders will be new. Raises OSError for odd ones."""
     for depth in range(len(parts) - 1, 0, -1):
         with contextlib.suppress(FileNotFoundError), folder_beneath(top, parts[:depth]) as at:
             return (None, len(parts) - depth) if depth < len(parts) - 1 else _looked_at(at, parts[-1])
@@ -260,8 +270,8 @@ def _looked_at(at: int, name: str) -> tuple[os.stat_result | None, int]:
 
 
 def _put(stop: Stop, at: int, name: str, data: bytes, mode: int) -> None:
-    """A file of a name that nobody knows, then its real name: a link that stands there by then is replaced, too, and
-    never followed."""
+    """A file of a name that nobody knows, then its real name: a link that stands there by then is
+    replaced, too, and never followed."""
     temporary = f"{_TEMPORARY[0]}{secrets.token_hex(8)}{_TEMPORARY[1]}"
     try:
         with open(os.open(temporary, _CREATE, mode, dir_fd=at), "wb") as file:

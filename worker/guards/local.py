@@ -1,4 +1,5 @@
-"""Whether a folder is on a disk of this machine, and not on a volume that a network can take away."""
+"""Whether a folder is on a disk of this machine, and not on a volume that a network can take
+away."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 def is_local(folder: Path, mounts: Path = MOUNTS) -> bool:
-    """Whether it is, as of now, or will be once it is made. False where that cannot be told, as on systems without
-    such a list of mounts. Blocking."""
+    """Whether it is, as of now, or will be once it is made. False where that cannot be told, as on
+    systems without such a list of mounts. Blocking."""
     for at in (folder, *folder.parents):
         with contextlib.suppress(OSError):
             return file_system(os.stat(at).st_dev, mounts.read_text()) in LOCAL
@@ -25,7 +26,8 @@ def is_local(folder: Path, mounts: Path = MOUNTS) -> bool:
 
 
 def file_system(device: int, mounts: str) -> str:
-    """The kind of file system that is mounted from a device; `""` when the list of mounts does not have it.
+    """The kind of file system that is mounted from a device; `""` when the list of mounts does not
+    have it.
 
     A line is `36 35 98:0 /root /where options optional… - kind source options` (proc(5)).
     """

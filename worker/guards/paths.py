@@ -20,10 +20,11 @@ _DRIVE: Final = re.compile(r"[A-Za-z]:.*", re.DOTALL)
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names on the way from the workspace to a file or folder; none for the workspace itself (`.`).
+    """The names on the way from the workspace to a file or folder; none for the workspace itself
+    (`.`).
 
-    `.`, and a `/` at the end, are left out. Raises ToolFailed for every path that leads out of the workspace, or that
-    another file system, or a person, could read as one that does.
+    `.`, and a `/` at the end, are left out. Raises ToolFailed for every path that leads out of the
+    workspace, or that another file system, or a person, could read as one that does.
     """
     if len(path) > PATH_LIMIT_BYTES or len(path.encode("utf-8", "replace")) > PATH_LIMIT_BYTES:
         raise ToolFailed(f"the path {path[:40]!r}… is too long; at most {PATH_LIMIT_BYTES:,} bytes are allowed")
@@ -44,8 +45,9 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def wrong_name(name: str) -> str | None:
-    """Why a name cannot stand in a path, or None: `..`, a separator of any system, what looks like either (full-width
-    forms, say), and characters that show nothing, such as NUL or a mark that turns the direction of text."""
+    """Why a name cannot stand in a path, or None: `..`, a separator of any system, what looks like
+    either (full-width forms, say), and characters that show nothing, such as NUL or a mark that
+    turns the direction of text."""
     if name == "..":
         return "it has '..' in it"
     if not name.isprintable():
@@ -57,8 +59,8 @@ def wrong_name(name: str) -> str | None:
 
 
 def folder_name(session: str) -> str:
-    """The name of a session's folder: 40 hexadecimal digits, so that no two sessions share one, also where case does
-    not count, and a chat id, which may be a phone number, is not shown."""
+    """The name of a session's folder: 40 hexadecimal digits, so that no two sessions share one,
+    also where case does not count, and a chat id, which may be a phone number, is not shown."""
     return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
 
 

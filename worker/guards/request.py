@@ -45,7 +45,8 @@ async def request(
     headers: Mapping[str, str],
     body: bytes | None,
 ) -> Answer | str:
-    """The answer, or where it redirects to. Raises TimeoutError, and ToolFailed with a text that names the host."""
+    """The answer, or where it redirects to. Raises TimeoutError, and ToolFailed with a text that
+    names the host."""
     own = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"}
     try:
         async with (
@@ -92,7 +93,8 @@ async def _read(place: Place, response: aiohttp.ClientResponse, types: Collectio
 
 
 async def _body(stream: aiohttp.StreamReader, packed: bool, body_bytes: int) -> tuple[bytes, bool]:
-    """At most `body_bytes` of the body, and whether there was more. What was sent is held to the same size."""
+    """At most `body_bytes` of the body, and whether there was more. What was sent is held to the
+    same size."""
     kept = bytearray()
     unpack = _Gunzip() if packed else None
     received = 0
@@ -111,7 +113,8 @@ class _Gunzip:
         self._member = zlib.decompressobj(_GZIP)
 
     def unpack(self, data: bytes, limit_bytes: int) -> bytes:
-        """What these bytes stand for, at most that many. Call it no more once the limit was reached."""
+        """What these bytes stand for, at most that many. Call it no more once the limit was
+        reached."""
         out = bytearray()
         while data and len(out) < limit_bytes:
             if self._member.eof:
@@ -150,7 +153,8 @@ class _Checked(AbstractResolver):
 
 
 def connector_to(host: str, addresses: Sequence[Address]) -> aiohttp.TCPConnector:
-    """Connections to one host, at addresses that were checked, and to nothing else whatever a request says."""
+    """Connections to one host, at addresses that were checked, and to nothing else whatever a
+    request says."""
 
     def opened(info: aiohttp.AddrInfoType) -> socket.socket:
         """The last look before a connection is made; a literal address never meets the resolver."""

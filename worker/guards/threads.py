@@ -1,4 +1,5 @@
-"""Work on files, in threads of its own: a slow or dead volume takes these, and never the event loop."""
+"""Work on files, in threads of its own: a slow or dead volume takes these, and never the event
+loop."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from shared.errors import ToolFailed
 THREADS: Final = 8
 LIMIT_S: Final = 10.0
 GRACE_S: Final = 1.0
-"""How long a cancelled call waits for its thread, so that as a rule nothing of it goes on when it has returned."""
+"""How long a cancelled call waits for its thread, so that as a rule nothing of it goes on when it
+has returned."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,15 +47,17 @@ class Stop:
 
 
 class FileThreads:
-    """A few threads for all sessions of a process. `limit_s` is how long one call may take, waiting included."""
+    """A few threads for all sessions of a process. `limit_s` is how long one call may take, waiting
+    included."""
 
     def __init__(self, threads: int = THREADS, *, limit_s: float = LIMIT_S) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="files")
         self._limit_s = limit_s
 
     async def run(self, work: Callable[Concatenate[Stop, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `work(stop, ...)` in a thread. Raises what it raises, and ToolFailed when the time is over. Work that
-        is given up sees it in `stop`; what waits in a call to the system ends when the system answers."""
+        """Call `work(stop, ...)` in a thread. Raises what it raises, and ToolFailed when the time
+        is over. Work that is given up sees it in `stop`; what waits in a call to the system ends
+        when the system answers."""
         stop = Stop()
         job = self._pool.submit(work, stop, *args, **kwargs)
         try:
@@ -75,7 +79,8 @@ class FileThreads:
 
 
 async def _ended(job: Future[T]) -> None:
-    """Wait for a thread that was told to stop. `Future.cancel` would not say whether it still runs."""
+    """Wait for a thread that was told to stop. `Future.cancel` would not say whether it still
+    runs."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
 

@@ -1,4 +1,5 @@
-"""What a workspace holds, where commands write into it as they like: measured while they run, put right afterwards."""
+"""What a workspace holds, where commands write into it as they like: measured while they run, put
+right afterwards."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from worker.guards.beneath import folder_beneath
 from worker.guards.folder import Quota
+from worker.guards.openat import folder_beneath
 from worker.guards.threads import Stop
 from worker.sandbox.scratch import remove
 
@@ -40,7 +41,8 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Something in a workspace, by the names on the way to it, and when it last changed by the clock of the disk."""
+    """Something in a workspace, by the names on the way to it, and when it last changed by the
+    clock of the disk."""
 
     parts: tuple[str, ...]
     size_bytes: int
@@ -78,9 +80,9 @@ def begun(stop: Stop, folder: Path) -> int:
 
 
 def settled(stop: Stop, folder: Path, quota: Quota, since_ns: int) -> int:
-    """Bring the folder back within the quota, now that nothing runs in it: what can be neither opened nor measured is
-    opened or goes, and of what changed since `since_ns` (by the clock of the disk) the newest goes, as much as it
-    takes. How many files and folders went. Raises OSError."""
+    """Bring the folder back within the quota, now that nothing runs in it: what can be neither
+    opened nor measured is opened or goes, and of what changed since `since_ns` (by the clock of the
+    disk) the newest goes, as much as it takes. How many files and folders went. Raises OSError."""
     with _opened(folder) as top:
         gone = levelled(stop, top, folder)
         found = list(walk(stop, top, limit=None))

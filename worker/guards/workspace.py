@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from shared.errors import ToolFailed
-from worker.agent.tool import FileEntry
-from worker.guards.beneath import OWNER_ALONE, Access, explained
+from worker.agent.tools.tool import FileEntry
 from worker.guards.erasing import erased
 from worker.guards.folder import Quota, SessionFolder
 from worker.guards.local import is_local
+from worker.guards.openat import OWNER_ALONE, Access, explained
 from worker.guards.paths import FOLDER_NAME, folder_name, parts_of
 from worker.guards.threads import FileThreads, Stop
 from worker.guards.usage import Usage, begun, measured, settled
@@ -47,8 +47,9 @@ class Workspaces:
         self._local = False
 
     async def warm(self) -> None:
-        """Find out, once, whether they are on a disk of this machine: then a turn may ask without a thread whether
-        something is there at all. Raises ToolFailed for a volume that does not answer."""
+        """Find out, once, whether they are on a disk of this machine: then a turn may ask without a
+        thread whether something is there at all. Raises ToolFailed for a volume that does not
+        answer."""
         self._local = await self._threads.run(lambda _: is_local(self._root))
 
     def of(self, session: str) -> Workspace:
@@ -57,9 +58,9 @@ class Workspaces:
         return Workspace(folder, self._threads, local=self._local)
 
     async def forget(self, folder: str, *, before_s: float) -> int:
-        """Delete what the session with this folder (`folder_name`) keeps, but for what changed since `before_s`, in
-        seconds since 1970; how many files and folders went. Raises OSError, and ToolFailed for a volume that is away
-        or slow: do it again then."""
+        """Delete what the session with this folder (`folder_name`) keeps, but for what changed
+        since `before_s`, in seconds since 1970; how many files and folders went. Raises OSError,
+        and ToolFailed for a volume that is away or slow: do it again then."""
         if not FOLDER_NAME.fullmatch(folder):
             raise ValueError(f"{folder!r} is the folder of no session; folder_name() makes them")
         return await self._threads.run(erased, SessionFolder(self._root, folder, self._quota, self._access), before_s)
@@ -69,8 +70,9 @@ class Workspaces:
 
 
 class Workspace:
-    """The files of one session. What is awaited works in a thread, has a time limit, and raises ToolFailed, with a text
-    that names no path of the machine, for what is not there, not allowed, or not answered in time.
+    """The files of one session. What is awaited works in a thread, has a time limit, and raises
+    ToolFailed, with a text that names no path of the machine, for what is not there, not allowed,
+    or not answered in time.
 
     A session has a few threads at a time, so that many calls of one do not keep the others waiting.
     """
@@ -89,8 +91,8 @@ class Workspace:
         return self._folder.path
 
     def surely_without(self, name: str) -> bool:
-        """Whether nothing of this name is at its top, said at once: False, too, where only a thread may look, as on a
-        volume behind a network, which can hang."""
+        """Whether nothing of this name is at its top, said at once: False, too, where only a thread
+        may look, as on a volume behind a network, which can hang."""
         return self._local and not self._folder.has(name)
 
     async def make(self) -> Path:
@@ -103,8 +105,8 @@ class Workspace:
     async def write(
         self, path: str, data: bytes, *, was: bytes | None = None, limit_bytes: int = WRITE_LIMIT_BYTES
     ) -> None:
-        """Write a whole file; folders on the way are made. With `was`, only if it still holds that, or holds `data`
-        already, as after an attempt whose worker was lost."""
+        """Write a whole file; folders on the way are made. With `was`, only if it still holds that,
+        or holds `data` already, as after an attempt whose worker was lost."""
         parts = parts_of(path)
         if not parts or path.strip().endswith(("/", "/.")):
             raise ToolFailed(f"{path!r} names a folder; name the file to write, such as 'notes/todo.md'")
@@ -115,11 +117,13 @@ class Workspace:
         await self._run(path, self._folder.write, parts, data, was)
 
     async def entries(self) -> Sequence[FileEntry]:
-        """Its files, and its folders with a `/` behind, in no order; without hidden ones, links and other odd ones."""
+        """Its files, and its folders with a `/` behind, in no order; without hidden ones, links and
+        other odd ones."""
         return await self._run(".", self._folder.entries)
 
     async def measured(self) -> Usage:
-        """What is in it, hidden and odd files included, as far as it takes to see that it is too much."""
+        """What is in it, hidden and odd files included, as far as it takes to see that it is too
+        much."""
         return await self._run(".", measured, self.path, self.quota)
 
     async def begun(self) -> int:
@@ -127,7 +131,8 @@ class Workspace:
         return await self._run(".", begun, self.path)
 
     async def settled(self, quota: Quota, since_ns: int) -> int:
-        """Bring it back within the quota by taking away the newest of what changed since. How many files went."""
+        """Bring it back within the quota by taking away the newest of what changed since. How many
+        files went."""
         return await self._run(".", settled, self.path, quota, since_ns)
 
     async def call(self, work: Callable[[Path], T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from worker.agent.hook import AgentHook, Iteration, IterationDone
-from worker.agent.model import ToolCallRequest
+from worker.agent.model.model import ToolCallRequest
 
 Log = Callable[..., None]
 """Takes the event's name and fields by name, as `structlog`'s `logger.info` does."""

@@ -15,11 +15,13 @@ from shared.metrics import (
 from worker.agent.hook import AgentHook, IterationDone
 
 UNKNOWN_TOOL: Final = "unknown"
-"""The label of all tools that do not exist: their names are a model's inventions, and a label has few values."""
+"""The label of all tools that do not exist: their names are a model's inventions, and a label has
+few values."""
 
 
 class MetricsHook(AgentHook):
-    """Adds what a round used to the metrics of the process: only what this process asked and ran."""
+    """Adds what a round used to the metrics of the process: only what this process asked and
+    ran."""
 
     async def after_iteration(self, result: IterationDone) -> None:
         if not result.resumed:
@@ -38,5 +40,6 @@ class MetricsHook(AgentHook):
 
 
 def _label(tool: str) -> str:
-    """The name; of a tool of an MCP server only `mcp_<server>`, for a server can have hundreds and change them."""
+    """The name; of a tool of an MCP server only `mcp_<server>`, for a server can have hundreds and
+    change them."""
     return "_".join(tool.split("_", 2)[:2]) if tool.startswith("mcp_") else tool

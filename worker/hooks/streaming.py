@@ -10,17 +10,19 @@ from worker.agent.hook import AgentHook, Iteration
 Deliver = Callable[[str, int, str | None], Awaitable[None]]
 """Takes the session, the number of the turn, and more text; None ends a text.
 
-What comes after an end is another text: that of the next round, or the same one anew because its stream broke. The
-last text of a turn is its answer, before the hooks' finalize_content.
+What comes after an end is another text: that of the next round, or the same one anew because its
+stream broke. The last text of a turn is its answer, before the hooks' finalize_content.
 """
 
 _running: ContextVar[tuple[str, int]] = ContextVar("running_turn", default=("", 0))
 
 
 class StreamingHook(AgentHook):
-    """Calls `deliver` with every delta and every end of a stream, of all turns that run with this hook.
+    """Calls `deliver` with every delta and every end of a stream, of all turns that run with this
+    hook.
 
-    One that is too slow or raises is treated as every hook is by CompositeHook: reported and passed over.
+    One that is too slow or raises is treated as every hook is by CompositeHook: reported and passed
+    over.
     """
 
     wants_streaming = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from shared.errors import LeaseLost, RedisAway, Refused
-from shared.store.children import Children
-from shared.store.queue import Claim
+from shared.store.subagents.subagents import Children
+from shared.store.turns.queue import Claim
 from worker.agent.hook import AgentHook, IterationDone
 
 

@@ -1,10 +1,11 @@
-"""The jobs that turn conversations into memory. `context["deps"]` has `memory` (MemoryStore) and `consolidator`."""
+"""The jobs that turn conversations into memory. `context["deps"]` has `memory` (MemoryStore) and
+`consolidator`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from shared.store.memory import MemoryStore
+from shared.store.sessions.memory import MemoryStore
 from worker.jobs.later import deadly, patiently
 from worker.memory.consolidator import Consolidator
 
@@ -26,7 +27,8 @@ async def archive(context: Context, session: str) -> None:
 
 
 async def idle(context: Context, session: str) -> None:
-    """Bring a conversation that rests down to its last few entries; then it is settled. Raises TryLater."""
+    """Bring a conversation that rests down to its last few entries; then it is settled. Raises
+    TryLater."""
     made: Consolidator = context["deps"].consolidator
     memory: MemoryStore = context["deps"].memory
 

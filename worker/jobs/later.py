@@ -10,16 +10,17 @@ from typing import Any, Final
 
 from shared.errors import ModelError, RedisAway, Refused, TryLater
 from shared.log import bind_work, logger
-from shared.store.memory import MemoryChanged
+from shared.store.sessions.memory import MemoryChanged
 from shared.tasks import cancel_all
-from worker.lease import Lease
+from worker.lease.lease import Lease
 
 JOB_S: Final = 3600.0
 SOON_S: Final = 30.0
 FIRST_WAIT_S: Final = 60.0
 WAIT_CAP_S: Final = 3600.0
 PATIENT_TRIES: Final = 30
-"""The first few waits double, the others are of an hour: with so many tries a job has waited for about a day."""
+"""The first few waits double, the others are of an hour: with so many tries a job has waited for
+about a day."""
 
 DEADLY_CRASHES: Final = 3
 """So many workers died with a job in their hands, and it does not do again what it did then."""
@@ -28,10 +29,12 @@ log = logger("jobs")
 
 
 async def patiently(context: dict[str, Any], name: str, work: Callable[[bool], Awaitable[object]]) -> None:
-    """Do `work(patient)` for the session or scope `name`. From the 31st try on `patient` is False: wait no more.
+    """Do `work(patient)` for the session or scope `name`. From the 31st try on `patient` is False:
+    wait no more.
 
-    Raises TryLater where another time may be better, and at once when the worker drains: `work` is then cancelled, and
-    must be such that this loses nothing. A bug is logged and ends the job: what is due is found again.
+    Raises TryLater where another time may be better, and at once when the worker drains: `work` is
+    then cancelled, and must be such that this loses nothing. A bug is logged and ends the job: what
+    is due is found again.
     """
     tries: int = context["job_try"]
     lease = _lease(context)
@@ -84,6 +87,7 @@ async def _ended_by_drain(limit: asyncio.Timeout, lease: Lease | None) -> AsyncI
 
 
 def wait_after(tries: int) -> float:
-    """Seconds before the next try, the last quarter of them by chance, so that a crowd does not come back at once."""
+    """Seconds before the next try, the last quarter of them by chance, so that a crowd does not
+    come back at once."""
     wait_s = min(WAIT_CAP_S, FIRST_WAIT_S * 2.0 ** min(tries - 1, 10))
     return wait_s * random.uniform(0.75, 1.0)

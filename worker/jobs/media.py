@@ -1,4 +1,5 @@
-"""The end of stored files: those of a session that was forgotten, with its workspace, and all that are too old."""
+"""The end of stored files: those of a session that was forgotten, with its workspace, and all that
+are too old."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ log = logger("jobs")
 
 
 async def forget_media(context: dict[str, Any], folder: str) -> None:
-    """Delete the files that a session, named by its folder, had when this was asked for: those that were sent, and
-    those in its workspace. Raises TryLater while a volume is away; the other one is not waited for."""
+    """Delete the files that a session, named by its folder, had when this was asked for: those that
+    were sent, and those in its workspace. Raises TryLater while a volume is away; the other one is
+    not waited for."""
     media: MediaStore = context["deps"].media
     workspaces: Workspaces = context["deps"].workspaces
     before_s = context["enqueue_time"].timestamp()

@@ -1,4 +1,5 @@
-"""A job that does nothing but come back: `shoal doctor --probe` asks it whether workers take jobs."""
+"""A job that does nothing but come back: `shoal doctor --probe` asks it whether workers take
+jobs."""
 
 from __future__ import annotations
 

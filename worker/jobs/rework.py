@@ -1,11 +1,12 @@
-"""The job that writes a MEMORY.md anew. `context["deps"]` has `memory` (MemoryStore) and `consolidator`."""
+"""The job that writes a MEMORY.md anew. `context["deps"]` has `memory` (MemoryStore) and
+`consolidator`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from shared.log import logger
-from shared.store.memory import MemoryStore
+from shared.store.sessions.memory import MemoryStore
 from worker.jobs.later import deadly, patiently
 from worker.memory.consolidator import Consolidator
 
@@ -13,8 +14,8 @@ log = logger("jobs")
 
 
 async def rework(context: dict[str, Any], scope: str) -> None:
-    """Write the MEMORY.md of a scope anew from its HISTORY.md; it is due again after the next consolidation. One that
-    workers keep dying of stays as it is until then.
+    """Write the MEMORY.md of a scope anew from its HISTORY.md; it is due again after the next
+    consolidation. One that workers keep dying of stays as it is until then.
 
     Raises TryLater.
     """

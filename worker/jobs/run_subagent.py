@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.crash_points import crash_point
 from shared.errors import (
     BadRecord,
     LeaseLost,
@@ -21,17 +20,18 @@ from shared.log import bind_work, logger
 from shared.messages.subagent import Outcome, SubagentTask, decode_task
 from shared.messages.transcript import AssistantEntry, decode_ledger
 from shared.metrics import QUEUE_WAIT_SECONDS, SUBAGENT_RESULTS_DROPPED, SUBAGENTS
+from shared.process.crash_points import crash_point
 from shared.settings import AgentSettings
-from shared.store.children import Children
-from shared.store.queue import ChildWork
+from shared.store.subagents.subagents import Children
+from shared.store.turns.queue import ChildWork
 from worker.agent.turn import AgentResult
-from worker.assignment import Assignment
 from worker.jobs.apologies import APOLOGIES
 from worker.jobs.tries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
-from worker.lease import Lease
-from worker.quarantine import AFTER_CRASHES, Quarantine, Verdict
-from worker.traces import ended, subagent_span
-from worker.turn_journal import STORE_PATIENCE_S, LeaseJournal
+from worker.lease.lease import Lease
+from worker.process.quarantine import AFTER_CRASHES, Quarantine, Verdict
+from worker.subagents.assignment import Assignment
+from worker.turn.journal import STORE_PATIENCE_S, LeaseJournal
+from worker.turn.traces import ended, subagent_span
 
 UNREADABLE_WAIT_S: Final = 60.0
 log = logger("subagents")
@@ -42,9 +42,10 @@ AgentCall = Callable[[Assignment, LeaseJournal], Awaitable[AgentResult]]
 class RunSubagent:
     """Runs leased subagents. `agent` does an Assignment; everything around it is here.
 
-    What a turn does at its faults holds here, too: attempts are counted, a model that is away costs no slot, who stood
-    in two crashes runs apart. What ends differently is the end: a subagent reports, whatever became of it, unless
-    somebody has cancelled it: then it is ended in the store already.
+    What a turn does at its faults holds here, too: attempts are counted, a model that is away costs
+    no slot, who stood in two crashes runs apart. What ends differently is the end: a subagent
+    reports, whatever became of it, unless somebody has cancelled it: then it is ended in the store
+    already.
     """
 
     def __init__(
@@ -156,7 +157,8 @@ class RunSubagent:
         return outcome if told == "known" else _count(outcome)
 
     async def _cancelled(self, task: SubagentTask, exc: Exception) -> bool:
-        """Whether somebody ended it, alone or with its conversation; then nothing more is to be written."""
+        """Whether somebody ended it, alone or with its conversation; then nothing more is to be
+        written."""
         if isinstance(exc, TurnStopped):
             return True
         return await self._children.state(task.id) in (None, "cancelled")
@@ -196,7 +198,8 @@ def _count(outcome: Outcome) -> str:
 
 
 def _drop(task: SubagentTask) -> str:
-    """A result that nobody is there for: its conversation is over. It leaves a record, and no more."""
+    """A result that nobody is there for: its conversation is over. It leaves a record, and no
+    more."""
     SUBAGENT_RESULTS_DROPPED.inc()
     log.warning("subagent result dropped", child=task.id, turn=task.turn)
     return "dropped"

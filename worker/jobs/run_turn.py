@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.crash_points import crash_point
 from shared.errors import (
     BadInput,
     BadRecord,
@@ -26,29 +25,31 @@ from shared.messages.live import TurnEvent, TurnState
 from shared.messages.outbound import OutboundKind, OutboundMessage, TokensUsed
 from shared.messages.transcript import AssistantEntry, TranscriptEntry
 from shared.metrics import DEAD_LETTERS, HISTORY_DROPPED, QUEUE_WAIT_SECONDS, TURN_SECONDS, TURNS, TURNS_RUNNING
+from shared.process.crash_points import crash_point
 from shared.settings import AgentSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.queue import TurnWork
-from shared.store.turns import DeadLetter, Turns
-from worker.agent.model import Usage
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.queue import TurnWork
+from shared.store.turns.turn_writes import DeadLetter, Turns
+from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult, saved_history
-from worker.conversation import Conversation, NewerLedger, read_conversation, read_joined
 from worker.jobs.answer_times import count_answers
 from worker.jobs.apologies import APOLOGIES
 from worker.jobs.tries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
-from worker.lease import Lease
-from worker.live_show import LiveShow
-from worker.quarantine import AFTER_CRASHES, Quarantine, Verdict
-from worker.traces import ended, of_line, turn_span
-from worker.turn_journal import STORE_PATIENCE_S, TurnJournal
+from worker.lease.lease import Lease
+from worker.process.quarantine import AFTER_CRASHES, Quarantine, Verdict
+from worker.turn.conversation import Conversation, NewerLedger, read_conversation, read_joined
+from worker.turn.journal import STORE_PATIENCE_S, TurnJournal
+from worker.turn.live_updates import LiveShow
+from worker.turn.traces import ended, of_line, turn_span
 
 STOPPED: Final = "[stopped by the user]"
 INTERRUPTED: Final = "[interrupted by a newer message]"
 log = logger("turns")
 
 OnCommit = Callable[[str, int], Awaitable[None]]
-"""Called after each commit with the session and how many entries its conversation has now. What it raises is logged."""
+"""Called after each commit with the session and how many entries its conversation has now. What it
+raises is logged."""
 
 AgentCall = Callable[[Conversation, TurnJournal, LiveShow], Awaitable[AgentResult]]
 
@@ -78,7 +79,8 @@ class RunTurn:
         self._rng = rng or random.Random()
 
     async def __call__(self, lease: Lease) -> None:
-        """End the turn of this lease: commit, release, or dead letter. Raises LeaseLost, RedisAway."""
+        """End the turn of this lease: commit, release, or dead letter. Raises LeaseLost,
+        RedisAway."""
         work = lease.claim.turn
         assert work is not None
         crash_point("after_acquire")
@@ -164,7 +166,8 @@ class RunTurn:
         return "done"
 
     async def _leave(self, lease: Lease, work: TurnWork, newer: NewerLedger) -> str:
-        """For a worker of the release that began it; when none comes for as long as a model may be away, nobody can."""
+        """For a worker of the release that began it; when none comes for as long as a model may be
+        away, nobody can."""
         log.warning("turn left to others", why=str(newer))
         if work.away_ms / 1000 > self._settings.give_up_s:
             return await self._bury(lease, work, None, "bad_record")
@@ -181,7 +184,8 @@ class RunTurn:
         return f"quarantine_{verdict}"
 
     async def _hear_all(self, lease: Lease, work: TurnWork, conversation: Conversation) -> None:
-        """What joined the turn unheard, for the answer to its `take` was lost or a child got it, ends with it."""
+        """What joined the turn unheard, for the answer to its `take` was lost or a child got it,
+        ends with it."""
         if work.steers or work.joins_at_start:
             for number, record in await self._turns.joined(lease.claim):
                 conversation.joined.setdefault(number, read_joined(lease.claim, number, record))

@@ -1,4 +1,5 @@
-"""Finds the conversations and memories that are due, and what a crash left behind. Any worker, once a minute."""
+"""Finds the conversations and memories that are due, and what a crash left behind. Any worker, once
+a minute."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from typing import Any, Final
 from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.settings import MemorySettings
-from shared.store.agenda import Agenda, Due
-from shared.store.children import Children
-from shared.store.memory import MemoryStore
-from shared.store.memory_jobs import MemoryJobs
+from shared.store.jobs.memory_jobs import MemoryJobs
+from shared.store.schedules.agenda import Agenda, Due
+from shared.store.sessions.memory import MemoryStore
+from shared.store.subagents.subagents import Children
 
 AGAIN_MS: Final = 10 * 60_000
 BATCH: Final = 100
@@ -23,8 +24,9 @@ log = logger("jobs")
 class Sweep:
     """Queues a job for each member of the two agendas that is due.
 
-    A member is first put off and then looked after: whatever ends in between, it is found again. The job takes it from
-    the agenda when its work is done, or the sweep when nothing is left to do. Two sweeps at once do no harm.
+    A member is first put off and then looked after: whatever ends in between, it is found again.
+    The job takes it from the agenda when its work is done, or the sweep when nothing is left to do.
+    Two sweeps at once do no harm.
     """
 
     def __init__(

@@ -14,11 +14,11 @@ from shared.errors import TryLater
 from shared.tracing import span
 from shared.tracing.spans import JOB
 from worker.jobs.consolidate import archive, consolidate, idle
+from worker.jobs.ephemeral_sessions import sweep_throw_aways
 from worker.jobs.later import JOB_S, PATIENT_TRIES
 from worker.jobs.media import expire_media, forget_media
 from worker.jobs.rework import rework
 from worker.jobs.sweep import sweep
-from worker.jobs.throw_aways import sweep_throw_aways
 
 MAX_TRIES: Final = 2 * PATIENT_TRIES
 """A job that is put off counts its tries itself; this ends one that never comes to an end."""
@@ -29,7 +29,8 @@ Job = Callable[[dict[str, Any], str], Awaitable[None]]
 
 
 def _job(work: Job) -> Function:
-    """A job that asks arq for another try by TryLater. Its result is not kept: the same id may be queued again."""
+    """A job that asks arq for another try by TryLater. Its result is not kept: the same id may be
+    queued again."""
 
     @functools.wraps(work)
     async def run(context: dict[str, Any], name: str) -> None:

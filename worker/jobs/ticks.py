@@ -1,4 +1,5 @@
-"""Runs what chats have planned. Every worker looks; whoever is first at a tick runs it, and nobody leads."""
+"""Runs what chats have planned. Every worker looks; whoever is first at a tick runs it, and nobody
+leads."""
 
 from __future__ import annotations
 
@@ -15,21 +16,36 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.schedule import Every, Misfire, Plan, Schedule, tick_message
 from shared.metrics import SCHEDULES_FIRED
 from shared.settings import CronSettings
-from shared.store.schedule_times import next_tick, ticks_between
-from shared.store.schedules import BATCH, BUSY, CROWDED, FIRED, LOST, MOVED, OVER, SKIPPED, Due, Look, Move, Schedules
+from shared.store.schedules.schedules import (
+    BATCH,
+    BUSY,
+    CROWDED,
+    FIRED,
+    LOST,
+    MOVED,
+    OVER,
+    SKIPPED,
+    Due,
+    Look,
+    Move,
+    Schedules,
+)
+from shared.store.schedules.times import next_tick, ticks_between
 from shared.tracing import Span, current, fresh, span
 from shared.tracing.spans import TICK
-from worker.schedules import NOTHING_NEEDED
+from worker.turn.schedules import NOTHING_NEEDED
 
 LOOK_S: Final = 5.0
-"""How long a worker does not look when nothing is due: a schedule for sooner than that may run so late."""
+"""How long a worker does not look when nothing is due: a schedule for sooner than that may run so
+late."""
 
 SOON_S: Final = 1.0
 JITTER_S: Final = 0.25
 """So that not all workers come at the same moment."""
 
 AT_ONCE: Final = 4
-"""Ticks that one worker runs at once: fewer than the connections of its pool, and a file that hangs is in few ways."""
+"""Ticks that one worker runs at once: fewer than the connections of its pool, and a file that hangs
+is in few ways."""
 
 LATER_MS: Final = 60_000
 COUNTED: Final = 250
@@ -41,7 +57,8 @@ HEARTBEAT_TEXT: Final = (
 )
 
 ReadHeartbeat = Callable[[str], Awaitable[str]]
-"""The HEARTBEAT.md of a session, `""` when there is none. Raises ToolFailed when it cannot be looked at."""
+"""The HEARTBEAT.md of a session, `""` when there is none. Raises ToolFailed when it cannot be
+looked at."""
 
 log = logger("ticks")
 
@@ -54,7 +71,8 @@ class Step(NamedTuple):
 
 
 def step(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronSettings) -> Step:
-    """What becomes of the tick `tick` at the time `now`, both in ms. What is at most `late_s` late is in time."""
+    """What becomes of the tick `tick` at the time `now`, both in ms. What is at most `late_s` late
+    is in time."""
     if now - tick <= settings.late_s * 1000:
         following = next_tick(plan, tick)
         return Step(True, Move(to=following, due_ms=following or 0, skip_busy=misfire == "skip"))
@@ -112,7 +130,8 @@ class Ticker:
             await asyncio.sleep(wait_s + self._rng.uniform(0, JITTER_S))
 
     async def run_once(self, *, now_ms: int | None = None) -> float:
-        """Run what is due; in how many seconds to look again. Without `now_ms` by the server's clock.
+        """Run what is due; in how many seconds to look again. Without `now_ms` by the server's
+        clock.
 
         Raises RedisAway, and Refused when the store is full: what is due is still due.
         """
@@ -175,7 +194,8 @@ class Ticker:
             log.info("tick", schedule=schedule.id, session=log_id(schedule.session), late=late, **counts)
 
     async def _heartbeat(self, due: Due, schedule: Schedule, now: int) -> tuple[Step, str]:
-        """The file is looked at before anything is asked of a model. Without one, the heartbeat is over."""
+        """The file is looked at before anything is asked of a model. Without one, the heartbeat is
+        over."""
         over = Step(False, Move(to=None)), ""
         if not self._heartbeat_ms or self._read_heartbeat is None:
             return over

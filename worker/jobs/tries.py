@@ -24,7 +24,8 @@ AWAY_WAIT_CAP_S: Final = 60.0
 def away_wait(
     error: ModelError, attempt: int, away_s: float, settings: AgentSettings, rng: random.Random
 ) -> float | None:
-    """Seconds until a model that has been away for `away_s` is asked again; None when it was away for too long."""
+    """Seconds until a model that has been away for `away_s` is asked again; None when it was away
+    for too long."""
     if away_s > settings.give_up_s:
         return None
     ceiling = AWAY_WAITS_S[min(attempt, len(AWAY_WAITS_S)) - 1]
@@ -33,5 +34,6 @@ def away_wait(
 
 
 def error_wait(errors: int, rng: random.Random) -> float | None:
-    """Seconds until the next try after an error that had `errors` before it; None when they were enough."""
+    """Seconds until the next try after an error that had `errors` before it; None when they were
+    enough."""
     return rng.uniform(0, ERROR_WAITS_S[errors]) if errors < len(ERROR_WAITS_S) else None

@@ -1,4 +1,5 @@
-"""What models cost and how much they take: the table that LiteLLM ships, read without loading LiteLLM."""
+"""What models cost and how much they take: the table that LiteLLM ships, read without loading
+LiteLLM."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import msgspec
 
 from shared.log import logger
 from shared.settings import ModelSettings
-from worker.agent.model import Usage
+from worker.agent.model.model import Usage
 
 TABLE: Final = "model_prices_and_context_window_backup.json"
 _PER_MILLION: Final = 1_000_000
@@ -21,8 +22,8 @@ log = logger("models")
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Prices in USD a token, and sizes in tokens; 0 where nothing is known. `cached_usd` is for the part of a prompt
-    that the provider's cache held. `context_tokens` is what a prompt may have."""
+    """Prices in USD a token, and sizes in tokens; 0 where nothing is known. `cached_usd` is for the
+    part of a prompt that the provider's cache held. `context_tokens` is what a prompt may have."""
 
     input_usd: float = 0.0
     output_usd: float = 0.0
@@ -31,7 +32,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     output_tokens: int = 0
 
     def cost_usd(self, usage: Usage) -> float:
-        """What these tokens cost. Not counted: what some take more for very long prompts, or for filling a cache."""
+        """What these tokens cost. Not counted: what some take more for very long prompts, or for
+        filling a cache."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         return (
             (usage.prompt_tokens - cached) * self.input_usd
@@ -63,10 +65,11 @@ class _Entry(msgspec.Struct):
 
 
 class Catalogue:
-    """Facts of the models that the settings name. The table (3 MB) is read once, beside the event loop, and dropped.
+    """Facts of the models that the settings name. The table (3 MB) is read once, beside the event
+    loop, and dropped.
 
-    `model.prices` and `model.context_tokens` win over it; the latter is that of `model.name`, and of a preset that the
-    table does not know.
+    `model.prices` and `model.context_tokens` win over it; the latter is that of `model.name`, and
+    of a preset that the table does not know.
     """
 
     def __init__(self, settings: ModelSettings, *, table: Path | None = None) -> None:
@@ -77,7 +80,8 @@ class Catalogue:
         self._reading = asyncio.Lock()
 
     async def of(self, name: str) -> ModelFacts:
-        """The facts of a model by its name in the settings; empty ones for a model that nobody knows."""
+        """The facts of a model by its name in the settings; empty ones for a model that nobody
+        knows."""
         if name in self._told:
             return self._told[name]
         found = await self._load()

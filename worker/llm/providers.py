@@ -1,7 +1,8 @@
 """Which provider a name, a key and an address stand for, and how it is reached.
 
-A model's name is LiteLLM's (`groq/llama-3.3-70b`). Most providers speak OpenAI's protocol, and then the direct client
-talks to them; LiteLLM reaches the others. A new provider is a new entry of PROVIDERS.
+A model's name is LiteLLM's (`groq/llama-3.3-70b`). Most providers speak OpenAI's protocol, and then
+the direct client talks to them; LiteLLM reaches the others. A new provider is a new entry of
+PROVIDERS.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from shared.settings import ModelSettings
 
 
 class Override(Struct, frozen=True, kw_only=True):
-    """Parameters that models whose names start so want: a value, or None for one that they refuse."""
+    """Parameters that models whose names start so want: a value, or None for one that they
+    refuse."""
 
     starts: tuple[str, ...]
     parameters: dict[str, Any] = {}
@@ -27,12 +29,14 @@ class Override(Struct, frozen=True, kw_only=True):
 
 
 class ProviderSpec(Struct, frozen=True, kw_only=True):
-    """One provider. `names` are what may stand before the first `/` of a model's name; the first one is its own.
+    """One provider. `names` are what may stand before the first `/` of a model's name; the first
+    one is its own.
 
-    It is recognised by such a name, by how its keys begin, or by a word in the host of `model.api_base`. A `gateway`
-    serves models of others under names such as `anthropic/claude-…`; one with `strip_model_prefix` knows them without
-    that part. `api_base` None: only `model.api_base` says where it is. `base_path` completes a base without a path.
-    LiteLLM gets `route_prefix` before the name, unless the name begins with one of `skip_prefixes`.
+    It is recognised by such a name, by how its keys begin, or by a word in the host of
+    `model.api_base`. A `gateway` serves models of others under names such as `anthropic/claude-…`;
+    one with `strip_model_prefix` knows them without that part. `api_base` None: only
+    `model.api_base` says where it is. `base_path` completes a base without a path. LiteLLM gets
+    `route_prefix` before the name, unless the name begins with one of `skip_prefixes`.
     """
 
     names: tuple[str, ...]
@@ -81,7 +85,8 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """How one model is reached. `overrides` replace parameters of a request, or with None take them out."""
+    """How one model is reached. `overrides` replace parameters of a request, or with None take them
+    out."""
 
     client: Literal["direct", "litellm"]
     model: str
@@ -175,8 +180,9 @@ _CUSTOM: Final = next(spec for spec in PROVIDERS if spec.name == "custom")
 def detect(settings: ModelSettings) -> ProviderSpec | None:
     """The provider: by the name, then by the key, then by the address; None when nothing tells.
 
-    A gateway's key or address goes before a vendor's name: `openai/…` and `anthropic/…` are also its own names for
-    models, and its key is of no use to their makers. A key tells only where no address does.
+    A gateway's key or address goes before a vendor's name: `openai/…` and `anthropic/…` are also
+    its own names for models, and its key is of no use to their makers. A key tells only where no
+    address does.
     """
     first = settings.name.partition("/")[0] if "/" in settings.name else ""
     key = settings.api_key.reveal() if settings.api_key is not None and settings.api_base is None else ""
@@ -192,11 +198,11 @@ def detect(settings: ModelSettings) -> ProviderSpec | None:
 
 
 def choose(settings: ModelSettings) -> Route:
-    """The way to the model of the settings. Raises SettingsError for a direct way that there is not, and for a key that
-    no header can hold.
+    """The way to the model of the settings. Raises SettingsError for a direct way that there is
+    not, and for a key that no header can hold.
 
-    `auto` is direct wherever the endpoint speaks OpenAI's protocol. Without the key that it needs it is LiteLLM, which
-    knows the environment variables of every provider.
+    `auto` is direct wherever the endpoint speaks OpenAI's protocol. Without the key that it needs
+    it is LiteLLM, which knows the environment variables of every provider.
     """
     key = settings.api_key.reveal() if settings.api_key is not None else ""
     if not (key.isascii() and key.isprintable()):

@@ -12,28 +12,28 @@ from msgspec.structs import replace
 
 from shared.errors import SettingsError
 from shared.settings import ModelSettings, PresetSettings
-from shared.store.limits import ProviderLimits
-from worker.agent.model import Model
+from shared.store.fleet.provider_limits import ProviderLimits
+from worker.agent.model.model import Model
 from worker.llm.catalogue import Catalogue, ModelFacts
-from worker.llm.fallback import FallbackModel
-from worker.llm.late import LateModel
-from worker.llm.pricing import PricedModel
+from worker.llm.policies.fallback import FallbackModel
+from worker.llm.policies.late import LateModel
+from worker.llm.policies.pricing import PricedModel
+from worker.llm.policies.retry import RetryingModel
+from worker.llm.policies.throttle import ThrottledModel, rules_of, way_of
+from worker.llm.policies.traced import traced
 from worker.llm.providers import choose, detect
-from worker.llm.retry import RetryingModel
-from worker.llm.throttle import ThrottledModel, rules_of, way_of
-from worker.llm.traced import traced
 
 DEMO: Final = "demo"
 CLIENTS: Final = {
-    DEMO: "worker.llm.demo:DemoModel",
-    "direct": "worker.llm.direct_client:DirectModel",
-    "litellm": "worker.llm.litellm_client:LiteLLMModel",
+    DEMO: "worker.llm.demo.demo_model:DemoModel",
+    "direct": "worker.llm.clients.direct_client:DirectModel",
+    "litellm": "worker.llm.clients.litellm_client:LiteLLMModel",
 }
 
 
 class ModelLimits(msgspec.Struct, frozen=True):
-    """What a call to a model may have. `context_tokens` is 0 when nobody knows it; `max_tokens` is what the settings
-    want, or as much of it as the model can say at once."""
+    """What a call to a model may have. `context_tokens` is 0 when nobody knows it; `max_tokens` is
+    what the settings want, or as much of it as the model can say at once."""
 
     context_tokens: int
     max_tokens: int
@@ -41,7 +41,8 @@ class ModelLimits(msgspec.Struct, frozen=True):
 
 
 class Models:
-    """The models of one process: the usual one, and those that a chat may choose, each made when it is first asked for.
+    """The models of one process: the usual one, and those that a chat may choose, each made when it
+    is first asked for.
 
     Raises SettingsError at once for any of them that cannot be reached as the settings want it.
     """
@@ -62,7 +63,8 @@ class Models:
         return self._usual.name
 
     def get(self, preset: str = "") -> Model:
-        """The model of a preset; the usual one for a name that is none, as of a preset that is no longer set."""
+        """The model of a preset; the usual one for a name that is none, as of a preset that is no
+        longer set."""
         if preset not in self._presets:
             return self._usual
         if preset not in self._made:
@@ -90,7 +92,8 @@ class Models:
         return await self._catalogue.of(self._presets.get(preset, self._settings).name)
 
     async def unpriced(self) -> list[str]:
-        """The models that cost nothing because nobody said what they cost, by name: no budget in dollars ends them."""
+        """The models that cost nothing because nobody said what they cost, by name: no budget in
+        dollars ends them."""
         settings = self._settings
         names = dict.fromkeys((settings.name, *settings.fallbacks, *(one.name for one in self._presets.values())))
         unpriced = []
@@ -114,10 +117,11 @@ class Models:
 def build_model(
     settings: ModelSettings, limits: ProviderLimits | None = None, catalogue: Catalogue | None = None
 ) -> Model:
-    """The model of the settings, with retries, and its fallbacks behind it. Imports only the clients that they need.
+    """The model of the settings, with retries, and its fallbacks behind it. Imports only the
+    clients that they need.
 
-    With `limits` it keeps to what the fleet may ask. Raises SettingsError for one that cannot be reached as the
-    settings want it.
+    With `limits` it keeps to what the fleet may ask. Raises SettingsError for one that cannot be
+    reached as the settings want it.
     """
     return _chain([settings, *_fallbacks(settings)], limits, catalogue or Catalogue(settings))
 
@@ -143,10 +147,12 @@ def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSet
 
 
 def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
-    """The settings of a fallback: the same endpoint and key, unless its name begins with another provider.
+    """The settings of a fallback: the same endpoint and key, unless its name begins with another
+    provider.
 
-    That provider's key is in `model.fallback_keys`; without one it is a server that needs none, or LiteLLM finds the
-    key in the environment. At a gateway, `anthropic/…` without such a key is a model of the gateway.
+    That provider's key is in `model.fallback_keys`; without one it is a server that needs none, or
+    LiteLLM finds the key in the environment. At a gateway, `anthropic/…` without such a key is a
+    model of the gateway.
     """
     first = name.partition("/")[0] if "/" in name else ""
     key = settings.fallback_keys.get(first)

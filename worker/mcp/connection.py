@@ -60,7 +60,8 @@ class Session:
         return tuple(found)
 
     async def _page(self, cursor: str | None, limit: int) -> tuple[list[Listed], str | None]:
-        """Bounded here: of a page of megabytes, nothing but this is left when the next one is asked for."""
+        """Bounded here: of a page of megabytes, nothing but this is left when the next one is asked
+        for."""
         try:
             page = await self._session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
         except MCPError as exc:
@@ -74,7 +75,8 @@ class Session:
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
         try:
-            # Not `call_tool`: that runs the patterns of the server's own output schema in this process.
+            # Not `call_tool`: that runs the patterns of the server's own output schema in this
+            # process.
             result = await self._session.send_request(request, CallToolResult)
         except MCPError as exc:
             raise self._fault(exc) from None
@@ -96,7 +98,8 @@ class Session:
 async def connect(
     server: McpServerSettings, news: Callable[[], None], says: Callable[[str], None]
 ) -> AsyncIterator[Session]:
-    """Start or reach the server and agree with it on a protocol; a Connect. Must be entered and left in one task.
+    """Start or reach the server and agree with it on a protocol; a Connect. Must be entered and
+    left in one task.
 
     Raises OSError, Gone, Refused, and ExceptionGroups of what breaks inside the library.
     """

@@ -20,8 +20,8 @@ GOODBYE_S: Final = 2.0
 
 @asynccontextmanager
 async def http_streams(server: McpServerSettings) -> AsyncIterator[tuple[Any, Any]]:
-    """What to read from the server and where to write. The address is the operator's own, so nothing forbids a private
-    one; a redirect to another host is refused."""
+    """What to read from the server and where to write. The address is the operator's own, so
+    nothing forbids a private one; a redirect to another host is refused."""
     async with (
         _client(server) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as streams,
@@ -41,7 +41,8 @@ def _client(server: McpServerSettings) -> httpx2.AsyncClient:
 
 
 class _Capped(httpx2.AsyncHTTPTransport):
-    """Refuses answers that are too big or packed. A stream of events has a limit for each event instead."""
+    """Refuses answers that are too big or packed. A stream of events has a limit for each event
+    instead."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "DELETE":  # the good-bye of a session: nobody waits long for its answer

@@ -1,5 +1,6 @@
-"""Stands between a worker and one MCP server that is a process: starts it with the environment it may have, passes its
-output on, and ends it and all it started when the worker is gone, however that died.
+"""Stands between a worker and one MCP server that is a process: starts it with the environment it
+may have, passes its output on, and ends it and all it started when the worker is gone, however that
+died.
 
 `python -I keeper.py NAME,NAME LIMIT_BYTES COMMAND...`: the names are the variables that the server keeps, the limit is
 that of one line. The server reads the worker's pipe itself; that it has no writer any more is how the keeper learns
@@ -89,7 +90,8 @@ def _pump(server: subprocess.Popen[bytes], limit_bytes: int) -> int:
 
 
 def _wake_when_children_end() -> int:
-    """A descriptor that can be read when one of them has: a server may die while another holds its output."""
+    """A descriptor that can be read when one of them has: a server may die while another holds its
+    output."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -103,7 +105,8 @@ def _write(piece: bytes) -> None:
 
 
 def _end_all(server: subprocess.Popen[bytes]) -> None:
-    """Kill the server and whatever it started, also what left its process group: orphans become our children."""
+    """Kill the server and whatever it started, also what left its process group: orphans become our
+    children."""
     server.kill()
     server.wait()
     for _ in range(_ROUNDS):

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from worker.documents.untrusted import visible
 from worker.mcp.wire import Listed
-from worker.pages.untrusted import visible
 
 PREFIX: Final = "mcp_"
 DESCRIPTION_CHARS: Final = 1000
@@ -27,8 +27,8 @@ _WORDS: Final = ("description", "title")
 
 
 def tool_name(server: str, tool: str, *, marked: bool = False) -> str:
-    """`mcp_<server>_<tool>`, the same on every worker. One that providers do not take, or that must be `marked` as
-    another is named so, ends in a hash of the tool's real name."""
+    """`mcp_<server>_<tool>`, the same on every worker. One that providers do not take, or that must
+    be `marked` as another is named so, ends in a hash of the tool's real name."""
     plain = f"{PREFIX}{server}_{tool}"
     if _NAME.fullmatch(plain) and not marked:
         return plain
@@ -37,8 +37,8 @@ def tool_name(server: str, tool: str, *, marked: bool = False) -> str:
 
 
 def bounded(listed: Listed) -> Listed:
-    """The tool as it may be kept: of one that cannot be offered no more than its name and why, as a list may bring
-    thousands of such in messages of megabytes."""
+    """The tool as it may be kept: of one that cannot be offered no more than its name and why, as a
+    list may bring thousands of such in messages of megabytes."""
     try:
         if len(listed.name) > NAME_CHARS:
             raise ValueError(f"its name has {len(listed.name):,} characters; at most {NAME_CHARS} are taken")
@@ -49,15 +49,16 @@ def bounded(listed: Listed) -> Listed:
 
 
 def description(server: str, listed: Listed) -> str:
-    """What a model is told of a tool: where it comes from, and what its server says of it, in bounds."""
+    """What a model is told of a tool: where it comes from, and what its server says of it, in
+    bounds."""
     text = " ".join(visible(listed.description[: 4 * DESCRIPTION_CHARS]).split())
     text = text if len(text) <= DESCRIPTION_CHARS else text[: DESCRIPTION_CHARS - 1] + "…"
     return f"[of the MCP server {server!r}] {text or 'without a description'}"
 
 
 def fitting_schema(listed: Listed) -> dict[str, Any]:
-    """The schema of a tool as providers take it. Raises ValueError with what is wrong with it: one tool that a provider
-    refuses would end every call of the model."""
+    """The schema of a tool as providers take it. Raises ValueError with what is wrong with it: one
+    tool that a provider refuses would end every call of the model."""
     if listed.unfit:
         raise ValueError(listed.unfit)
     schema = listed.schema

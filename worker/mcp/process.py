@@ -23,7 +23,8 @@ _KEEPER: Final = str(Path(__file__).with_name("keeper.py"))
 
 @asynccontextmanager
 async def process_streams(server: McpServerSettings, says: Callable[[str], None]) -> AsyncIterator[tuple[Any, Any]]:
-    """Start the server; what to read from it, and where to write. `says` takes each line of its stderr.
+    """Start the server; what to read from it, and where to write. `says` takes each line of its
+    stderr.
 
     Raises OSError."""
     own = {name: value.reveal() for name, value in server.env.items()}

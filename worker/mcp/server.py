@@ -13,12 +13,13 @@ from shared.errors import ToolFailed
 from shared.log import logger
 from shared.redaction import MASK, redact, redacted
 from shared.settings import McpServerSettings, Secret
+from worker.documents.untrusted import one_line
 from worker.mcp.results import masked
 from worker.mcp.wire import CallResult, Connect, Connection, Gone, Listed, Refused
-from worker.pages.untrusted import one_line
 
 RELIST_S: Final = 300.0
-"""How often a list of tools is asked for by itself: not every server says when its list has changed."""
+"""How often a list of tools is asked for by itself: not every server says when its list has
+changed."""
 NOT_OFTENER_S: Final = 0.5
 """Between two tries to connect, and between two questions for a list, whoever wants them."""
 WAITS_S: Final = (0.5, 30.0)
@@ -36,9 +37,9 @@ log = logger("mcp-servers")
 class McpServer:
     """One server as the worker sees it. `changed` is called when its list of tools has.
 
-    `run()` connects, asks for the tools, and connects again when the session ends, with growing waits; a call shortens
-    a wait. The library's cancel scopes must be left in the task that entered them: all of a session is in that task,
-    while calls are made by the tasks of turns.
+    `run()` connects, asks for the tools, and connects again when the session ends, with growing
+    waits; a call shortens a wait. The library's cancel scopes must be left in the task that entered
+    them: all of a session is in that task, while calls are made by the tasks of turns.
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class McpServer:
         self.settled = asyncio.Event()
         """Whether it has once been tried: its tools are known, or are not to be waited for."""
         self.listed: tuple[Listed, ...] = ()
-        """As last told: a server that is away for a moment does not change what a model is offered."""
+        """As last told: a server that is away for a moment does not change what a model is
+        offered."""
         self._door = door
         self._changed = changed
         self._not_oftener_s = not_oftener_s

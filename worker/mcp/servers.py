@@ -11,15 +11,16 @@ from typing import Final
 from shared.log import logger
 from shared.settings import McpServerSettings
 from shared.tasks import cancel_all
-from worker.agent.tool import Tool, Toolbox
+from worker.agent.tools.tool import Tool, Toolbox
+from worker.documents.untrusted import one_line
 from worker.mcp.naming import TOOLS_OFFERED, tool_name
 from worker.mcp.server import McpServer
 from worker.mcp.tool import McpTool
 from worker.mcp.wire import Connect
-from worker.pages.untrusted import one_line
 
 FIRST_LIST_S: Final = 10.0
-"""How long a turn waits for servers that have not been heard of yet; then it goes on without their tools."""
+"""How long a turn waits for servers that have not been heard of yet; then it goes on without their
+tools."""
 CLOSE_S: Final = 8.0
 """How long the servers have to end; then they are killed."""
 REFUSALS_TOLD: Final = 200
@@ -28,7 +29,8 @@ log = logger("mcp-servers")
 
 
 class McpServers:
-    """All that are configured; none costs nothing, not even an import. `taken` are the names of other tools."""
+    """All that are configured; none costs nothing, not even an import. `taken` are the names of
+    other tools."""
 
     def __init__(
         self,
@@ -76,7 +78,8 @@ class McpServers:
         return self._tools
 
     def details(self) -> dict[str, str]:
-        """How each server is, in words for an operator: one short fact of a worker's presence each."""
+        """How each server is, in words for an operator: one short fact of a worker's presence
+        each."""
         return {f"mcp.{one.name}": one.state for one in self._servers}
 
     async def close(self) -> None:
@@ -122,8 +125,8 @@ class McpServers:
 
 
 class Toolboxes:
-    """The toolbox of the moment: `base` and the tools of servers. `make` builds one, only when a list has changed, so
-    that a model is offered the same bytes from turn to turn."""
+    """The toolbox of the moment: `base` and the tools of servers. `make` builds one, only when a
+    list has changed, so that a model is offered the same bytes from turn to turn."""
 
     def __init__(self, base: Sequence[Tool], servers: McpServers, make: Callable[[Iterable[Tool]], Toolbox]) -> None:
         self._base = tuple(base)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.agent.json_parameters import JsonParameters
-from worker.agent.tool import Safety, ToolContext
+from worker.agent.tools.json_parameters import JsonParameters
+from worker.agent.tools.tool import Safety, ToolContext
 from worker.mcp.naming import description, fitting_schema
 from worker.mcp.results import told
 from worker.mcp.server import McpServer

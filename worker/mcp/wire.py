@@ -15,8 +15,8 @@ MESSAGE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Listed(Struct, frozen=True):
-    """One tool as its server lists it. Everything here was written by a stranger, but for `unfit`: why it cannot be
-    offered, and then nothing else of it is kept."""
+    """One tool as its server lists it. Everything here was written by a stranger, but for `unfit`:
+    why it cannot be offered, and then nothing else of it is kept."""
 
     name: str
     description: str = ""
@@ -27,8 +27,8 @@ class Listed(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """One part of a result: `text`, and for everything that is no plain text what `kind` it is, its name, type and
-    size; `text` is then that of a text resource, else None."""
+    """One part of a result: `text`, and for everything that is no plain text what `kind` it is, its
+    name, type and size; `text` is then that of a text resource, else None."""
 
     text: str | None
     kind: str = "text"
@@ -45,7 +45,8 @@ class CallResult(Struct, frozen=True):
 
 
 class Gone(Exception):
-    """The connection ended before there was an answer. `unsent`: the server has not begun with it for certain."""
+    """The connection ended before there was an answer. `unsent`: the server has not begun with it
+    for certain."""
 
     def __init__(self, *, unsent: bool = False) -> None:
         super().__init__("the connection ended")
@@ -74,5 +75,5 @@ class Connection(Protocol):
 News = Callable[[], None]
 Says = Callable[[str], None]
 Connect = Callable[[McpServerSettings, News, Says], AbstractAsyncContextManager[Connection]]
-"""Opens a session: with these settings, what to call when the session ended or its list of tools changed, and what
-takes each line that the server writes to its stderr."""
+"""Opens a session: with these settings, what to call when the session ended or its list of tools
+changed, and what takes each line that the server writes to its stderr."""

@@ -1,4 +1,5 @@
-"""Turns conversations into memory, piece by piece. Nothing is lost: what no model can sum up is kept as it was said."""
+"""Turns conversations into memory, piece by piece. Nothing is lost: what no model can sum up is
+kept as it was said."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from shared.errors import ModelError, RedisAway, Refused
 from shared.log import logger
 from shared.metrics import CONSOLIDATIONS
 from shared.settings import MemorySettings
-from shared.store.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
-from shared.store.spending import Spending
+from shared.store.fleet.spending import Spending
+from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
 from worker.agent.limits import CHARS_PER_TOKEN
-from worker.agent.model import Model, Usage
+from worker.agent.model.model import Model, Usage
 from worker.memory.pieces import Piece, cut, middle_out, next_piece, read_entries, stamp, unread_piece
 from worker.memory.scribe import CONSOLIDATE, REWORK, NoGoodReply, Scribe
 
@@ -23,7 +24,8 @@ PIECE_CHARS: Final = 48_000
 PIECE_LEAST_CHARS: Final = 4_000
 RAW_CHARS: Final = 16_000
 SWAPS: Final = 4
-"""So many times a summary is made anew because MEMORY.md was changed meanwhile, before the job comes back later."""
+"""So many times a summary is made anew because MEMORY.md was changed meanwhile, before the job
+comes back later."""
 
 HOUR_MS: Final = 3_600_000
 TEMPERATURE: Final = 0.3
@@ -35,11 +37,12 @@ log = logger("memory")
 class Consolidator:
     """Consolidates sessions, and works over what came of it.
 
-    `context_tokens` is the model's limit (0: unknown); `timezone` an IANA name. With `spending` each call counts for
-    the chat that it is about, on the day it is made; none is refused for it. Every method raises RedisAway,
-    MemoryChanged when MEMORY.md changes faster than it can be written, and ModelError when another time may be better;
-    called again, it goes on where it was. With `patient=False` it does not wait for a better time: what the model
-    cannot sum up now is kept raw. With `unread=True` (workers died of this conversation) its first piece is kept raw
+    `context_tokens` is the model's limit (0: unknown); `timezone` an IANA name. With `spending`
+    each call counts for the chat that it is about, on the day it is made; none is refused for it.
+    Every method raises RedisAway, MemoryChanged when MEMORY.md changes faster than it can be
+    written, and ModelError when another time may be better; called again, it goes on where it was.
+    With `patient=False` it does not wait for a better time: what the model cannot sum up now is
+    kept raw. With `unread=True` (workers died of this conversation) its first piece is kept raw
     without a look inside, and only then it goes on.
     """
 
@@ -84,9 +87,11 @@ class Consolidator:
             read = await self._advance(session, read, read.mark + take, patient)
 
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
-        """Write the MEMORY.md of a scope anew from itself and its HISTORY.md; whether it was changed.
+        """Write the MEMORY.md of a scope anew from itself and its HISTORY.md; whether it was
+        changed.
 
-        A model that cannot do it leaves it as it is. What it uses counts for a chat whose own memory it is.
+        A model that cannot do it leaves it as it is. What it uses counts for a chat whose own
+        memory it is.
         """
         of, _, session = scope.partition(":")
         count = partial(self._count, session) if of == "chat" else None
@@ -142,7 +147,8 @@ class Consolidator:
         return read
 
     async def _summarise(self, session: str, read: Unconsolidated, piece: Piece) -> str:
-        """One piece through the model into memory; the outcome. Raises NoGoodReply, ModelError, MemoryChanged."""
+        """One piece through the model into memory; the outcome. Raises NoGoodReply, ModelError,
+        MemoryChanged."""
         for _ in range(SWAPS):
             old = await self._memory.read(read.scope)
             text = f"{_notes(old.text)}\n\n<conversation>\n{piece.text}\n</conversation>"
@@ -201,8 +207,8 @@ def _notes(text: str) -> str:
 
 
 def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
-    """How many characters of a conversation one call takes: half of what the context leaves beside MEMORY.md and the
-    reply, for an estimate by characters is too low for many languages."""
+    """How many characters of a conversation one call takes: half of what the context leaves beside
+    MEMORY.md and the reply, for an estimate by characters is too low for many languages."""
     if context_tokens <= 0:
         return PIECE_CHARS
     room = (context_tokens - max_tokens) * CHARS_PER_TOKEN - file_bytes
@@ -210,7 +216,8 @@ def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
 
 
 def _may_pass(exc: NoGoodReply | ModelError) -> bool:
-    """Whether it is about the service and not about this text. A key that is not accepted will be replaced."""
+    """Whether it is about the service and not about this text. A key that is not accepted will be
+    replaced."""
     return isinstance(exc, ModelError) and (exc.retryable or exc.kind == "auth")
 
 

@@ -1,4 +1,5 @@
-"""Conversations as text for a model that remembers them: what goes, how much at once, how it reads. Pure."""
+"""Conversations as text for a model that remembers them: what goes, how much at once, how it reads.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +13,23 @@ import msgspec
 
 from shared.errors import BadRecord
 from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry, decode_transcript
-from worker.agent.tool import shorten
+from worker.agent.tools.tool import shorten
 
 Entry = TranscriptEntry | None
 """None stands for a record that this release cannot read."""
 
 LINE_LEAST_CHARS: Final = 200
 _USER: Final = b"\xa1t\xa4user"
-"""How a record of a person's message goes on behind its first byte: the tag stands first, see `codec`."""
+"""How a record of a person's message goes on behind its first byte: the tag stands first, see
+`codec`."""
 
 LATEST_MS: Final = 253_402_000_000_000
 """Later times have no year of four digits."""
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """The oldest `take` entries of a conversation as text; the newest of them is of `last_ms` (0: unknown)."""
+    """The oldest `take` entries of a conversation as text; the newest of them is of `last_ms` (0:
+    unknown)."""
 
     take: int
     text: str
@@ -39,10 +42,11 @@ def read_entries(records: Sequence[bytes]) -> list[Entry]:
 
 
 def cut(entries: Sequence[Entry], total: int, keep: int) -> int:
-    """How many of the oldest `entries` go, so that about `keep` of `total` stay and what stays begins with a message.
+    """How many of the oldest `entries` go, so that about `keep` of `total` stay and what stays
+    begins with a message.
 
-    A message stays together with those that joined its turn, its tool calls, their results and its answer. `entries`
-    may be the first part of the `total` only. 0 when nothing can go.
+    A message stays together with those that joined its turn, its tool calls, their results and its
+    answer. `entries` may be the first part of the `total` only. 0 when nothing can go.
     """
     target = total - keep
     if target <= 0:
@@ -56,10 +60,11 @@ def cut(entries: Sequence[Entry], total: int, keep: int) -> int:
 
 
 def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Piece:
-    """As many of the oldest messages, each with its whole turn, as have at most `chars` characters as text.
+    """As many of the oldest messages, each with its whole turn, as have at most `chars` characters
+    as text.
 
-    At least one; if it alone has more, the middle of its text is left out, and the text says so. Raises ValueError when
-    there are no entries.
+    At least one; if it alone has more, the middle of its text is left out, and the text says so.
+    Raises ValueError when there are no entries.
     """
     if not entries:
         raise ValueError("there are no entries to make a piece of; ask only when some are left")
@@ -79,8 +84,8 @@ def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Piece:
 
 
 def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) -> Piece | None:
-    """The oldest messages, each with its whole turn, of about `chars` characters, without decoding any of them: for
-    records that nobody survives reading. None when nothing can go."""
+    """The oldest messages, each with its whole turn, of about `chars` characters, without decoding
+    any of them: for records that nobody survives reading. None when nothing can go."""
     if not records or total <= keep:
         return None
     said = [record[1:].startswith(_USER) for record in records]
@@ -126,7 +131,8 @@ def _turns(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 def _begins(entries: Sequence[Entry], at: int) -> bool:
-    """Whether a turn begins here: with a message, but not with one that joined the turn of the message before it."""
+    """Whether a turn begins here: with a message, but not with one that joined the turn of the
+    message before it."""
     before, entry = entries[at - 1], entries[at]
     joined = isinstance(before, UserEntry) and isinstance(entry, UserEntry) and before.turn == entry.turn
     return isinstance(entry, UserEntry) and not joined

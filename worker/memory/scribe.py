@@ -12,10 +12,10 @@ from msgspec import Meta
 
 from shared.errors import ModelError, ShoalError
 from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
-from worker.agent.model import LLMResponse, Model, ToolCallRequest, ToolSpec, Usage
-from worker.agent.prompt import clean
-from worker.agent.schema import object_schema
-from worker.agent.tool import shorten
+from worker.agent.model.model import LLMResponse, Model, ToolCallRequest, ToolSpec, Usage
+from worker.agent.model.prompt import clean
+from worker.agent.tools.schema import object_schema
+from worker.agent.tools.tool import shorten
 
 REPLIES: Final = 3
 """So many replies without a call that can be used, and the text at hand is given up."""
@@ -62,8 +62,8 @@ REWORK: Final = ToolSpec(TOOL_NAME, "Write MEMORY.md anew.", object_schema(_Memo
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """What a model saved. `memory` is None when MEMORY.md stays as it is; `refused` says that the model wanted
-    otherwise, and that its text would not do."""
+    """What a model saved. `memory` is None when MEMORY.md stays as it is; `refused` says that the
+    model wanted otherwise, and that its text would not do."""
 
     entry: str = ""
     memory: str | None = None
@@ -88,8 +88,9 @@ class Scribe:
     ) -> Saved:
         """What the model saves of `text`, given that MEMORY.md is `old`.
 
-        With the tool CONSOLIDATE an entry is wanted; one without a time gets `stamp`. A MEMORY.md that is too big or
-        has lost most of the old one is sent back once, and is refused after that. Raises NoGoodReply, ModelError.
+        With the tool CONSOLIDATE an entry is wanted; one without a time gets `stamp`. A MEMORY.md
+        that is too big or has lost most of the old one is sent back once, and is refused after
+        that. Raises NoGoodReply, ModelError.
         """
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": text}]
         call = await self._good(messages, tool, REPLIES, count)
@@ -188,7 +189,8 @@ def _entry(call: ToolCallRequest, stamp: str) -> str:
 
 
 def _memory(call: ToolCallRequest, old: str) -> str | None:
-    """The new text; None for one that says nothing new. Nothing at all is never what a memory was meant to become."""
+    """The new text; None for one that says nothing new. Nothing at all is never what a memory was
+    meant to become."""
     text = _text((call.arguments or {}).get("memory_update"))
     return None if not text or text == old.strip() or _UNCHANGED.fullmatch(text) else text
 

@@ -9,7 +9,7 @@ from typing import Final
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
 from shared.log import logger
-from worker.watched import Seldom, Watched
+from worker.skills.watched_files import Seldom, Watched
 
 BOOTSTRAP: Final = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "IDENTITY.md")
 
@@ -19,8 +19,8 @@ log = logger("prompt")
 class Bootstrap:
     """The bootstrap files of a folder; missing and blank ones are skipped.
 
-    Raises SettingsError for one that is there and cannot be read: an agent without its rules must not start. Later
-    such a file keeps its last good text, and the log says so once.
+    Raises SettingsError for one that is there and cannot be read: an agent without its rules must
+    not start. Later such a file keeps its last good text, and the log says so once.
     """
 
     def __init__(self, agent_dir: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -33,8 +33,8 @@ class Bootstrap:
         self._starting = False
 
     def parts(self) -> tuple[str, ...]:
-        """Each file under its name, in a fixed order. The same object as long as nothing changed. Looks at the files at
-        most once a second, and reads only those that changed."""
+        """Each file under its name, in a fixed order. The same object as long as nothing changed.
+        Looks at the files at most once a second, and reads only those that changed."""
         if self._seldom.due():
             texts = [(name, file.look()) for name, file in zip(BOOTSTRAP, self._files, strict=True)]
             parts = tuple(f"## {name}\n\n{text}" for name, text in texts if text)

@@ -13,8 +13,8 @@ MESSAGE_RULE: Final = " Use the `message` tool only to reach a specific chat oth
 def identity(name: str = "Shoal", *, tools: Collection[str] = (), workspace: str = ".") -> str:
     """The first part of the system text; the same for all turns of a process.
 
-    `tools` are the names of those offered: of what they do, only what is there is spoken of. `workspace` is its path
-    as the model sees it.
+    `tools` are the names of those offered: of what they do, only what is there is spoken of.
+    `workspace` is its path as the model sees it.
     """
     system = f"{platform.system()} ({platform.machine()}), Python {platform.python_version()}"
     rule = MESSAGE_RULE if "message" in tools else ""

@@ -1,4 +1,5 @@
-"""The parts of the system text behind the operator's: memory, active skills, and the list of the others."""
+"""The parts of the system text behind the operator's: memory, active skills, and the list of the
+others."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
-from worker.agent.tool import shorten
+from worker.agent.tools.tool import shorten
 from worker.skills.catalogue import Skill
 
 DESCRIPTION_CHARS: Final = 500

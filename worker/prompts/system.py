@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from worker.agent.prompt import system_prompt
+from worker.agent.model.prompt import system_prompt
 from worker.prompts.bootstrap import Bootstrap
 from worker.prompts.identity import identity
 from worker.prompts.sections import active_section, memory_section, skill_list
@@ -14,12 +14,12 @@ from worker.skills.catalogue import Catalogue, Skill
 
 
 class SystemPrompt:
-    """Identity, bootstrap files, memory, active skills, list of skills: in this order, the same bytes every time as
-    long as none of them changed, so that a provider's prompt cache hits.
+    """Identity, bootstrap files, memory, active skills, list of skills: in this order, the same
+    bytes every time as long as none of them changed, so that a provider's prompt cache hits.
 
-    An operator's edit of a bootstrap file or a skill shows within about a second, without a restart: files are looked
-    at at most once a second and read only when they changed. Raises SettingsError, when it is made, for a bootstrap
-    file that is there and cannot be read.
+    An operator's edit of a bootstrap file or a skill shows within about a second, without a
+    restart: files are looked at at most once a second and read only when they changed. Raises
+    SettingsError, when it is made, for a bootstrap file that is there and cannot be read.
     """
 
     def __init__(
@@ -40,7 +40,8 @@ class SystemPrompt:
         self._look()  # now rather than in the first turn
 
     def text(self, memory: str = "", own: Sequence[Skill] = ()) -> str:
-        """The whole text. `memory` is the MEMORY.md of the turn, `own` are the skills of its workspace."""
+        """The whole text. `memory` is the MEMORY.md of the turn, `own` are the skills of its
+        workspace."""
         skills = self._look()
         listed = skill_list([*skills, *own]) if own else self._listed
         return system_prompt([self._identity, *self._bootstrap.parts(), memory_section(memory), self._active, listed])

@@ -1,8 +1,10 @@
-"""The tier `bubblewrap`: namespaces of its own for every command. Needs Linux with user namespaces; no root.
+"""The tier `bubblewrap`: namespaces of its own for every command. Needs Linux with user namespaces;
+no root.
 
-A worker that is root starts it as another user, to whom it gives the workspace before: root without privileges may
-still change settings of the kernel, and no limit on processes counts for it. That user needs a way to the workspace:
-see passage.py. Where there can be none, and the folders above the workspace are root's alone, there is no sandbox.
+A worker that is root starts it as another user, to whom it gives the workspace before: root without
+privileges may still change settings of the kernel, and no limit on processes counts for it. That
+user needs a way to the workspace: see passage.py. Where there can be none, and the folders above
+the workspace are root's alone, there is no sandbox.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from typing import Final
 from worker.sandbox.command import WORKSPACE, Command, Finished, Limits, SandboxBroken
 from worker.sandbox.jailed import Jailed
 from worker.sandbox.layout import MADE_FILES, NO_LIMITS, mounts, variables, walls, words
-from worker.sandbox.passage import Program, User, passage
 from worker.sandbox.seccomp import NoSeccomp, program
 from worker.sandbox.shown_files import hide
+from worker.sandbox.uid_switch import Program, User, passage
 
 NOBODY: Final = User(65534, 65534)
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -33,8 +35,9 @@ _TRY: Final = Limits(wall_s=10.0)
 
 
 class Bubblewrap:
-    """Runs commands with the program `bwrap` at `path`. `proc` says whether a /proc of its own can be mounted,
-    `through` whether a worker that is root leads it to the workspace through a passage."""
+    """Runs commands with the program `bwrap` at `path`. `proc` says whether a /proc of its own can
+    be mounted, `through` whether a worker that is root leads it to the workspace through a
+    passage."""
 
     tier: Final = "bubblewrap"
 
@@ -48,7 +51,8 @@ class Bubblewrap:
 
     @classmethod
     async def found(cls) -> Bubblewrap:
-        """The first one on this machine that starts, with a /proc if possible. Raises SandboxBroken."""
+        """The first one on this machine that starts, with a /proc if possible. Raises
+        SandboxBroken."""
         if sys.platform != "linux":
             raise SandboxBroken(f"bubblewrap needs Linux, and this is {platform.system()}")
         reasons: list[str] = []
@@ -136,7 +140,8 @@ class Bubblewrap:
         return self._user if self._through else None
 
     def _prepare(self, top: int, shown: dict[str, bytes]) -> None:
-        """Empty files where others will be shown, and all of it the command's own. Nothing runs in there now."""
+        """Empty files where others will be shown, and all of it the command's own. Nothing runs in
+        there now."""
         hide(top, shown)
         for name in shown:
             if not name or name in (".", "..") or "/" in name or "\0" in name:
@@ -187,7 +192,8 @@ def _memory(content: bytes) -> Iterator[int]:
 
 
 def _give(top: int, user: User) -> None:
-    """Make everything in a workspace the user's. A file with a second name is left alone; links are not followed."""
+    """Make everything in a workspace the user's. A file with a second name is left alone; links are
+    not followed."""
     os.fchown(top, user.uid, user.gid)
     for _, folders, files, at in os.fwalk(dir_fd=top, follow_symlinks=False):
         for name in (*folders, *files):

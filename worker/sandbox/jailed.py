@@ -1,4 +1,5 @@
-"""One start of bubblewrap: its process, the first process inside, what is written, and the end of all of it."""
+"""One start of bubblewrap: its process, the first process inside, what is written, and the end of
+all of it."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from worker.sandbox.census import used_below
 from worker.sandbox.command import Ending, Finished, Limits, SandboxBroken
 from worker.sandbox.layout import OWN_PROCESSES, PATH
-from worker.sandbox.passage import User
+from worker.sandbox.runner.process_usage import used_below
+from worker.sandbox.uid_switch import User
 
 LOOK_S: Final = 0.1
 """How often memory and processes are measured."""
@@ -63,7 +64,8 @@ class Jailed:
             return self._finished(ending, child.returncode, _read(status[0]), loop.time() - began)
 
     async def _first(self, status: int, output: int) -> int:
-        """The first process inside. It waits, before it runs the command, until we hold on to it."""
+        """The first process inside. It waits, before it runs the command, until we hold on to
+        it."""
         told = b""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_S):
@@ -154,8 +156,8 @@ class Jailed:
 def _started(
     words: Sequence[str], stdin: int, output: int, fds: Sequence[int], user: User | None
 ) -> subprocess.Popen[bytes]:
-    """By hand, for uvloop starts nothing as another user, and in this thread: the kernel ends what shall die with its
-    parent when the thread that started it ends."""
+    """By hand, for uvloop starts nothing as another user, and in this thread: the kernel ends what
+    shall die with its parent when the thread that started it ends."""
     try:
         return subprocess.Popen(
             words,
@@ -175,8 +177,8 @@ def _started(
 
 
 async def _ended(child: subprocess.Popen[bytes], outer: int, inner: int | None) -> None:
-    """Kill all, and return when it is dead, however often this is cancelled. The end of the first process inside is
-    that of all others there: the kernel waits for them."""
+    """Kill all, and return when it is dead, however often this is cancelled. The end of the first
+    process inside is that of all others there: the kernel waits for them."""
     deadline = asyncio.get_running_loop().time() + KILL_S
     cancelled = False
     for handle in (inner, outer):

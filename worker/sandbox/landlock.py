@@ -1,7 +1,8 @@
 """Landlock: a process gives up, for itself and all it starts, every file and port but those it names.
 
-System calls of Linux (see landlock(7)), by ctypes: a process that is about to become somebody's command should load no
-library. Needs no privilege. Metadata is not covered: whoever knows a path may still stat it, and an owner may chmod.
+System calls of Linux (see landlock(7)), by ctypes: a process that is about to become somebody's
+command should load no library. Needs no privilege. Metadata is not covered: whoever knows a path
+may still stat it, and an owner may chmod.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ NEEDED_ABI: Final = 3
 """Below it a file outside could be cut to nothing (Linux 6.2 has it)."""
 
 SIGNALS_ABI: Final = 6
-"""From here on a confined process can signal only processes within its own confinement (Linux 6.12)."""
+"""From here on a confined process can signal only processes within its own confinement (Linux
+6.12)."""
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same numbers on every architecture
 _VERSION: Final = 1
@@ -62,10 +64,11 @@ def confine(
 ) -> int:
     """Confine this thread for good; the ABI that did it.
 
-    `look` are files and folders that may be read and executed, `use` are files that may be read and written, `change`
-    are folders (paths or handles) where everything but sockets and devices may be done. What is not there in `look`
-    and `use` is left out. No TCP port may be bound or connected to; from SIGNALS_ABI on nobody outside can be
-    signalled. Raises NoLandlock, and OSError for a folder to change that cannot be opened.
+    `look` are files and folders that may be read and executed, `use` are files that may be read and
+    written, `change` are folders (paths or handles) where everything but sockets and devices may be
+    done. What is not there in `look` and `use` is left out. No TCP port may be bound or connected
+    to; from SIGNALS_ABI on nobody outside can be signalled. Raises NoLandlock, and OSError for a
+    folder to change that cannot be opened.
     """
     version = abi()
     if version < needed_abi:

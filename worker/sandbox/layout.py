@@ -1,4 +1,5 @@
-"""What a command sees of a machine inside bubblewrap: programs and libraries, and nothing that is anybody's."""
+"""What a command sees of a machine inside bubblewrap: programs and libraries, and nothing that is
+anybody's."""
 
 from __future__ import annotations
 
@@ -61,8 +62,9 @@ def walls(*, network: bool) -> list[str]:
 
 
 def mounts(*, proc: bool, network: bool) -> Iterator[str]:
-    """The options for everything but the workspace and files that are written for the command. Without `proc` there is
-    an empty /proc: where the machine's own is masked, as in a container, no new one can be mounted."""
+    """The options for everything but the workspace and files that are written for the command.
+    Without `proc` there is an empty /proc: where the machine's own is masked, as in a container, no
+    new one can be mounted."""
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _TOP:
         path = Path("/", name)
@@ -85,8 +87,9 @@ def variables(given: Mapping[str, str]) -> Iterator[str]:
 
 
 def words(what: str | Sequence[str], limits: Limits, *, bash: bool) -> list[str]:
-    """The command behind the limits that a shell sets for itself and all that comes after it: limits of a process
-    are set inside, where those on processes count those of the sandbox alone."""
+    """The command behind the limits that a shell sets for itself and all that comes after it:
+    limits of a process are set inside, where those on processes count those of the sandbox
+    alone."""
     soft, hard = limits.cpu_s, limits.cpu_s + CPU_GRACE_S
     processes = limits.processes + OWN_PROCESSES
     settings = (

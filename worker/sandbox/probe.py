@@ -1,4 +1,5 @@
-"""Which sandbox this machine has. Tiers are tried in order, each by really running a command; none means no exec."""
+"""Which sandbox this machine has. Tiers are tried in order, each by really running a command; none
+means no exec."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import msgspec
 
 from shared.log import logger
 from shared.settings import Settings
-from worker.guards.beneath import OWNER_ALONE, Access
+from worker.guards.openat import OWNER_ALONE, Access
 from worker.guards.paths import folder_name
 from worker.sandbox.command import Command, Ending, Limits, Sandbox, SandboxBroken
 
@@ -45,7 +46,7 @@ async def open_runner(settings: Settings) -> Sandbox:
     """A runner process that listens on the socket `tools.exec_runner`."""
     if not settings.tools.exec_runner:
         raise SandboxBroken("tools.exec_runner is not set")
-    from worker.sandbox.runner_client import RunnerSandbox
+    from worker.sandbox.runner.client import RunnerSandbox
 
     return RunnerSandbox(settings.tools.exec_runner)
 
@@ -54,7 +55,8 @@ TIERS: Final[Sequence[tuple[str, Open]]] = (("bubblewrap", open_bubblewrap), ("r
 
 
 async def choose(settings: Settings, tiers: Sequence[tuple[str, Open]] = TIERS) -> Sandbox | Off:
-    """The first tier that runs a command and keeps it inside; a line of the log says which, or why there is none."""
+    """The first tier that runs a command and keeps it inside; a line of the log says which, or why
+    there is none."""
     if not settings.tools.exec:
         off = Off("tools.exec is false")
         log.info("sandbox off", reason=off.reason)
@@ -83,8 +85,8 @@ async def choose(settings: Settings, tiers: Sequence[tuple[str, Open]] = TIERS) 
 
 
 async def prove(sandbox: Sandbox, root: Path, access: Access = OWNER_ALONE) -> None:
-    """Run commands beside a canary, as one session stands beside another. Raises SandboxBroken unless they ran, could
-    neither read nor write it, and were killed when their time was over."""
+    """Run commands beside a canary, as one session stands beside another. Raises SandboxBroken
+    unless they ran, could neither read nor write it, and were killed when their time was over."""
     session, other = (folder_name(f"probe:{secrets.token_hex(8)}") for _ in range(2))
     canary = secrets.token_hex(16)
     try:
@@ -120,7 +122,8 @@ def _lay_out(root: Path, access: Access, session: str, other: str, canary: str) 
     for name in (session, other):
         (root / name).mkdir(mode=0o700)
         _grant(root / name, access)
-        # As open as a runner of another user needs its own, so that it is the sandbox that is tried.
+        # As open as a runner of another user needs its own, so that it is the sandbox that is
+        # tried.
         (root / name).chmod(0o777)
     (root / other / "canary").write_text(canary)
     os.chmod(root / other / "canary", 0o644)

@@ -1,4 +1,5 @@
-"""Temporary folders of commands, and taking them away again, whatever a command has made of them."""
+"""Temporary folders of commands, and taking them away again, whatever a command has made of
+them."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ FOLDER_MODE = 0o700
 
 
 def made(top: Path, socket: Path) -> Path:
-    """The folder below `top` for the runner that listens on `socket`, empty. What a killed one left there goes.
-    Raises OSError, also for a folder that is somebody else's."""
+    """The folder below `top` for the runner that listens on `socket`, empty. What a killed one left
+    there goes. Raises OSError, also for a folder that is somebody else's."""
     name = hashlib.blake2b(os.fsencode(socket.absolute()), digest_size=8).hexdigest()
     folder = top / f"shoal-runner-{os.getuid()}-{name}"
     folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
@@ -32,8 +33,9 @@ def of_command(folder: Path) -> Path:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder in which nothing runs any more. Links are not followed; it may be any number of folders deep:
-    what is inside a folder is moved up before, so that no path gets long. Raises OSError."""
+    """Remove a folder in which nothing runs any more. Links are not followed; it may be any number
+    of folders deep: what is inside a folder is moved up before, so that no path gets long. Raises
+    OSError."""
     while entries := list(os.scandir(folder)):
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):

@@ -1,9 +1,10 @@
 """The system calls that a command may not make: a seccomp filter, written as BPF and set by ctypes.
 
-Off are: the network (a socket can only be half of a connected pair), other processes (memory, limits, priorities, and
-their signals where Landlock does not see to that), namespaces and mounts, keys, shared memory between commands, what
-asks a kernel to run programs for one (BPF, io_uring, perf), anonymous executables, and all that only a root has.
-A call that is newer than this table does not exist for a command.
+Off are: the network (a socket can only be half of a connected pair), other processes (memory,
+limits, priorities, and their signals where Landlock does not see to that), namespaces and mounts,
+keys, shared memory between commands, what asks a kernel to run programs for one (BPF, io_uring,
+perf), anonymous executables, and all that only a root has. A call that is newer than this table
+does not exist for a command.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Final, NamedTuple
 from worker.sandbox.prctl import NO_NEW_PRIVILEGES, SECCOMP, prctl
 
 NEWEST: Final = 466
-"""The highest call that was looked at (Linux 6.13); numbers are the same on every architecture from 424 on."""
+"""The highest call that was looked at (Linux 6.13); numbers are the same on every architecture from
+424 on."""
 
 _LD_WORD, _JEQ, _JGT, _JSET, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -93,7 +95,8 @@ _PERSONALITY_ASK: Final = 0xFFFFFFFF
 
 
 class NoSeccomp(OSError):
-    """The kernel has no seccomp filters, or refuses them, or nobody wrote one for this architecture."""
+    """The kernel has no seccomp filters, or refuses them, or nobody wrote one for this
+    architecture."""
 
 
 class _Program(ctypes.Structure):
@@ -101,8 +104,9 @@ class _Program(ctypes.Structure):
 
 
 def program(machine: str, *, signals_scoped: bool) -> bytes:
-    """The filter for one architecture, as BPF. With `signals_scoped` Landlock keeps signals inside; without, only the
-    own process group can be signalled. Raises NoSeccomp for an architecture without a table."""
+    """The filter for one architecture, as BPF. With `signals_scoped` Landlock keeps signals inside;
+    without, only the own process group can be signalled. Raises NoSeccomp for an architecture
+    without a table."""
     try:
         arch = ARCHES[machine]
     except KeyError:
@@ -155,7 +159,8 @@ def _conditions(name: str) -> Iterable[bytes]:
 
 
 def _only(index: int, value: int) -> list[bytes]:
-    """Refuse a call unless an argument has this value. (Its lower half: the kernel reads an int.)"""
+    """Refuse a call unless an argument has this value. (Its lower half: the kernel reads an
+    int.)"""
     return [_arg(index), _op(_JEQ, value, 1, 0), _REFUSE]
 
 

@@ -1,7 +1,9 @@
-"""Files that a command sees in its workspace and cannot change: links to a folder that it may only read.
+"""Files that a command sees in its workspace and cannot change: links to a folder that it may only
+read.
 
-A runner cannot mount one file over another. So while the command runs, the name in the workspace is a link; a command
-that removes or replaces it has done so for itself alone, and what it put there goes when it ends.
+A runner cannot mount one file over another. So while the command runs, the name in the workspace is
+a link; a command that removes or replaces it has done so for itself alone, and what it put there
+goes when it ends.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 
 
 def show(workspace: int, files: Mapping[str, bytes], folder: Path) -> None:
-    """Write the files into `folder` and link to them from the workspace (a handle). Raises OSError."""
+    """Write the files into `folder` and link to them from the workspace (a handle). Raises
+    OSError."""
     for name, data in files.items():
         if not name or name in (".", "..") or "/" in name or "\0" in name:
             raise OSError(f"{name!r} is no plain name")

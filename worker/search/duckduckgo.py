@@ -1,7 +1,9 @@
-"""DuckDuckGo's page for browsers without scripts. It has no API: this reads what the page has for people.
+"""DuckDuckGo's page for browsers without scripts. It has no API: this reads what the page has for
+people.
 
-Plain HTTP through the guard rather than a scraping library: the library is synchronous, cannot be stopped, connects by
-itself past every check, and poses as a browser. DuckDuckGo may ask for a human instead; then the model is told so.
+Plain HTTP through the guard rather than a scraping library: the library is synchronous, cannot be
+stopped, connects by itself past every check, and poses as a browser. DuckDuckGo may ask for a human
+instead; then the model is told so.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ class DuckDuckGo:
 
 
 class _Results(HTMLParser):
-    """Collects links of class `result__a`, and behind each the text of `result__snippet`. Advertisements, which lead
-    to DuckDuckGo itself, are left out."""
+    """Collects links of class `result__a`, and behind each the text of `result__snippet`.
+    Advertisements, which lead to DuckDuckGo itself, are left out."""
 
     def __init__(self) -> None:
         super().__init__()

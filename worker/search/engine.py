@@ -10,8 +10,8 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from shared.errors import ToolFailed
+from worker.documents.untrusted import one_line
 from worker.guards.fetch import Answer
-from worker.pages.untrusted import one_line
 
 T = TypeVar("T")
 
@@ -28,7 +28,8 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class SearchEngine(Protocol):
-    """Finds pages. Raises ToolFailed, with a text for the model and without any key, for what keeps it from that."""
+    """Finds pages. Raises ToolFailed, with a text for the model and without any key, for what keeps
+    it from that."""
 
     @property
     def name(self) -> str: ...

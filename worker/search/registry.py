@@ -23,8 +23,9 @@ SEARCH_BYTES: Final = 1024 * 1024
 
 
 def build_engine(name: str, *, url: str = "", key: str = "", total_s: float = 15.0) -> SearchEngine:
-    """The engine of that name; imports only that one. It reaches the one server that it is for, which may be private
-    when the operator says so in `url`. Raises SettingsError for what does not fit together."""
+    """The engine of that name; imports only that one. It reaches the one server that it is for,
+    which may be private when the operator says so in `url`. Raises SettingsError for what does not
+    fit together."""
     if name not in ENGINES:
         raise SettingsError(f"tools.search_engine: there is no {name!r}; use one of {', '.join(ENGINES)} or off")
     path, usual = ENGINES[name]

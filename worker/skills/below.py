@@ -17,12 +17,13 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 
 
 def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_LIMIT_BYTES) -> str:
-    """The text of the file `path` (relative, with `/`) below `folder`. Blocking; never waits for a FIFO or a device.
+    """The text of the file `path` (relative, with `/`) below `folder`. Blocking; never waits for a
+    FIFO or a device.
 
-    With `links`, symbolic links are followed as long as they end inside the folder, as in a mounted ConfigMap; without,
-    for folders that others write, any link on the way is refused, also one that is swapped in at this moment. Raises
-    OSError for what is not there, is a link or is no regular file, and ValueError for what leads out, is too big or is
-    no UTF-8.
+    With `links`, symbolic links are followed as long as they end inside the folder, as in a mounted
+    ConfigMap; without, for folders that others write, any link on the way is refused, also one that
+    is swapped in at this moment. Raises OSError for what is not there, is a link or is no regular
+    file, and ValueError for what leads out, is too big or is no UTF-8.
     """
     parts: tuple[str, ...] = tuple(path.split("/"))
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
@@ -46,9 +47,10 @@ def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_
 
 
 def names_below(folder: Path, inside: str = "", *, links: bool) -> list[str]:
-    """The paths of the regular files below `inside`, a path below `folder` (`""`, or one that ends in `/`), relative
-    to it and sorted: without hidden ones, at most 100, four folders deep. Blocking. That a file is named does not mean
-    that it can be read; links are followed, or left out, as by `read_below`."""
+    """The paths of the regular files below `inside`, a path below `folder` (`""`, or one that ends
+    in `/`), relative to it and sorted: without hidden ones, at most 100, four folders deep.
+    Blocking. That a file is named does not mean that it can be read; links are followed, or left
+    out, as by `read_below`."""
     found: list[str] = []
     waiting, left = [""], _ENTRIES
     while waiting and left > 0 and len(found) < _FILES:
@@ -67,8 +69,8 @@ def names_below(folder: Path, inside: str = "", *, links: bool) -> list[str]:
 
 
 def entries_below(folder: Path, inside: str = "", *, links: bool, limit: int = _ENTRIES) -> Iterator[tuple[str, bool]]:
-    """Names of the files and folders in a folder, and which of them are folders; without hidden ones and what is
-    neither. Looks at `limit` entries at most. Blocking; raises OSError."""
+    """Names of the files and folders in a folder, and which of them are folders; without hidden
+    ones and what is neither. Looks at `limit` entries at most. Blocking; raises OSError."""
     parts = tuple(part for part in inside.split("/") if part)
     at = os.open(folder / inside, _FOLDER) if links else _open_folder(folder, parts)
     try:
@@ -95,7 +97,8 @@ def _open_below(folder: Path, parts: tuple[str, ...]) -> int:
 
 
 def _open_folder(folder: Path, parts: tuple[str, ...]) -> int:
-    """A descriptor of a folder below another one, reached from folder to folder without following any link."""
+    """A descriptor of a folder below another one, reached from folder to folder without following
+    any link."""
     at = os.open(folder, _FOLDER)
     for part in parts:
         try:

@@ -1,4 +1,5 @@
-"""Which skills there are: built-in ones, the operator's, and what an agent wrote into its own workspace."""
+"""Which skills there are: built-in ones, the operator's, and what an agent wrote into its own
+workspace."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 from worker.skills.below import entries_below, names_below, read_below
 from worker.skills.front_matter import Head, parse_skill
-from worker.watched import Seldom, Watched
+from worker.skills.watched_files import Seldom, Watched
 
 SKILL: Final = "SKILL.md"
 OWN: Final = "skills"
@@ -38,8 +39,8 @@ log = logger("skills")
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """One skill. `text` are its instructions, `missing` what it needs and is not there, such as `CLI: ffmpeg`. Its
-    files lie in `prefix` below `root`."""
+    """One skill. `text` are its instructions, `missing` what it needs and is not there, such as
+    `CLI: ffmpeg`. Its files lie in `prefix` below `root`."""
 
     name: str
     description: str
@@ -70,7 +71,8 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class Catalogue:
-    """The skills of a worker. `environment` holds the names of the variables that are set; `find` finds programs."""
+    """The skills of a worker. `environment` holds the names of the variables that are set; `find`
+    finds programs."""
 
     def __init__(
         self,
@@ -89,8 +91,9 @@ class Catalogue:
         self._told: set[tuple[str, str]] = set()
 
     def skills(self) -> tuple[Skill, ...]:
-        """Built-in skills and the operator's, by name; the operator's beat built-in ones. The same object as long as
-        nothing changed. Looks at the files at most once a second, and reads only those that changed."""
+        """Built-in skills and the operator's, by name; the operator's beat built-in ones. The same
+        object as long as nothing changed. Looks at the files at most once a second, and reads only
+        those that changed."""
         if self._seldom.due():
             found: dict[str, Skill] = {}
             for shelf in self._shelves:
@@ -101,9 +104,9 @@ class Catalogue:
         return self._skills
 
     def own(self, workspace: Path) -> tuple[Skill, ...]:
-        """Skills that an agent wrote into the folder OWN of its workspace, by name, at most 50: never `always`,
-        and none that has the name of one that `skills` named last. Blocking, to be called in a thread; broken ones are
-        skipped."""
+        """Skills that an agent wrote into the folder OWN of its workspace, by name, at most 50:
+        never `always`, and none that has the name of one that `skills` named last. Blocking, to be
+        called in a thread; broken ones are skipped."""
         taken = {skill.name.lower() for skill in self._skills}
         found: list[Skill] = []
         for name in self._own_names(workspace):
@@ -149,7 +152,8 @@ class Catalogue:
 
 
 class _Programs:
-    """Which programs there are, as of up to 30 s ago. Asked from the event loop and from threads."""
+    """Which programs there are, as of up to 30 s ago. Asked from the event loop and from
+    threads."""
 
     def __init__(self, find: Find, clock: Clock) -> None:
         self._find = find
@@ -210,7 +214,8 @@ class _Shelf:
 
 
 def _folders(root: Path, inside: str = "", *, links: bool) -> list[str]:
-    """Names of the folders that may hold a skill, sorted; none when there is no such root. Raises other OSErrors."""
+    """Names of the folders that may hold a skill, sorted; none when there is no such root. Raises
+    other OSErrors."""
     try:
         entries = entries_below(root, inside, links=links)
         return sorted(name for name, is_folder in entries if is_folder and _NAME.fullmatch(name))

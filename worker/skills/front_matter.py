@@ -1,4 +1,5 @@
-"""The head of a SKILL.md: YAML between two lines of `---`, held to what a skill may say about itself."""
+"""The head of a SKILL.md: YAML between two lines of `---`, held to what a skill may say about
+itself."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class BadSkill(ValueError):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a skill says about itself: what it is for, whether it is always active, what must be there for it."""
+    """What a skill says about itself: what it is for, whether it is always active, what must be
+    there for it."""
 
     description: str
     always: bool = False
@@ -62,7 +64,8 @@ def parse_skill(text: str) -> tuple[Head, str]:
 
 @lru_cache(maxsize=256)
 def _read(text: str) -> Head | str:
-    """A head, or what is wrong with it: skills of workspaces are read in every turn, and YAML is slow."""
+    """A head, or what is wrong with it: skills of workspaces are read in every turn, and YAML is
+    slow."""
     import yaml  # type: ignore[import-untyped]  # here, for a worker without skills never needs it
 
     if len(text.encode()) > HEAD_LIMIT_BYTES:
@@ -91,7 +94,8 @@ def _read(text: str) -> Head | str:
 
 
 def _refuse_bombs(text: str) -> None:
-    """Neither references, by which few bytes become many, nor deep nesting. Events are read without recursion."""
+    """Neither references, by which few bytes become many, nor deep nesting. Events are read without
+    recursion."""
     import yaml
 
     depth = 0

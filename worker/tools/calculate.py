@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.agent.tool import Safety, ToolContext, shorten
+from worker.agent.tools.tool import Safety, ToolContext, shorten
 
 DIGITS_LIMIT: Final = 1000
 _BITS_LIMIT: Final = int(DIGITS_LIMIT * math.log2(10))
@@ -81,7 +81,8 @@ class Calculate:
 
 
 def evaluate(expression: str) -> Number:
-    """The value of an expression. Raises ToolFailed, at once, for what is wrong, unknown or too big."""
+    """The value of an expression. Raises ToolFailed, at once, for what is wrong, unknown or too
+    big."""
     text = expression.strip().translate(_SIGNS)
     if len(text) > _TEXT_LIMIT_CHARS:
         raise ToolFailed(

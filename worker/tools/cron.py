@@ -10,7 +10,7 @@ import msgspec
 
 from shared.errors import ToolFailed
 from shared.messages.schedule import At, Cron, Every, Plan, local_time, told_plan
-from worker.agent.tool import Safety, ToolContext
+from worker.agent.tools.tool import Safety, ToolContext
 
 MESSAGE_CHARS: Final = 4000
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.agent.tool import Safety, ToolContext
+from worker.agent.tools.tool import Safety, ToolContext
 
 
 class CurrentTimeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,8 +14,8 @@ import msgspec
 
 from shared.errors import ToolFailed
 from shared.log import logger
-from shared.store.audit import NO_TRAIL, Trail
-from worker.agent.tool import Safety, ToolContext, cut
+from shared.store.access.audit import NO_TRAIL, Trail
+from worker.agent.tools.tool import Safety, ToolContext, cut
 from worker.guards.folder import Quota
 from worker.guards.paths import folder_name
 from worker.guards.workspace import Workspace, Workspaces
@@ -165,7 +165,8 @@ class Exec:
 
 
 async def _allowed(workspace: Workspace) -> Quota:
-    """The quota; of a workspace that is over it, what it has now, so that a command can still make room."""
+    """The quota; of a workspace that is over it, what it has now, so that a command can still make
+    room."""
     quota = workspace.quota
     used = await workspace.measured()
     if used.odd or used.size_bytes > quota.size_bytes * _OUT_OF_HAND or used.files > quota.files * _OUT_OF_HAND:
@@ -194,7 +195,8 @@ def _out_of_room(running: asyncio.Task[Finished]) -> bool:
 
 
 async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel what is not done, and return when all is, however often this is cancelled meanwhile."""
+    """Cancel what is not done, and return when all is, however often this is cancelled
+    meanwhile."""
     pending = {task for task in tasks if not task.done()}
     for task in pending:
         task.cancel()

@@ -14,11 +14,11 @@ from shared.media.store import MediaStore
 from shared.messages.effects import Say
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, UserEntry
-from shared.store.audit import NO_TRAIL, Trail
+from shared.store.access.audit import NO_TRAIL, Trail
 from shared.tracing import current_traceparent
-from worker.agent.tool import Safety, ToolContext
+from worker.agent.tools.tool import Safety, ToolContext
+from worker.documents.untrusted import one_line
 from worker.guards.chats import ChatPolicy, NotYourChat, Target
-from worker.pages.untrusted import one_line
 
 TEXT_CHARS: Final = 16_000
 BUTTONS: Final = 8
@@ -46,7 +46,8 @@ class MessageArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Message:
-    """Answers `sent`, and that the final text will not be sent when this was said in the turn's own chat.
+    """Answers `sent`, and that the final text will not be sent when this was said in the turn's own
+    chat.
 
     A line is in the log of its chat once, whatever becomes of the worker.
     """
@@ -72,7 +73,8 @@ class Message:
         if not all(buttons):
             raise ToolFailed("a button has no label; give each a short word")
         if command := next((label for label in buttons if label.startswith("/")), ""):
-            # Pressing says the label as the person's own: what somebody else wrote must not get a command said so.
+            # Pressing says the label as the person's own: what somebody else wrote must not get a
+            # command said so.
             raise ToolFailed(f"a button cannot be a command such as {command!r}; tell the person to type it")
         text = arguments.text.strip()
         if not text and not arguments.media:
@@ -105,7 +107,8 @@ class Message:
         return f"Sent to the chat {arguments.chat!r}. It was not shown in this chat."
 
     async def _target(self, chat: str | None, context: ToolContext) -> Target:
-        """What the policy says; the audit record has each chat of somebody else that was asked for."""
+        """What the policy says; the audit record has each chat of somebody else that was asked
+        for."""
         session, turn = context.session, context.turn
         try:
             target = self._policy.target(session, chat)
@@ -117,7 +120,8 @@ class Message:
         return target
 
     async def _stored(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:
-        """The files, kept for the chat that they are sent to. The same file again is the same reference."""
+        """The files, kept for the chat that they are sent to. The same file again is the same
+        reference."""
         if len(paths) > self._files:
             raise ToolFailed(f"{len(paths)} files are too many for one message; at most {self._files} are allowed")
         refs = []

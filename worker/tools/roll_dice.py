@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from worker.agent.tool import Safety, ToolContext
+from worker.agent.tools.tool import Safety, ToolContext
 
 
 class RollDiceArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

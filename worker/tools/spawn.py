@@ -12,9 +12,9 @@ import msgspec
 from shared.errors import BadInput, RedisAway, ToolFailed
 from shared.messages.effects import Spawn
 from shared.messages.subagent import NO_RESULT, SubagentTask, label_of
-from shared.store.children import Awaited
+from shared.store.subagents.subagents import Awaited
 from shared.tracing import current_traceparent
-from worker.agent.tool import Safety, ToolContext
+from worker.agent.tools.tool import Safety, ToolContext
 
 WAIT_S: Final = 300.0
 """How long a turn waits for a subagent at most; after that it is told like of any other."""
@@ -58,8 +58,9 @@ class SpawnArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SpawnTool:
     """Answers at once that it started, or with `wait` what came of it.
 
-    The subagent is queued in one step with the record of this call: neither lost nor doubled, whatever becomes of the
-    worker. Its id is made of the session, the turn and the call. Raises ToolFailed over the limits.
+    The subagent is queued in one step with the record of this call: neither lost nor doubled,
+    whatever becomes of the worker. Its id is made of the session, the turn and the call. Raises
+    ToolFailed over the limits.
     """
 
     name = "spawn"
@@ -75,7 +76,8 @@ class SpawnTool:
         self._children = children
         self._wait_s = wait_s
         self._per_turn = per_turn
-        # It ends its wait itself. Cut off while Redis is away, it would leave a subagent whose result nobody fetches.
+        # It ends its wait itself. Cut off while Redis is away, it would leave a subagent whose
+        # result nobody fetches.
         self.timeout_s = wait_s + 600.0
 
     async def run(self, arguments: SpawnArguments, context: ToolContext) -> str:

@@ -1,7 +1,8 @@
 """Discord's HTTP API, one try a call, every error as one that Shoal knows.
 
-By aiohttp alone: the HTTP client of discord.py tries a call up to five times and waits out every 429 itself, which no
-option ends, and here both are the gateway's business. Its other half, the WebSocket, is in `shard.py`.
+By aiohttp alone: the HTTP client of discord.py tries a call up to five times and waits out every
+429 itself, which no option ends, and here both are the gateway's business. Its other half, the
+WebSocket, is in `shard.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gateway.channels.discord.forms import channel_of, edit_form, new_form
 from gateway.channels.discord.parse import Me, Room
 from gateway.channels.discord.refusals import MayNotQuote, refusal
 from gateway.channels.discord.wire import Snowflake
-from gateway.platform import (
+from gateway.platform.protocol import (
     ChatClosed,
     NotAccepted,
     NotDelivered,
@@ -62,7 +63,8 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class StartLimit(msgspec.Struct, frozen=True):
-    """How many sessions may be begun: `remaining` until `reset_after` (ms) is over, `max_concurrency` in 5 s."""
+    """How many sessions may be begun: `remaining` until `reset_after` (ms) is over,
+    `max_concurrency` in 5 s."""
 
     remaining: int
     reset_after: int
@@ -70,7 +72,8 @@ class StartLimit(msgspec.Struct, frozen=True):
 
 
 class Entrance(msgspec.Struct, frozen=True):
-    """Where the gateway is, how many shards Discord advises, and how many sessions may be begun there."""
+    """Where the gateway is, how many shards Discord advises, and how many sessions may be begun
+    there."""
 
     url: str
     shards: int
@@ -78,7 +81,8 @@ class Entrance(msgspec.Struct, frozen=True):
 
 
 class Api:
-    """One bot. `timeout_s` is for a whole call, `files_from` is how addresses of files begin that may be fetched."""
+    """One bot. `timeout_s` is for a whole call, `files_from` is how addresses of files begin that
+    may be fetched."""
 
     def __init__(self, name: str, token: str, base: str, *, files_from: Sequence[str], timeout_s: float) -> None:
         self._name = name
@@ -115,7 +119,8 @@ class Api:
         )
 
     async def room(self, channel_id: str) -> Room:
-        """What a channel of a server is: a chat, or a thread of one. Raises NotDelivered, ChannelBroken."""
+        """What a channel of a server is: a chat, or a thread of one. Raises NotDelivered,
+        ChannelBroken."""
         try:
             found = _as(Channel, await self._call("GET", f"/channels/{channel_id}"))
         except (ChatClosed, PostRefused):
@@ -123,7 +128,8 @@ class Api:
         return Room(found.parent_id, channel_id) if found.type in _THREADS and found.parent_id else Room(channel_id)
 
     async def messages(self, channel_id: str, after: str) -> list[dict[str, Any]]:
-        """At most PAGE messages of a chat, those that follow `after`, the oldest first. Raises NotDelivered."""
+        """At most PAGE messages of a chat, those that follow `after`, the oldest first. Raises
+        NotDelivered."""
         path, query = f"/channels/{channel_id}/messages", {"after": after, "limit": PAGE}
         found = _as(list[dict[str, Any]], await self._call("GET", path, params=query))
         return sorted(found, key=lambda one: _as(Said, one).id.zfill(20))
@@ -160,7 +166,8 @@ class Api:
         await self._call("POST", path, json={"type": _DEFERRED}, timeout=aiohttp.ClientTimeout(total=_ANSWER_S))
 
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
-        """The bytes of a file, from where Discord keeps files and from nowhere else. Raises NotDelivered."""
+        """The bytes of a file, from where Discord keeps files and from nowhere else. Raises
+        NotDelivered."""
         if not url.startswith(self._files_from):
             raise PostRefused(f"a file is not at an address of channels.{self._name}.files_from")
         try:
@@ -182,7 +189,8 @@ class Api:
         return self._http
 
     async def _call(self, method: str, path: str, *, with_file: bool = False, **more: Any) -> Any:
-        """One call, one try. What it answers; None for nothing. Raises NotDelivered, ChannelBroken."""
+        """One call, one try. What it answers; None for nothing. Raises NotDelivered,
+        ChannelBroken."""
         try:
             async with self._session().request(
                 method, self._base + path, headers=self._headers, allow_redirects=False, **more

@@ -11,7 +11,7 @@ from gateway.channels.discord.listener import Listener
 from gateway.channels.discord.parse import Me
 from gateway.channels.discord.render import render
 from gateway.channels.discord.settings import DiscordSettings, read_discord
-from gateway.platform import (
+from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
     HookRequest,
@@ -23,7 +23,7 @@ from gateway.platform import (
     RemoteFile,
     RunMode,
 )
-from gateway.platforms import Cursor, Given, Made
+from gateway.platform.registry import Cursor, Given, Made
 
 ABILITIES: Final = Abilities(
     run_modes=("exclusive",),
@@ -34,7 +34,8 @@ ABILITIES: Final = Abilities(
     media=True,
     threads=True,
     # Fifty calls a second in all (docs.discord.com/developers/topics/rate-limits), also those that are no messages; of
-    # a channel it says by its headers that it takes five messages in five seconds, and as many edits.
+    # a channel it says by its headers that it takes five messages in five seconds, and as many
+    # edits.
     rates=(Rate("bot", 35.0, 10), Rate("chat", 0.7, 2, "posts"), Rate("chat", 0.7, 2, "edits")),
 )
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gateway.platform import Button, Place, Post
+from gateway.platform.protocol import Button, Place, Post
 
 CUSTOM_ID_CHARS: Final = 100
 LABEL_CHARS: Final = 80

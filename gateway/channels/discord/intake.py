@@ -1,4 +1,5 @@
-"""Takes events chat by chat, each chat's in order and many chats at once, and knows up to which all are taken."""
+"""Takes events chat by chat, each chat's in order and many chats at once, and knows up to which all
+are taken."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from gateway.platform import ChannelBroken, NotDelivered, Throttled
+from gateway.platform.protocol import ChannelBroken, NotDelivered, Throttled
 from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
 from shared.log import logger
@@ -39,8 +40,8 @@ class Mark:
 
 
 class Window:
-    """The events of one shard that are not all taken yet. Up to `seq` all are, and all that was said before
-    `since_ms`."""
+    """The events of one shard that are not all taken yet. Up to `seq` all are, and all that was
+    said before `since_ms`."""
 
     def __init__(self, seq: int, since_ms: int) -> None:
         self.seq = seq
@@ -70,7 +71,8 @@ class Window:
 
 
 class Intake:
-    """What is under way. `broken` is set when nothing more can be taken before a person mends something (`why`)."""
+    """What is under way. `broken` is set when nothing more can be taken before a person mends
+    something (`why`)."""
 
     def __init__(self) -> None:
         self.broken = asyncio.Event()
@@ -86,8 +88,8 @@ class Intake:
         return frozenset(self._working)
 
     async def take(self, chat: str, work: Work, taken: Callable[[], None]) -> None:
-        """Have an event taken, behind those of its chat that came before; then `taken` is called. Returns at once
-        unless very many wait."""
+        """Have an event taken, behind those of its chat that came before; then `taken` is called.
+        Returns at once unless very many wait."""
         await self._room.acquire()
         self.begin(chat, work, taken).add_done_callback(lambda _: self._room.release())
 
@@ -126,7 +128,8 @@ class Intake:
 
 
 async def surely(work: Work) -> None:
-    """Do it, as often as it takes: an event is held in memory until it is taken. Raises ChannelBroken."""
+    """Do it, as often as it takes: an event is held in memory until it is taken. Raises
+    ChannelBroken."""
     waits, faults = full_jitter(FIRST_S, CAP_S), 0
     while True:
         wait_s = next(waits)

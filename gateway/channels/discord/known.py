@@ -22,16 +22,16 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reading(msgspec.Struct, frozen=True, array_like=True):
-    """How far a shard has read: everything that was written before `since_ms` (Discord's time) is taken; 0 = it has
-    never read. Without a session nothing is replayed."""
+    """How far a shard has read: everything that was written before `since_ms` (Discord's time) is
+    taken; 0 = it has never read. Without a session nothing is replayed."""
 
     since_ms: int = 0
     session: Session | None = None
 
 
 class Chat(msgspec.Struct, frozen=True, array_like=True):
-    """A channel in which somebody was heard. `guild` is the server, 0 = a chat of two; `parent` what it is a thread of,
-    0 = it is none."""
+    """A channel in which somebody was heard. `guild` is the server, 0 = a chat of two; `parent`
+    what it is a thread of, 0 = it is none."""
 
     channel: int
     guild: int
@@ -53,7 +53,8 @@ class Known(msgspec.Struct, frozen=True, array_like=True):
     chats: tuple[Chat, ...] = ()
 
     def for_shards(self, count: int) -> tuple[Reading, ...]:
-        """The readings for so many shards. A session is of no use when there were more of them, or fewer."""
+        """The readings for so many shards. A session is of no use when there were more of them, or
+        fewer."""
         if len(self.readings) == count:
             return self.readings
         return (Reading(min((one.since_ms for one in self.readings), default=0)),) * count

@@ -18,8 +18,8 @@ from gateway.channels.discord.settings import DiscordSettings
 from gateway.channels.discord.shard import Shard
 from gateway.channels.discord.taker import Taker
 from gateway.channels.discord.wire import Gone, Press
-from gateway.platform import Inlet, Throttled
-from gateway.platforms import Cursor
+from gateway.platform.protocol import Inlet, Throttled
+from gateway.platform.registry import Cursor
 from shared.errors import RedisAway
 from shared.log import logger
 from shared.tasks import cancel_all
@@ -79,7 +79,8 @@ class Ear:
 
     @property
     def reading(self) -> Reading:
-        """How far all is taken. As long as it is catching up, as before that: whoever comes next begins with it."""
+        """How far all is taken. As long as it is catching up, as before that: whoever comes next
+        begins with it."""
         if self._session is None or self._catching_up is not None:
             return Reading(self._behind)
         return Reading(self._window.since_ms, Session(self._session.id, self._session.url, self._window.seq))
@@ -104,7 +105,8 @@ class Ear:
             self._catching_up.cancel()
 
     def _begin(self, session: Session) -> None:
-        """A new session. What was said since the last one is read in each chat, before what is said there now."""
+        """A new session. What was said since the last one is read in each chat, before what is said
+        there now."""
         since_ms = self.reading.since_ms
         self._session = session
         self._window = Window(session.seq, since_ms or int(time.time() * 1000))

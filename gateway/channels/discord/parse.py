@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.channels.discord.wire import Gone, Message, Press, sender
-from gateway.platform import Heard, RemoteFile
+from gateway.platform.protocol import Heard, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 BEGAN_MS: Final = 1_420_070_400_000

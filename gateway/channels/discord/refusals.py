@@ -1,4 +1,5 @@
-"""What Discord's errors mean here (docs.discord.com/developers/topics/opcodes-and-status-codes). Pure."""
+"""What Discord's errors mean here (docs.discord.com/developers/topics/opcodes-and-status-codes).
+Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.platform import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
 
 _CLOSED: Final = {10003, 50001, 50007, 50013, 50278, 160005}
-"""Unknown channel, no access, not to this person, no permission, no server in common, a locked thread."""
+"""Unknown channel, no access, not to this person, no permission, no server in common, a locked
+thread."""
 
 _NO_PERMISSION: Final = 50013
 _NO_HISTORY: Final = 160002
@@ -21,12 +23,13 @@ _TOO_MANY_S: Final = 60.0
 
 
 class MayNotQuote(PostRefused):
-    """The bot may not read what was said there before, so it cannot answer to it; without that the post may pass."""
+    """The bot may not read what was said there before, so it cannot answer to it; without that the
+    post may pass."""
 
 
 def refusal(name: str, status: int, headers: Mapping[str, str], told: Any, *, with_file: bool) -> Exception:
-    """An error of the channel `name`. `told` is its JSON; None for what has none: an answer of whatever stands before
-    Discord."""
+    """An error of the channel `name`. `told` is its JSON; None for what has none: an answer of
+    whatever stands before Discord."""
     code = told.get("code", 0) if isinstance(told, dict) else None
     why = f"{status}, code {code}" if code else str(status)
     match status:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.platform import Piece
+from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Link, bold
 from gateway.text.marks import JOINT, Pen, fenceless
@@ -28,13 +28,14 @@ _HEADINGS: Final = 3
 
 
 def render(markdown: str) -> list[Piece]:
-    """A reply in Discord's Markdown. It names nobody, and its links are not fetched for a preview; post it with
-    `allowed_mentions` of nobody and with embeds suppressed all the same."""
+    """A reply in Discord's Markdown. It names nobody, and its links are not fetched for a preview;
+    post it with `allowed_mentions` of nobody and with embeds suppressed all the same."""
     return paginate(flat(read(markdown)), _PAGE)
 
 
 def nameless(text: str) -> str:
-    """Text in which no `@everyone` and no `<@id>` is one. Escapes do not do it: Discord looks for names first."""
+    """Text in which no `@everyone` and no `<@id>` is one. Escapes do not do it: Discord looks for
+    names first."""
     return _NAME.sub(lambda found: found[0] + JOINT, text)
 
 
@@ -56,8 +57,8 @@ def _code(text: str) -> str:
 
 
 def _link(link: Link, label: str) -> tuple[str, str]:
-    """`<address>` has no preview. Discord takes no label that looks like an address, and behind a label no other
-    address than one of the web."""
+    """`<address>` has no preview. Discord takes no label that looks like an address, and behind a
+    label no other address than one of the web."""
     if link.is_mail:
         return _text(label), _text(link.address_behind)
     address = link.address.replace("@", "%40") if _NAME.search(link.address) else link.address

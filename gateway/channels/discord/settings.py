@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from gateway.access import AccessSettings, IdForm, read_channel
+from gateway.platform.access import AccessSettings, IdForm, read_channel
 from shared.errors import SettingsError
 from shared.settings import Secret
 
@@ -23,11 +23,12 @@ _TOKEN: Final = re.compile(r"[\w-]{15,}\.[\w-]{4,}\.[\w-]{20,}", re.ASCII)
 
 
 class DiscordSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`token` is the bot's, of Discord's Developer Portal. Without `message_content` the bot hears in groups only what
-    names it or answers it, and needs no privileged intent. `shards` is how many connections share the servers that the
-    bot is in; 0 = as many as Discord advises. After a break that Discord's replay did not cover, messages of known
-    chats are read that are not older than `history_s`, in seconds; 0 = none. `api` is the address of the API,
-    `files_from` are those from which people's files are fetched. `timeout_s`: how long a call may take.
+    """`token` is the bot's, of Discord's Developer Portal. Without `message_content` the bot hears
+    in groups only what names it or answers it, and needs no privileged intent. `shards` is how many
+    connections share the servers that the bot is in; 0 = as many as Discord advises. After a break
+    that Discord's replay did not cover, messages of known chats are read that are not older than
+    `history_s`, in seconds; 0 = none. `api` is the address of the API, `files_from` are those from
+    which people's files are fetched. `timeout_s`: how long a call may take.
     """
 
     token: Secret

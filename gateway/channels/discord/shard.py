@@ -1,8 +1,9 @@
-"""One connection to Discord's gateway, through discord.py: kept up, and taken up again where it broke.
+"""One connection to Discord's gateway, through discord.py: kept up, and taken up again where it
+broke.
 
-Of discord.py it is the WebSocket alone, which greets, beats and unpacks. Its client would turn every event into objects
-that nobody asks for, and begin a session of its own at each start; here a session may be another gateway's, so that
-Discord replays what nobody has taken yet.
+Of discord.py it is the WebSocket alone, which greets, beats and unpacks. Its client would turn
+every event into objects that nobody asks for, and begin a session of its own at each start; here a
+session may be another gateway's, so that Discord replays what nobody has taken yet.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from yarl import URL
 
 from gateway.channels.discord.known import Session
-from gateway.platform import ChannelBroken
+from gateway.platform.protocol import ChannelBroken
 from shared.backoff import full_jitter
 from shared.log import logger
 
@@ -62,9 +63,11 @@ class Heed(Protocol):
 
 
 class Shard:
-    """Shard `number` of `count`. `session` is the one to take up, None = a new one. `key` names the settings.
+    """Shard `number` of `count`. `session` is the one to take up, None = a new one. `key` names the
+    settings.
 
-    `connect` opens a WebSocket, `gateway` is where, and `may_begin` waits until a session may be begun.
+    `connect` opens a WebSocket, `gateway` is where, and `may_begin` waits until a session may be
+    begun.
     """
 
     def __init__(
@@ -92,7 +95,8 @@ class Shard:
         self._elsewhere = False  # where the session was is nobody to connect to
 
     async def run(self, heed: Heed) -> None:
-        """Hear events, one after the other, for ever. Raises ChannelBroken, and what `may_begin` raises."""
+        """Hear events, one after the other, for ever. Raises ChannelBroken, and what `may_begin`
+        raises."""
         logging.getLogger("discord").setLevel(logging.WARNING)  # below that it writes what people say
         waits, loop = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S), asyncio.get_running_loop()
         while True:
@@ -148,7 +152,8 @@ class Shard:
 
 
 class _Line:
-    """What discord.py's WebSocket asks of a client, its HTTP client and its state, in one. `came` are events."""
+    """What discord.py's WebSocket asks of a client, its HTTP client and its state, in one. `came`
+    are events."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Hands events of Discord to the inlet: where they happened, who is meant, and what was said while nobody heard."""
+"""Hands events of Discord to the inlet: where they happened, who is meant, and what was said while
+nobody heard."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from gateway.channels.discord.known import Chat, Chats
 from gateway.channels.discord.parse import Me, Room, first_id, heard, is_for_us, place_of
 from gateway.channels.discord.settings import DiscordSettings
 from gateway.channels.discord.wire import Event, Gone, Message, Press, Unreadable, read_event
-from gateway.platform import ChannelBroken, ChatClosed, Inlet, NotDelivered, PostRefused
+from gateway.platform.protocol import ChannelBroken, ChatClosed, Inlet, NotDelivered, PostRefused
 from shared.log import logger
 
 PAGES: Final = 5
@@ -87,7 +88,8 @@ class Taker:
                     return
 
     async def answer(self, press: Press) -> None:
-        """Tell Discord that a press was heard, which it wants to know at once; the person sees nothing of it."""
+        """Tell Discord that a press was heard, which it wants to know at once; the person sees
+        nothing of it."""
         try:
             await self._api.pressed(press.id, press.token)
         except (NotDelivered, ChannelBroken) as exc:  # a press that is told again was answered before

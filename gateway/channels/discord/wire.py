@@ -1,5 +1,5 @@
-"""Events of Discord's gateway as they come (docs.discord.com/developers/events/gateway-events), and which of them say
-something to us. Pure."""
+"""Events of Discord's gateway as they come (docs.discord.com/developers/events/gateway-events), and
+which of them say something to us. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Meta
 
 _SPOKEN: Final = (0, 19)
-"""Types of messages that people write: plain ones and replies. The others tell who came, what was pinned and so on."""
+"""Types of messages that people write: plain ones and replies. The others tell who came, what was
+pinned and so on."""
 
 _COMPONENT: Final = 3
 """The type of an interaction that is a press."""
@@ -23,7 +24,8 @@ class Unreadable(ValueError):
 
 
 class User(msgspec.Struct, frozen=True):
-    """Somebody, also a bot. `global_name` is what they call themselves; `username` is nobody else's."""
+    """Somebody, also a bot. `global_name` is what they call themselves; `username` is nobody
+    else's."""
 
     id: Snowflake
     username: str = ""
@@ -66,7 +68,8 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What we read of one that was written or changed. Without `guild_id` it is in a chat of two."""
+    """What we read of one that was written or changed. Without `guild_id` it is in a chat of
+    two."""
 
     id: Snowflake
     channel_id: Snowflake

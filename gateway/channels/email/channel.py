@@ -11,7 +11,7 @@ from gateway.channels.email.listener import Listener
 from gateway.channels.email.render import render
 from gateway.channels.email.settings import EmailSettings, read_email
 from gateway.channels.email.smtp import Smtp
-from gateway.platform import (
+from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
     HookRequest,
@@ -26,7 +26,7 @@ from gateway.platform import (
     RemoteFile,
     RunMode,
 )
-from gateway.platforms import Cursor, Given, Made
+from gateway.platform.registry import Cursor, Given, Made
 
 LATE_S: Final = 3_600.0
 GIVE_UP_S: Final = 3 * 86_400.0
@@ -91,7 +91,8 @@ class Email:
         return render(markdown)
 
     async def send(self, post: Post) -> str:
-        """A try after an unclear one has the same Message-ID: receivers that know it fold both into one."""
+        """A try after an unclear one has the same Message-ID: receivers that know it fold both into
+        one."""
         me = self._settings.me
         mail = await asyncio.to_thread(mail_of, post, address=me, name=self._settings.from_name)
         await self._smtp.send(post.place.chat_id, mail)

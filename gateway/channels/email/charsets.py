@@ -12,14 +12,16 @@ _KNOWN: Final = re.compile(
     r"big5(hkscs)?|gb2312|gbk|gb18030|hz|euc_(jp|jis_2004|jisx0213|kr)|johab|shift_jis(_2004|x0213)?|"
     r"iso2022_(jp(_\d|_2004|_ext)?|kr)|tis-620"
 )
-"""Codecs of Python that mails are written in. Others are no text, or take long over little (punycode)."""
+"""Codecs of Python that mails are written in. Others are no text, or take long over little
+(punycode)."""
 
 _MEANT: Final = {"iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
 """What is meant by names that many programs write for it."""
 
 
 def text_of(data: bytes, charset: str) -> str:
-    """The text. What does not fit its charset is read as UTF-8, or as Windows has it in the west; never fails."""
+    """The text. What does not fit its charset is read as UTF-8, or as Windows has it in the west;
+    never fails."""
     named = _codec(charset)
     for name in (named, "utf-8"):
         with contextlib.suppress(UnicodeError):

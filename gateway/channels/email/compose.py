@@ -17,12 +17,13 @@ from typing import Final
 
 from gateway.channels.email.parse import ANSWERS, REFERENCES, REFERENCES_KEPT, SUBJECT, SUBJECT_CHARS
 from gateway.channels.email.sender import ADDRESS
-from gateway.platform import File, Post, PostRefused
+from gateway.platform.protocol import File, Post, PostRefused
 
 _UTF8: Final = Charset("utf-8")
 _UTF8.body_encoding = QP
 _POLICY: Final = compat32.clone(linesep="\r\n", max_line_length=900)
-"""Broken at 78, a long id would leave the first line of its header blank, which some servers take for its end."""
+"""Broken at 78, a long id would leave the first line of its header blank, which some servers take
+for its end."""
 
 _RE: Final = re.compile(r"\s*(?:re|aw|sv|antw|odp|rif|res)\s*(?:\[\d+\])?\s*:", re.IGNORECASE)
 _ID: Final = re.compile(r"[!-;=?-~]+@[!-;=?-~]+")
@@ -31,8 +32,8 @@ _NO_THREAD: Final = "0" * 16
 
 
 def mail_of(post: Post, *, address: str, name: str) -> bytes:
-    """The bytes of a mail that answers, from `name` at `address`. For the same post they differ in nothing but the date
-    and the border of parts. Raises PostRefused when it goes to no address."""
+    """The bytes of a mail that answers, from `name` at `address`. For the same post they differ in
+    nothing but the date and the border of parts. Raises PostRefused when it goes to no address."""
     to = post.place.chat_id
     if not ADDRESS.fullmatch(to):
         raise PostRefused("the chat is no mail address")
@@ -54,7 +55,8 @@ def mail_of(post: Post, *, address: str, name: str) -> bytes:
 
 
 def message_id(post: Post, address: str) -> str:
-    """The same for every try of a post; it names the thread, for programs that forget what they answer but for this."""
+    """The same for every try of a post; it names the thread, for programs that forget what they
+    answer but for this."""
     thread = post.place.thread or ""
     key = hashlib.sha256(post.key.encode()).hexdigest()[:32]
     return f"{key}.{thread if re.fullmatch('[0-9a-f]{16}', thread) else _NO_THREAD}@{address.rpartition('@')[2]}"

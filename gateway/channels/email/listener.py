@@ -10,14 +10,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from gateway.access import EVERYBODY
 from gateway.channels.email.mailbox import Letter, Mailbox, NotGiven, Opened
 from gateway.channels.email.own_thread import OwnThread
 from gateway.channels.email.parse import Ourselves, heard
 from gateway.channels.email.settings import EmailSettings
 from gateway.channels.email.wire import Mail, Unreadable, read_mail
-from gateway.platform import Heard, Inlet, NotDelivered
-from gateway.platforms import Cursor
+from gateway.platform.access import EVERYBODY
+from gateway.platform.protocol import Heard, Inlet, NotDelivered
+from gateway.platform.registry import Cursor
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 from shared.metrics import MESSAGES_REFUSED
@@ -35,7 +35,8 @@ T = TypeVar("T")
 
 
 class Point(msgspec.Struct, frozen=True):
-    """How far a mailbox was read, as it is kept: of which mailbox, since when, and up to which mail."""
+    """How far a mailbox was read, as it is kept: of which mailbox, since when, and up to which
+    mail."""
 
     of: str
     validity: int
@@ -103,9 +104,9 @@ class Listener:
             await watched.ask(watched.box.wait)
 
     async def _begin(self, watched: Watched, opened: Opened) -> tuple[Point, list[int]]:
-        """Where to go on, and what to look at before. A bot that was never here answers nothing of before. Where the
-        mailbox was made anew its numbers mean other mails: then what nobody has read is looked at, and what we know of
-        it is known by its Message-ID."""
+        """Where to go on, and what to look at before. A bot that was never here answers nothing of
+        before. Where the mailbox was made anew its numbers mean other mails: then what nobody has
+        read is looked at, and what we know of it is known by its Message-ID."""
         settings, now_ms = self._settings, self._clock.now_ms()
         of = f"{settings.user}@{settings.imap_host}/{settings.folder}"
         saved = read_point(self._cursor.read()) or self._begun
@@ -149,8 +150,9 @@ class Listener:
         return mail, heard(self._channel, mail, digest, self._us, now_ms=self._clock.now_ms())
 
     def _is_heard(self, told: Heard) -> bool:
-        """Whether the inlet is asked. Strangers get no answer here unless they may ask for a code: it would tell those
-        who send to everybody that somebody is there, and go to whoever they say they are."""
+        """Whether the inlet is asked. Strangers get no answer here unless they may ask for a code:
+        it would tell those who send to everybody that somebody is there, and go to whoever they say
+        they are."""
         rules, sender = self._settings, told.message.sender_id
         if not sender:
             log.warning("sender not believed", channel=self._channel, sender=told.message.chat_id)
@@ -165,7 +167,8 @@ class Listener:
         log.info("mail not read", channel=self._channel, reason=reason, **more)
 
     def _is_kept_back(self, watched: Watched, uid: int, exc: Exception) -> bool:
-        """Whether a mail that cannot be had, or read, is passed over at last: those behind it wait."""
+        """Whether a mail that cannot be had, or read, is passed over at last: those behind it
+        wait."""
         if isinstance(exc, NotDelivered) and not isinstance(exc, NotGiven):
             return False  # the connection, and no fault of the mail
         which = (watched.validity, uid)

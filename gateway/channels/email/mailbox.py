@@ -1,5 +1,5 @@
-"""One connection to a mailbox (IMAP4rev1, IDLE of RFC 2177). Every method blocks, and is called in a thread of its own;
-`wake` and `cut` alone may be called from another one."""
+"""One connection to a mailbox (IMAP4rev1, IDLE of RFC 2177). Every method blocks, and is called in
+a thread of its own; `wake` and `cut` alone may be called from another one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from imap_tools.errors import ImapToolsError, MailboxFolderSelectError, MailboxL
 
 from gateway.channels.email.settings import EmailSettings
 from gateway.channels.email.tls import context_of, untrusted
-from gateway.platform import ChannelBroken, NotAccepted
+from gateway.platform.protocol import ChannelBroken, NotAccepted
 
 BEGINNING: Final = 256 * 1024
 """Bytes that are read of a mail that is too large."""
@@ -34,8 +34,8 @@ _SIZE: Final = re.compile(rb"RFC822\.SIZE (\d+)")
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A folder as it is when it is opened. While `validity` is the same, a number means the same mail; the next mail
-    gets `next_uid` or more."""
+    """A folder as it is when it is opened. While `validity` is the same, a number means the same
+    mail; the next mail gets `next_uid` or more."""
 
     validity: int
     next_uid: int
@@ -91,8 +91,8 @@ class Mailbox:
         return self._search(f"UNSEEN SINCE {day.tm_mday}-{_MONTHS[day.tm_mon - 1]}-{day.tm_year}")
 
     def fetch(self, uid: int, limit: int) -> Letter | None:
-        """A mail; of one that is larger than `limit` bytes the beginning. It stays unread. None = it is gone. Raises
-        NotGiven."""
+        """A mail; of one that is larger than `limit` bytes the beginning. It stays unread. None =
+        it is gone. Raises NotGiven."""
         with self._told():
             size = _SIZE.search(b" ".join(_lines(self._fetch(uid, "(UID RFC822.SIZE)"))))
             if size is None:
@@ -103,7 +103,8 @@ class Mailbox:
             return None if data is None else Letter(data, whole)
 
     def read(self, uid: int) -> None:
-        """Mark it as read. (Not by the library's `flag`, which also deletes for good what others marked as deleted.)"""
+        """Mark it as read. (Not by the library's `flag`, which also deletes for good what others
+        marked as deleted.)"""
         with self._told():
             self._client.uid("STORE", str(uid), "+FLAGS.SILENT", r"(\Seen)")
 
@@ -185,7 +186,8 @@ class Mailbox:
         return max(self._search("ALL"), default=0)
 
     def _has_line(self, sock: socket.socket) -> bool:
-        """Whether a line came along with the answer to IDLE: then it lies in a buffer, and the socket keeps silent."""
+        """Whether a line came along with the answer to IDLE: then it lies in a buffer, and the
+        socket keeps silent."""
         before = sock.gettimeout()
         sock.settimeout(0)
         try:

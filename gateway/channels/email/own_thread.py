@@ -1,4 +1,5 @@
-"""A thread for calls that block, one after the other. It ends with its process, whatever it waits for."""
+"""A thread for calls that block, one after the other. It ends with its process, whatever it waits
+for."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class OwnThread:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What the call returns or raises. Whoever is cancelled here leaves it behind, still under way."""
+        """What the call returns or raises. Whoever is cancelled here leaves it behind, still under
+        way."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 

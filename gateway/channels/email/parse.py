@@ -1,4 +1,5 @@
-"""A mail as a message: who says it, in which thread, what is new in it. Pure; total: any mail gives a Heard."""
+"""A mail as a message: who says it, in which thread, what is new in it. Pure; total: any mail gives
+a Heard."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import msgspec
 from gateway.channels.email.sender import address_of, is_proven
 from gateway.channels.email.wire import Attached, Mail, decoded
 from gateway.channels.email.words import is_forward, new_words
-from gateway.platform import Heard, RemoteFile
+from gateway.platform.protocol import Heard, RemoteFile
 from shared.messages.inbound import TEXT_LIMIT_BYTES, InboundMessage
 
 SUBJECT: Final = "subject"
@@ -38,7 +39,8 @@ _MARKS: Final = ("list-id", "x-autoreply", "x-autorespond")
 
 
 class Ourselves(msgspec.Struct, frozen=True):
-    """Our address, and which server's word on senders counts; '' = a From is believed as it stands."""
+    """Our address, and which server's word on senders counts; '' = a From is believed as it
+    stands."""
 
     address: str
     authserv_id: str = ""
@@ -49,8 +51,8 @@ class Ourselves(msgspec.Struct, frozen=True):
 
 
 def heard(channel: str, mail: Mail, raw_digest: str, us: Ourselves, *, now_ms: int) -> Heard:
-    """What was said. A sender who cannot be believed is nobody: such a mail is heard by nobody. `raw_digest` names a
-    mail without a Message-ID."""
+    """What was said. A sender who cannot be believed is nobody: such a mail is heard by nobody.
+    `raw_digest` names a mail without a Message-ID."""
     address = address_of(mail.all("from"))
     believed = address if address is not None and _is_believed(mail, address, us) else ""
     subject = decoded(mail.first("subject"))[:SUBJECT_CHARS]
@@ -84,7 +86,8 @@ def references(mail: Mail) -> tuple[str, ...]:
 
 
 def thread_of(before: tuple[str, ...], id: str, domain: str) -> str:
-    """The name of a thread: that of a mail of ours which it answers, else of the mail that began it."""
+    """The name of a thread: that of a mail of ours which it answers, else of the mail that began
+    it."""
     for one in reversed(before):
         local, _, of = one.rpartition("@")
         if of.lower() == domain and (ours := _OURS.fullmatch(local)):
@@ -133,8 +136,8 @@ def _ids(header: str) -> list[str]:
 
 
 def _id(message_id: str, raw_digest: str) -> str:
-    """A Message-ID of a usual form as it is; of any other, or for none, one that is as good. It has no colon: ids with
-    one are Shoal's own."""
+    """A Message-ID of a usual form as it is; of any other, or for none, one that is as good. It has
+    no colon: ids with one are Shoal's own."""
     if _PLAIN_ID.fullmatch(message_id):
         return message_id
     return hashlib.sha256(message_id.encode("utf-8", "replace")).hexdigest() if message_id else raw_digest

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from gateway.platform import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
 
 Step = Literal["greeting", "login", "sender", "recipient", "content"]
-"""What was answered: the connection, user and password, MAIL FROM, RCPT TO, or DATA and the mail."""
+"""What was answered: the connection, user and password, MAIL FROM, RCPT TO, or DATA and the
+mail."""
 
 Refusal = Throttled | PostRefused | ChatClosed | NotAccepted | Unclear | ChannelBroken
 

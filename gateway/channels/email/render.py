@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.platform import Piece
+from gateway.platform.protocol import Piece
 from gateway.text.html import Tags, to_html
 from gateway.text.leaves import Leaf
 from gateway.text.measure import utf8
@@ -18,8 +18,8 @@ SIZE_LIMIT: Final = 1_000_000
 
 
 def render(markdown: str) -> list[Piece]:
-    """A reply as HTML, without anything that is loaded from elsewhere, and as plain text. A paragraph is one line
-    there, however long: quoted-printable breaks it for the way."""
+    """A reply as HTML, without anything that is loaded from elsewhere, and as plain text. A
+    paragraph is one line there, however long: quoted-printable breaks it for the way."""
     return paginate(read(markdown), _PAGE)
 
 

@@ -1,4 +1,5 @@
-"""Who sent a mail: the address that its From has, and whether the mail server found that true. Pure."""
+"""Who sent a mail: the address that its From has, and whether the mail server found that true.
+Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ ADDRESS: Final = re.compile(
     r"(?=.{3,120}\Z)[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
     r"@[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
-"""An address as we take it: ASCII (letters of other scripts look alike), without quotes, comments and routes."""
+"""An address as we take it: ASCII (letters of other scripts look alike), without quotes, comments
+and routes."""
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NAMED: Final = re.compile(r'([^<>@,;:"]*)<([^<>]*)>')
@@ -22,8 +24,8 @@ _PROPERTY: Final = re.compile(r"([a-z]+\.[a-z0-9-]+)\s*=\s*(\S+)", re.IGNORECASE
 
 
 def address_of(froms: Sequence[str]) -> str | None:
-    """The one address of the From headers, in lower case; None when they name several, or nobody who can be told from
-    others beyond doubt. What stands before an address says nothing."""
+    """The one address of the From headers, in lower case; None when they name several, or nobody
+    who can be told from others beyond doubt. What stands before an address says nothing."""
     if len(froms) != 1 or len(froms[0]) > _LONGEST:
         return None
     value = _QUOTED.sub(" ", froms[0]).strip()
@@ -36,8 +38,9 @@ def address_of(froms: Sequence[str]) -> str | None:
 
 
 def is_proven(results: Sequence[str], authserv_id: str, address: str) -> bool:
-    """Whether the mail server `authserv_id` says that the mail is of the domain of its From (RFC 8601): DMARC passed,
-    or DKIM or SPF for that domain or one above it, and nothing of it says that DMARC failed."""
+    """Whether the mail server `authserv_id` says that the mail is of the domain of its From (RFC
+    8601): DMARC passed, or DKIM or SPF for that domain or one above it, and nothing of it says that
+    DMARC failed."""
     domain = address.rpartition("@")[2]
     passed = False
     for header in results:

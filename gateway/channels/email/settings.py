@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from gateway.access import ID_LISTS, AccessSettings, IdForm, read_channel
 from gateway.channels.email.sender import ADDRESS
+from gateway.platform.access import ID_LISTS, AccessSettings, IdForm, read_channel
 from shared.errors import SettingsError
 from shared.settings import Secret
 
@@ -34,10 +34,12 @@ class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
     `user` is no address. `tls`: encrypted from the start; `starttls`: from a command on; `off`: on this machine alone.
     `ca_file`: whose certificates are believed.
 
-    Anybody can write any From. It is believed when the header `Authentication-Results` of the mail server that calls
-    itself `authserv_id` there says that it was checked; or always, with `believe_from`.
+    Anybody can write any From. It is believed when the header `Authentication-Results` of the mail
+    server that calls itself `authserv_id` there says that it was checked; or always, with
+    `believe_from`.
 
-    `pairing` is off: an answer to a stranger may go to somebody who never wrote. Mails of strangers are left unread.
+    `pairing` is off: an answer to a stranger may go to somebody who never wrote. Mails of strangers
+    are left unread.
 
     `folder` is watched with IDLE, begun anew every `idle_s`; a server without it is asked every `poll_s`. Of a mail
     larger than `mail_mb` only the beginning is read. `per_s` and `burst` are the mails that the server takes, over at
@@ -93,7 +95,8 @@ def read_email(name: str, table: Mapping[str, Any]) -> EmailSettings:
 
 
 def _with_low_addresses(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Nobody's mail server tells Anna@ from anna@; an allow-list that did would only keep her out."""
+    """Nobody's mail server tells Anna@ from anna@; an allow-list that did would only keep her
+    out."""
     lists = {name: table[name] for name in ID_LISTS if isinstance(table.get(name), list)}
     lower = {name: [one.lower() if isinstance(one, str) else one for one in listed] for name, listed in lists.items()}
     return {**table, **lower}

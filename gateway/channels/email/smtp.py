@@ -1,4 +1,5 @@
-"""Sending mails: connections to the mail server, a few at once, kept a while; every error as one that Shoal knows."""
+"""Sending mails: connections to the mail server, a few at once, kept a while; every error as one
+that Shoal knows."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from aiosmtplib import (
 from gateway.channels.email.refusals import Refusal, Step, refusal
 from gateway.channels.email.settings import EmailSettings
 from gateway.channels.email.tls import context_of, untrusted
-from gateway.platform import ChannelBroken, NotAccepted, NotDelivered, Unclear
+from gateway.platform.protocol import ChannelBroken, NotAccepted, NotDelivered, Unclear
 
 KEPT_S: Final = 20.0
 """Servers close a connection that says nothing, at the earliest after some minutes."""
@@ -41,8 +42,8 @@ class Smtp:
             self._keep(await self._connected())
 
     async def send(self, to: str, mail: bytes) -> None:
-        """Hand a mail over, in one try. Raises NotDelivered in one of its forms, Unclear when the connection was lost
-        after the mail was on its way; ChannelBroken."""
+        """Hand a mail over, in one try. Raises NotDelivered in one of its forms, Unclear when the
+        connection was lost after the mail was on its way; ChannelBroken."""
         end_at = self._end_at()
         async with contextlib.AsyncExitStack() as stack:
             async with self._within(end_at, NotAccepted("all connections to the mail server are busy")):
@@ -70,7 +71,8 @@ class Smtp:
             smtp.close()
 
     async def _addressed(self, to: str, size: int, end_at: float) -> SMTP:
-        """A connection on which the server took sender and recipient. One that was kept may be dead: then a new one."""
+        """A connection on which the server took sender and recipient. One that was kept may be
+        dead: then a new one."""
         async with self._within(end_at, NotAccepted("no answer of the mail server in time")):
             kept = self._taken()
             if kept is not None:

@@ -1,7 +1,8 @@
 """A mail as bytes, read as far as we need it (RFC 5322, MIME). Pure; takes any bytes.
 
-Mails are made by everybody, and the most broken ones by those who want to be misread: whatever the email package raises
-over one is a word of its own here, and a header that two programs could read in two ways is none.
+Mails are made by everybody, and the most broken ones by those who want to be misread: whatever the
+email package raises over one is a word of its own here, and a header that two programs could read
+in two ways is none.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Attached(msgspec.Struct, frozen=True):
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """What is in one. `headers` by their names in lower case, each as it stands, on one line; `text` without markup."""
+    """What is in one. `headers` by their names in lower case, each as it stands, on one line;
+    `text` without markup."""
 
     headers: dict[str, tuple[str, ...]]
     text: str
@@ -166,7 +168,8 @@ def _text(part: Message, kind: str) -> str:
 
 
 def _unflowed(text: str) -> str:
-    """Lines that end with a space go on in the next one (RFC 3676); quoted ones stay as they are."""
+    """Lines that end with a space go on in the next one (RFC 3676); quoted ones stay as they
+    are."""
     lines: list[str] = []
     for line in text.split("\n"):
         open_ended = bool(lines) and lines[-1].endswith(" ") and lines[-1] != "-- " and not lines[-1].startswith(">")

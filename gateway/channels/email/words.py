@@ -1,4 +1,5 @@
-"""The words of a mail that are new: without the mail that it answers, and without a signature. Pure.
+"""The words of a mail that are new: without the mail that it answers, and without a signature.
+Pure.
 
 When in doubt, everything stays: a quote too much costs less than a word too few.
 """

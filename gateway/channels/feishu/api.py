@@ -14,7 +14,7 @@ from gateway.channels.feishu.calls import PART_BYTES, Answer, Calls
 from gateway.channels.feishu.cards import Content, uuid
 from gateway.channels.feishu.parse import MESSAGE_ID, Me
 from gateway.channels.feishu.refusals import GONE, NO_TOPIC, Said, refusal
-from gateway.platform import (
+from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     File,
@@ -149,8 +149,8 @@ class Api:
             raise refusal(said) from said
 
     async def _say(self, place: Place, content: Content, key: str, reply_to: str | None) -> str:
-        """In its topic, or as an answer, or into the chat; where a topic cannot be, or what is to be answered is gone,
-        in the next best form."""
+        """In its topic, or as an answer, or into the chat; where a topic cannot be, or what is to
+        be answered is gone, in the next best form."""
         body: dict[str, object] = {"msg_type": content.msg_type, "content": content.content, "uuid": key}
         answered = place.thread or (reply_to if reply_to and MESSAGE_ID.fullmatch(reply_to) else None)
         try:

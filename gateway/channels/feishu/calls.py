@@ -1,7 +1,8 @@
-"""Calls of Feishu's open API: one try each, with the app's own token, which is renewed when it is refused.
+"""Calls of Feishu's open API: one try each, with the app's own token, which is renewed when it is
+refused.
 
-lark-oapi is not used: importing any of it takes 168 MB and seconds, its socket client listens on a loop of its own and
-confirms what it could not take.
+lark-oapi is not used: importing any of it takes 168 MB and seconds, its socket client listens on a
+loop of its own and confirms what it could not take.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import aiohttp
 import msgspec
 
 from gateway.channels.feishu.refusals import NONE, TOKEN_GONE, Said, refusal
-from gateway.platform import ChannelBroken, NotAccepted, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, NotAccepted, Throttled, Unclear
 from shared.version import VERSION
 
 ANSWER_BYTES: Final = 1024 * 1024
@@ -40,8 +41,8 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 class Calls:
-    """The way to Feishu of one app. `server` has no slash at its end; `timeout_s` is for a whole call. Made in a
-    running loop."""
+    """The way to Feishu of one app. `server` has no slash at its end; `timeout_s` is for a whole
+    call. Made in a running loop."""
 
     def __init__(self, app_id: str, secret: str, server: str, *, timeout_s: float) -> None:
         self.app_id = app_id
@@ -70,7 +71,8 @@ class Calls:
         json: object = None,
         form: Callable[[], aiohttp.FormData] | None = None,
     ) -> Answer:
-        """The answer of a call that succeeded. Raises Said, NotAccepted, Unclear, Throttled, ChannelBroken."""
+        """The answer of a call that succeeded. Raises Said, NotAccepted, Unclear, Throttled,
+        ChannelBroken."""
         body = None if json is None else msgspec.json.encode(json)
         headers = {"Content-Type": "application/json; charset=utf-8"} if body is not None else {}
         refused = ""
@@ -90,7 +92,8 @@ class Calls:
                 refused = token
 
     async def unseen(self, method: str, path: str, **more: Any) -> Answer:
-        """A call that nobody sees anything of, whatever became of it. Raises NotDelivered, ChannelBroken."""
+        """A call that nobody sees anything of, whatever became of it. Raises NotDelivered,
+        ChannelBroken."""
         try:
             return await self.call(method, path, **more)
         except Said as said:

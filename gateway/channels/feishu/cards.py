@@ -10,8 +10,8 @@ import msgspec
 
 from gateway.channels.feishu.parse import CHAT, GROUP, SAYS, THREAD
 from gateway.channels.feishu.render import nameless
-from gateway.platform import Button, File, Place, Post
-from gateway.posts import GROUP as IN_GROUP
+from gateway.delivery.line_posts import GROUP as IN_GROUP
+from gateway.platform.protocol import Button, File, Place, Post
 
 IMAGE_BYTES: Final = 10 * 1024 * 1024
 FILE_BYTES: Final = 30 * 1024 * 1024
@@ -44,12 +44,14 @@ def uuid(key: str) -> str:
 
 
 def shown(post: Post) -> Content:
-    """A piece of text: a card, which can be changed later; as plain text a message of text, which every chat takes."""
+    """A piece of text: a card, which can be changed later; as plain text a message of text, which
+    every chat takes."""
     return text(post) if post.as_plain else card(post)
 
 
 def card(post: Post) -> Content:
-    """With the piece in it, and its buttons below. As plain text it has no markup that could be refused."""
+    """With the piece in it, and its buttons below. As plain text it has no markup that could be
+    refused."""
     plain = post.piece.plain if post.piece is not None else ""
     words: dict[str, Any] = {"tag": "markdown", "content": post.text}
     if post.as_plain:
@@ -127,7 +129,8 @@ def _columns(post: Post) -> list[dict[str, Any]]:
 
 
 def _button(button: Button, place: Place) -> dict[str, Any]:
-    """Behind it stands where it was posted: a press does not tell the topic, nor what kind of chat it is."""
+    """Behind it stands where it was posted: a press does not tell the topic, nor what kind of chat
+    it is."""
     value = {
         SAYS: button.says,
         CHAT: place.chat_id,

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.access import EVERYBODY
 from gateway.channels.feishu.api import Api
 from gateway.channels.feishu.cipher import opened
 from gateway.channels.feishu.contents import forwarded
@@ -18,7 +17,8 @@ from gateway.channels.feishu.render import render
 from gateway.channels.feishu.settings import FeishuSettings, read_feishu
 from gateway.channels.feishu.signature import is_signed, same
 from gateway.channels.feishu.wire import Check, Header, Message, Pressed, Recalled, Received, Told, read_event
-from gateway.platform import (
+from gateway.platform.access import EVERYBODY
+from gateway.platform.protocol import (
     Abilities,
     ChannelBroken,
     Heard,
@@ -34,7 +34,7 @@ from gateway.platform import (
     RunMode,
     Taken,
 )
-from gateway.platforms import Given, Made
+from gateway.platform.registry import Given, Made
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 from shared.messages.inbound import InboundMessage

@@ -1,5 +1,5 @@
-"""The bodies of the webhook: AES-256-CBC under the SHA-256 of the encrypt key, IV in front, base64 (open.feishu.cn/
-document, "Send events to the developer's server")."""
+"""The bodies of the webhook: AES-256-CBC under the SHA-256 of the encrypt key, IV in front, base64
+(open.feishu.cn/ document, "Send events to the developer's server")."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Sealed(msgspec.Struct, frozen=True):
 
 
 def opened(encrypt_key: str, body: bytes) -> bytes:
-    """What is in a body. Raises msgspec.DecodeError, the same for everything that is wrong with it."""
+    """What is in a body. Raises msgspec.DecodeError, the same for everything that is wrong with
+    it."""
     try:
         data = base64.b64decode(msgspec.json.decode(body, type=Sealed).encrypt, validate=True)
         if len(data) < 2 * _BLOCK or len(data) % _BLOCK:

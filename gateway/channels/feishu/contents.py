@@ -1,5 +1,5 @@
-"""What a message says: its words and its files, by its type (open.feishu.cn/document, "Receive message content").
-Pure, and total: a content of any form gives some words or none."""
+"""What a message says: its words and its files, by its type (open.feishu.cn/document, "Receive
+message content"). Pure, and total: a content of any form gives some words or none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.channels.feishu.wire import Mention
-from gateway.platform import RemoteFile
+from gateway.platform.protocol import RemoteFile
 
 FORWARDED: Final = "merge_forward"
 
@@ -42,7 +42,8 @@ class Names(msgspec.Struct, frozen=True):
         )
 
     def shown(self, text: str) -> str:
-        """Text with names in the place of keys. A mention of us that it begins or ends with only says who is meant."""
+        """Text with names in the place of keys. A mention of us that it begins or ends with only
+        says who is meant."""
         shorter = text.strip()
         while (found := _KEY.match(shorter)) and found[0] in self.ours:
             shorter = shorter[found.end() :].lstrip(" \t\n,:，：")

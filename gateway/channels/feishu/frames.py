@@ -1,4 +1,5 @@
-"""The frames of a long connection: Protocol Buffers of one message (`pbbp2.Frame` of the vendor's libraries). Pure.
+"""The frames of a long connection: Protocol Buffers of one message (`pbbp2.Frame` of the vendor's
+libraries). Pure.
 
 Importing lark-oapi for its class costs 168 MB and seconds of start.
 """

@@ -1,5 +1,5 @@
-"""Listening over a long connection: what comes is taken, then confirmed; what is not confirmed Feishu tells again, to
-whichever connection.
+"""Listening over a long connection: what comes is taken, then confirmed; what is not confirmed
+Feishu tells again, to whichever connection.
 
 What is about one chat is taken in its order, chats beside each other.
 """
@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.channels.feishu.frames import DATA, BadFrame, Frame, Pieces, read_frame
 from gateway.channels.feishu.wire import Pressed, Told, read_event
-from gateway.platform import NotAccepted
+from gateway.platform.protocol import NotAccepted
 from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
 from shared.log import logger
@@ -26,11 +26,12 @@ AT_ONCE: Final = 200
 """So many events may be under way; then no more are read."""
 
 HOLD_S: Final = 30.0
-"""What cannot be taken for so long is left to another replica. It is nowhere but at Feishu meanwhile, which tells it
-again after fifteen seconds, five minutes, an hour and six hours."""
+"""What cannot be taken for so long is left to another replica. It is nowhere but at Feishu
+meanwhile, which tells it again after fifteen seconds, five minutes, an hour and six hours."""
 
 PRESS_S: Final = 2.5
-"""Who pressed a button is told within three seconds what became of it, and can press again: Feishu does not."""
+"""Who pressed a button is told within three seconds what became of it, and can press again: Feishu
+does not."""
 
 AGAIN_FIRST_S: Final = 0.05
 AGAIN_CAP_S: Final = 1.0
@@ -51,8 +52,8 @@ class Socket(Protocol):
 
 
 class Listener:
-    """Listens once: until it is told to end, or the connection is lost. `take` says what who pressed a button is
-    shown."""
+    """Listens once: until it is told to end, or the connection is lost. `take` says what who
+    pressed a button is shown."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.channels.feishu.contents import FORWARDED, Names, said
 from gateway.channels.feishu.wire import Header, Message, Pressed, Received
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from shared.messages.inbound import InboundMessage
 
 MESSAGE_ID: Final = re.compile(r"om_[0-9A-Za-z_-]{1,120}")
@@ -39,8 +39,8 @@ class Me(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """What was said, and what only Feishu knows about it: whether `parent` is ours, when it was not `addressed`; and
-    what was passed on with it, when `is_forward`."""
+    """What was said, and what only Feishu knows about it: whether `parent` is ours, when it was not
+    `addressed`; and what was passed on with it, when `is_forward`."""
 
     heard: Heard
     parent: str | None = None
@@ -48,7 +48,8 @@ class Asked(Struct, frozen=True):
 
 
 class Hearing(Struct, frozen=True):
-    """Reads what is told to our bot. `channel` is the channel's name here; `threads`: see FeishuSettings."""
+    """Reads what is told to our bot. `channel` is the channel's name here; `threads`: see
+    FeishuSettings."""
 
     channel: str
     me: Me
@@ -116,8 +117,8 @@ class Hearing(Struct, frozen=True):
         )
 
     def thread_of(self, message: Message, *, group: bool) -> str | None:
-        """The topic that a message stands in, by its first message; in a group a message that is in none may begin
-        one."""
+        """The topic that a message stands in, by its first message; in a group a message that is in
+        none may begin one."""
         first = message.root_id if message.root_id and MESSAGE_ID.fullmatch(message.root_id) else message.message_id
         if message.thread_id:
             return first

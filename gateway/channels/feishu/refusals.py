@@ -1,8 +1,8 @@
-"""What the errors of Feishu's API mean to us (open.feishu.cn/document, the list of each call, "Generic error codes").
-Pure.
+"""What the errors of Feishu's API mean to us (open.feishu.cn/document, the list of each call,
+"Generic error codes"). Pure.
 
-The number says it: the status of HTTP is 400 for most. Words of an answer are read, and never handed on: they may quote
-what was sent.
+The number says it: the status of HTTP is 400 for most. Words of an answer are read, and never
+handed on: they may quote what was sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.platform import (
+from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     MarkupRefused,
@@ -67,7 +67,8 @@ _BEHIND: Final = re.compile(r"ErrCode: ?(\d{1,9})")
 
 
 class Said(Exception):
-    """Feishu said no. `msg` holds what it likes; `reset_s` is how long it wants to be left alone."""
+    """Feishu said no. `msg` holds what it likes; `reset_s` is how long it wants to be left
+    alone."""
 
     def __init__(self, status: int, code: int, msg: str = "", reset: str | None = None) -> None:
         super().__init__(f"{status} {code}")

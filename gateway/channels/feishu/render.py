@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.platform import Piece
+from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Link, bold
 from gateway.text.marks import JOINT, Pen, fenceless
@@ -28,7 +28,8 @@ _FENCE: Final = "```"
 
 
 def render(markdown: str) -> list[Piece]:
-    """A reply for a card; its plain text for a message of the type `text`. Neither names anybody."""
+    """A reply for a card; its plain text for a message of the type `text`. Neither names
+    anybody."""
     return paginate(flat(read(markdown)), _PAGE)
 
 

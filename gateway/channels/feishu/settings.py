@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from gateway.access import AccessSettings, IdForm, read_channel
+from gateway.platform.access import AccessSettings, IdForm, read_channel
 from shared.errors import SettingsError
 from shared.settings import Secret
 
@@ -28,9 +28,10 @@ _NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class FeishuSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`app_id` and `app_secret` are those of a self-built app, in `domain` feishu (feishu.cn) or lark (larksuite.com).
-    Messages come over a long connection, or, with `run = "webhook"`, to the path `/hooks/feishu` of the gateways,
-    encrypted and signed with `encrypt_key`, with `verification_token` inside.
+    """`app_id` and `app_secret` are those of a self-built app, in `domain` feishu (feishu.cn) or
+    lark (larksuite.com). Messages come over a long connection, or, with `run = "webhook"`, to the
+    path `/hooks/feishu` of the gateways, encrypted and signed with `encrypt_key`, with
+    `verification_token` inside.
 
     With `threads`, an answer in a group begins a topic at its question, and each topic is a conversation; without, a
     group is one, and so is each topic that people begin. `api` is another address in the place of the domain's.

@@ -18,7 +18,8 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 def is_signed(encrypt_key: str, headers: Mapping[str, str], body: bytes, *, now_s: float) -> bool:
-    """Whether this body was signed with the key within the last five minutes. Names of headers in lower case."""
+    """Whether this body was signed with the key within the last five minutes. Names of headers in
+    lower case."""
     at, nonce, given = headers.get(SIGNED_AT, ""), headers.get(NONCE, ""), headers.get(SIGNATURE, "")
     if not _SECONDS.fullmatch(at) or abs(now_s - int(at)) > OLD_S:
         return False

@@ -1,5 +1,5 @@
-"""Long connections (open.feishu.cn/document, "Receive events over a long connection"), opened and nothing more.
-`listener.py` says what happens on one."""
+"""Long connections (open.feishu.cn/document, "Receive events over a long connection"), opened and
+nothing more. `listener.py` says what happens on one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsg
 from gateway.channels.feishu.calls import Calls
 from gateway.channels.feishu.frames import BIZ_RT, Frame, ping, write_frame
 from gateway.channels.feishu.refusals import Said, no_connection
-from gateway.platform import NotAccepted
+from gateway.platform.protocol import NotAccepted
 from shared.tasks import cancel_all
 
 HEARTBEAT_S: Final = 20.0
@@ -43,7 +43,8 @@ class _Ack(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Connection:
-    """One socket. `service` is the number of the app that Feishu gave it, `ping_s` how often it wants a ping."""
+    """One socket. `service` is the number of the app that Feishu gave it, `ping_s` how often it
+    wants a ping."""
 
     def __init__(self, socket: ClientWebSocketResponse, service: int, ping_s: float) -> None:
         self._socket = socket
@@ -62,7 +63,8 @@ class Connection:
                 return None
 
     async def answer(self, frame: Frame, began_at: float, *, code: int, data: bytes | None = None) -> None:
-        """What became of it. Over a connection that is gone nothing can be said, and it is told again."""
+        """What became of it. Over a connection that is gone nothing can be said, and it is told
+        again."""
         took_ms = str(round((time.monotonic() - began_at) * 1000))
         body = _Ack(code, base64.b64encode(data).decode() if data is not None else "")
         await self._send(

@@ -1,5 +1,5 @@
-"""What Feishu tells: events and callbacks of the form 2.0 (open.feishu.cn/document, "Receive messages", "Recall
-messages", "Card callback communication"). Pure."""
+"""What Feishu tells: events and callbacks of the form 2.0 (open.feishu.cn/document, "Receive
+messages", "Recall messages", "Card callback communication"). Pure."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Mention(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """`content` is JSON of a form for each type; times in milliseconds. `thread_id` has what stands in a topic, whose
-    first message is `root_id`; `parent_id` is what a reply answers."""
+    """`content` is JSON of a form for each type; times in milliseconds. `thread_id` has what stands
+    in a topic, whose first message is `root_id`; `parent_id` is what a reply answers."""
 
     message_id: str
     chat_id: str
@@ -140,8 +140,8 @@ _envelope: Final = msgspec.json.Decoder(_Envelope)
 
 
 def read_event(body: bytes) -> Told | Check | Header | None:
-    """What it says; the header alone of an event that is nothing to us; None for one of the old form. Raises
-    msgspec.DecodeError."""
+    """What it says; the header alone of an event that is nothing to us; None for one of the old
+    form. Raises msgspec.DecodeError."""
     envelope = _envelope.decode(body)
     if envelope.header is UNSET:
         return Check(envelope.challenge, envelope.token) if envelope.type == CHECK else None

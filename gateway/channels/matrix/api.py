@@ -26,7 +26,7 @@ from gateway.channels.matrix.wire import (
     read_event,
     read_sync,
 )
-from gateway.platform import (
+from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     File,
@@ -62,7 +62,8 @@ class Api:
     async def close(self) -> None:
         await self._http.close()
 
-    # --- asked as often as needed: raises NotAccepted, Throttled, ChannelBroken; PostRefused for a firm no
+    # --- asked as often as needed: raises NotAccepted, Throttled, ChannelBroken; PostRefused for a
+    # firm no
 
     async def me(self) -> str:
         """Our user id."""
@@ -74,7 +75,8 @@ class Api:
             ) from exc
 
     async def sync(self, since: str, wait_s: float, timeout_s: float) -> Sync:
-        """What came behind `since`. Without it: the point where news begin, and nothing of before."""
+        """What came behind `since`. Without it: the point where news begin, and nothing of
+        before."""
         room = {"account_data": _NOTHING, "ephemeral": _NOTHING, "state": _NOTHING}
         timeline = {"types": TYPES, "limit": BATCH if since else 0}
         only = {"presence": _NOTHING, "account_data": _NOTHING, "room": {**room, "timeline": timeline}}
@@ -127,8 +129,8 @@ class Api:
     # --- posts
 
     async def send(self, post: Post) -> str:
-        """The id of the event. With the same key it is there once, whoever of this device sends it. Raises
-        NotDelivered."""
+        """The id of the event. With the same key it is there once, whoever of this device sends it.
+        Raises NotDelivered."""
         content = await self._content(post)
         return await self._put(post, transaction(post.key), {**content, **_relation(post), KEY: transaction(post.key)})
 
@@ -142,7 +144,8 @@ class Api:
         await self._put(post, transaction("edit", id, post.key, words), whole)
 
     async def find(self, post: Post, me: str) -> str | None:
-        """A message of ours with this key, among our newest PAGE in the room. Raises NotDelivered."""
+        """A message of ours with this key, among our newest PAGE in the room. Raises
+        NotDelivered."""
         only = msgspec.json.encode({"types": [MESSAGE], "senders": [me]}).decode()
         query = {"dir": "b", "limit": str(PAGE), "filter": only}
         call = self._http.call("GET", path_of("rooms", post.place.chat_id, "messages"), query=query)
@@ -253,7 +256,8 @@ def _refusal(said: Said) -> NotDelivered:
 
 
 def _relation(post: Post) -> dict[str, Any]:
-    """A thread, an answer, or both. Where it answers nothing, clients without threads show it below the root."""
+    """A thread, an answer, or both. Where it answers nothing, clients without threads show it below
+    the root."""
     thread, answers = post.place.thread, (post.reply_to or "").partition("|")[0]
     if not thread:
         return {"m.relates_to": {"m.in_reply_to": {"event_id": answers}}} if answers else {}

@@ -14,7 +14,7 @@ from gateway.channels.matrix.http import Http
 from gateway.channels.matrix.render import render
 from gateway.channels.matrix.settings import MatrixSettings, read_matrix
 from gateway.channels.matrix.wire import Sync
-from gateway.platform import (
+from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
     HookRequest,
@@ -29,7 +29,7 @@ from gateway.platform import (
     RemoteFile,
     RunMode,
 )
-from gateway.platforms import Cursor, Given, Made
+from gateway.platform.registry import Cursor, Given, Made
 from shared.log import logger
 from shared.tasks import cancel_all
 
@@ -46,8 +46,8 @@ def make(given: Given) -> Made:
 
 
 def abilities_of(settings: MatrixSettings) -> Abilities:
-    """A transaction id is known again for the same device: with a token that all replicas share. Where each logs in as
-    a device of its own, messages carry their key and are looked up."""
+    """A transaction id is known again for the same device: with a token that all replicas share.
+    Where each logs in as a device of its own, messages carry their key and are looked up."""
     return Abilities(
         run_modes=("exclusive",),
         after_unclear="look-up" if settings.access_token is None else "key",
@@ -92,7 +92,8 @@ class Matrix:
     # --- in
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        """Ask, take, and save how far that was. What was not saved is told again, to whoever asks next."""
+        """Ask, take, and save how far that was. What was not saved is told again, to whoever asks
+        next."""
         ending = asyncio.create_task(until.wait())
         try:
             since = await self._begin(inlet)

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.access import EVERYBODY
 from gateway.channels.matrix.api import Api
 from gateway.channels.matrix.parse import came_in, heard, invited_by, known, redacted, replaced
 from gateway.channels.matrix.settings import MatrixSettings
@@ -23,7 +22,8 @@ from gateway.channels.matrix.wire import (
     Sync,
     read_events,
 )
-from gateway.platform import ChatClosed, Inlet, NotAccepted, NotDelivered, PostRefused, Throttled
+from gateway.platform.access import EVERYBODY
+from gateway.platform.protocol import ChatClosed, Inlet, NotAccepted, NotDelivered, PostRefused, Throttled
 from shared.ids import log_id, session_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
@@ -45,7 +45,8 @@ log = logger("matrix")
 
 
 class Hearing:
-    """Takes batches, in the order in which they came. `told`: the rooms that know that we cannot read them."""
+    """Takes batches, in the order in which they came. `told`: the rooms that know that we cannot
+    read them."""
 
     def __init__(self, channel: str, api: Api, settings: MatrixSettings) -> None:
         self.me = ""
@@ -57,8 +58,9 @@ class Hearing:
         self._known = OrderedDict[str, Known]()
 
     async def take(self, sync: Sync, since: str, inlet: Inlet) -> None:
-        """Everything in a batch; `since` is where it begins. Raises what an inlet raises, NotAccepted and Throttled:
-        then the same batch is asked for again, and what was taken of it is known."""
+        """Everything in a batch; `since` is where it begins. Raises what an inlet raises,
+        NotAccepted and Throttled: then the same batch is asked for again, and what was taken of it
+        is known."""
         for room, invited in sync.rooms.invite.items():
             await self._asked_in(room, invited_by(list(read_events(invited.invite_state.events)), self.me))
         for room, joined in sync.rooms.join.items():
@@ -84,8 +86,8 @@ class Hearing:
         return user in rules.allow_from or user in rules.admins or EVERYBODY in rules.allow_from
 
     async def _events(self, room: str, joined: Joined, since: str) -> Sequence[Event]:
-        """What is new to us in a room, oldest first: with what the batch left out, without what was said before we
-        came."""
+        """What is new to us in a room, oldest first: with what the batch left out, without what was
+        said before we came."""
         events = list(read_events(joined.timeline.events))
         if joined.timeline.limited and since and came_in(events, self.me) is None:
             events = await self._missed(room, joined.timeline.prev_batch, since) + events

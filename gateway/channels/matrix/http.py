@@ -1,7 +1,7 @@
 """Calls of Matrix's client-server API: one try each, with a limit of time.
 
-matrix-nio is not used: it keeps the state of every room in memory, drops events that it does not know, reads files
-whole, and does not say whether a call may have arrived.
+matrix-nio is not used: it keeps the state of every room in memory, drops events that it does not
+know, reads files whole, and does not say whether a call may have arrived.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
 from aiohttp import ConnectionTimeoutError as CannotConnect
 
-from gateway.platform import ChannelBroken, NotAccepted
+from gateway.platform.protocol import ChannelBroken, NotAccepted
 
 CLIENT: Final = "/_matrix/client/v3"
 PART_BYTES: Final = 64 * 1024
@@ -90,7 +90,8 @@ class Http:
         media_type: str = "application/json",
         timeout_s: float | None = None,
     ) -> bytes:
-        """The body of the answer. Raises Said, NoAnswer, ChannelBroken, and NotAccepted when we are not logged in."""
+        """The body of the answer. Raises Said, NoAnswer, ChannelBroken, and NotAccepted when we are
+        not logged in."""
         token = await self._known()
         body = msgspec.json.encode(json) if json is not None else data
         headers = {"Authorization": f"Bearer {token}", "Content-Type": media_type}
@@ -132,8 +133,8 @@ class Http:
         headers: Mapping[str, str],
         timeout_s: float | None,
     ) -> bytes:
-        """A PUT over a connection that turns out to be closed is made once more by aiohttp: all of ours have a
-        transaction id or may be made twice."""
+        """A PUT over a connection that turns out to be closed is made once more by aiohttp: all of
+        ours have a transaction id or may be made twice."""
         limit = ClientTimeout(total=timeout_s or self._timeout_s)
         try:
             async with self._open.request(

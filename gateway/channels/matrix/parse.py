@@ -1,4 +1,5 @@
-"""Events of Matrix as messages (client-server API, "Instant Messaging", "Threading", "Event replacements"). Pure."""
+"""Events of Matrix as messages (client-server API, "Instant Messaging", "Threading", "Event
+replacements"). Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.channels.matrix.wire import MEMBER, MESSAGE, MXC, REDACTION, STICKER, Content, Event, Info, Known
-from gateway.platform import Heard, RemoteFile
+from gateway.platform.protocol import Heard, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 FORM: Final = "|"
@@ -43,7 +44,8 @@ def replaced(event: Event) -> str | None:
 
 
 def redacted(event: Event) -> str | None:
-    """The id of the event that was taken back; it stands in two places (room versions before 11, and since)."""
+    """The id of the event that was taken back; it stands in two places (room versions before 11,
+    and since)."""
     return (event.content.redacts or event.redacts or None) if event.type == REDACTION else None
 
 
@@ -56,8 +58,8 @@ def invited_by(events: Sequence[Event], me: str) -> str | None:
 
 
 def came_in(events: Sequence[Event], me: str) -> int | None:
-    """Where what is meant for us begins, if we came into the room in this time: behind the invitation, or behind our
-    coming. None: we were there before."""
+    """Where what is meant for us begins, if we came into the room in this time: behind the
+    invitation, or behind our coming. None: we were there before."""
     start, joined = 0, False
     for number, event in enumerate(events):
         if event.type != MEMBER or event.state_key != me:
@@ -80,10 +82,11 @@ def heard(
     first: Known | None = None,
     answered: str | None = None,
 ) -> Heard | None:
-    """What was said; None for what says nothing to us, such as reactions, or an edit of somebody else's message.
+    """What was said; None for what says nothing to us, such as reactions, or an edit of somebody
+    else's message.
 
-    `members` of the room, with what they call themselves; `first`: the message that an edit replaces; `answered`: who
-    wrote what this one answers.
+    `members` of the room, with what they call themselves; `first`: the message that an edit
+    replaces; `answered`: who wrote what this one answers.
     """
     original = replaced(event)
     if event.type not in (MESSAGE, STICKER) or not event.event_id or not event.sender:

@@ -1,11 +1,12 @@
-"""Replies as the HTML that Matrix allows in `formatted_body` (client-server API, m.room.message msgtypes)."""
+"""Replies as the HTML that Matrix allows in `formatted_body` (client-server API, m.room.message
+msgtypes)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.platform import Piece
+from gateway.platform.protocol import Piece
 from gateway.text.html import Tags, to_html
 from gateway.text.leaves import Leaf
 from gateway.text.measure import json_bytes
@@ -14,13 +15,13 @@ from gateway.text.plain import plain
 from gateway.text.tree import read
 
 EVENT_LIMIT: Final = 20_000
-"""Bytes of `body` and `formatted_body` together, as JSON. An event has 65,536; an edit holds both twice, and
-encryption makes four bytes of three."""
+"""Bytes of `body` and `formatted_body` together, as JSON. An event has 65,536; an edit holds both
+twice, and encryption makes four bytes of three."""
 
 
 def render(markdown: str) -> list[Piece]:
-    """A reply as HTML, and as plain text for `body`. It names people as soon as `m.mentions` is missing: post it with
-    an empty one."""
+    """A reply as HTML, and as plain text for `body`. It names people as soon as `m.mentions` is
+    missing: post it with an empty one."""
     return paginate(read(markdown), _PAGE)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from gateway.access import AccessSettings, IdForm, read_channel
+from gateway.platform.access import AccessSettings, IdForm, read_channel
 from shared.errors import SettingsError
 from shared.settings import Secret
 
@@ -23,8 +23,9 @@ _HOMESERVER: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 
 
 class MatrixSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`homeserver` is the address of the client-server API. Either `access_token`, or `user` and `password`: then each
-    replica logs in with a device of its own, and keeps its token in memory alone.
+    """`homeserver` is the address of the client-server API. Either `access_token`, or `user` and
+    `password`: then each replica logs in with a device of its own, and keeps its token in memory
+    alone.
 
     `join`: whose invitations are followed: of who may talk to the bot alone, or of everybody. `per_s` and `burst` are
     the messages and edits that the homeserver takes from one user in all rooms; as they stand, those of a Synapse that

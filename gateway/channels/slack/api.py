@@ -11,7 +11,7 @@ from gateway.channels.slack.calls import Calls
 from gateway.channels.slack.contents import Me
 from gateway.channels.slack.posted import attachments, is_marked, metadata, text
 from gateway.channels.slack.refusals import ScopeMissing, refusal
-from gateway.platform import ChannelBroken, NotAccepted, Post, RemoteFile, Throttled
+from gateway.platform.protocol import ChannelBroken, NotAccepted, Post, RemoteFile, Throttled
 
 PAGE: Final = 200
 PAGES: Final = 10
@@ -95,7 +95,8 @@ class Api:
             raise
 
     async def find(self, post: Post) -> str | None:
-        """The ts of a post that is there already; None = it is not. Raises NotDelivered, ChannelBroken."""
+        """The ts of a post that is there already; None = it is not. Raises NotDelivered,
+        ChannelBroken."""
         sdk, thread = self._calls.sdk, post.place.thread
         where: dict[str, Any] = {
             "channel": post.place.chat_id,

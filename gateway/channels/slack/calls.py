@@ -12,14 +12,15 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from gateway.channels.slack.refusals import refusal
-from gateway.platform import NotAccepted, NotDelivered, Throttled, Unclear
+from gateway.platform.protocol import NotAccepted, NotDelivered, Throttled, Unclear
 
 FILES: Final = "https://files.slack.com/"
 CONNECT_S: Final = 5.0
 
 
 class Calls:
-    """The way to Slack of one bot. `sdk` has its methods; `http` is for what is no method. Made in a running loop."""
+    """The way to Slack of one bot. `sdk` has its methods; `http` is for what is no method. Made in
+    a running loop."""
 
     def __init__(self, token: str, base: str, *, timeout_s: float) -> None:
         self.token, self.timeout_s = token, timeout_s
@@ -37,7 +38,8 @@ class Calls:
         await self.http.close()
 
     def may_have_token(self, url: str) -> bool:
-        """Whether this is Slack's own. The host ends at the slash, so there is nothing to be misread."""
+        """Whether this is Slack's own. The host ends at the slash, so there is nothing to be
+        misread."""
         return url.startswith((FILES, self.origin))
 
     async def shown(self, call: Awaitable[Any]) -> Any:
@@ -64,7 +66,8 @@ class Calls:
             raise NotAccepted(exc.reason) from exc
 
     async def sure(self, call: Awaitable[Any]) -> Any:
-        """A call about the bot itself: it works, or is made again, or a person must mend something."""
+        """A call about the bot itself: it works, or is made again, or a person must mend
+        something."""
         try:
             return await self.shown(call)
         except Throttled:

@@ -14,7 +14,7 @@ from gateway.channels.slack.render import render
 from gateway.channels.slack.settings import SlackSettings, read_slack
 from gateway.channels.slack.signature import is_signed
 from gateway.channels.slack.wire import Challenge, Told, Unreadable, read_call
-from gateway.platform import (
+from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
     HookRequest,
@@ -26,7 +26,7 @@ from gateway.platform import (
     RemoteFile,
     RunMode,
 )
-from gateway.platforms import Given, Made
+from gateway.platform.registry import Given, Made
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 
@@ -39,7 +39,8 @@ ABILITIES: Final = Abilities(
     media=True,
     threads=True,
     # One message a second in a channel, bursts for a moment, some hundred a minute in all; apart from that fifty edits
-    # a minute in all (docs.slack.dev/apis/web-api/rate-limits, "Posting messages"; chat.update is of Tier 3).
+    # a minute in all (docs.slack.dev/apis/web-api/rate-limits, "Posting messages"; chat.update is
+    # of Tier 3).
     rates=(Rate("bot", 4.0, 20, "posts"), Rate("chat", 1.0, 4, "posts"), Rate("bot", 0.75, 5, "edits")),
 )
 

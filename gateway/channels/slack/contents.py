@@ -1,4 +1,5 @@
-"""What a message of Slack's says: its words and its files, also those of messages that it passes on. Pure."""
+"""What a message of Slack's says: its words and its files, also those of messages that it passes
+on. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from gateway.channels.slack.wire import FileOf, Message, attachments_in, files_in
-from gateway.platform import RemoteFile
+from gateway.platform.protocol import RemoteFile
 from gateway.text.incoming import slack_to_text
 
 
@@ -22,13 +23,14 @@ class Me(Struct, frozen=True):
 
 
 def text_of(message: Message, me: Me) -> str:
-    """Its words as a person reads them, what it passes on, and the addresses of files that are kept elsewhere."""
+    """Its words as a person reads them, what it passes on, and the addresses of files that are kept
+    elsewhere."""
     return "\n\n".join(filter(None, [_own_words(message, me), *_passed_on(message), *_linked(message)]))
 
 
 def files_of(message: Message) -> Iterator[RemoteFile]:
-    """Its files that Slack has. The handle is an address or, where Slack tells none (in channels that two workspaces
-    share), the file's id."""
+    """Its files that Slack has. The handle is an address or, where Slack tells none (in channels
+    that two workspaces share), the file's id."""
     for one in _all_files(message):
         if one.mode not in ("external", "tombstone", "hidden_by_limit"):
             yield RemoteFile(

@@ -1,4 +1,5 @@
-"""Files on their way to Slack and from there. The token goes to Slack's own hosts alone, and follows no redirect."""
+"""Files on their way to Slack and from there. The token goes to Slack's own hosts alone, and
+follows no redirect."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ from aiohttp import ClientError, ClientResponse, ClientTimeout
 from gateway.channels.slack.calls import Calls
 from gateway.channels.slack.posted import file_blocks
 from gateway.channels.slack.refusals import ScopeMissing, refusal
-from gateway.platform import ChannelBroken, NotAccepted, Post, PostRefused, RemoteFile
+from gateway.platform.protocol import ChannelBroken, NotAccepted, Post, PostRefused, RemoteFile
 
 PART_BYTES: Final = 64 * 1024
 
 
 async def upload(calls: Calls, post: Post) -> str:
-    """Show a file; its id. Of the three calls only the last one shows anything. Raises NotDelivered, ChannelBroken."""
+    """Show a file; its id. Of the three calls only the last one shows anything. Raises
+    NotDelivered, ChannelBroken."""
     file = post.file
     assert file is not None
     try:

@@ -1,7 +1,9 @@
-"""Listening by Socket Mode: what comes is taken, then confirmed; what is not confirmed Slack tells again.
+"""Listening by Socket Mode: what comes is taken, then confirmed; what is not confirmed Slack tells
+again.
 
-What is about one channel is taken in its order, channels beside each other. Slack says some seconds ahead that it is
-about to close a connection: then the next one is opened while the old one is still heard.
+What is about one channel is taken in its order, channels beside each other. Slack says some seconds
+ahead that it is about to close a connection: then the next one is opened while the old one is still
+heard.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from gateway.channels.slack.parse import place_of
 from gateway.channels.slack.wire import Envelope, Told, Unreadable, read_envelope, told_in
-from gateway.platform import ChannelBroken, NotAccepted
+from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
 from shared.log import logger
@@ -23,7 +25,8 @@ AT_ONCE: Final = 200
 """So many envelopes may be under way; then no more are read."""
 
 HOLD_S: Final = 30.0
-"""What cannot be taken for so long is left to another replica. It is nowhere but at Slack meanwhile."""
+"""What cannot be taken for so long is left to another replica. It is nowhere but at Slack
+meanwhile."""
 
 AGAIN_FIRST_S: Final = 0.05
 AGAIN_CAP_S: Final = 1.0

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gateway.channels.slack.contents import Me, files_of, names_us, text_of
 from gateway.channels.slack.wire import Callback, Challenge, Command, Edited, Message, Press, Told, files_in
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from gateway.text.incoming import slack_to_text
 from shared.messages.inbound import InboundMessage
 
@@ -36,7 +36,8 @@ class Gone(Struct, frozen=True):
 
 
 class Hearing(Struct, frozen=True):
-    """Reads what is told to our bot. `channel` is the channel's name here; `threads`, `command`: see SlackSettings."""
+    """Reads what is told to our bot. `channel` is the channel's name here; `threads`, `command`:
+    see SlackSettings."""
 
     channel: str
     me: Me
@@ -44,8 +45,8 @@ class Hearing(Struct, frozen=True):
     command: str = "/shoal"
 
     def heard(self, told: Told, *, now_ms: int) -> Heard | Gone | None:
-        """What was said or taken back; None for what is nothing to us, such as who came and went, or what was told to
-        another workspace. `now_ms` is the time of what has none."""
+        """What was said or taken back; None for what is nothing to us, such as who came and went,
+        or what was told to another workspace. `now_ms` is the time of what has none."""
         match told:
             case Callback():
                 return self._event(told, now_ms) if self._may_see(told) else None
@@ -57,8 +58,8 @@ class Hearing(Struct, frozen=True):
                 return None
 
     def _may_see(self, told: Callback) -> bool:
-        """Ids of people are unique within a workspace only: an event counts in ours, or where our own bot is one of
-        those that may see it (a channel that two workspaces share)."""
+        """Ids of people are unique within a workspace only: an event counts in ours, or where our
+        own bot is one of those that may see it (a channel that two workspaces share)."""
         return told.team_id == self.me.team_id or any(one.user_id == self.me.user_id for one in told.authorizations)
 
     def _event(self, told: Callback, now_ms: int) -> Heard | Gone | None:
@@ -168,7 +169,8 @@ class Hearing(Struct, frozen=True):
         return f"{self.me.team_id}/{place}/{ts}"
 
     def _thread(self, place: str, ts: str, thread_ts: str | None) -> str | None:
-        """A reply's thread; in a channel a message that is none may begin one. The first of a thread names itself."""
+        """A reply's thread; in a channel a message that is none may begin one. The first of a
+        thread names itself."""
         if thread_ts and thread_ts != ts and _TS.fullmatch(thread_ts):
             return thread_ts
         return ts if self.threads and is_group(place) and _TS.fullmatch(ts) else None
@@ -193,7 +195,8 @@ def is_group(channel_id: str) -> bool:
 
 
 def _is_new(message: Message, before: Message | None) -> bool:
-    """Whether a person changed it: Slack also tells of links that it shows, of replies, of languages it found."""
+    """Whether a person changed it: Slack also tells of links that it shows, of replies, of
+    languages it found."""
     if message.edited is None or not message.edited.ts:
         return False
     return before is None or (message.text, _file_ids(message)) != (before.text, _file_ids(before))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gateway.channels.slack.parse import BUTTONS
 from gateway.channels.slack.render import escaped
-from gateway.platform import Button, Post
+from gateway.platform.protocol import Button, Post
 
 EVENT: Final = "shoal"
 """The type of the metadata by which a post is found again."""
@@ -49,7 +49,8 @@ def attachments(post: Post) -> Sequence[dict[str, Any]]:
 
 
 def file_blocks(post: Post) -> list[dict[str, Any]]:
-    """The text beside a file. Its block is what it is known by: the message of a file has no metadata."""
+    """The text beside a file. Its block is what it is known by: the message of a file has no
+    metadata."""
     assert post.file is not None
     words = [post.file.name, *(f"- {button.says}" for button in post.buttons if post.as_plain)]
     shown: dict[str, Any] = {

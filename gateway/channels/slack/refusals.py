@@ -1,11 +1,12 @@
-"""What the errors of Slack's Web API mean to us (the list of each method in docs.slack.dev/reference/methods). Pure."""
+"""What the errors of Slack's Web API mean to us (the list of each method in
+docs.slack.dev/reference/methods). Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from gateway.platform import (
+from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     MarkupRefused,

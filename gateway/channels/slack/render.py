@@ -1,7 +1,8 @@
 """Replies in Slack's mrkdwn, for the field `text` of chat.postMessage and chat.update.
 
-`text` and not `markdown_text` or blocks: both calls take it, it cannot name anybody once `&`, `<` and `>` are escaped,
-and what is posted is what conversations.history tells again when a post is looked for.
+`text` and not `markdown_text` or blocks: both calls take it, it cannot name anybody once `&`, `<`
+and `>` are escaped, and what is posted is what conversations.history tells again when a post is
+looked for.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.platform import Piece
+from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Link, bold
 from gateway.text.marks import JOINT, Pen, fenceless, taken_apart
@@ -29,8 +30,9 @@ _FENCE: Final = "```"
 
 
 def render(markdown: str) -> list[Piece]:
-    """A reply as mrkdwn. The plain text is escaped too: Slack reads `<!channel>` in every message. Links have to be
-    posted with `unfurl_links` and `unfurl_media` off: else Slack would fetch them."""
+    """A reply as mrkdwn. The plain text is escaped too: Slack reads `<!channel>` in every message.
+    Links have to be posted with `unfurl_links` and `unfurl_media` off: else Slack would fetch
+    them."""
     return paginate(flat(read(markdown)), _PAGE)
 
 

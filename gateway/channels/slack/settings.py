@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from gateway.access import AccessSettings, IdForm, read_channel
+from gateway.platform.access import AccessSettings, IdForm, read_channel
 from shared.errors import SettingsError
 from shared.settings import Secret
 
@@ -28,12 +28,13 @@ _NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class SlackSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`token` is the bot's (xoxb-). Messages come by Socket Mode with `app_token` (xapp-), or, with `run = "webhook"`,
-    to the path `/hooks/slack` of the gateways, signed with `signing_secret`.
+    """`token` is the bot's (xoxb-). Messages come by Socket Mode with `app_token` (xapp-), or, with
+    `run = "webhook"`, to the path `/hooks/slack` of the gateways, signed with `signing_secret`.
 
-    With `threads`, an answer in a channel stands in the thread of its question, and each thread is a conversation;
-    without, a channel is one. What is said behind the slash command `command` is a message; other slash commands of the
-    app are messages themselves. `api` is the address of the Web API. `timeout_s`: how long a call of it may take.
+    With `threads`, an answer in a channel stands in the thread of its question, and each thread is
+    a conversation; without, a channel is one. What is said behind the slash command `command` is a
+    message; other slash commands of the app are messages themselves. `api` is the address of the
+    Web API. `timeout_s`: how long a call of it may take.
     """
 
     token: Secret

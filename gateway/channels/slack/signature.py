@@ -1,4 +1,5 @@
-"""Whether a call of the webhook is Slack's (docs.slack.dev/authentication/verifying-requests-from-slack). Pure."""
+"""Whether a call of the webhook is Slack's
+(docs.slack.dev/authentication/verifying-requests-from-slack). Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now_s: float) -> bool:
-    """Whether this body was signed with the secret within the last five minutes. Names of headers in lower case."""
+    """Whether this body was signed with the secret within the last five minutes. Names of headers
+    in lower case."""
     at, given = headers.get(SIGNED_AT, ""), headers.get(SIGNATURE, "")
     if not _SECONDS.fullmatch(at) or abs(now_s - int(at)) > OLD_S:
         return False

@@ -1,8 +1,9 @@
-"""Connections of Socket Mode (docs.slack.dev/apis/events-api/using-socket-mode), opened and nothing more.
+"""Connections of Socket Mode (docs.slack.dev/apis/events-api/using-socket-mode), opened and nothing
+more.
 
-The SDK's own client connects again by itself for ever, also with a token that is good no more, takes the messages of a
-chat side by side, and leaves one connection before it has the next; slack-bolt stands on that. `listener.py` says what
-happens on a connection here.
+The SDK's own client connects again by itself for ever, also with a token that is good no more,
+takes the messages of a chat side by side, and leaves one connection before it has the next;
+slack-bolt stands on that. `listener.py` says what happens on a connection here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
 
 from gateway.channels.slack.calls import Calls
-from gateway.platform import ChannelBroken, NotAccepted
+from gateway.platform.protocol import ChannelBroken, NotAccepted
 
 PING_S: Final = 10.0
 CLOSE_S: Final = 1.0
@@ -36,7 +37,8 @@ class Connection:
                 return None
 
     async def confirm(self, envelope_id: str) -> None:
-        """Slack need not tell this again. Over a connection that is gone nothing can be said, and it will."""
+        """Slack need not tell this again. Over a connection that is gone nothing can be said, and
+        it will."""
         try:
             await self._socket.send_str(json.dumps({"envelope_id": envelope_id}))
         except (ClientError, ConnectionError, RuntimeError):

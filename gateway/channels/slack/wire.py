@@ -1,7 +1,9 @@
-"""What Slack tells an app, as far as we read it: calls of the webhook and envelopes of Socket Mode. Pure.
+"""What Slack tells an app, as far as we read it: calls of the webhook and envelopes of Socket Mode.
+Pure.
 
-Both carry the same three things: an event (docs.slack.dev/apis/events-api), a pressed button (reference/
-interaction-payloads/block_actions-payload), a slash command (interactivity/implementing-slash-commands).
+Both carry the same three things: an event (docs.slack.dev/apis/events-api), a pressed button
+(reference/ interaction-payloads/block_actions-payload), a slash command
+(interactivity/implementing-slash-commands).
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ class Edited(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """An event about a message, or a message inside of one. `ts` is its id in the channel, and its time. `message` and
-    `previous_message` are those of a change, `deleted_ts` the one that is gone."""
+    """An event about a message, or a message inside of one. `ts` is its id in the channel, and its
+    time. `message` and `previous_message` are those of a change, `deleted_ts` the one that is
+    gone."""
 
     type: str = ""
     subtype: str | None = None
@@ -160,8 +163,8 @@ Told = Callback | Press | Command | Challenge
 
 
 class Envelope(Struct, frozen=True):
-    """A frame of Socket Mode: `hello`, `disconnect` with its `reason`, or something with an `envelope_id` that is to be
-    confirmed."""
+    """A frame of Socket Mode: `hello`, `disconnect` with its `reason`, or something with an
+    `envelope_id` that is to be confirmed."""
 
     type: str = ""
     envelope_id: str = ""

@@ -34,7 +34,7 @@ from aiogram.types import (
 from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
 
 from gateway.channels.telegram.parse import ALLOWED_UPDATES, BY_NUMBER, Me, Update
-from gateway.platform import (
+from gateway.platform.protocol import (
     Button,
     ChannelBroken,
     ChatClosed,
@@ -106,7 +106,8 @@ class Api:
         await self._sure(self._bot.delete_webhook(drop_pending_updates=False))
 
     async def updates(self, after: int, wait_s: float) -> Sequence[Update]:
-        """What came behind update `after`, which is confirmed by this question. Raises NotAccepted, ChannelBroken."""
+        """What came behind update `after`, which is confirmed by this question. Raises NotAccepted,
+        ChannelBroken."""
         ask = AskUpdates(offset=after + 1, timeout=int(wait_s), allowed_updates=list(ALLOWED_UPDATES))
         found = await self._sure(self._bot(ask, request_timeout=int(wait_s + self._timeout_s)))
         return [update for one in found if (update := _read(one)) is not None]
@@ -232,7 +233,8 @@ def _broken() -> ChannelBroken:
 
 
 def _refusal(message: str) -> Exception | None:
-    """What a 400 means; None when what was asked for is already so. The text holds no word of ours but the tag's."""
+    """What a 400 means; None when what was asked for is already so. The text holds no word of ours
+    but the tag's."""
     words = message.lower()
     if _SAME in words:
         return None

@@ -13,7 +13,7 @@ from gateway.channels.telegram.api import Api
 from gateway.channels.telegram.parse import Me, Update, heard, read_update
 from gateway.channels.telegram.render import render
 from gateway.channels.telegram.settings import TelegramSettings, read_telegram
-from gateway.platform import (
+from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
     HookRequest,
@@ -25,7 +25,7 @@ from gateway.platform import (
     RemoteFile,
     RunMode,
 )
-from gateway.platforms import Given, Made
+from gateway.platform.registry import Given, Made
 from shared.tasks import cancel_all
 
 TOLD_IN: Final = "x-telegram-bot-api-secret-token"
@@ -73,7 +73,8 @@ class Telegram:
     # --- in
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        """Ask, take, and confirm with the next question. What was not confirmed is told again, to whoever asks next."""
+        """Ask, take, and confirm with the next question. What was not confirmed is told again, to
+        whoever asks next."""
         await self._api.hear_by_asking()
         after, ending = 0, asyncio.create_task(until.wait())
         try:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import field
 
-from gateway.platform import Heard, RemoteFile
+from gateway.platform.protocol import Heard, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 ALLOWED_UPDATES: Final = ("message", "edited_message", "callback_query")
@@ -17,7 +17,8 @@ BY_NUMBER: Final = "#"
 """Before the number of a button whose text is too long for a press to carry it."""
 
 _NOBODY: Final = {1087968824, 136817688}
-"""An anonymous administrator, and a channel that writes in its group: many people have these ids."""
+"""An anonymous administrator, and a channel that writes in its group: many people have these
+ids."""
 
 _COMMAND: Final = re.compile(r"/\w+(?:@(\w+))?(?:\s|$)")
 
@@ -230,7 +231,8 @@ def _is_group(message: Message) -> bool:
 
 
 def _thread(message: Message) -> str | None:
-    """A topic. Replies in groups without topics have a thread id, too: they are no side conversation."""
+    """A topic. Replies in groups without topics have a thread id, too: they are no side
+    conversation."""
     return str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
 
 

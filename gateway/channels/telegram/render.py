@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.platform import Piece
+from gateway.platform.protocol import Piece
 from gateway.text.html import code_html, escaped, inline_html
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Run, Style, bold
@@ -25,7 +25,8 @@ RAW_LIMIT: Final = 30_000
 """Bytes with the tags; Telegram cuts what it is sent at 35,000."""
 
 ENTITIES_LIMIT: Final = 95
-"""Tags of a message; Telegram forgets those after the hundredth, and with them the addresses of links."""
+"""Tags of a message; Telegram forgets those after the hundredth, and with them the addresses of
+links."""
 
 _TAGS: Final[dict[Style, str]] = {"bold": "b", "italic": "i", "strike": "s"}
 _TAG: Final = re.compile(r"<(/?)[^>]*>")
@@ -33,7 +34,8 @@ _ENTITY: Final = re.compile(r"&(?:lt|gt|amp|quot);")
 
 
 def render(markdown: str) -> list[Piece]:
-    """A reply as HTML that Telegram takes: no entity in code, no quote in a quote, and no link in code."""
+    """A reply as HTML that Telegram takes: no entity in code, no quote in a quote, and no link in
+    code."""
     return paginate(flat(read(markdown)), _PAGE)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from gateway.access import AccessSettings, IdForm, read_channel
+from gateway.platform.access import AccessSettings, IdForm, read_channel
 from shared.errors import SettingsError
 from shared.settings import Secret
 
@@ -23,9 +23,10 @@ _WEBHOOK_SECRET: Final = re.compile(r"[\w-]{16,256}")
 
 
 class TelegramSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`token` is what @BotFather says. With `run = "webhook"` Telegram calls `public_url` (https, it leads to the path
-    `/hooks/telegram` of the gateways) with `webhook_secret`, a word of your own. `api` is another server of the Bot
-    API. `poll_s`: how long a question for news is held open; `timeout_s`: how long any other call may take.
+    """`token` is what @BotFather says. With `run = "webhook"` Telegram calls `public_url` (https,
+    it leads to the path `/hooks/telegram` of the gateways) with `webhook_secret`, a word of your
+    own. `api` is another server of the Bot API. `poll_s`: how long a question for news is held
+    open; `timeout_s`: how long any other call may take.
     """
 
     token: Secret

@@ -10,31 +10,31 @@ from typing import Final
 from starlette.websockets import WebSocket
 
 from gateway.channel import Limits, Sink
-from gateway.channels.web.answers import NAME, AnswerLimits, Answers
-from gateway.channels.web.api.door import ApiDoor
-from gateway.channels.web.api.exchange import Services
+from gateway.channels.web.api.completion import Services
+from gateway.channels.web.api.follower_hub import AnswerWatch
 from gateway.channels.web.api.limits import ApiLimits
-from gateway.channels.web.api.watch import AnswerWatch
-from gateway.channels.web.app import make_app
-from gateway.channels.web.auth import Principals
-from gateway.channels.web.hub import Hub
-from gateway.channels.web.lines import Lines
+from gateway.channels.web.api.router import ApiDoor
+from gateway.channels.web.http.app import make_app
+from gateway.channels.web.http.auth import Principals
+from gateway.channels.web.http.media import MediaDoor
+from gateway.channels.web.http.pages import read_pages
+from gateway.channels.web.http.server import WebServer, bind
 from gateway.channels.web.markdown import Markdown
-from gateway.channels.web.media import MediaDoor
-from gateway.channels.web.pages import read_pages
-from gateway.channels.web.room import Viewer
-from gateway.channels.web.server import WebServer, bind
-from gateway.channels.web.socket import GOING_AWAY, AnswersFor, Socket, SocketLimits
-from shared.listening import address_of
+from gateway.channels.web.socket.chat_view import Viewer
+from gateway.channels.web.socket.frame_handler import NAME, AnswerLimits, Answers
+from gateway.channels.web.socket.hub import Hub
+from gateway.channels.web.socket.lines import Lines
+from gateway.channels.web.socket.socket import GOING_AWAY, AnswersFor, Socket, SocketLimits
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.messages.inbound import TEXT_LIMIT_BYTES
+from shared.process.listening import address_of
 from shared.settings import MediaSettings, Settings, WebSettings
-from shared.store.client import RedisClient
-from shared.store.fanout import Fanout
-from shared.store.outbox import NumberedLine, Outbox
-from shared.store.requests import Requests
-from shared.store.throw_aways import ThrowAways
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import Fanout
+from shared.store.delivery.outbox import NumberedLine, Outbox
+from shared.store.sessions.ephemeral import ThrowAways
+from shared.store.sessions.requests import Requests
 
 TOKENS_EVERY_S: Final = 1.0
 
@@ -48,7 +48,8 @@ def make(settings: Settings, client: RedisClient) -> WebChannel:
 
 
 class WebChannel:
-    """Serves web chats on one address. Everything it knows can be lost: logs and messages are in Redis."""
+    """Serves web chats on one address. Everything it knows can be lost: logs and messages are in
+    Redis."""
 
     name = NAME
     limits = Limits(text_bytes=TEXT_LIMIT_BYTES)

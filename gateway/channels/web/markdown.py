@@ -53,8 +53,8 @@ _clean = nh3.Cleaner(
 
 
 class _Renderer(RendererHTML):
-    """An image is shown as a link: loading it would tell its host that, and when, somebody reads the reply. A link that
-    does not say itself where it leads has its host behind it."""
+    """An image is shown as a link: loading it would tell its host that, and when, somebody reads
+    the reply. A link that does not say itself where it leads has its host behind it."""
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         opened = next(at for at in range(idx, -1, -1) if tokens[at].type == "link_open")
@@ -114,7 +114,8 @@ def _as_it_is(text: str) -> str:
 
 
 class Markdown:
-    """Renders replies and remembers the last ones, 4 MB of them: each is shown to several sockets, and again later."""
+    """Renders replies and remembers the last ones, 4 MB of them: each is shown to several sockets,
+    and again later."""
 
     def __init__(self) -> None:
         self._here = _Markdown()

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.channels.whatsapp.outgoing import Content, can_go, file_message, not_sent, seen, text_message
 from gateway.channels.whatsapp.refusals import refusal
-from gateway.platform import ChannelBroken, File, NotAccepted, Post, PostRefused, Unclear
+from gateway.platform.protocol import ChannelBroken, File, NotAccepted, Post, PostRefused, Unclear
 from shared.version import VERSION
 
 ANSWER_BYTES: Final = 256 * 1024
@@ -35,7 +35,8 @@ class _Where(msgspec.Struct, frozen=True):
 
 
 class Api:
-    """One number. `base` is the address of the Graph API with its version, `timeout_s` is for a whole call."""
+    """One number. `base` is the address of the Graph API with its version, `timeout_s` is for a
+    whole call."""
 
     def __init__(self, token: str, base: str, phone_number_id: str, *, timeout_s: float) -> None:
         self._headers = {"Authorization": f"Bearer {token}", "User-Agent": f"shoal/{VERSION}"}
@@ -69,7 +70,8 @@ class Api:
             raise Unclear("an answer without an id") from exc
 
     async def typing(self, message_id: str) -> None:
-        """Say that this message was read, and that an answer is under way. Raises NotDelivered, ChannelBroken."""
+        """Say that this message was read, and that an answer is under way. Raises NotDelivered,
+        ChannelBroken."""
         await self._say(seen(message_id))
 
     async def fetch(self, handle: str) -> AsyncIterator[bytes]:
@@ -103,7 +105,8 @@ class Api:
         return file_message(post, post.file, await self._upload(post.file))
 
     async def _upload(self, file: File) -> str:
-        """The id of the file there. Nobody sees it yet: whatever went wrong, it is surely not shown."""
+        """The id of the file there. Nobody sees it yet: whatever went wrong, it is surely not
+        shown."""
         form = aiohttp.FormData({"messaging_product": "whatsapp", "type": file.media_type})
         form.add_field("file", file.data, filename=file.name, content_type=file.media_type)
         try:

@@ -14,8 +14,8 @@ from gateway.channels.whatsapp.parse import LAST_MESSAGE, read_call
 from gateway.channels.whatsapp.render import render
 from gateway.channels.whatsapp.settings import WhatsAppSettings, read_whatsapp
 from gateway.channels.whatsapp.signature import challenge, is_signed
-from gateway.failed_posts import failed_later
-from gateway.platform import (
+from gateway.delivery.failed_posts import failed_later
+from gateway.platform.protocol import (
     Abilities,
     ChatClosed,
     HookAnswer,
@@ -29,7 +29,7 @@ from gateway.platform import (
     RemoteFile,
     RunMode,
 )
-from gateway.platforms import Given, Made
+from gateway.platform.registry import Given, Made
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 
@@ -39,7 +39,8 @@ ABILITIES: Final = Abilities(
     typing_every_s=20.0,  # the sign goes out by itself after 25 s
     buttons=CHOICES,
     media=True,
-    # 80 a second of a number; to one person one in six seconds, and up to 45 that are borrowed from those to come.
+    # 80 a second of a number; to one person one in six seconds, and up to 45 that are borrowed from
+    # those to come.
     rates=(Rate("bot", 60.0, 20), Rate("chat", 1 / 6, 40)),
 )
 
@@ -47,8 +48,8 @@ HEARD_AT: Final = "heard_at"
 """The note of a place that says when (ms) the person was heard last."""
 
 WINDOW_MS: Final = 24 * 60 * 60 * 1000
-"""So long after a person's last message they may be written to. Later than that WhatsApp takes a message and throws
-it away: it must not be given one."""
+"""So long after a person's last message they may be written to. Later than that WhatsApp takes a
+message and throws it away: it must not be given one."""
 
 log = logger("whatsapp")
 

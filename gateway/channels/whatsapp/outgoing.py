@@ -1,7 +1,8 @@
-"""What is sent, as the Cloud API wants it (developers.facebook.com/docs/whatsapp/cloud-api/reference/messages). Pure.
+"""What is sent, as the Cloud API wants it
+(developers.facebook.com/docs/whatsapp/cloud-api/reference/messages). Pure.
 
-Choices are buttons, or the rows of a list when there are more than three, or longer ones, or a longer text. Lengths are
-counted in UTF-16 code units: no sign counts more anywhere.
+Choices are buttons, or the rows of a list when there are more than three, or longer ones, or a
+longer text. Lengths are counted in UTF-16 code units: no sign counts more anywhere.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
-from gateway.platform import Button, File, Post
+from gateway.platform.protocol import Button, File, Post
 from gateway.text.measure import utf16
 
 CHOICES: Final = 10

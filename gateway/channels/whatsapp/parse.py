@@ -1,4 +1,5 @@
-"""Calls of the webhook as messages (developers.facebook.com/docs/whatsapp/cloud-api/webhooks). Pure."""
+"""Calls of the webhook as messages (developers.facebook.com/docs/whatsapp/cloud-api/webhooks).
+Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, field
 
-from gateway.platform import Heard, RemoteFile
+from gateway.platform.protocol import Heard, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 LAST_MESSAGE: Final = "message"
@@ -165,14 +166,16 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A message of ours that WhatsApp took and then did not deliver. `chat` is '' when it is not said."""
+    """A message of ours that WhatsApp took and then did not deliver. `chat` is '' when it is not
+    said."""
 
     chat: str
     code: int
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a call says, in its order. `strange`: so many parts of it have a form that nobody knows."""
+    """What a call says, in its order. `strange`: so many parts of it have a form that nobody
+    knows."""
 
     heard: tuple[Heard, ...] = ()
     failed: tuple[Failed, ...] = ()
@@ -216,8 +219,8 @@ def read_call(channel: str, body: bytes, phone_number_id: str) -> Told:
 
 
 def heard_of(channel: str, message: Message, names: Mapping[str, str]) -> Heard | None:
-    """What was said; None for what says nothing to us: a reaction, an order, a changed number, what WhatsApp itself
-    calls unsupported, and everything in groups, where a sender's id is no chat."""
+    """What was said; None for what says nothing to us: a reaction, an order, a changed number, what
+    WhatsApp itself calls unsupported, and everything in groups, where a sender's id is no chat."""
     if message.group_id is not None or not message.id or not _PERSON.fullmatch(message.from_):
         return None
     text, files = _words(message), tuple(_files(message))

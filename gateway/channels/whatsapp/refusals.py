@@ -1,7 +1,8 @@
-"""What an error of the Graph API means (developers.facebook.com/docs/whatsapp/cloud-api/support/error-codes). Pure.
+"""What an error of the Graph API means
+(developers.facebook.com/docs/whatsapp/cloud-api/support/error-codes). Pure.
 
-The number says it: the status of HTTP is 400 for most, and titles change. No word of the answer is handed on: it may
-quote what was sent.
+The number says it: the status of HTTP is 400 for most, and titles change. No word of the answer is
+handed on: it may quote what was sent.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from typing import Final
 
 import msgspec
 
-from gateway.platform import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
 
 PAIR_S: Final = 6.0
 """One message to one person every six seconds, when those that may come at once are used up."""
 
 _WHOLE_BOT: Final = {130429: 5.0, 4: 60.0, 80007: 60.0, 131048: 60.0}
-"""Too many of everything, and how long to wait: of messages a second, of calls an hour, of people's complaints."""
+"""Too many of everything, and how long to wait: of messages a second, of calls an hour, of people's
+complaints."""
 
 _CLOSED: Final = {
     131047: "the person wrote more than 24 hours ago",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.platform import Piece
+from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Link, bold
 from gateway.text.marks import JOINT, Pen, fenceless, taken_apart
@@ -24,8 +24,8 @@ _FENCE: Final = "```"
 
 
 def render(markdown: str) -> list[Piece]:
-    """A reply in WhatsApp's markup. A link has no label there: its address follows what would have been one. It has to
-    be posted with `preview_url` off: else WhatsApp would fetch it."""
+    """A reply in WhatsApp's markup. A link has no label there: its address follows what would have
+    been one. It has to be posted with `preview_url` off: else WhatsApp would fetch it."""
     return paginate(flat(read(markdown)), _PAGE)
 
 

@@ -1,7 +1,8 @@
-"""Whether a call of the webhook is WhatsApp's (developers.facebook.com/docs/graph-api/webhooks). Pure.
+"""Whether a call of the webhook is WhatsApp's (developers.facebook.com/docs/graph-api/webhooks).
+Pure.
 
-No time is signed: a call that somebody wrote down and makes again is signed well, and its messages are known by their
-ids.
+No time is signed: a call that somebody wrote down and makes again is signed well, and its messages
+are known by their ids.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def signature(secret: str, body: bytes) -> str:
 
 
 def challenge(verify_token: str, query: Mapping[str, str]) -> str | None:
-    """What WhatsApp wants to hear before it believes that the webhook is ours; None for somebody else."""
+    """What WhatsApp wants to hear before it believes that the webhook is ours; None for somebody
+    else."""
     given = query.get("hub.verify_token", "")
     known = hmac.compare_digest(given.encode(errors="surrogatepass"), verify_token.encode())
     return query.get("hub.challenge", "") if known and query.get("hub.mode") == "subscribe" else None

@@ -39,7 +39,7 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from gateway.platform import HookRequest, RunMode
+from gateway.platform.protocol import HookRequest, RunMode
 from tests.contracts.channels import benches
 
 PEOPLE: Final = 40

@@ -11,11 +11,11 @@ from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
-from shared.store.client import RedisClient
-from shared.store.fanout import publish
-from shared.store.inbox import TURNS
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import publish
+from shared.store.turns.inbox import TURNS
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from shared.tasks import cancel_all
 
 AT_ONCE: Final = 32

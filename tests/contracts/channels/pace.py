@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from gateway.platform import Rate
+from gateway.platform.protocol import Rate
 from tests.contracts.channels.bench import Call
 
 LATE_S: Final = 1.0

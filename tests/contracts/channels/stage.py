@@ -16,18 +16,18 @@ import msgspec
 from gateway.channel import Sink
 from gateway.chat_channel import ChatChannel
 from gateway.commands.registry import build_commands
-from gateway.hooks import Hooks
-from gateway.ingress import Ingress
-from gateway.platform import HookRequest
+from gateway.ingress.ingress import Ingress
+from gateway.platform.protocol import HookRequest
+from gateway.platform.webhooks import Hooks
 from shared.errors import RedisAway
 from shared.media.reference import MediaRef
 from shared.media.store import MediaStore
 from shared.messages.outbound import OutboundMessage
 from shared.settings import Settings, load
 from shared.store import keys
-from shared.store.client import RedisClient, Value
-from shared.store.connection import Wire
-from shared.store.inbox import InboxLimits
+from shared.store.client.connection import Wire
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.turns.inbox import InboxLimits
 from shared.tasks import cancel_all
 from tests.contracts.channels.bench import PEOPLE, ChannelBench, SentFile, Shown, Told
 from tests.contracts.channels.echo import Echo, Turn

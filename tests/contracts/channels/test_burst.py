@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from gateway.platform import HookRequest, Rate
+from gateway.platform.protocol import HookRequest, Rate
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
 from tests.contracts.channels.bench import PEOPLE
 from tests.contracts.channels.echo import Turn

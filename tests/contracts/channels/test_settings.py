@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.choice import problems_of
-from gateway.platforms import Cursor, Given, make_platform
+from gateway.platform.registry import Cursor, Given, make_platform
 from shared.errors import SettingsError
 from shared.settings import Secret, load
 from tests.contracts.channels.bench import ChannelBench

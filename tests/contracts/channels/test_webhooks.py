@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from gateway.platform import HookRequest
+from gateway.platform.protocol import HookRequest
 from tests.contracts.channels.bench import Signing
 from tests.contracts.channels.stage import Stage
 

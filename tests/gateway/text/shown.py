@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from itertools import groupby
 
-from gateway.platform import Piece
+from gateway.platform.protocol import Piece
 from gateway.text.plain import plain
 from gateway.text.tables import flat
 from gateway.text.tree import read

@@ -10,8 +10,8 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.transcript import LedgerEntry, UserEntry
-from shared.store.client import RedisClient
-from shared.store.scripts import Script
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import Script
 
 LUA: Final = Path(__file__).parent / "lua"
 QUEUE, LEASES, WAKE = "shoal:queue:turns", "shoal:leases:turns", "shoal:wake:turns"

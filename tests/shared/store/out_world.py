@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from shared.store import keys
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.helpers.platform_chat import CHANNEL
 
 CHATS: Final = ("a", "b")

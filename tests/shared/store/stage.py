@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition
 from shared.errors import LeaseLost
 from shared.ids import nonce
 from shared.settings.busy import POLICIES
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import Turns
-from shared.store.withdrawals import Withdrawals
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
+from shared.store.turns.withdrawals import Withdrawals
 from tests.shared.store.world import CHATS, INBOX_CAP, Chat, Dumps, World, contents
 
 T = TypeVar("T")

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.connection import ReplyError
-from shared.store.inbox import Inbox
-from shared.store.queue import LeaseQueue
+from shared.store.client.connection import ReplyError
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
 from tests.helpers.build import say
 from tests.helpers.wait import eventually
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from redis.asyncio.connection import parse_url
 
-from shared.store.address import Address, Tls, read_address
+from shared.store.client.address import Address, Tls, read_address
 
 WORDS = some.text(some.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12)
 

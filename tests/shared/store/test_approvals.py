@@ -17,14 +17,14 @@ from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import ApprovalEntry, AssistantEntry, DecisionEntry, ToolEntry, decode_ledger
 from shared.settings.busy import Busy
 from shared.store import keys
-from shared.store.approvals import Approvals, Settled
-from shared.store.client import RedisClient, Value
-from shared.store.inbox import Accepted, Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.scripts import Script
-from shared.store.session import Sessions
-from shared.store.turns import LEDGER_CAP_BYTES, Turns
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import Script
+from shared.store.delivery.outbox import Outbox
+from shared.store.sessions.session import Sessions
+from shared.store.turns.approvals import Approvals, Settled
+from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 from tests.helpers.build import message, reply
 from tests.helpers.wait import eventually
 

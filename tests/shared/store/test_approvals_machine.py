@@ -27,10 +27,10 @@ from shared.messages.transcript import (
     decode_ledger,
 )
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import LEDGER_CAP_BYTES, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 from tests.helpers.build import reply, say
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ import pytest
 from shared.errors import RedisAway
 from shared.ids import log_id
 from shared.store import keys
-from shared.store.audit import FIELD_CHARS, NO_TRAIL, Audit, AuditLine, actor_of
-from shared.store.client import RedisClient
+from shared.store.access.audit import FIELD_CHARS, NO_TRAIL, Audit, AuditLine, actor_of
+from shared.store.client.redis_client import RedisClient
 
 
 async def test_a_line_says_who_where_and_what_and_no_chat_id(client: RedisClient) -> None:

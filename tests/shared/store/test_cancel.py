@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 
 COMMANDS: dict[str, Callable[[RedisClient], Awaitable[object]]] = {
     "command": lambda client: client.command("PING"),

@@ -11,11 +11,11 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Accepted, Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from shared.store.queue import LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply
 
 SESSION = "web:owner/a"

@@ -10,12 +10,12 @@ from shared.messages.inbound import decode_inbound
 from shared.messages.subagent import is_report
 from shared.messages.transcript import EffectEntry
 from shared.store import keys
-from shared.store.children import Children
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.queue import LeaseQueue, SubagentCaps
-from shared.store.session_erase import erase, forget
-from shared.store.turns import CHILDREN_CAP
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.erase import erase, forget
+from shared.store.subagents.subagents import Children
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import LeaseQueue, SubagentCaps
+from shared.store.turns.turn_writes import CHILDREN_CAP
 from tests.helpers.build import say
 from tests.helpers.children import CHAT, SESSION, Parent, end, jobs, reports, take, task
 from tests.records.release_1 import store as release_1

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shared.store.address import Address
-from shared.store.client import RedisClient
-from shared.store.connection import Connection, ReplyError
+from shared.store.client.address import Address
+from shared.store.client.connection import Connection, ReplyError
+from shared.store.client.redis_client import RedisClient
 from tests.helpers.stream_server import stream_server
 from tests.helpers.wait import eventually
 

@@ -12,8 +12,10 @@ from shared.ids import nonce
 from shared.messages.live import TurnEvent
 from shared.messages.schedule import BACKGROUND
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.deliveries import (
+from shared.store.client.pubsub import pubsub
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from shared.store.delivery.deliveries import (
     ENTRIES,
     LOOK_S,
     OUTBOX_CAP,
@@ -22,11 +24,9 @@ from shared.store.deliveries import (
     Deliveries,
     Wait,
 )
-from shared.store.inbox import Inbox
-from shared.store.pubsub import pubsub
-from shared.store.queue import LeaseQueue
-from shared.store.scripts import load
-from shared.store.turns import Turns
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply, say
 from tests.helpers.platform_chat import CHANNEL, LEASE_S, PlatformChat, deliver, gateway, taken, texts
 
@@ -348,7 +348,7 @@ async def test_a_chat_with_broken_keys_stands_in_nobodys_way(client: RedisClient
 
 def test_the_scripts_know_the_same_channels_and_the_same_cap() -> None:
     """They cannot import them."""
-    lib = load("ingest").source
+    lib = load("turns/ingest").source
     [channels] = re.findall(r"^local READ = \{(.*)\}$", lib, re.MULTILINE)
     assert {one.partition("=")[0].strip() for one in channels.split(",")} == READ_CHANNELS
     assert f"local OUTBOX_CAP = {OUTBOX_CAP}\n" in lib

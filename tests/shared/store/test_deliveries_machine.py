@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shared.ids import nonce
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.deliveries import Cleared, Deliveries, Delivery
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.deliveries import Cleared, Deliveries, Delivery
 from tests.helpers.clock import HandClock
 from tests.helpers.platform_chat import CHANNEL, PlatformChat
 from tests.shared.store.out_world import CHATS, SESSIONS, Chat, check, look

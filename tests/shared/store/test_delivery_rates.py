@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from shared.metrics import REGISTRY
-from shared.readings import CACHED_S, Readings
+from shared.process.fleet_gauges import CACHED_S, Readings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.deliveries import Cleared, Deliveries, Delivery, RateKey, Wait
-from shared.store.outboxes import OutboxReading, read_outboxes
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.backlog import OutboxReading, read_outboxes
+from shared.store.delivery.deliveries import Cleared, Deliveries, Delivery, RateKey, Wait
 from tests.helpers.clock import HandClock
 from tests.helpers.platform_chat import CHANNEL, PlatformChat, deliver, gateway, taken
 

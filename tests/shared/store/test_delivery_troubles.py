@@ -11,15 +11,23 @@ import pytest
 from shared.errors import RedisAway
 from shared.messages.schedule import Schedule
 from shared.store import keys
-from shared.store.client import RedisClient, Value
-from shared.store.dead_letters import DeadLetters
-from shared.store.deliveries import DROPPED_AT_ONCE, LOOK_S, OUTBOX_CAP, AfterUnclear, Cleared, Deliveries, RateKey
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from shared.store.pubsub import pubsub
-from shared.store.schedules import Schedules
-from shared.store.scripts import Script
-from shared.store.session_erase import erase
+from shared.store.client.pubsub import pubsub
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import Script
+from shared.store.delivery.deliveries import (
+    DROPPED_AT_ONCE,
+    LOOK_S,
+    OUTBOX_CAP,
+    AfterUnclear,
+    Cleared,
+    Deliveries,
+    RateKey,
+)
+from shared.store.delivery.outbox import Outbox
+from shared.store.schedules.schedules import Schedules
+from shared.store.sessions.erase import erase
+from shared.store.turns.dead_letters import DeadLetters
+from shared.store.turns.inbox import Inbox, InboxLimits
 from tests.helpers.clock import HandClock
 from tests.helpers.platform_chat import CHANNEL, LEASE_S, PlatformChat, deliver, gateway, taken, texts
 from tests.helpers.schedules import schedule

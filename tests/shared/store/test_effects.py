@@ -10,11 +10,11 @@ from shared.messages.effects import Say
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import EffectEntry, ToolEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import LEDGER_CAP_BYTES, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 from tests.helpers.build import say
 
 SESSION = "web:owner/a"

@@ -10,10 +10,10 @@ import pytest
 
 from shared.errors import RedisAway
 from shared.store import keys
-from shared.store.client import RedisClient, Value
-from shared.store.exclusive import LOOK_S, Exclusive, Holding
-from shared.store.fanout import Fanout
-from shared.store.scripts import Script
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import Script
+from shared.store.delivery.fanout import Fanout
+from shared.store.delivery.listener_lease import LOOK_S, Exclusive, Holding
 from shared.tasks import cancel_all
 from tests.helpers.clock import HandClock
 

@@ -9,19 +9,20 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from shared.console.problems import serves
+from console.top.problems import serves
 from shared.errors import Refused
 from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.metrics import REGISTRY
-from shared.readings import Readings
-from shared.store import keys, session_erase
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.presence import Presence, read_queue
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.session import Sessions
-from shared.store.withdrawals import Withdrawals
+from shared.process.fleet_gauges import Readings
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import Presence, read_queue
+from shared.store.sessions import erase
+from shared.store.sessions.session import Sessions
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import message
 from tests.helpers.sharing import Slots, person, tick, where
 from tests.records.release_1 import store as release_1
@@ -410,7 +411,7 @@ async def test_what_is_taken_out_of_a_chat_leaves_the_background(
     assert said.turn == 1
     sessions = Sessions(client)
     if change == "erase":
-        await session_erase.erase(client, SESSION)
+        await erase.erase(client, SESSION)
     elif change == "withdraw":
         [(_, fields)] = await client.command("XRANGE", keys.inbox(SESSION), "-", "+")
         id = (await sessions.state(SESSION)).waiting[0]

@@ -6,8 +6,8 @@ import asyncio
 import functools
 
 from shared.metrics import FANOUT_GAPS, totals
-from shared.store.client import RedisClient
-from shared.store.fanout import SILENCE_S, Fanout
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import SILENCE_S, Fanout
 from shared.tasks import cancel_all
 from tests.helpers.wait import eventually
 

@@ -17,12 +17,12 @@ from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.outbox import Outbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.session import Change, InboxMoved, Sessions, SessionState
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.sessions.session import Change, InboxMoved, Sessions, SessionState
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply, say
 
 SESSION = "web:owner/a"

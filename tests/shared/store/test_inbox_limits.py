@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.settings import InboxSettings, MemorySettings, Settings, WebSettings
-from shared.store.inbox import InboxLimits
+from shared.store.turns.inbox import InboxLimits
 
 
 def test_the_limits_are_those_of_the_settings() -> None:

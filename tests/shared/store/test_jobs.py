@@ -8,11 +8,11 @@ import pytest
 
 from shared.ids import nonce
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.jobs import JOB_PREFIX, RESULT_PREFIX, Jobs
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.scripts import load
-from worker.ward import Leases
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from shared.store.jobs.jobs import JOB_PREFIX, RESULT_PREFIX, Jobs
+from shared.store.turns.queue import Claim, LeaseQueue
+from worker.process.worker_handle import Leases
 
 RETRY, ABORTED = "arq:retry:", "arq:abort"
 
@@ -30,7 +30,7 @@ async def finish(
     """End a job as LeaseWorker does."""
     id = claim.member
     answer: int = await client.run(
-        load("finish"),
+        load("jobs/finish"),
         [
             keys.queue("jobs"), keys.leases("jobs"), keys.wake("jobs"),
             RESULT_PREFIX + id, RETRY + id, JOB_PREFIX + id, ABORTED,

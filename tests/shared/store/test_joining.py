@@ -15,14 +15,14 @@ from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.transcript import AssistantEntry, TakenEntry, decode_ledger
 from shared.settings.busy import Busy
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.dead_letters import DeadLetters
-from shared.store.inbox import Accepted, Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.session import Sessions
-from shared.store.turns import DeadLetter, Taken, Turns
-from shared.store.withdrawals import Withdrawals
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.sessions.session import Sessions
+from shared.store.turns.dead_letters import DeadLetters
+from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import DeadLetter, Taken, Turns
+from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import message, reply
 from tests.records.release_1 import store as release_1
 
@@ -391,7 +391,7 @@ async def test_what_does_not_fit_into_the_ledger_makes_a_turn_of_its_own(
     chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody's message ends a turn because others wrote too."""
-    monkeypatch.setattr("shared.store.turns.LEDGER_CAP_BYTES", 10)
+    monkeypatch.setattr("shared.store.turns.turn_writes.LEDGER_CAP_BYTES", 10)
     await chat.say("a")
     claim = await chat.acquire()
     await chat.say("b")

@@ -8,10 +8,10 @@ from shared.ids import nonce
 from shared.messages.live import TurnEvent
 from shared.messages.transcript import AssistantEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.queue import LeaseQueue
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import reply, say
 
 SESSION: Final = "web:owner/a"

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.limits import Ending, Entered, Held, LimitRules, ProviderLimits
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.provider_limits import Ending, Entered, Held, LimitRules, ProviderLimits
 from tests.helpers.wait import eventually
 
 WAY = "openai:0123"

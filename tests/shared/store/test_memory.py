@@ -13,11 +13,11 @@ from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.transcript import UserEntry, decode_transcript
 from shared.store import keys
-from shared.store.agenda import Agenda, Due
-from shared.store.client import RedisClient, Value
-from shared.store.inbox import Inbox
-from shared.store.memory import MemoryChanged, MemoryLimits, MemoryStore, MemoryText, Unconsolidated, Waiting
-from shared.store.queue import LeaseQueue
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.schedules.agenda import Agenda, Due
+from shared.store.sessions.memory import MemoryChanged, MemoryLimits, MemoryStore, MemoryText, Unconsolidated, Waiting
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
 from tests.helpers.build import say
 from tests.helpers.remembering import SCOPE, SESSION, command, fill, plain_turn, talk
 

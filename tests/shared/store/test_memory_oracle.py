@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntry, decode_transcript
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
 from tests.helpers.remembering import command, talk
 
 BIG_CHARS = 800_000

@@ -12,13 +12,14 @@ import pytest
 from shared.errors import Refused
 from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage
-from shared.store import keys, pairing
-from shared.store.audit import Audit
-from shared.store.client import RedisClient
-from shared.store.deliveries import Deliveries
-from shared.store.outbox import Outbox
-from shared.store.pairing import ALPHABET, NotLetIn, Pairings, Person, let_in_line, new_code, shown_code
-from shared.store.schedules import Schedules
+from shared.store import keys
+from shared.store.access import pairing
+from shared.store.access.audit import Audit
+from shared.store.access.pairing import ALPHABET, NotLetIn, Pairings, Person, let_in_line, new_code, shown_code
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.outbox import Outbox
+from shared.store.schedules.schedules import Schedules
 from tests.helpers.schedules import schedule
 
 ADA = Person(channel="telegram", sender="7", session="telegram:7", name="Ada")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.presence import Presence, announce, present, withdraw
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import Presence, announce, present, withdraw
 
 ONE = Presence(kind="worker", name="a", host="h", pid=1, started_at=0, version="0")
 

@@ -15,11 +15,11 @@ from shared.messages.inbound import decode_inbound
 from shared.messages.live import TurnEvent
 from shared.messages.transcript import AssistantEntry, UserEntry, decode_ledger
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits, MemoryScope
-from shared.store.outbox import Outbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.turns import LEDGER_CAP_BYTES, DeadLetter, Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox, InboxLimits, MemoryScope
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, DeadLetter, Turns
 from tests.helpers.build import message, reply, say
 from tests.helpers.wait import eventually
 
@@ -442,7 +442,7 @@ async def test_the_log_of_a_chat_numbers_its_lines_and_is_trimmed_by_what_was_se
 
 async def test_history_is_capped_in_bytes(client: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest entries go first, and the counter of bytes follows."""
-    monkeypatch.setattr("shared.store.turns.HISTORY_CAP_BYTES", 2000)
+    monkeypatch.setattr("shared.store.turns.turn_writes.HISTORY_CAP_BYTES", 2000)
     inbox, worker = Inbox(client), queue(client)
     for i in range(8):
         await say(inbox, id=f"h{i}")
@@ -512,7 +512,7 @@ async def test_a_conversation_over_its_cap_drops_its_oldest_entries_and_counts_t
     client: RedisClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mark moves with them, so that nobody takes others for those that were read before."""
-    monkeypatch.setattr("shared.store.turns.HISTORY_CAP_BYTES", 100)
+    monkeypatch.setattr("shared.store.turns.turn_writes.HISTORY_CAP_BYTES", 100)
     for n in (1, 2):
         await say(Inbox(client), f"message {n}")
         claim = await one(queue(client))

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from shared.errors import RedisAway
-from shared.store.client import RedisClient
-from shared.store.pubsub import Heard, pubsub
+from shared.store.client.pubsub import Heard, pubsub
+from shared.store.client.redis_client import RedisClient
 from tests.helpers.wait import eventually
 
 

@@ -7,21 +7,21 @@ import asyncio
 import msgspec
 import pytest
 
+from shared.ephemeral import KEEP_MS, account_of, is_throw_away
 from shared.ids import nonce
 from shared.messages.inbound import PRESET, InboundMessage
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, IntentEntry, UserEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import DAY_MS, Inbox, InboxLimits
-from shared.store.outbox import Outbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.requests import ANSWER_LIMIT_BYTES, NOT_TAKEN_MS, UNASKED_MS, Asked, KeyReused, Requests
-from shared.store.spending import Spending
-from shared.store.throw_aways import ThrowAways
-from shared.store.turns import Turns
-from shared.throw_away import KEEP_MS, account_of, is_throw_away
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.fleet.spending import Spending
+from shared.store.sessions.ephemeral import ThrowAways
+from shared.store.sessions.requests import ANSWER_LIMIT_BYTES, NOT_TAKEN_MS, UNASKED_MS, Asked, KeyReused, Requests
+from shared.store.turns.inbox import DAY_MS, Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
 
 NAMED = "api:owner/a"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shared.errors import BadInput
 from shared.messages.schedule import At, Cron, Every, Plan, Schedule, local_time, told_plan
-from shared.store.schedule_times import HORIZON_MS, check_plan, check_timezone, next_tick, ticks_between
+from shared.store.schedules.times import HORIZON_MS, check_plan, check_timezone, next_tick, ticks_between
 
 BERLIN = "Europe/Berlin"
 HOUR = 3_600_000

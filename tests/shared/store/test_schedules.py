@@ -14,11 +14,9 @@ from shared.messages.codec import encode
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import BACKGROUND, At, Cron, Every, Schedule, is_background, tick_message
 from shared.settings import CronSettings, Settings
-from shared.store import keys, session_erase
-from shared.store.client import RedisClient
-from shared.store.inbox import TURNS, Inbox, InboxLimits
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.schedules import (
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.schedules.schedules import (
     BUSY,
     CROWDED,
     FIRED,
@@ -32,8 +30,11 @@ from shared.store.schedules import (
     Schedules,
     TooMany,
 )
-from shared.store.session import Sessions
-from shared.store.session_backup import SessionBackup, read_file, write_file
+from shared.store.sessions import erase as session_erase
+from shared.store.sessions.backup import SessionBackup, read_file, write_file
+from shared.store.sessions.session import Sessions
+from shared.store.turns.inbox import TURNS, Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.build import message, say
 from tests.helpers.schedules import MINUTE, answer_all, inbox, left, schedule, server_ms
 

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Awaitable
 import pytest
 
 from shared.messages.live import TurnEvent
-from shared.store.children import Children
-from shared.store.client import RedisClient
-from shared.store.deliveries import OUTBOX_CAP
-from shared.store.inbox import Accepted, Inbox, InboxLimits
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.session_erase import erase
-from shared.store.turns import Turns
-from shared.store.withdrawals import Withdrawals
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.deliveries import OUTBOX_CAP
+from shared.store.sessions.erase import erase
+from shared.store.subagents.subagents import Children
+from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
+from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import reply, say
 from tests.helpers.children import Parent
 from tests.helpers.platform_chat import PlatformChat, gateway, taken

@@ -6,10 +6,10 @@ import msgspec
 
 from shared.messages.inbound import InboundMessage
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import DAY_MS, Inbox
-from shared.store.seen import Seen
-from shared.store.session_erase import erase
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.erase import erase
+from shared.store.turns.dedupe import Seen
+from shared.store.turns.inbox import DAY_MS, Inbox
 from tests.helpers.build import message
 from tests.helpers.clock import HandClock
 from tests.helpers.schedules import server_ms

@@ -15,14 +15,14 @@ from shared.messages.live import TurnEvent, decode_live
 from shared.messages.outbound import OutboundMessage, SaidLine, decode_line
 from shared.messages.transcript import AssistantEntry, UserEntry, decode_transcript
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.fanout import Fanout
-from shared.store.inbox import Inbox
-from shared.store.memory import MemoryChanged, MemoryStore
-from shared.store.outbox import Outbox, read_line
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.session import Answered, Change, InboxMoved, Sessions, SessionState
-from shared.store.turns import Turns
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import Fanout
+from shared.store.delivery.outbox import Outbox, read_line
+from shared.store.sessions.memory import MemoryChanged, MemoryStore
+from shared.store.sessions.session import Answered, Change, InboxMoved, Sessions, SessionState
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply, say
 from tests.helpers.wait import eventually
 
@@ -473,7 +473,7 @@ async def test_an_archive_over_its_cap_drops_its_oldest_entries_and_counts_them(
     client: RedisClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that is away for long does not let one chat fill the store; the mark moves with what goes."""
-    monkeypatch.setattr("shared.store.session.ARCHIVE_CAP_BYTES", 150)
+    monkeypatch.setattr("shared.store.sessions.session.ARCHIVE_CAP_BYTES", 150)
     for number in range(4):
         await say(Inbox(client), id=f"m{number}")
         await commit(client, await one(client))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.spending import Spending
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.spending import Spending
 
 CHAT = "web:owner/a"
 

@@ -26,8 +26,8 @@ from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import AssistantEntry
 from shared.settings.busy import Busy
 from shared.store import keys
-from shared.store.queue import Claim
-from shared.store.turns import DeadLetter, Taken
+from shared.store.turns.queue import Claim
+from shared.store.turns.turn_writes import DeadLetter, Taken
 from tests.helpers.build import message, say
 from tests.shared.store.stage import LEASE_S, LEDGER_CAP_BYTES, Held, Saved, Stage, believed, when
 from tests.shared.store.world import CHATS, INBOX_CAP, Chat, check, dump, look, restore
@@ -388,7 +388,7 @@ def test_every_sequence_of_events_keeps_redis_as_the_oracle_says(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I1, I3, I5, I8: nothing lost, in order, fenced, no debris, after each step of any sequence."""
-    monkeypatch.setattr("shared.store.turns.LEDGER_CAP_BYTES", LEDGER_CAP_BYTES)
+    monkeypatch.setattr("shared.store.turns.turn_writes.LEDGER_CAP_BYTES", LEDGER_CAP_BYTES)
     with asyncio.Runner() as loop:
 
         class Here(Sessions):

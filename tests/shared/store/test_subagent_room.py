@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shared.store import keys
-from shared.store.children import Children
-from shared.store.client import RedisClient
-from shared.store.jobs import Jobs
-from shared.store.queue import SubagentCaps
+from shared.store.client.redis_client import RedisClient
+from shared.store.jobs.jobs import Jobs
+from shared.store.subagents.subagents import Children
+from shared.store.turns.queue import SubagentCaps
 from tests.helpers.children import SESSION, Parent, jobs, take
 
 WAKES = (keys.wake("jobs"), keys.wake(keys.SUBAGENT_WAKE))

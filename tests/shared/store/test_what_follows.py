@@ -6,12 +6,12 @@ import pytest
 
 from shared.messages.live import TurnEvent
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox, InboxLimits
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.session import Sessions
-from shared.store.turns import Turns
-from shared.store.withdrawals import Withdrawals
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.session import Sessions
+from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
+from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import reply
 from tests.helpers.sharing import person, tick, where
 

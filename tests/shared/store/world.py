@@ -8,8 +8,8 @@ from typing import Final, Literal
 from shared.messages.outbound import SaidLine, decode_line
 from shared.settings.busy import Busy
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.withdrawals import Withdrawal
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.withdrawals import Withdrawal
 
 INBOX_CAP: Final = 3
 CHATS: Final = ("web:owner/a", "web:owner/b")

@@ -267,7 +267,8 @@ import asyncio, sys
 from shared.settings.tracing import TracingSettings
 from shared.tracing import process, span
 from shared.tracing.spans import TURN
-import gateway.app, worker.process, gateway.traces, worker.traces, worker.llm.traced
+import gateway.app, worker.process.worker_process, gateway.process.traces
+import worker.turn.traces, worker.llm.policies.traced
 process.start(TracingSettings(endpoint=sys.argv[1]), process="worker")
 with span(TURN):
     pass

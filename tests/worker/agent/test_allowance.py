@@ -14,10 +14,10 @@ from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry
 from tests.helpers.scripted_model import Broken, ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import BUSY, SPEC, Turn
-from worker.agent.compact import Compacted
 from worker.agent.hook import AgentHook
 from worker.agent.limits import UNLIMITED, estimate_tokens
-from worker.agent.model import LLMResponse, OnDelta, ToolSpec, Usage
+from worker.agent.model.compact import Compacted
+from worker.agent.model.model import LLMResponse, OnDelta, ToolSpec, Usage
 from worker.agent.run import NO_ANSWER
 
 USED_UP = "This chat has used what it may use today."

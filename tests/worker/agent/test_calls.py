@@ -15,8 +15,8 @@ from shared.messages.transcript import AssistantEntry
 from tests.helpers.scripted_model import calls
 from tests.helpers.turn_borders import AnyArguments, RecordingTool
 from tests.worker.agent.turns import Turn
-from worker.agent.model import ToolCallRequest
-from worker.llm.arguments import parse_arguments
+from worker.agent.model.model import ToolCallRequest
+from worker.llm.clients.arguments import parse_arguments
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,10 @@ from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntr
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import SPEC, Turn
-from worker.agent.compact import (
+from worker.agent.hook import AgentHook, Iteration, IterationDone
+from worker.agent.image import Image
+from worker.agent.limits import Budget, estimate_tokens
+from worker.agent.model.compact import (
     LEFT_OUT,
     PROMPT,
     SHORTENED,
@@ -28,10 +31,7 @@ from worker.agent.compact import (
     fitted,
     make_compact,
 )
-from worker.agent.hook import AgentHook, Iteration, IterationDone
-from worker.agent.image import Image
-from worker.agent.limits import Budget, estimate_tokens
-from worker.agent.model import LLMResponse, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, ToolSpec, Usage
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 TOO_LONG = ModelError("context_length", "too long", retryable=False)

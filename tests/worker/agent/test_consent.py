@@ -12,8 +12,8 @@ from tests.helpers.scripted_model import Reply, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from worker.agent.consent import FREE, Need
 from worker.agent.loop import run_agent
-from worker.agent.model import ToolCallRequest
-from worker.agent.tool import Safety, Toolbox
+from worker.agent.model.model import ToolCallRequest
+from worker.agent.tools.tool import Safety, Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from worker.agent.image import Image, image_part
 from worker.agent.limits import IMAGE_TOKENS, Budget, Meter, estimate_tokens
-from worker.agent.model import ToolSpec, Usage
+from worker.agent.model.model import ToolSpec, Usage
 
 
 def test_an_estimate_counts_text_calls_and_tools() -> None:

@@ -15,12 +15,12 @@ from tests.helpers.clock import HandClock
 from tests.helpers.scripted_model import Broken, ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import BUSY, SPEC, Turn
-from worker.agent.ask import CONTINUE
 from worker.agent.hook import AgentHook, CompositeHook, Iteration, IterationDone, ToolRun
 from worker.agent.journal import SILENT
-from worker.agent.model import LLMResponse, ToolCallRequest, Usage
+from worker.agent.model.ask import CONTINUE
+from worker.agent.model.model import LLMResponse, ToolCallRequest, Usage
 from worker.agent.run import NO_ANSWER
-from worker.llm.arguments import parse_arguments
+from worker.llm.clients.arguments import parse_arguments
 
 
 async def test_an_answer_without_tools_ends_the_turn() -> None:

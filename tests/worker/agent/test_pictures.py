@@ -13,12 +13,12 @@ from shared.messages.transcript import AssistantEntry, LedgerEntry, ToolCall, To
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import AnyArguments, MemoryJournal, RecordingTool
 from tests.worker.agent.turns import SPEC
-from worker.agent.compact import Compacted
 from worker.agent.image import Image, image_part
 from worker.agent.limits import IMAGE_TOKENS, Budget
 from worker.agent.loop import run_agent
+from worker.agent.model.compact import Compacted
 from worker.agent.pictures import MARK, REFUSED, TURN_PICTURES, Pictured
-from worker.agent.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import Toolbox, ToolContext
 from worker.agent.turn import AgentResult
 
 BLIND = ModelError("bad_request", "no pictures", retryable=False)

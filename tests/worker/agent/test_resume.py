@@ -10,7 +10,7 @@ from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry,
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import AnyArguments, MemoryJournal, RecordingTool
 from worker.agent.loop import run_agent
-from worker.agent.tool import Files, NoFiles, Safety, Toolbox, ToolContext
+from worker.agent.tools.tool import Files, NoFiles, Safety, Toolbox, ToolContext
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 LOST_AT = 1_795_262_400_000  # 2026-11-21 12:00 UTC

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from shared.errors import LeaseLost, ToolFailed, TurnStopped
 from tests.helpers.scripted_model import call
 from tests.helpers.turn_borders import AnyArguments, RecordingTool
-from worker.agent.model import ToolCallRequest
-from worker.agent.schema import object_schema
-from worker.agent.tool import Files, NoFiles, Toolbox, ToolContext, ToolOutcome, cut, ignore_report
+from worker.agent.model.model import ToolCallRequest
+from worker.agent.tools.schema import object_schema
+from worker.agent.tools.tool import Files, NoFiles, Toolbox, ToolContext, ToolOutcome, cut, ignore_report
 
 CONTEXT = ToolContext(session="s", turn=1, call_id="1")
 
@@ -288,7 +288,7 @@ def test_a_shape_that_contains_itself_is_refused() -> None:
 def test_specs_are_the_same_bytes_in_every_process() -> None:
     """A cache of prompts is shared by the whole fleet."""
     script = (
-        "import msgspec; from worker.agent.tool import Toolbox; from worker.tools.registry import build_tools;"
+        "import msgspec; from worker.agent.tools.tool import Toolbox; from worker.tools.registry import build_tools;"
         "print(msgspec.json.encode(Toolbox(build_tools()).specs()).decode())"
     )
     told = {

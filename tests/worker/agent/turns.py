@@ -11,7 +11,7 @@ from tests.helpers.turn_borders import MemoryJournal, RecordingShow, RecordingTo
 from worker.agent.hook import NO_HOOK, AgentHook
 from worker.agent.journal import Show
 from worker.agent.loop import run_agent
-from worker.agent.tool import Toolbox
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 SPEC = AgentRunSpec(session="s", entry=UserEntry(content="question", turn=7), system="be", channel="web", chat_id="a/b")

@@ -14,7 +14,7 @@ from shared.redaction import REDACTOR
 from shared.settings import ApprovalSettings, Settings, ToolsSettings
 from tests.helpers.build import message
 from tests.helpers.scripted_model import call
-from worker.agent.tool import Safety
+from worker.agent.tools.tool import Safety
 from worker.guards.approval import ApprovalPolicy, Seat, TurnConsent, consent_of, digest, seat_of, shown
 
 ASKS, FREE, REFUSES = "ask", "free", "refuse"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.runner import AS_ROOT, GROUP
-from worker.guards.beneath import OWNER_ALONE, Access
 from worker.guards.folder import Quota, SessionFolder
+from worker.guards.openat import OWNER_ALONE, Access
 from worker.guards.threads import Stop
 
 OWN_GROUP = GROUP if AS_ROOT else os.getgid()

@@ -24,7 +24,7 @@ TRIES = {
 }
 SCRIPT = """
 import os, socket, sys
-from worker.guards.shut_in import shut_in
+from worker.guards.confined_process import shut_in
 assert shut_in()
 import decimal, lxml.etree, pypdf, docx, openpyxl, pptx, trafilatura
 for line in sys.stdin:

@@ -14,8 +14,8 @@ from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from tests.worker.agent.turns import SPEC
 from worker.agent.loop import run_agent
-from worker.agent.model import LLMResponse, Usage
-from worker.agent.tool import Toolbox
+from worker.agent.model.model import LLMResponse, Usage
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.hooks.metrics import MetricsHook
 

@@ -12,7 +12,7 @@ from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from tests.worker.agent.turns import BUSY, SPEC
 from worker.agent.hook import CompositeHook
 from worker.agent.loop import run_agent
-from worker.agent.tool import Toolbox
+from worker.agent.tools.tool import Toolbox
 from worker.hooks.streaming import StreamingHook
 
 Heard = list[tuple[str, int, str | None]]

@@ -19,23 +19,23 @@ from shared.ids import log_id
 from shared.log import add_work
 from shared.settings import MemorySettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.jobs import Jobs
-from shared.store.memory import MemoryChanged, MemoryStore, Waiting
-from shared.store.memory_jobs import MemoryJobs
-from shared.store.queue import Claim, LeaseQueue
+from shared.store.client.redis_client import RedisClient
+from shared.store.jobs.jobs import Jobs
+from shared.store.jobs.memory_jobs import MemoryJobs
+from shared.store.sessions.memory import MemoryChanged, MemoryStore, Waiting
+from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import SCOPE, SESSION, command, fill, plain_turn, talk
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.wait import eventually
 from tests.worker.test_lease_worker import working
+from worker.arq.lease_worker import LeaseWorker
 from worker.jobs.consolidate import archive, consolidate, idle
 from worker.jobs.later import DEADLY_CRASHES, PATIENT_TRIES, SOON_S, patiently, wait_after
 from worker.jobs.rework import rework
 from worker.jobs.sweep import AGAIN_MS, Sweep, sweep
 from worker.jobs.table import CRON, FUNCTIONS
-from worker.lease import Lease, NoStandIn
-from worker.lease_worker import LeaseWorker
+from worker.lease.lease import Lease, NoStandIn
 from worker.memory.consolidator import Consolidator
 
 AWAY = ModelError("overloaded", "busy", retryable=True)

@@ -14,19 +14,19 @@ from shared.messages.transcript import AssistantEntry
 from shared.metrics import REGISTRY
 from shared.settings import AgentSettings
 from shared.store import keys
-from shared.store.children import Child, Children
-from shared.store.client import RedisClient
-from shared.store.queue import LeaseQueue
-from shared.store.session_erase import forget
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.erase import forget
+from shared.store.subagents.subagents import Child, Children
+from shared.store.turns.queue import LeaseQueue
 from tests.helpers.children import SESSION, Parent, reports
 from tests.helpers.wait import eventually
-from worker.agent.model import Usage
+from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult, TurnOutcome
-from worker.assignment import Assignment
 from worker.jobs.run_subagent import RunSubagent
 from worker.jobs.tries import CRASH_LIMIT
-from worker.leases import LeaseLoop
-from worker.turn_journal import LeaseJournal
+from worker.lease.lease_loop import LeaseLoop
+from worker.subagents.assignment import Assignment
+from worker.turn.journal import LeaseJournal
 
 ID = "aaaaaaaa"
 Agent = Callable[[Assignment, LeaseJournal], Awaitable[AgentResult]]

@@ -12,13 +12,13 @@ from shared.media.store import MediaStore, NoSuchMedia
 from shared.messages.inbound import InboundMessage
 from shared.settings import MediaSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
-from shared.store.requests import Asked, Requests
-from shared.store.throw_aways import ThrowAways
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.ephemeral import ThrowAways
+from shared.store.sessions.requests import Asked, Requests
+from shared.store.turns.inbox import Inbox
 from worker.guards.workspace import Workspaces
-from worker.jobs import throw_aways
-from worker.jobs.throw_aways import ThrowAwaySweep
+from worker.jobs import ephemeral_sessions
+from worker.jobs.ephemeral_sessions import ThrowAwaySweep
 
 
 async def request(client: RedisClient) -> Asked:
@@ -78,9 +78,9 @@ async def test_a_session_whose_gateway_died_goes_when_its_time_has_come(client: 
 async def test_a_sweep_takes_many(client: RedisClient, tmp_path: Path) -> None:
     """More than one batch, in one go."""
     made = Swept(client, tmp_path)
-    for _ in range(throw_aways.BATCH + 5):
+    for _ in range(ephemeral_sessions.BATCH + 5):
         await ThrowAways(client).end((await Requests(client).begin("o", key=None, session=None, asked="h")).session)
-    assert await made.sweep.run_once() == throw_aways.BATCH + 5
+    assert await made.sweep.run_once() == ephemeral_sessions.BATCH + 5
     made.workspaces.close()
 
 

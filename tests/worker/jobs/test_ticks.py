@@ -16,8 +16,8 @@ from shared.messages.schedule import HEARTBEAT, At, Cron, Every, Misfire, Plan, 
 from shared.metrics import SCHEDULES_FIRED
 from shared.settings import CronSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.schedules import BATCH, Due, Move, Schedules
+from shared.store.client.redis_client import RedisClient
+from shared.store.schedules.schedules import BATCH, Due, Move, Schedules
 from tests.helpers.schedules import MINUTE, answer_all, inbox, left, schedule, server_ms
 from tests.helpers.wait import eventually
 from worker.jobs.ticks import LOOK_S, SOON_S, Step, Ticker, step

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.llm.arguments import LIMIT_CHARS, parse_arguments
+from worker.llm.clients.arguments import LIMIT_CHARS, parse_arguments
 
 
 @pytest.mark.parametrize(

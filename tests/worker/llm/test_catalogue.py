@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from shared.settings import ModelSettings, PresetSettings
-from worker.agent.model import Usage
+from worker.agent.model.model import Usage
 from worker.llm.catalogue import Catalogue, ModelFacts
 
 TABLE = {

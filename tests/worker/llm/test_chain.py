@@ -14,14 +14,14 @@ import pytest
 from shared.errors import ModelClosed, ModelError
 from shared.messages.transcript import UserEntry
 from shared.settings import ModelSettings, Secret
-from shared.store.client import RedisClient
-from shared.store.limits import ProviderLimits
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.provider_limits import ProviderLimits
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
 from worker.agent.loop import run_agent
-from worker.agent.model import Model
+from worker.agent.model.model import Model
 from worker.agent.run import NO_ANSWER
-from worker.agent.tool import Toolbox
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.llm.registry import build_model
 

@@ -8,12 +8,12 @@ import pytest
 
 from shared.messages.subagent import SubagentTask, report
 from shared.messages.transcript import TranscriptEntry, UserEntry
-from shared.store.children import Children
+from shared.store.subagents.subagents import Children
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
 from worker.agent.loop import run_agent
-from worker.agent.tool import Toolbox
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
-from worker.llm.demo import PIECE_S, DemoModel
+from worker.llm.demo.demo_model import PIECE_S, DemoModel
 from worker.tools.registry import build_tools
 from worker.tools.spawn import SpawnTool
 

@@ -9,16 +9,16 @@ from structlog.testing import capture_logs
 from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.settings import MemorySettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryStore
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.memory import MemoryStore
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, fill, put
 from tests.helpers.turn_borders import MemoryJournal
 from tests.worker.llm.test_demo import Chat
 from worker.agent.loop import run_agent
-from worker.agent.tool import Toolbox
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
-from worker.llm.demo import DemoModel
-from worker.llm.demo_memory import facts, reworked, saved
+from worker.llm.demo.demo_model import DemoModel
+from worker.llm.demo.memory import facts, reworked, saved
 from worker.memory.consolidator import Consolidator
 from worker.prompts.system import SystemPrompt
 from worker.skills.catalogue import Catalogue

@@ -24,9 +24,9 @@ from shared.errors import ModelError, SettingsError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.helpers.stream_server import stream_server
-from worker.agent.model import LLMResponse, ToolSpec
-from worker.agent.tool import Toolbox
-from worker.llm.direct_client import DirectModel
+from worker.agent.model.model import LLMResponse, ToolSpec
+from worker.agent.tools.tool import Toolbox
+from worker.llm.clients.direct_client import DirectModel
 from worker.llm.providers import choose
 from worker.tools.registry import build_tools
 

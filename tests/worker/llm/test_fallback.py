@@ -6,7 +6,7 @@ import pytest
 
 from shared.errors import ModelClosed, ModelError, TurnStopped
 from tests.helpers.scripted_model import Broken, Reply, ScriptedModel
-from worker.llm.fallback import FallbackModel
+from worker.llm.policies.fallback import FallbackModel
 
 ASK = [{"role": "user", "content": "hi"}]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.clock import HandClock
-from worker.llm.faults import kind_of_error, kind_of_refusal, retry_after_s
+from worker.llm.clients.faults import kind_of_error, kind_of_refusal, retry_after_s
 
 
 @pytest.mark.parametrize(

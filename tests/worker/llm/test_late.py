@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tests.helpers.scripted_model import ScriptedModel
-from worker.llm.late import LateModel
+from worker.llm.policies.late import LateModel
 
 
 class Making:

@@ -11,8 +11,8 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.wait import eventually
-from worker.agent.tool import Toolbox
-from worker.llm.litellm_client import LiteLLMModel
+from worker.agent.tools.tool import Toolbox
+from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.tools.registry import build_tools
 
 pytestmark = [  # of LiteLLM's own types

@@ -21,7 +21,7 @@ socket.getaddrinfo = refuse
 socket.socket.connect = lambda self, address: refuse(address)
 
 from shared.settings import ModelSettings
-from worker.llm.litellm_client import LiteLLMModel
+from worker.llm.clients.litellm_client import LiteLLMModel
 
 asyncio.run(LiteLLMModel(ModelSettings(name="gemini/x")).warm())
 print(json.dumps(asked))

@@ -12,8 +12,8 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.worker.llm.test_streams import EVERY, REPLIES, cut, stream_of
-from worker.agent.model import LLMResponse, ToolCallRequest, Usage
-from worker.llm.litellm_client import LiteLLMModel
+from worker.agent.model.model import LLMResponse, ToolCallRequest, Usage
+from worker.llm.clients.litellm_client import LiteLLMModel
 
 pytestmark = [  # of LiteLLM's own types
     pytest.mark.filterwarnings("ignore:Item '.*' on TypedDict class:UserWarning"),

@@ -16,8 +16,8 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.worker.llm.test_streams import stream_of
-from worker.agent.model import ToolSpec
-from worker.llm.litellm_client import LiteLLMModel
+from worker.agent.model.model import ToolSpec
+from worker.llm.clients.litellm_client import LiteLLMModel
 
 pytestmark = [  # of LiteLLM's own types
     pytest.mark.filterwarnings("ignore:Item '.*' on TypedDict class:UserWarning"),
@@ -39,7 +39,7 @@ MESSAGES: Final[list[dict[str, Any]]] = [
 CALLED = """
 import asyncio, sys
 from shared.settings import ModelSettings, Secret
-from worker.llm.litellm_client import LiteLLMModel
+from worker.llm.clients.litellm_client import LiteLLMModel
 
 async def note(delta):
     pass
@@ -98,7 +98,7 @@ async def test_every_provider_gets_the_same_request_on_either_way(
     """Or it is one of those for which the SDK stays: that list is whole, for the version of LiteLLM that is locked."""
     monkeypatch.setenv(FLAG, "True")
     await LiteLLMModel(ModelSettings(name="openai/x")).warm()
-    from worker.llm.litellm_library import SDK_ONLY
+    from worker.llm.clients.litellm_library import SDK_ONLY
 
     names = [f"{provider}/x" for provider in asked_through_the_sdk() if provider not in SDK_ONLY]
     names += ["openai/gpt-4o", "openai/gpt-5-mini", "openai/o3-mini", "moonshot/kimi-k2.5"]

@@ -10,7 +10,7 @@ import pytest
 from shared.errors import ModelError
 from shared.settings import ModelSettings
 from tests.helpers.wait import eventually
-from worker.llm.patience import Patience
+from worker.llm.policies.patience import Patience
 
 
 def patience(first_token_s: float = 30, between_tokens_s: float = 30, total_s: float = 30) -> Patience:

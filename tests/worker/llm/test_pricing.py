@@ -8,9 +8,9 @@ import pytest
 
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
-from worker.agent.model import LLMResponse, Usage
-from worker.llm.assembly import usage_of
-from worker.llm.litellm_client import LiteLLMModel
+from worker.agent.model.model import LLMResponse, Usage
+from worker.llm.clients.assembly import usage_of
+from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.llm.registry import build_model
 
 ASK = [{"role": "user", "content": "hi"}]

@@ -9,15 +9,15 @@ import pytest
 
 from shared.errors import SettingsError
 from shared.settings import ModelSettings, PresetSettings, Secret
-from shared.store.client import RedisClient
-from shared.store.limits import ProviderLimits
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.provider_limits import ProviderLimits
 from tests.helpers.openai_server import ScriptedOpenAI
-from worker.llm.demo import DemoModel
-from worker.llm.fallback import FallbackModel
+from worker.llm.demo.demo_model import DemoModel
+from worker.llm.policies.fallback import FallbackModel
+from worker.llm.policies.retry import RetryingModel
+from worker.llm.policies.throttle import way_of
 from worker.llm.providers import choose
 from worker.llm.registry import ModelLimits, Models, build_model, fallback_settings, preset_settings
-from worker.llm.retry import RetryingModel
-from worker.llm.throttle import way_of
 
 KEY = Secret("sk-x")
 

@@ -6,8 +6,8 @@ import pytest
 
 from shared.errors import ModelClosed, ModelError, TurnStopped
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel
-from worker.agent.model import Model, OnDelta
-from worker.llm.retry import RetryingModel
+from worker.agent.model.model import Model, OnDelta
+from worker.llm.policies.retry import RetryingModel
 
 ASK = [{"role": "user", "content": "hi"}]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.llm.sse import EventReader
+from worker.llm.clients.sse import EventReader
 
 
 def read(*pieces: bytes) -> list[bytes]:

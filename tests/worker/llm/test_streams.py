@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from shared.settings import ModelSettings
 from tests.helpers.openai_bytes import byte_server
-from worker.agent.model import LLMResponse, ToolCallRequest, Usage
-from worker.llm.direct_client import DirectModel
+from worker.agent.model.model import LLMResponse, ToolCallRequest, Usage
+from worker.llm.clients.direct_client import DirectModel
 
 _COLOGNE: Final = '{"city":"Köln"}'
 _BONN: Final = '{"city":"Bonn"}'

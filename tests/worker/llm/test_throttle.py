@@ -14,15 +14,15 @@ from shared.errors import ModelClosed, ModelError, TurnStopped
 from shared.metrics import REGISTRY
 from shared.settings import ModelSettings, Secret
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.limits import Entered, LimitRules, ProviderLimits
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.provider_limits import Entered, LimitRules, ProviderLimits
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel
 from tests.helpers.wait import eventually
-from worker.agent.model import LLMResponse, OnDelta, ToolSpec
+from worker.agent.model.model import LLMResponse, OnDelta, ToolSpec
+from worker.llm.policies.throttle import PATIENCE_S, ThrottledModel, rules_of, way_of
 from worker.llm.providers import choose
 from worker.llm.registry import build_model
-from worker.llm.throttle import PATIENCE_S, ThrottledModel, rules_of, way_of
 
 ASK = [{"role": "user", "content": "hi"}]
 WAY = "openai:0123"

@@ -13,9 +13,9 @@ from shared.tracing.spans import FIRST, TURN
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.recorded import Kept, recording
 from tests.helpers.scripted_model import Broken, ScriptedModel
-from worker.agent.model import LLMResponse, Usage
+from worker.agent.model.model import LLMResponse, Usage
+from worker.llm.policies.traced import TracedModel, traced
 from worker.llm.registry import Models, build_model
-from worker.llm.traced import TracedModel, traced
 
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "canary"}]
 

@@ -17,7 +17,7 @@ import psutil
 from shared.settings import McpServerSettings
 from tests.helpers.scripted_model import call
 from tests.helpers.wait import eventually
-from worker.agent.tool import NO_FILES, Files, Toolbox, ToolContext, ToolOutcome
+from worker.agent.tools.tool import NO_FILES, Files, Toolbox, ToolContext, ToolOutcome
 from worker.mcp.servers import McpServers, Toolboxes
 
 PEER = str(Path(__file__).with_name("peer.py"))

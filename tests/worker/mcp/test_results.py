@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import ToolFailed
 from tests.worker.mcp.peers import peer, working
-from worker.agent.tool import RESULT_LIMIT_BYTES, NoFiles, ToolContext
+from worker.agent.tools.tool import RESULT_LIMIT_BYTES, NoFiles, ToolContext
 from worker.mcp.results import PARTS, told
 from worker.mcp.wire import CallResult, Part
 

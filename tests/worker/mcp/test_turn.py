@@ -14,8 +14,8 @@ import pytest
 from shared.messages.transcript import ToolEntry
 from shared.metrics import TOOL_CALLS
 from shared.settings import McpServerSettings
-from shared.store.client import RedisClient
-from shared.store.inbox import Inbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import replies, workers
 from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
@@ -66,8 +66,8 @@ def test_a_worker_without_servers_does_not_have_the_library() -> None:
     """Neither its memory nor its start-up time."""
     script = (
         "import asyncio, sys\n"
-        "import worker.process, worker.arq_settings\n"
-        "from worker.agent.tool import Toolbox\n"
+        "import worker.process.worker_process, worker.arq.settings\n"
+        "from worker.agent.tools.tool import Toolbox\n"
         "from worker.mcp.servers import McpServers, Toolboxes\n"
         "async def turn():\n"
         "    servers = McpServers({})\n"

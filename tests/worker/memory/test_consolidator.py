@@ -15,14 +15,15 @@ from shared.messages.codec import encode
 from shared.messages.transcript import UserEntry
 from shared.metrics import CONSOLIDATIONS
 from shared.settings import MemorySettings
-from shared.store import keys, session_erase
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryChanged, MemoryStore, MemoryText, Waiting
-from shared.store.spending import Spending
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.spending import Spending
+from shared.store.sessions import erase
+from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Waiting
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, command, fill, plain_turn, put, tool_turn
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
-from worker.agent.model import LLMResponse, OnDelta, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, OnDelta, ToolSpec, Usage
 from worker.memory.consolidator import RAW_CHARS, SWAPS, Consolidator, prompt
 from worker.memory.pieces import read_entries
 
@@ -406,7 +407,7 @@ async def test_a_rework_does_not_bring_back_a_memory_that_was_erased_meanwhile(c
     await fill(client, 5)
     await consolidator(client, ScriptedModel([save("Tea.")])).consolidate(SESSION, 0)
     assert (await memory.read(SCOPE)).text == ""
-    model = Meddled([save("", "- green tea")], partial(session_erase.erase, client, SESSION))
+    model = Meddled([save("", "- green tea")], partial(erase.erase, client, SESSION))
     assert not await consolidator(client, model).rework(SCOPE)
     assert await memory.read(SCOPE) == MemoryText()
 

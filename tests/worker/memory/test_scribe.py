@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import ModelError
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
-from worker.agent.model import LLMResponse, ToolCallRequest
+from worker.agent.model.model import LLMResponse, ToolCallRequest
 from worker.memory.scribe import CONSOLIDATE, ENTRY_CHARS, REPLIES, REWORK, NoGoodReply, Saved, Scribe
 
 STAMP = "2026-06-21 12:00"

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from shared.errors import ToolFailed
+from worker.documents.page_reader import PageReader, decoded
+from worker.documents.untrusted import fenced, one_line, visible
 from worker.guards.fetch import Answer
-from worker.pages.reader import PageReader, decoded
-from worker.pages.untrusted import fenced, one_line, visible
 
 ARTICLE = """<html><head><title>The  \n title</title><script>alert("script")</script></head><body>
 <nav><a href="/home">Home</a></nav><article><h1>Head</h1>

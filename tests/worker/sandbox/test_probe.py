@@ -10,8 +10,8 @@ from shared.settings import Settings
 from shared.settings.sections import ToolsSettings, WorkspaceSettings
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.command import Command, Finished, Sandbox, SandboxBroken
-from worker.sandbox.keeper import SandboxKeeper
 from worker.sandbox.probe import Off, choose
+from worker.sandbox.process_supervisor import SandboxKeeper
 
 
 class Fake:

@@ -11,13 +11,13 @@ import pytest
 from shared.errors import ToolFailed
 from tests.helpers.need import need
 from tests.helpers.runner import RunnerProcess
-from worker.agent.tool import ToolContext
+from worker.agent.tools.tool import ToolContext
 from worker.guards import usage
-from worker.guards.beneath import Access
 from worker.guards.folder import Quota
+from worker.guards.openat import Access
 from worker.guards.paths import folder_name
 from worker.guards.workspace import Workspaces
-from worker.sandbox import landlock, room
+from worker.sandbox import landlock, workspace_quota
 from worker.sandbox.command import Command, Limits, Sandbox
 from worker.tools.exec import Exec, ExecArguments
 
@@ -95,4 +95,4 @@ async def test_a_subagents_command_ends_nothing_of_its_turn(runner: RunnerProces
 
 def test_worker_and_runner_look_as_deep() -> None:
     """What one of them cannot see, the other must not leave."""
-    assert room.DEPTH_LIMIT == usage.DEPTH_LIMIT
+    assert workspace_quota.DEPTH_LIMIT == usage.DEPTH_LIMIT

@@ -18,7 +18,7 @@ from tests.helpers.runner import AS_ROOT, RunnerProcess
 from tests.helpers.wait import eventually
 from worker.sandbox import landlock
 from worker.sandbox.command import Command, Limits, SandboxBroken
-from worker.sandbox.runner_client import RunnerSandbox
+from worker.sandbox.runner.client import RunnerSandbox
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -206,7 +206,7 @@ async def test_a_closed_connection_kills_the_command_and_its_daemon(own: RunnerP
 CLIENT = """
 import asyncio, sys
 from worker.sandbox.command import Command
-from worker.sandbox.runner_client import RunnerSandbox
+from worker.sandbox.runner.client import RunnerSandbox
 command = Command(what=sys.argv[3], folder=sys.argv[2], session="session", token=1)
 asyncio.run(RunnerSandbox(sys.argv[1]).run(command))
 """

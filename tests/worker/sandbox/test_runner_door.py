@@ -18,9 +18,10 @@ from tests.helpers.need import need
 from tests.helpers.processes import Process
 from tests.helpers.runner import AS_ROOT, RunnerProcess
 from tests.helpers.wait import eventually
-from worker.sandbox import frames, landlock
+from worker.sandbox import landlock
 from worker.sandbox.command import Command, Finished, SandboxBroken
-from worker.sandbox.runner_client import RunnerSandbox
+from worker.sandbox.runner import frames
+from worker.sandbox.runner.client import RunnerSandbox
 
 ROOT = Path(__file__).parents[3]
 SLOW_S = 30.0
@@ -96,7 +97,7 @@ async def test_a_visitor_that_says_nothing_or_half_keeps_nobody_waiting(runner: 
 ASK = """
 import asyncio, os, sys
 from worker.sandbox.command import SandboxBroken
-from worker.sandbox.runner_client import RunnerSandbox
+from worker.sandbox.runner.client import RunnerSandbox
 asyncio.new_event_loop().close()  # with all it imports: the user below may not read it
 os.setgroups([int(sys.argv[3])]); os.setgid(1); os.setuid(int(sys.argv[2]))
 try:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from shared.console.main import cli
+from console.main import cli
 from shared.settings import Settings
 from shared.settings.sections import ToolsSettings, WorkspaceSettings
-from shared.store.client import RedisClient
-from shared.store.presence import Presence, announce
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import Presence, announce
 from worker.sandbox.command import Sandbox, SandboxBroken
-from worker.sandbox.keeper import SandboxKeeper
 from worker.sandbox.probe import Off, choose
+from worker.sandbox.process_supervisor import SandboxKeeper
 
 
 async def _refuses(_: Settings) -> Sandbox:

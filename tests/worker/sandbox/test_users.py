@@ -27,7 +27,7 @@ from tests.worker.sandbox.conftest import tier
 from worker.sandbox import landlock
 from worker.sandbox.bubblewrap import NOBODY, Bubblewrap, _programs
 from worker.sandbox.command import Command, Sandbox
-from worker.sandbox.passage import Program, passage
+from worker.sandbox.uid_switch import Program, passage
 
 ROOT = Path(__file__).parents[3]
 SLOW_S = 30.0

@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 
 from shared.messages.transcript import UserEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.memory import MemoryStore
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.memory import MemoryStore
 from tests.helpers.clock import HandClock
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.loop import run_agent
-from worker.agent.schema import names_of
-from worker.agent.tool import Toolbox
+from worker.agent.tools.schema import names_of
+from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
-from worker.files import TurnFiles
 from worker.prompts.system import SystemPrompt
 from worker.skills.catalogue import BUILT_IN, Catalogue
 from worker.tools.calculate import evaluate
 from worker.tools.registry import TOOLS, build_tools
+from worker.turn.files import TurnFiles
 
 SCOPE = "chat:web:owner/a"
 SATURDAY = datetime(2026, 11, 21, 12, tzinfo=UTC)

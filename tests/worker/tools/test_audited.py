@@ -10,10 +10,10 @@ from shared.errors import ToolFailed
 from shared.ids import log_id
 from shared.media.store import MediaStore
 from shared.settings import MediaSettings
-from shared.store.audit import Audit
-from shared.store.client import RedisClient
+from shared.store.access.audit import Audit
+from shared.store.client.redis_client import RedisClient
 from tests.worker.tools.test_message import Effects
-from worker.agent.tool import ToolContext
+from worker.agent.tools.tool import ToolContext
 from worker.guards.chats import ChatPolicy
 from worker.guards.workspace import Workspaces
 from worker.sandbox.command import Command, Finished, Limits

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ToolFailed
-from worker.agent.tool import ToolContext
+from worker.agent.tools.tool import ToolContext
 from worker.tools.calculate import Calculate, CalculateArguments, evaluate
 
 

@@ -11,20 +11,20 @@ from shared.errors import LeaseLost, ToolFailed
 from shared.messages.schedule import BACKGROUND, HEARTBEAT, At, Cron, Every
 from shared.messages.transcript import AssistantEntry, ToolCall, TranscriptEntry
 from shared.settings import CronSettings
-from shared.store.client import RedisClient
-from shared.store.inbox import TURNS, Inbox
-from shared.store.queue import Claim, LeaseQueue
-from shared.store.schedules import Schedules
+from shared.store.client.redis_client import RedisClient
+from shared.store.schedules.schedules import Schedules
+from shared.store.turns.inbox import TURNS, Inbox
+from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.build import message, say
 from tests.helpers.children import Parent, end, take
 from tests.helpers.clock import HandClock
 from tests.helpers.schedules import left
 from tests.helpers.scripted_model import call
-from worker.agent.model import Usage
-from worker.agent.tool import Toolbox, ToolContext
+from worker.agent.model.model import Usage
+from worker.agent.tools.tool import Toolbox, ToolContext
 from worker.agent.turn import AgentResult
-from worker.schedules import TurnSchedules, unless_quiet
 from worker.tools.cron import CronTool
+from worker.turn.schedules import TurnSchedules, unless_quiet
 
 SESSION = "web:owner/a"
 CLOCK = HandClock(1_795_262_400.0)  # Saturday, 2026-11-21, 12:00 UTC

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import ToolFailed
-from worker.agent.tool import ToolContext
+from worker.agent.tools.tool import ToolContext
 from worker.tools.current_time import CurrentTime, CurrentTimeArguments
 
 

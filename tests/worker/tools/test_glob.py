@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
-from worker.agent.tool import Toolbox, ToolContext
-from worker.tools.glob import SHOWN, Glob
+from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.tools.files.glob import SHOWN, Glob
 
 FILES = TextFiles(dict.fromkeys(["MEMORY.md", "a.txt", "notes/a.md", "notes/b[1].md", "notes/deep/er/a.md"], ""))
 

@@ -10,8 +10,8 @@ import pytest
 from tests.helpers.clock import HandClock
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
-from worker.agent.tool import Toolbox, ToolContext
-from worker.tools.grep import COUNTED, SEARCH_S, SHOWN_CHARS, Grep
+from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.tools.files.grep import COUNTED, SEARCH_S, SHOWN_CHARS, Grep
 
 ENTRIES = [
     "[2026-10-02 09:00] They planned the move to Berlin.\nThe van is booked for the 30th.",

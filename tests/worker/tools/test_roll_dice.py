@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from worker.agent.tool import ToolContext
+from worker.agent.tools.tool import ToolContext
 from worker.tools.roll_dice import RollDice, RollDiceArguments
 
 CONTEXT = ToolContext(session="s", turn=1, call_id="c")

@@ -7,9 +7,9 @@ import pytest
 from shared.errors import BadInput, ToolFailed, TurnReleased
 from shared.messages.effects import Effect, Spawn
 from shared.messages.subagent import LABEL_CHARS
-from shared.store.children import Awaited
+from shared.store.subagents.subagents import Awaited
 from tests.helpers.clock import HandClock
-from worker.agent.tool import ToolContext
+from worker.agent.tools.tool import ToolContext
 from worker.tools.spawn import SpawnArguments, SpawnTool, child_id
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gateway.access import read_channel
-from gateway.platform import (
+from gateway.platform.access import read_channel
+from gateway.platform.protocol import (
     Abilities,
     ChannelBroken,
     ChatClosed,
@@ -30,7 +30,7 @@ from gateway.platform import (
     Throttled,
     Unclear,
 )
-from gateway.platforms import Cursor, Given, Made
+from gateway.platform.registry import Cursor, Given, Made
 from shared.errors import SettingsError
 from shared.messages.inbound import InboundMessage
 from shared.tasks import cancel_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gateway.access import AccessSettings
+from gateway.platform.access import AccessSettings
 from shared.settings import Secret
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.platform import Heard, Piece, RemoteFile
+from gateway.platform.protocol import Heard, Piece, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 BOT: Final = "shoal"

@@ -21,7 +21,8 @@ DROPPED: Final = StoredAnswer(
 
 
 def answer_of(line: OutboundMessage, said: Sequence[str], ticket: str) -> StoredAnswer:
-    """The answer to message `ticket`, which `line` ends; `said` is what the agent said before, beside its reply.
+    """The answer to message `ticket`, which `line` ends; `said` is what the agent said before,
+    beside its reply.
 
     Raises ApiError (429) when the message was not read because its chat is busy.
     """

@@ -13,7 +13,8 @@ from gateway.channels.web.api.errors import ApiError
 SMALL_BYTES: Final = 256 * 1024
 BIG_AT_ONCE: Final = 8
 REST_S: Final = 2.0
-"""How long the rest of a body that is too big is read, so that its client hears why: many listen only then."""
+"""How long the rest of a body that is too big is read, so that its client hears why: many listen
+only then."""
 
 
 class Bodies:

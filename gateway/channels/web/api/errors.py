@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from shared.errors import BadInput, RedisAway, Refused, TooBig
 from shared.messages.answer import RequestFailed
-from shared.store.requests import KeyReused
+from shared.store.sessions.requests import KeyReused
 
 RETRY_S: Final = 1.0
 
@@ -22,8 +22,8 @@ _STATUS: Final = {"file_too_big": HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 
 
 class ApiError(Exception):
-    """A request that gets no answer. `param` names what is wrong with it. `again`: whether a client that repeats
-    requests by itself shall do so; None leaves that to the status."""
+    """A request that gets no answer. `param` names what is wrong with it. `again`: whether a client
+    that repeats requests by itself shall do so; None leaves that to the status."""
 
     def __init__(
         self,
@@ -92,7 +92,8 @@ def closing(*, again: bool | None = None) -> ApiError:
 
 
 def of_failed(failed: RequestFailed) -> ApiError:
-    """A turn that gave no answer. To ask again is to begin another one, so no client does that by itself."""
+    """A turn that gave no answer. To ask again is to begin another one, so no client does that by
+    itself."""
     return ApiError(failed.status, failed.message, code=failed.code, again=False)
 
 

@@ -17,7 +17,8 @@ log = logger("api")
 
 
 async def keep_files(store: MediaStore, session: str, files: Sequence[SentFile], *, limit: int) -> tuple[str, ...]:
-    """The references of the files, kept for a session; the same again are the same. Raises ApiError."""
+    """The references of the files, kept for a session; the same again are the same. Raises
+    ApiError."""
     if len(files) > limit:
         raise bad("messages", f"the message has {len(files)} files; at most {limit} are taken", code="bad_media")
     return tuple([await _keep(store, session, file) for file in files])

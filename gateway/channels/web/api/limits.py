@@ -6,12 +6,13 @@ import msgspec
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Times in s. A message is tried again for `retry_s`, and its answer waited for `away_s`, while Redis is away;
-    an answer is waited for `wait_s` at all. A stream that is silent for `alive_s` says that it lives.
+    """Times in s. A message is tried again for `retry_s`, and its answer waited for `away_s`, while
+    Redis is away; an answer is waited for `wait_s` at all. A stream that is silent for `alive_s`
+    says that it lives.
 
-    A body has `body_bytes` at most and `body_s` to come; a message `files` files. A person has `at_once_each` requests
-    open at this gateway, all together `at_once`; and may ask `burst` at once and `per_s` a second, above what one may
-    say in a minute: it keeps refusals cheap."""
+    A body has `body_bytes` at most and `body_s` to come; a message `files` files. A person has
+    `at_once_each` requests open at this gateway, all together `at_once`; and may ask `burst` at
+    once and `per_s` a second, above what one may say in a minute: it keeps refusals cheap."""
 
     retry_s: float = 5.0
     away_s: float = 10.0

@@ -31,7 +31,8 @@ class SentFile(msgspec.Struct, frozen=True):
 
 
 class Spoken(msgspec.Struct, frozen=True, kw_only=True):
-    """The message to answer, its files, and the conversation before it, system texts among what users said."""
+    """The message to answer, its files, and the conversation before it, system texts among what
+    users said."""
 
     text: str
     files: tuple[SentFile, ...] = ()

@@ -1,4 +1,5 @@
-"""What a request may say beside its messages: used, without effect, or refused. The table is in docs/api.md."""
+"""What a request may say beside its messages: used, without effect, or refused. The table is in
+docs/api.md."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ _INSTEAD: Final = {
 
 
 def check_parameters(body: Mapping[str, Any]) -> None:
-    """Raises ApiError for the first parameter that is unknown, of a wrong type, or that cannot be kept."""
+    """Raises ApiError for the first parameter that is unknown, of a wrong type, or that cannot be
+    kept."""
     for name, value in body.items():
         if name in ONLY:
             _check_only(name, value)

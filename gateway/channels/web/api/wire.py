@@ -75,7 +75,8 @@ class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of an answer. `usage` is left out unless it was asked for; then it is null in all but the last."""
+    """A piece of an answer. `usage` is left out unless it was asked for; then it is null in all but
+    the last."""
 
     id: str
     object: str
@@ -102,7 +103,8 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """What all pieces of one answer have alike: its id, when it was begun (s), the model that was named."""
+    """What all pieces of one answer have alike: its id, when it was begun (s), the model that was
+    named."""
 
     id: str
     created: int

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.platform import HookRequest, RunMode
+from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
 from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord, Trouble, iso, read_markdown, snowflake

@@ -9,7 +9,7 @@ from email.utils import formatdate
 from functools import partial
 from typing import Any, Final
 
-from gateway.platform import HookRequest, RunMode
+from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
 from tests.fakes.email import BOT, PASSWORD, SERVER, FakeMail

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.channels.feishu.cipher import sealed
 from gateway.channels.feishu.signature import signature
-from gateway.platform import HookRequest, RunMode
+from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
-from gateway.platform import HookRequest, RunMode
+from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
 from tests.fakes.matrix import BOT, PASSWORD, TOKEN, FakeMatrix

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.platform import HookRequest, RunMode
+from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
 from tests.fakes.pond import BOT, TOKEN, Offers, Pond

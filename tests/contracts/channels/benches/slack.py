@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from gateway.channels.slack.signature import signature
-from gateway.platform import HookRequest, RunMode
+from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, TEAM, USER, FakeSlack, Trouble

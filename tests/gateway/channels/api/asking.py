@@ -12,16 +12,16 @@ import msgspec
 from openai import AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletionChunk
 
+from shared.ephemeral import API, is_throw_away
 from shared.ids import nonce, session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import TURNS
-from shared.store.queue import LeaseQueue
-from shared.store.turns import Turns
-from shared.throw_away import API, is_throw_away
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import TURNS
+from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.gateway.harness import TOKENS, Worker
 from tests.gateway.harness import worker as tiny_worker
 from tests.helpers.wait import eventually

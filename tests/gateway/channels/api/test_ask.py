@@ -14,9 +14,9 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsStreaming,
 )
 
-from gateway.channels.web.api.ask import Ask, read_ask
 from gateway.channels.web.api.errors import ApiError
 from gateway.channels.web.api.parameters import ONLY, USED, WITHOUT_EFFECT
+from gateway.channels.web.api.request import Ask, read_ask
 
 DOCS = Path(__file__).parents[4] / "docs" / "api.md"
 HELLO: dict[str, Any] = {"model": "shoal", "messages": [{"role": "user", "content": "hello"}]}

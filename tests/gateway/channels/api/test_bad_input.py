@@ -15,7 +15,7 @@ from gateway.channels.web.api.messages import HISTORY_LIMIT_BYTES, MESSAGES_LIMI
 from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.settings import MediaSettings
 from shared.store import keys
-from shared.store.client import RedisClient
+from shared.store.client.redis_client import RedisClient
 from tests.gateway.channels.api.asking import HELLO, asker, named, post, read, stream_of, user, waiting_message, working
 from tests.gateway.channels.api.asking import asking as asking_for
 from tests.gateway.harness import gateway

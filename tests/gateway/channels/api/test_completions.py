@@ -11,8 +11,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from shared.messages.outbound import TokensUsed
 from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import InboxLimits
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import InboxLimits
 from tests.gateway.channels.api.asking import (
     HELLO,
     answering,

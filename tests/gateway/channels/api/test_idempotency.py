@@ -10,14 +10,14 @@ from typing import Any
 import openai as official
 import pytest
 
+from shared.ephemeral import KEEP_MS
 from shared.messages.answer import decode_answer
 from shared.settings import MediaSettings
 from shared.store import keys
-from shared.store.client import RedisClient
-from shared.store.inbox import InboxLimits
-from shared.store.requests import ANSWER_LIMIT_BYTES
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.requests import ANSWER_LIMIT_BYTES
+from shared.store.turns.inbox import InboxLimits
 from shared.tasks import cancel_all
-from shared.throw_away import KEEP_MS
 from tests.gateway.channels.api.asking import (
     HELLO,
     answering,

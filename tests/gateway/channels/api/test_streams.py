@@ -12,13 +12,13 @@ import openai as official
 import pytest
 
 from gateway.channels.web.api.limits import ApiLimits
-from gateway.channels.web.auth import Principals
+from gateway.channels.web.http.auth import Principals
 from shared.embedded import EmbeddedValkey
 from shared.messages.transcript import ApprovalEntry
 from shared.store import keys
-from shared.store.approvals import Approvals
-from shared.store.client import RedisClient
-from shared.store.outbox import Outbox
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.approvals import Approvals
 from tests.gateway.channels.api.asking import (
     HELLO,
     asker,

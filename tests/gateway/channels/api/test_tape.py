@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.web.api.tape import APART, Tape
+from gateway.channels.web.api.stream_buffer import APART, Tape
 
 
 def played(*steps: str, end: str) -> str:

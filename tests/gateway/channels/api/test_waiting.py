@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.web.api.waiting import Waiting
+from gateway.channels.web.api.turn_follower import Waiting
 from shared.messages.live import DeltaEvent, JoinedEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
-from shared.store.fanout import ChatNews
-from shared.store.outbox import NumberedLine
+from shared.store.delivery.fanout import ChatNews
+from shared.store.delivery.outbox import NumberedLine
 
 
 def waiting(number: int = 1) -> Waiting:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gateway.channels.discord.parse import Me, Room, heard
 from gateway.channels.discord.wire import Message, Press, read_event
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.fakes.discord import BOT
 
 ME: Final = Me(str(BOT["id"]), str(BOT["username"]))

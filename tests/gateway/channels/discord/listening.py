@@ -11,7 +11,7 @@ from gateway.channels.discord.api import Api
 from gateway.channels.discord.listener import Listener
 from gateway.channels.discord.parse import Me
 from gateway.channels.discord.settings import read_discord
-from gateway.platform import Heard, Taken
+from gateway.platform.protocol import Heard, Taken
 from shared.messages.inbound import InboundMessage
 from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord
 from tests.helpers.wait import eventually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.fakes.discord import BOT
 from tests.gateway.channels.discord.events import ALONE, ME, SERVER, pressed, told
 from tests.helpers.access_table import Ids, Situation

@@ -9,7 +9,7 @@ import pytest
 from gateway.channels.discord.api import Api
 from gateway.channels.discord.forms import nonce
 from gateway.channels.discord.parse import Room
-from gateway.platform import (
+from gateway.platform.protocol import (
     Button,
     ChannelBroken,
     ChatClosed,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.channels.discord.intake import FAULTS, ROOM, Intake, Window
-from gateway.platform import ChannelBroken, NotAccepted
+from gateway.platform.protocol import ChannelBroken, NotAccepted
 from tests.helpers.wait import eventually
 
 

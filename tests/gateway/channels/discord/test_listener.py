@@ -10,7 +10,7 @@ import pytest
 
 from gateway.channels.discord.known import read_known
 from gateway.channels.discord.listener import Begins
-from gateway.platform import ChannelBroken, Throttled
+from gateway.platform.protocol import ChannelBroken, Throttled
 from shared.errors import RedisAway, Refused
 from tests.fakes.discord import BOT, GUILD, FakeDiscord, Trouble, iso, snowflake
 from tests.fakes.discord_gateway import MESSAGE_CONTENT

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gateway.channels.email.parse import Ourselves, heard
 from gateway.channels.email.wire import read_mail
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 
 ME = "shoal@pond.example"
 ANNA = "anna@people.example"

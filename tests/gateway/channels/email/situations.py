@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.gateway.channels.email.mails import ME, SERVER, told
 from tests.helpers.access_table import Ids, Situation
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.channels.email.compose import mail_of
 from gateway.channels.email.parse import ANSWERS, REFERENCES, SUBJECT
 from gateway.channels.email.render import render
-from gateway.platform import File, Place, Post, PostRefused
+from gateway.platform.protocol import File, Place, Post, PostRefused
 from tests.gateway.channels.email.mails import ANNA, ME
 
 NOTES = {SUBJECT: "Ponds", ANSWERS: "2@x", REFERENCES: "1@x 2@x"}

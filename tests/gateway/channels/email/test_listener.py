@@ -15,7 +15,7 @@ from gateway.channels.email.listener import TRIES
 from gateway.channels.email.mailbox import BEGINNING
 from gateway.channels.email.own_thread import OwnThread
 from gateway.channels.email.settings import read_email
-from gateway.platform import ChannelBroken, Heard, NotAccepted, PostRefused, Taken
+from gateway.platform.protocol import ChannelBroken, Heard, NotAccepted, PostRefused, Taken
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
 from shared.metrics import MESSAGES_REFUSED

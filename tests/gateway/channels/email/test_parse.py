@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.access import judge
 from gateway.channels.email.compose import message_id
 from gateway.channels.email.parse import (
     ANSWERS,
@@ -13,7 +12,8 @@ from gateway.channels.email.parse import (
     TEXT_BYTES,
     TOO_LONG,
 )
-from gateway.platform import Place, Post
+from gateway.platform.access import judge
+from gateway.platform.protocol import Place, Post
 from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.messages.schedule import is_tick
 from tests.gateway.channels.email.mails import ANNA, ME, NOW_MS, SERVER, believed, told

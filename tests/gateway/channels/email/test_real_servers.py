@@ -14,7 +14,7 @@ import pytest
 
 from gateway.channels.email.settings import read_email
 from gateway.channels.email.smtp import Smtp
-from gateway.platform import ChannelBroken
+from gateway.platform.protocol import ChannelBroken
 from shared.ids import split_session
 from shared.media.reference import read_reference
 from shared.media.store import MediaStore

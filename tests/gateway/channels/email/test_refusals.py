@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.channels.email.refusals import Step, refusal
-from gateway.platform import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.channels.email.settings import read_email
 from gateway.channels.email.smtp import Smtp
-from gateway.platform import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
 from tests.fakes.email import BOT, PASSWORD, FakeMail
 from tests.fakes.email_parts import Trouble
 from tests.helpers.certificates import authority

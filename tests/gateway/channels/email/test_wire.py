@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.channels.email.charsets import text_of
 from gateway.channels.email.parse import heard
 from gateway.channels.email.wire import MOST_PARTS, Attached, Mail, Unreadable, decoded, read_mail
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.gateway.channels.email.mails import NOW_MS, US, raw
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)

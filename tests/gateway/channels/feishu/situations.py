@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gateway.channels.feishu.parse import Hearing, Me
 from gateway.channels.feishu.wire import Pressed, Received, Told, read_event
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.gateway.channels.feishu.events import APP_ID, BOT, mention, message, pressed
 from tests.helpers.access_table import Ids, Situation
 

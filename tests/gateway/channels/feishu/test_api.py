@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.channels.feishu.api import Api
 from gateway.channels.feishu.refusals import Said, no_connection, refusal
-from gateway.platform import (
+from gateway.platform.protocol import (
     Button,
     ChannelBroken,
     ChatClosed,

@@ -14,7 +14,7 @@ from gateway.channels.feishu.channel import Feishu
 from gateway.channels.feishu.cipher import sealed
 from gateway.channels.feishu.settings import read_feishu
 from gateway.channels.feishu.signature import signature
-from gateway.platform import Heard, HookAnswer, HookRequest, Piece, Place, Post, Taken
+from gateway.platform.protocol import Heard, HookAnswer, HookRequest, Piece, Place, Post, Taken
 from shared.errors import RedisAway, Refused
 from shared.messages.inbound import InboundMessage
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu

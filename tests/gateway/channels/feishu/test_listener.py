@@ -13,7 +13,7 @@ import pytest
 from gateway.channels.feishu.frames import DATA, Frame, write_frame
 from gateway.channels.feishu.listener import Listener
 from gateway.channels.feishu.wire import Pressed, Received, Told
-from gateway.platform import NotAccepted
+from gateway.platform.protocol import NotAccepted
 from shared.errors import RedisAway, Refused
 from shared.tasks import cancel_all
 from tests.gateway.channels.feishu.events import message, pressed

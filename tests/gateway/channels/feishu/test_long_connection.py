@@ -11,7 +11,7 @@ import pytest
 
 from gateway.channels.feishu.channel import Feishu
 from gateway.channels.feishu.settings import read_feishu
-from gateway.platform import NotAccepted
+from gateway.platform.protocol import NotAccepted
 from shared.tasks import cancel_all
 from tests.fakes.feishu import APP_ID, SECRET, FakeFeishu
 from tests.gateway.channels.feishu.events import message, pressed

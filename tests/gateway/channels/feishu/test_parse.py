@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access import AccessSettings, judge
 from gateway.channels.feishu.contents import forwarded
 from gateway.channels.feishu.parse import Asked, Hearing, Me
 from gateway.channels.feishu.wire import Check, Header, Pressed, Received, Told, read_event
-from gateway.platform import Heard, RemoteFile
+from gateway.platform.access import AccessSettings, judge
+from gateway.platform.protocol import Heard, RemoteFile
 from shared.messages.inbound import InboundMessage
 from tests.gateway.channels.feishu.events import (
     ANNA,

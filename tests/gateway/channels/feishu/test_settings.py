@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.access import AccessSettings
 from gateway.channels.feishu.settings import FeishuSettings, read_feishu
+from gateway.platform.access import AccessSettings
 from shared.errors import SettingsError
 from tests.deploy.test_docs import ROOT
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway.channels.matrix.parse import heard
 from gateway.channels.matrix.wire import Known, read_event
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.helpers.access_table import Ids, Situation
 
 ME: Final = "@shoal:pond.example"

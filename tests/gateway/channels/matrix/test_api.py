@@ -8,7 +8,7 @@ import pytest
 
 from gateway.channels.matrix.api import Api
 from gateway.channels.matrix.http import Http
-from gateway.platform import (
+from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     File,

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.channels.matrix.channel import Matrix
 from gateway.channels.matrix.settings import read_matrix
-from gateway.platform import Heard, Taken
+from gateway.platform.protocol import Heard, Taken
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
 from shared.tasks import cancel_all

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.channels.matrix.parse import came_in, heard, invited_by, known, redacted, replaced
 from gateway.channels.matrix.wire import Event, Known, read_event, read_events, read_sync
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 
 ME = "@shoal:pond.example"
 ANNA = "@anna:pond.example"

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.channels.matrix.api import Api
 from gateway.channels.matrix.http import Http
-from gateway.platform import ChannelBroken, ChatClosed, File, Piece, Place, Post, PostRefused
+from gateway.platform.protocol import ChannelBroken, ChatClosed, File, Piece, Place, Post, PostRefused
 from shared.ids import session_id
 from shared.media.store import MediaStore
 from shared.messages.outbound import OutboundMessage

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from gateway.channels.slack.contents import Me
 from gateway.channels.slack.parse import Gone, Hearing
 from gateway.channels.slack.wire import read_call
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 
 ME: Final = Me("T0001", "U0SHOAL", "B0SHOAL", "shoal")
 HEARING: Final = Hearing("slack", ME)

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from gateway.channels.slack.parse import Gone
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.gateway.channels.slack.payloads import FORM, ME, callback, changed, form, heard, message, press, slash
 from tests.helpers.access_table import Ids, Situation
 

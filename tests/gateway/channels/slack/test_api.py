@@ -12,7 +12,7 @@ from aiohttp import web
 from gateway.channels.slack.api import LOOK_BACK_S, Api
 from gateway.channels.slack.channel import ABILITIES
 from gateway.channels.slack.refusals import AGAIN_S, refusal
-from gateway.platform import (
+from gateway.platform.protocol import (
     Button,
     ChannelBroken,
     ChatClosed,

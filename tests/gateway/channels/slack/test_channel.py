@@ -10,7 +10,7 @@ import pytest
 from gateway.channels.slack.channel import Slack
 from gateway.channels.slack.settings import read_slack
 from gateway.channels.slack.signature import signature
-from gateway.platform import Heard, HookRequest, Taken
+from gateway.platform.protocol import Heard, HookRequest, Taken
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
 from tests.fakes.slack import BOT_TOKEN, FakeSlack

@@ -10,7 +10,17 @@ from aiohttp import web
 
 from gateway.channels.slack.api import Api
 from gateway.channels.slack.calls import Calls
-from gateway.platform import Button, File, NotAccepted, Place, Post, PostRefused, RemoteFile, Throttled, Unclear
+from gateway.platform.protocol import (
+    Button,
+    File,
+    NotAccepted,
+    Place,
+    Post,
+    PostRefused,
+    RemoteFile,
+    Throttled,
+    Unclear,
+)
 from tests.fakes.slack import BOT_TOKEN, FakeSlack, Trouble
 
 PLACE = Place(session="slack:C7%231695223200.000100", chat_id="C7", thread="1695223200.000100")

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.channels.slack.listener import Listener
 from gateway.channels.slack.wire import Callback, Told
-from gateway.platform import ChannelBroken, NotAccepted
+from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.errors import RedisAway, Refused
 from shared.tasks import cancel_all
 from tests.gateway.channels.slack.payloads import callback, message

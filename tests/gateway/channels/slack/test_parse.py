@@ -9,7 +9,7 @@ import pytest
 
 from gateway.channels.slack.parse import Gone, Hearing
 from gateway.channels.slack.wire import Challenge, read_call
-from gateway.platform import Heard, RemoteFile
+from gateway.platform.protocol import Heard, RemoteFile
 from tests.gateway.channels.slack.payloads import (
     FORM,
     HEARING,

@@ -18,7 +18,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from gateway.channels.slack.api import Api
 from gateway.channels.slack.listener import Listener
 from gateway.channels.slack.wire import Callback, Told
-from gateway.platform import ChannelBroken, NotAccepted
+from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.tasks import cancel_all
 from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, FakeSlack
 from tests.gateway.channels.slack.payloads import callback, message

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.channels.slack.parse import Gone, place_of
 from gateway.channels.slack.wire import Callback, Command, Press, Unreadable, read_call, read_envelope, told_in
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.deploy.test_docs import ROOT
 from tests.gateway.channels.slack.payloads import FORM, HEARING, callback, form, message, press, slash
 

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from gateway.channels.telegram.parse import Me, heard, read_update
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.helpers.access_table import Ids, Situation
 
 ME: Final = Me(123456789, "shoal_bot")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.channels.telegram.api import Api
-from gateway.platform import (
+from gateway.platform.protocol import (
     Button,
     ChannelBroken,
     ChatClosed,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.channels.telegram.parse import Me, heard, read_update
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 
 ME = Me(123456789, "shoal_bot")
 ANNA = {"id": 4242, "is_bot": False, "first_name": "Anna", "last_name": "Lee", "username": "anna"}

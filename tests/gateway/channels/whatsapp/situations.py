@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from gateway.channels.whatsapp.parse import read_call
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 from tests.helpers.access_table import Ids, Situation
 
 NUMBER: Final = "106540352242922"

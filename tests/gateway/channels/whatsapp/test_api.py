@@ -9,7 +9,7 @@ import pytest
 
 from gateway.channels.whatsapp.api import Api
 from gateway.channels.whatsapp.refusals import refusal
-from gateway.platform import (
+from gateway.platform.protocol import (
     Button,
     ChannelBroken,
     ChatClosed,

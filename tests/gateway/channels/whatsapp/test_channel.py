@@ -12,7 +12,7 @@ import pytest
 from gateway.channels.whatsapp.channel import HEARD_AT, WINDOW_MS, WhatsApp
 from gateway.channels.whatsapp.settings import read_whatsapp
 from gateway.channels.whatsapp.signature import signature
-from gateway.platform import ChatClosed, Heard, HookRequest, Piece, Place, Post, Taken
+from gateway.platform.protocol import ChatClosed, Heard, HookRequest, Piece, Place, Post, Taken
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
 from shared.metrics import DELIVERY_FAILED_LATER

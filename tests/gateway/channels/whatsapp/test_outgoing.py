@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.channels.whatsapp.outgoing import can_go, file_message, text_message
-from gateway.platform import Button, File, Piece, Place, Post
+from gateway.platform.protocol import Button, File, Piece, Place, Post
 
 PLACE = Place(session="whatsapp:7", chat_id="15550000007")
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.channels.whatsapp.parse import Failed, Told, read_call
-from gateway.platform import Heard
+from gateway.platform.protocol import Heard
 
 NUMBER = "106540352242922"
 ANNA = "491701234567"

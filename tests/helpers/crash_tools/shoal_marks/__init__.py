@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 
-from shared.crash_points import crash_point
-from worker.agent.tool import Safety, ToolContext
+from shared.process.crash_points import crash_point
+from worker.agent.tools.tool import Safety, ToolContext
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.agent.tool import Safety, ToolContext
+from worker.agent.tools.tool import Safety, ToolContext
 
 
 class CountLettersArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

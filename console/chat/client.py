@@ -1,0 +1,195 @@
+"""A client of the web gateway: one chat, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from console.chat.frames import ClientFrame, Failure, Hello, Welcome, read_frame, write_frame
+from console.chat.state import ChatState, Delayed, Event
+from shared.backoff import full_jitter
+from shared.errors import ShoalError
+
+CONNECT_S: Final = 5.0
+FIRST_WAIT_S: Final = 0.1
+LONGEST_WAIT_S: Final = 2.0
+HEARTBEAT_S: Final = 10.0
+FRAME_LIMIT_BYTES: Final = 32 * 1024 * 1024
+NOT_ALLOWED: Final = 4401
+
+
+class ChatFailed(ShoalError):
+    """The chat cannot be had, or not any more. The text is one line that says what to do."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a gateway is, and the secret to show there."""
+
+    url: str
+    token: str
+
+
+class Connected(msgspec.Struct, frozen=True):
+    """The token is good; `again` when this is not the first connection. `commands` are words such
+    as `help`."""
+
+    principal: str
+    again: bool
+    commands: tuple[str, ...] = ()
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The connection is gone; a new one is being made."""
+
+
+News = Event | Connected | Lost
+
+
+class ChatClient:
+    """Keeps one chat connected while `run()` runs, and tells what happens in it.
+
+    A message that was said is sent until it is accepted, so a killed gateway or worker loses and
+    doubles nothing. The first connection must be had at once; a lost one is tried again for
+    `patience_s` seconds.
+    """
+
+    def __init__(
+        self, target: Target, chat: str, tell: Callable[[News], None], *, patience_s: float = float("inf")
+    ) -> None:
+        self._target = target
+        self._state = ChatState(chat)
+        self._tell = tell
+        self._patience_s = patience_s
+        self._outgoing: asyncio.Queue[ClientFrame] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._welcomed = False
+
+    def say(self, id: str, text: str) -> None:
+        """Send a message now, or as soon as there is a connection. `id` is a UUID of the
+        caller's."""
+        self._send(self._state.say(id, text))
+
+    def stop(self, turn: int | None = None) -> None:
+        """End `turn`, or else the answer to what was said here."""
+        self._send(self._state.stop(turn))
+
+    async def run(self) -> None:
+        """Stay connected until cancelled. Raises ChatFailed."""
+        waits = full_jitter(FIRST_WAIT_S, LONGEST_WAIT_S)
+        alone_since = time.monotonic()
+        while True:
+            try:
+                if await self._connection():
+                    waits, alone_since = full_jitter(FIRST_WAIT_S, LONGEST_WAIT_S), time.monotonic()
+                    self._tell(Lost())
+            except (OSError, TimeoutError, WebSocketException) as exc:
+                if not self._welcomed:
+                    raise ChatFailed(_no_gateway(self._target.url, exc)) from None
+            if time.monotonic() - alone_since > self._patience_s:
+                raise ChatFailed(self._given_up())
+            await asyncio.sleep(next(waits))
+
+    async def _connection(self) -> bool:
+        """One connection, to its end; whether it was welcomed."""
+        async with connect(
+            self._target.url,
+            open_timeout=CONNECT_S,
+            close_timeout=1.0,
+            ping_interval=HEARTBEAT_S,
+            ping_timeout=HEARTBEAT_S,
+            max_size=FRAME_LIMIT_BYTES,
+            compression=None,
+            proxy=None,
+        ) as socket:
+            welcomed = False
+            try:
+                await socket.send(write_frame(Hello(self._target.token)))
+                async with asyncio.timeout(CONNECT_S):
+                    welcome = await self._welcome(socket)
+                commands = tuple(command.name for command in welcome.commands)
+                self._tell(Connected(welcome.principal, again=self._welcomed, commands=commands))
+                self._welcomed = welcomed = True
+                await self._talk(socket)
+            except ConnectionClosed as exc:
+                if exc.rcvd is not None and exc.rcvd.code == NOT_ALLOWED:
+                    raise ChatFailed(_wrong_token(self._target.url)) from None
+            return welcomed
+
+    async def _welcome(self, socket: ClientConnection) -> Welcome:
+        while True:
+            match read_frame(await socket.recv()):
+                case Welcome() as welcome:
+                    return welcome
+                case Failure(code="not_allowed"):
+                    raise ChatFailed(_wrong_token(self._target.url))
+                case _:
+                    pass
+
+    async def _talk(self, socket: ClientConnection) -> None:
+        self._outgoing = asyncio.Queue()
+        writer = asyncio.create_task(_write(socket, self._outgoing))
+        self._send(self._state.opening())
+        try:
+            async for raw in socket:
+                frame = read_frame(raw)
+                if frame is not None:
+                    for one in self._state.take(frame):
+                        self._handle(one)
+        finally:
+            self._outgoing = None
+            if self._retry is not None:
+                self._retry.cancel()
+                self._retry = None
+            writer.cancel()
+            await asyncio.wait([writer])
+
+    def _handle(self, one: Event | ClientFrame) -> None:
+        if not isinstance(one, Event):
+            self._send([one])
+            return
+        self._tell(one)
+        if isinstance(one, Delayed) and self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(one.retry_s, self._say_again)
+
+    def _say_again(self) -> None:
+        self._retry = None
+        self._send(self._state.again())
+
+    def _send(self, frames: Iterable[ClientFrame]) -> None:
+        if self._outgoing is not None:  # else the next connection's opening says it
+            for frame in frames:
+                self._outgoing.put_nowait(frame)
+
+    def _given_up(self) -> str:
+        fate = "may not have been received" if self._state.unaccepted else "was received and will be answered"
+        return f"the gateway at {self._target.url} is gone; what you said {fate}: open this chat again later"
+
+
+async def _write(socket: ClientConnection, outgoing: asyncio.Queue[ClientFrame]) -> None:
+    try:
+        while True:
+            await socket.send(write_frame(await outgoing.get()))
+    except ConnectionClosed:
+        pass  # the reader notices, too
+
+
+def _no_gateway(url: str, error: Exception) -> str:
+    match error:
+        case InvalidStatus():
+            return f"there is no Shoal gateway at {url} (HTTP {error.response.status_code}); check --url"
+        case TimeoutError():
+            return f"the gateway at {url} does not answer within {CONNECT_S:g} s; check --url, or start `make up`"
+        case WebSocketException():
+            return f"there is no Shoal gateway at {url} ({error}); check --url"
+        case _:
+            return f"no gateway at {url}: start `make up`, or say where it is with --url"
+
+
+def _wrong_token(url: str) -> str:
+    return f"the gateway at {url} does not take this token; give the right one with --token, or set web.token"

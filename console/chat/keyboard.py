@@ -1,0 +1,109 @@
+"""What a person types: lines with editing and history, and Ctrl-C."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, Final
+
+import click
+
+from shared.terminal_text import clean_line
+
+PROMPT: Final = "> "
+
+
+def _editor() -> ModuleType | None:
+    """Once imported, it edits what `input` reads. None in a Python that was built without it."""
+    try:
+        return importlib.import_module("readline")
+    except ImportError:
+        return None
+
+
+class Keyboard:
+    """`with Keyboard(interrupt) as keyboard:` takes over Ctrl-C. Outside of `line()` it calls
+    `interrupt`."""
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self._editor = _editor() if sys.stdin.isatty() else None
+        self._reading = False
+        self._typed = ""
+        self._before: Any = None
+
+    def __enter__(self) -> Keyboard:
+        self._before = signal.signal(signal.SIGINT, self._on_interrupt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def remember(self, texts: Iterable[str]) -> None:
+        """Lines that the arrow keys shall bring back."""
+        if self._editor is not None:
+            for text in texts:
+                self._editor.add_history(clean_line(text))
+
+    def offer(self, words: Iterable[str]) -> None:
+        """Words that the Tab key completes at the beginning of a line."""
+        offered = sorted(words)
+        if self._editor is None:
+            return
+
+        def complete(start: str, at: int) -> str | None:
+            fitting = [word for word in offered if word.startswith(start)] if start else []
+            return fitting[at] if at < len(fitting) else None
+
+        self._editor.set_completer_delims("")  # the whole line is one word: `/he`, and not `he`
+        self._editor.set_completer(complete)
+        libedit = "libedit" in (self._editor.__doc__ or "")
+        self._editor.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
+
+    def line(self) -> str | None:
+        """The next line; None when the person leaves: end of input, or Ctrl-C with nothing
+        typed."""
+        while True:
+            try:
+                self._reading = True
+                if sys.stdout.isatty():
+                    return input(PROMPT)
+                click.echo(PROMPT, nl=False, err=True)  # else it would stand in the pipe
+                return input()
+            except EOFError:
+                click.echo(err=True)
+                return None
+            except KeyboardInterrupt:
+                click.echo(err=True)
+                if not self._typed:
+                    return None
+            finally:
+                self._reading = False
+
+    def confirm(self, prompt: str) -> bool | None:
+        """What the person says to a question: y or n; None when they would not say."""
+        while True:
+            click.echo(f"{prompt} [y/n] ", nl=False, err=not sys.stdout.isatty())
+            try:
+                self._reading = True
+                said = input().strip().casefold()
+            except (EOFError, KeyboardInterrupt):
+                click.echo(err=True)
+                return None
+            finally:
+                self._reading = False
+            if said in ("y", "yes", "n", "no"):
+                return said.startswith("y")
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not self._reading:
+            self._interrupt()
+            return
+        # Now, because readline has forgotten the line when the exception arrives.
+        self._typed = self._editor.get_line_buffer() if self._editor is not None else ""
+        raise KeyboardInterrupt

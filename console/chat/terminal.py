@@ -1,0 +1,109 @@
+"""What a chat looks like on a terminal: Markdown that grows in place. The door to rich's
+rendering."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.segment import Segment
+from rich.text import Text
+
+from console.chat.extras import shown_text
+from console.chat.frames import Reply
+from shared.terminal_text import clean, clean_line
+
+REFRESHES_PER_S: Final = 10
+_REST: Final = 4.0
+"""A rendering that took long is followed by a pause so many times as long."""
+
+
+class SafeMarkdown:
+    """Markdown without control codes, hidden links or swallowed HTML."""
+
+    def __init__(self, text: str) -> None:
+        self._markdown = Markdown(clean(text), code_theme="ansi_dark", hyperlinks=False)
+        for token in self._markdown.parsed:
+            if token.type == "html_block":  # rich would leave it out
+                token.type = "code_block"
+            for child in token.children or ():
+                if child.type == "html_inline":
+                    child.type = "text"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._markdown, options):
+            if not segment.control:
+                # Again: the text of a link has its percent signs decoded, whatever they stand for.
+                style = segment.style.update_link(None) if segment.style else None
+                yield Segment(clean(segment.text), style)
+
+
+class _Tail:
+    """The last lines of a growing answer, as many as fit. Renders anew when there is more, and
+    time."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._drawn = ""
+        self._lines: list[list[Segment]] = []
+        self._not_before = 0.0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        started = time.monotonic()
+        if self.text != self._drawn and started >= self._not_before:
+            self._drawn = self.text
+            self._lines = console.render_lines(SafeMarkdown(self._drawn), options.update(height=None), pad=False)
+            self._not_before = time.monotonic() + _REST * (time.monotonic() - started)
+        if not self._lines:
+            yield Text("…", style="dim")
+        for line in self._lines[-max(1, console.height - 2) :]:
+            yield from line
+            yield Segment.line()
+
+
+class TerminalScreen:
+    """A terminal: the answer grows in place, and stands in the scrollback when it is whole."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False, markup=False, emoji=False)
+        self._tail = _Tail()
+        self._live: Live | None = None
+
+    def said(self, text: str) -> None:
+        self._console.print(Text(f"> {clean(text)}", style="bold"))
+
+    def waiting(self) -> None:
+        if self._live is None:
+            self._tail = _Tail()
+            self._live = Live(
+                self._tail, console=self._console, transient=True, refresh_per_second=REFRESHES_PER_S,
+                redirect_stdout=False, redirect_stderr=False,
+            )  # fmt: skip
+            self._live.start()
+
+    def running(self, text: str) -> None:
+        self.waiting()
+        self._tail.text = text
+
+    def progress(self, text: str) -> None:
+        self._console.print(Text(f"· {clean_line(text)}", style="dim"))
+
+    def reply(self, reply: Reply) -> None:
+        self.rest()
+        if reply.kind == "apology":
+            self._console.print(Text(clean(reply.text), style="yellow"))
+        else:
+            self._console.print(SafeMarkdown(shown_text(reply)))
+        if reply.kind == "stopped":
+            self.note("stopped")
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(f"({clean_line(text)})", style="dim"))
+
+    def rest(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

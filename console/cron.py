@@ -1,0 +1,157 @@
+"""`shoal cron`: what chats have planned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from console.completion import candidates
+from console.examples import examples
+from console.output import as_json, print_json, table
+from console.redis_call import with_redis
+from shared.errors import BadInput
+from shared.ids import log_id
+from shared.terminal_text import clean_line, counted
+
+if TYPE_CHECKING:
+    from shared.messages.schedule import Standing
+    from shared.settings import Settings
+    from shared.store.client.redis_client import RedisClient
+
+_chat = click.option(
+    "--chat", default="", metavar="NAME", shell_complete=candidates.sessions, help="Of this chat alone, channel:chat."
+)
+
+
+@click.group()
+def cron() -> None:
+    """Look after what chats have planned: list, show, remove.
+
+    ID is that of `list`; where several chats have the same (each heartbeat is called so), --chat
+    says which.
+    """
+
+
+@cron.command("list", epilog=examples("shoal cron list", "shoal cron list --chat web:owner/terminal"))
+@_chat
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@as_json
+def list_(chat: str, limit: int, as_json: bool) -> None:
+    """List schedules, the next one first."""
+
+    async def read(client: RedisClient, settings: Settings) -> list[Standing]:
+        return sorted(await _standing(client, chat), key=lambda one: one.next_ms)
+
+    found = with_redis(read)
+    if as_json:
+        print_json({"schedules": [_facts(one) for one in found[:limit]], "total": len(found)})
+        return
+    if not found:
+        click.echo("Nothing is planned.")
+        return
+    click.echo(
+        table(["id", "session", "in logs", "plan", "next", "runs", "missed"], [_row(one) for one in found[:limit]])
+    )
+    if len(found) > limit:
+        click.echo(f"\n{len(found):,} in all; a higher --limit shows others")
+
+
+@cron.command(epilog=examples("shoal cron show x8r2", "shoal cron show heartbeat --chat web:owner/terminal --text"))
+@click.argument("id", shell_complete=candidates.schedules)
+@_chat
+@click.option("--text", "with_text", is_flag=True, help="Show what the agent is told, too.")
+@as_json
+def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
+    """Show everything that is known of a schedule."""
+
+    async def read(client: RedisClient, settings: Settings) -> Standing:
+        return await _found(client, id, chat)
+
+    one = with_redis(read)
+    facts = _facts(one) | ({"text": one.schedule.text} if with_text else {})
+    if as_json:
+        print_json(facts)
+        return
+    for key, value in facts.items():
+        if value is not None:
+            click.echo(f"{key.replace('_', ' '):<12} {clean_line(str(value))}")
+
+
+@cron.command(epilog=examples("shoal cron remove x8r2", "shoal cron remove heartbeat --chat web:owner/terminal --yes"))
+@click.argument("id", shell_complete=candidates.schedules)
+@_chat
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
+    """Take a schedule out. Its chat is not told."""
+    from shared.messages.schedule import told_plan
+    from shared.store.schedules.schedules import Schedules
+
+    async def look(client: RedisClient, settings: Settings) -> Standing:
+        return await _found(client, id, chat)
+
+    async def run(client: RedisClient, settings: Settings) -> bool:
+        return await Schedules(client).remove(one.schedule.session, id)
+
+    one = with_redis(look)
+    session = one.schedule.session
+    if not yes:
+        click.confirm(f"Remove {id!r} of {session!r} ({told_plan(one.schedule)})?", abort=True, err=True)
+    done = with_redis(run)
+    if as_json:
+        print_json({"id": id, "session": session, "removed": done})
+    else:
+        click.echo(f"Removed: {id!r} of {session!r}." if done else f"It was gone already: {id!r} of {session!r}.")
+
+
+async def _standing(client: RedisClient, chat: str) -> list[Standing]:
+    from shared.store.schedules.schedules import Schedules
+    from shared.store.sessions.backup import session_name
+
+    schedules = Schedules(client)
+    if chat:
+        return await schedules.of(session_name(chat))
+    return [one async for session in schedules.sessions() for one in await schedules.of(session)]
+
+
+async def _found(client: RedisClient, id: str, chat: str) -> Standing:
+    found = [one for one in await _standing(client, chat) if one.schedule.id == id]
+    if not found:
+        raise BadInput("no_schedule", f"there is no schedule {id!r}; `shoal cron list` shows all")
+    if len(found) > 1:
+        raise BadInput(
+            "which_schedule", f"{counted(len(found), 'chat')} have a schedule {id!r}; say which by --chat NAME"
+        )
+    return found[0]
+
+
+def _facts(one: Standing) -> dict[str, Any]:
+    from shared.messages.schedule import local_time, told_plan
+
+    schedule = one.schedule
+    return {
+        "id": schedule.id,
+        "session": schedule.session,
+        "in_logs": log_id(schedule.session),
+        "plan": told_plan(schedule),
+        "next": local_time(one.next_ms, schedule.timezone),
+        "next_ms": one.next_ms,
+        "missed_ticks": schedule.misfire,
+        "timezone": schedule.timezone,
+        "owner": schedule.owner,
+        "created_ms": schedule.created_at,
+        "paused": one.paused,
+        "runs": one.runs,
+        "missed": one.missed,
+        "last_ms": one.last_ms,
+    }
+
+
+def _row(one: Standing) -> list[object]:
+    from shared.messages.schedule import local_time, told_plan
+
+    schedule = one.schedule
+    following = "paused" if one.paused else local_time(one.next_ms, schedule.timezone)
+    session = schedule.session
+    return [schedule.id, session, log_id(session), told_plan(schedule), following, one.runs, one.missed or ""]

@@ -1,0 +1,272 @@
+"""`shoal dead`: messages that were given up, by the reference that the person was shown, and undelivered replies."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from console.completion import candidates
+from console.examples import examples
+from console.output import as_json, print_json, show_chats, table
+from console.redis_call import with_redis
+from console.session.progress import each, end_interrupted
+from shared.errors import BadInput, BadRecord, Refused
+from shared.ids import log_id
+from shared.terminal_text import clean, clean_line, counted, duration, size
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from shared.messages.outbound import LogLine
+    from shared.settings import Settings
+    from shared.store.client.redis_client import RedisClient
+    from shared.store.turns.dead_letters import DeadLetters, Letter
+
+NOT_DONE: Final = 1
+
+
+@click.group()
+def dead() -> None:
+    """Look after messages that were given up, and replies that were not delivered: list, show,
+    replay, drop.
+
+    REF is the reference of the apology that the person got. Letters are kept for 30 days.
+    """
+
+
+@dead.command("list", epilog=examples("shoal dead list", "shoal dead list --limit 5 --before ab12cd34"))
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
+@click.option(
+    "--before", default="", metavar="REF", shell_complete=candidates.letters, help="Only letters older than this one."
+)
+@show_chats
+@as_json
+def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
+    """List letters, newest first."""
+
+    async def read(client: RedisClient, settings: Settings) -> tuple[list[Letter], int, bool]:
+        letters = _letters(client, settings)
+        start = (await _found(letters, before)).id if before else ""
+        page = await letters.newest(before=start, limit=limit + 1)
+        return page[:limit], await letters.count(), len(page) > limit
+
+    page, total, more = with_redis(read)
+    if as_json:
+        rows = [_facts(letter, show_chats) for letter in page]
+        print_json({"letters": rows, "total": total, "before": page[-1].reference if more else None})
+        return
+    if not page:
+        click.echo("No older letters." if before else "No dead letters.")
+        return
+    chat = "chat" if show_chats else "session"
+    click.echo(table(["reference", "reason", "channel", chat, "age", "size"], [_row(one, show_chats) for one in page]))
+    if more:
+        click.echo(f"\n{total:,} in all; go on with --before {page[-1].reference}")
+
+
+@dead.command(epilog=examples("shoal dead show ab12cd34", "shoal dead show ab12cd34 --text"))
+@click.argument("ref", shell_complete=candidates.letters)
+@click.option("--text", "with_text", is_flag=True, help="Show what the person wrote, too.")
+@show_chats
+@as_json
+def show(ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
+    """Show everything that is known of a letter."""
+
+    async def read(client: RedisClient, settings: Settings) -> dict[str, Any]:
+        letters = _letters(client, settings)
+        letter = await _found(letters, ref)
+        return _facts(letter, show_chats) | _contents(
+            letter, await letters.record(letter) or b"", with_text, show_chats
+        )
+
+    facts = with_redis(read)
+    if as_json:
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        if name != "text" and value is not None:
+            click.echo(f"{name.replace('_', ' '):<11} {clean_line(str(value))}")
+    if "text" in facts:
+        click.echo(f"\n{clean(facts['text'])}")
+
+
+@dead.command(epilog=examples("shoal dead replay ab12cd34", "shoal dead replay --all"))
+@click.argument("ref", required=False, shell_complete=candidates.letters)
+@click.option("--all", "every", is_flag=True, help="All letters that are there now, oldest first.")
+@as_json
+def replay(ref: str | None, every: bool, as_json: bool) -> None:
+    """Put a message back, as a new one of its chat, and forget the letter. What a platform did not
+    take is sent again, behind what waits for that chat.
+
+    Ctrl-C ends it between two letters."""
+    _one_or_all(ref, every)
+    done, left = 0, []
+
+    async def run(client: RedisClient, settings: Settings) -> tuple[bool, int]:
+        letters = _letters(client, settings)
+        total = await letters.count()
+
+        async def put_back(letter: Letter) -> None:
+            nonlocal done
+            problem = await _put_back(letters, letter)
+            if problem is None:
+                done += 1
+            else:
+                left.append((letter, problem))
+
+        shown = every and not as_json
+        return await each(_chosen(letters, ref), put_back, what="replaying", total=total, shown=shown), total
+
+    whole, total = with_redis(run)
+    if as_json:
+        refused = [{"reference": one.reference, "why": why} for one, why in left]
+        print_json({"replayed": done, "left": refused, "interrupted": not whole})
+    elif done or not left:
+        click.echo(f"Put back {counted(done, 'message')}.")
+    for letter, why in left:
+        click.echo(f"{letter.reference!r} was left where it is: {clean_line(why)}", err=True)
+    if not whole:
+        end_interrupted(f"{done} of {counted(total, 'letter')} put back, the others are where they were.")
+    if left:
+        sys.exit(NOT_DONE)
+
+
+@dead.command(epilog=examples("shoal dead drop ab12cd34", "shoal dead drop --all --yes"))
+@click.argument("ref", required=False, shell_complete=candidates.letters)
+@click.option("--all", "every", is_flag=True, help="All letters that are there now.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
+    """Forget a letter for good."""
+    _one_or_all(ref, every)
+    done = 0
+
+    async def look(client: RedisClient, settings: Settings) -> int:
+        letters = _letters(client, settings)
+        if ref is None:
+            return await letters.count()
+        await _found(letters, ref)
+        return 1
+
+    async def run(client: RedisClient, settings: Settings) -> bool:
+        letters = _letters(client, settings)
+
+        async def forget(letter: Letter) -> None:
+            nonlocal done
+            done += await letters.drop(letter)
+
+        shown = every and not as_json
+        return await each(_chosen(letters, ref), forget, what="dropping", total=many, shown=shown)
+
+    many = with_redis(look)
+    if many and not yes:
+        click.confirm(f"Forget {counted(many, 'dead letter')} for good?", abort=True, err=True)
+    whole = with_redis(run) if many else True
+    if as_json:
+        print_json({"dropped": done, "interrupted": not whole})
+    else:
+        click.echo(f"Dropped {counted(done, 'letter')}.")
+    if not whole:
+        end_interrupted(f"{done} of {counted(many, 'letter')} dropped, the others are where they were.")
+
+
+def _letters(client: RedisClient, settings: Settings) -> DeadLetters:
+    from shared.store.turns.dead_letters import DeadLetters
+    from shared.store.turns.inbox import Inbox, InboxLimits
+
+    limits = InboxLimits(
+        cap=settings.inbox.cap, sessions_cap=settings.inbox.sessions_cap, log_days=settings.web.log_days
+    )
+    return DeadLetters(client, Inbox(client, limits), limits=limits)
+
+
+def _one_or_all(ref: str | None, every: bool) -> None:
+    if (ref is None) is not every:
+        raise click.UsageError("Name one REF, or say --all.")
+
+
+async def _found(letters: DeadLetters, ref: str) -> Letter:
+    letter = await letters.find(ref)
+    if letter is None:
+        raise BadInput("no_letter", f"there is no dead letter {ref!r}; `shoal dead list` shows all of the last 30 days")
+    return letter
+
+
+async def _chosen(letters: DeadLetters, ref: str | None) -> AsyncIterator[Letter]:
+    if ref is not None:
+        yield await _found(letters, ref)
+        return
+    async for letter in letters.all():
+        yield letter
+
+
+async def _put_back(letters: DeadLetters, letter: Letter) -> str | None:
+    """None when the message is in its inbox, or the line in its outbox; else why it is not."""
+    try:
+        await letters.replay(letter)
+    except BadRecord as exc:
+        return f"its record cannot be read ({exc}); drop it, when you have seen enough of it"
+    except (BadInput, Refused) as exc:
+        return exc.message
+    return None
+
+
+def _facts(letter: Letter, show_chats: bool) -> dict[str, Any]:
+    return {
+        "reference": letter.reference,
+        "reason": letter.reason,
+        "channel": letter.channel,
+        "session": log_id(letter.session),
+        **({"chat": letter.chat_id} if show_chats else {}),
+        "turn": letter.turn,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(letter.at_ms / 1000)),
+        "size_bytes": letter.size_bytes,
+        "id": letter.id,
+        "undelivered": letter.undelivered,
+        **({"why": letter.why, "may_be_there": letter.unsure > 0} if letter.undelivered else {}),
+    }
+
+
+def _contents(letter: Letter, record: bytes, with_text: bool, show_chats: bool) -> dict[str, Any]:
+    from shared.messages.outbound import decode_line
+    from shared.store.turns.dead_letters import DeadLetters
+
+    try:
+        if letter.undelivered:
+            return _line(decode_line(record), with_text)
+        message = DeadLetters.message_of(letter, record)
+    except BadRecord as exc:
+        return {"readable": False, "problem": f"{exc.code}: {exc}"}
+    return {
+        "readable": True,
+        "message_id": message.id,
+        "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.timestamp / 1000)),
+        **({"sender": message.sender_id} if show_chats else {}),
+        "thread": message.thread if show_chats else None,
+        "media": len(message.media),
+        "trace": message.traceparent,
+        "characters": len(message.content),
+        **({"text": message.content} if with_text else {}),
+    }
+
+
+def _line(line: LogLine, with_text: bool) -> dict[str, Any]:
+    from shared.messages.outbound import SaidLine
+
+    text = line.text if isinstance(line, SaidLine) else line.content
+    return {
+        "readable": True,
+        "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(line.at / 1000)),
+        "media": len(line.media),
+        "characters": len(text),
+        **({"text": text} if with_text else {}),
+    }
+
+
+def _row(letter: Letter, show_chats: bool) -> list[str]:
+    chat = letter.chat_id if show_chats else log_id(letter.session)
+    age_s = time.time() - letter.at_ms / 1000
+    return [letter.reference, letter.reason, letter.channel, chat, duration(age_s), size(letter.size_bytes)]

@@ -1,0 +1,188 @@
+"""What `shoal doctor` looks at, one thing after the other, and what to do where it is not as it
+must be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from console.redis_call import with_redis
+from console.top.fleet_snapshot import Survey, survey
+from console.top.problems import server_problems, serves, unserved
+from shared.errors import RedisAway, SettingsError
+from shared.settings import Settings, load
+from shared.settings.sections import EMBEDDED_URL_FILE
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import WHY_OFF, Presence, channel_state, channel_why
+from shared.store.fleet.redis_server import ServerFacts
+from shared.store.jobs.jobs import QUEUE, Jobs
+from shared.terminal_text import size
+
+PROBE_WITHIN_S: Final = 5.0
+TOLD: Final = 10
+"""So many processes are told of one by one."""
+
+_LOOK_S: Final = 0.05
+_SECRET_FILES: Final = ("web.token", EMBEDDED_URL_FILE)
+
+Outcome = Literal["ok", "failed", "skipped"]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at: what was found, and for a failure what to do."""
+
+    name: str
+    outcome: Outcome
+    found: str
+
+
+def checks_of(*, probe: bool) -> list[Check]:
+    """Every check that can be made: without settings or without Redis the others are left out."""
+    try:
+        settings = load()
+    except SettingsError as exc:
+        return [_failed("settings", line) for line in str(exc).splitlines()]
+    checks = [_ok("settings", "every key is known and fits"), _data_folder(settings)]
+
+    async def look(client: RedisClient, _: Settings) -> list[Check]:
+        found = await survey(client)
+        answers = _ok("redis reachable", f"{found.redis.product} {found.redis.version} answers")
+        seen = [answers, *_redis(found.redis), *_fleet(found), *_ways(found)]
+        return [*seen, await _probe(client, found)] if probe else seen
+
+    try:
+        return [*checks, *with_redis(look)]
+    except (SettingsError, RedisAway) as exc:
+        return [*checks, _failed("redis reachable", str(exc))]
+
+
+def _ok(name: str, found: str) -> Check:
+    return Check(name, "ok", found)
+
+
+def _failed(name: str, found: str) -> Check:
+    return Check(name, "failed", found)
+
+
+def _data_folder(settings: Settings) -> Check:
+    folder, name = settings.data.dir, "data folder"
+    if not folder.is_dir():
+        return Check(name, "skipped", f"there is no folder {str(folder)!r}; `make up` makes it, others need none")
+    wrong = [] if os.access(folder, os.W_OK | os.X_OK) else [f"{str(folder)!r} cannot be written to by this user"]
+    for path in (folder, *(folder / file for file in _SECRET_FILES)):
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0
+        if mode & 0o077:
+            wrong.append(f"{str(path)!r} is open to others: chmod {mode & 0o700:o} {path}")
+    return _failed(name, "; ".join(wrong)) if wrong else _ok(name, f"{str(folder)!r} is its owner's alone")
+
+
+def _redis(facts: ServerFacts) -> Iterator[Check]:
+    wrong = {problem.code: problem for problem in server_problems(facts)}
+
+    def check(name: str, found: str | None, *codes: str) -> Check:
+        problem = next((wrong[code] for code in codes if code in wrong), None)
+        if problem is not None:
+            return _failed(name, problem.text)
+        return _ok(name, found) if found else Check(name, "skipped", "the server does not tell; ask whoever runs it")
+
+    yield check("redis version", facts.speaks, "old")
+    yield check("maxmemory-policy", facts.policy, "evicting")
+    yield check("appendonly", "yes" if facts.append_only else None, "not_persistent", "disk")
+    yield check("appendfsync", facts.fsync, "fsync")
+    yield check("memory", None if facts.used_bytes is None else f"{size(facts.used_bytes)} in use", "memory")
+    yield check("clock", f"{abs(facts.clock_ahead_s) * 1000:.0f} ms from this machine's", "clock")
+
+
+def _fleet(found: Survey) -> Iterator[Check]:
+    for kind in ("gateway", "worker"):
+        yield _present(kind, [one for one in found.processes if one.kind == kind])
+    yield from _channels(found.of("gateway"))
+    due = [problem.text for problem in unserved(found.queues, found.processes)]
+    yield _failed("work is taken", "; ".join(due)) if due else _ok("work is taken", "nothing waits in vain")
+    models = sorted({one.details.get("model", "unknown") for one in found.processes if one.kind == "worker"})
+    if models:
+        note = ": workers differ, which is fine only while they are being replaced" if len(models) > 1 else ""
+        yield _ok("model", ", ".join(models) + note)
+    yield from _sandbox([one for one in found.processes if one.kind == "worker" and not one.draining])
+
+
+def _channels(gateways: Sequence[Presence]) -> Iterator[Check]:
+    """Which channels somebody listens to, as the gateways say it."""
+    heard = Counter(name for one in gateways if not one.draining for name in one.details.get("channels", "").split())
+    if heard:
+        told = (f"{name} ({count} gateways)" if count > 1 else name for name, count in sorted(heard.items()))
+        yield _ok("channels", ", ".join(told))
+    for one in gateways:
+        for name in one.details.get("channels", "").split():
+            if why := one.details.get(channel_why(name)):
+                state = one.details.get(channel_state(name), "off")
+                yield _failed(f"channel {name}", f"{state} on {one.name}: {why}")
+
+
+def _ways(found: Survey) -> Iterator[Check]:
+    """Whether a provider is left alone at this moment."""
+    names = found.models()
+    closed = [
+        f"{', '.join(names.get(way.way, [way.way]))} for {way.wait_s:.0f} s ({way.why})"
+        for way in found.ways
+        if way.state == "closed"
+    ]
+    if closed:
+        what = "look at the provider's status page, or add model.fallbacks"
+        yield _failed("model answers", f"nobody asks {'; '.join(closed)}: {what}")
+    elif found.ways:
+        yield _ok("model answers", "no provider is left alone")
+
+
+def _sandbox(workers: Sequence[Presence]) -> Iterator[Check]:
+    """Whether `exec` is on, and where: off is safe, and so no failure."""
+    name = "sandbox of exec"
+    tiers: dict[str, list[str]] = {}
+    for one in workers:
+        if "sandbox" in one.details:  # else of an older release
+            tiers.setdefault(one.details["sandbox"], []).append(one.name)
+    told = ", ".join(f"{tier} ({', '.join(names)})" for tier, names in sorted(tiers.items()))
+    whys = sorted({one.details[WHY_OFF] for one in workers if WHY_OFF in one.details})
+    if "off" in tiers:
+        yield Check(name, "skipped", "; ".join([told, *(whys or ["the worker's log says why"])]))
+    elif tiers:
+        yield _ok(name, told)
+
+
+def _present(kind: str, processes: Sequence[Presence]) -> Check:
+    name, advice = f"{kind}s", f"start `python -m {kind}`, or everything with `make up`"
+    if not processes:
+        return _failed(name, f"none is there: {advice}")
+    ready = sum(not one.draining for one in processes)
+    if not ready:
+        return _failed(name, f"all {len(processes)} are draining: {advice}")
+    each = (
+        " ".join([one.name, *(f"{key}={value}" for key, value in one.details.items() if not key.endswith(".why"))])
+        for one in processes[:TOLD]
+    )
+    more = f"; {len(processes) - TOLD} more: `shoal status`" if len(processes) > TOLD else ""
+    return _ok(name, f"{ready} of {len(processes)} ready: {'; '.join(each)}{more}")
+
+
+async def _probe(client: RedisClient, found: Survey) -> Check:
+    if not any(one.kind == "worker" and serves(one, QUEUE) for one in found.processes):
+        return _failed("probe", f"no worker serves queue {QUEUE!r}: start `python -m worker`")
+    jobs, said, started = Jobs(client), secrets.token_hex(8), time.monotonic()
+    id = await jobs.enqueue("probe", said)
+    try:
+        while (result := await jobs.result(id)) is None:
+            if time.monotonic() - started > PROBE_WITHIN_S:
+                return _failed("probe", f"no test job came back within {PROBE_WITHIN_S:g} s: look at the workers' logs")
+            await asyncio.sleep(_LOOK_S)
+    finally:
+        await jobs.forget(id)
+    if not result.success or result.result != said:
+        return _failed("probe", f"a test job failed with {result.result!r}: look at the workers' logs")
+    return _ok("probe", f"a worker ran a test job in {time.monotonic() - started:.2f} s")

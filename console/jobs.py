@@ -1,0 +1,157 @@
+"""`shoal jobs`: the subagents of the fleet: which there are, how far they are, and their end."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from console.completion import candidates
+from console.examples import examples
+from console.output import as_json, print_json, show_chats, table
+from console.redis_call import with_redis
+from console.session.progress import each, end_interrupted, one_by_one
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import BadInput, LeaseLost
+from shared.ids import log_id
+from shared.terminal_text import clean, counted, duration
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+    from shared.store.client.redis_client import RedisClient
+    from shared.store.subagents.subagents import Child, Children
+
+NOT_DONE: Final = 1
+CANCELLED: Final = "Whoever runs this service has ended it."
+
+
+@click.group()
+def jobs() -> None:
+    """Look after what agents do in the background: list, show, cancel.
+
+    A job that has ended is known for an hour.
+    """
+
+
+@jobs.command("list", epilog=examples("shoal jobs list", "shoal jobs list --session web:owner/terminal --text"))
+@click.option(
+    "--session", default="", metavar="NAME", shell_complete=candidates.sessions,
+    help="Of this session, with those that have ended.",
+)  # fmt: skip
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
+@click.option("--text", "with_text", is_flag=True, help="Show what the agent calls them, too.")
+@show_chats
+@as_json
+def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: bool) -> None:
+    """List jobs that run or wait for a place, the oldest first."""
+
+    async def read(client: RedisClient, settings: Settings) -> list[Child]:
+        children = _children(client, settings)
+        return (await children.of(session))[-limit:] if session else await children.all(limit=limit)
+
+    found = with_redis(read)
+    rows = [_facts(child, with_text, show_chats) for child in found]
+    if as_json:
+        print_json({"jobs": rows})
+        return
+    if not rows:
+        click.echo("No jobs.")
+        return
+    shown = [{**facts, "tokens": f"{facts['tokens']:,}", "age_s": duration(facts["age_s"])} for facts in rows]
+    names = [name for name in shown[0] if name not in ("turn", "waited_for")]
+    header = ["age" if name == "age_s" else name for name in names]
+    click.echo(table(header, [[facts[name] for name in names] for facts in shown]))
+
+
+@jobs.command(epilog=examples("shoal jobs show k3f7q2", "shoal jobs show k3f7q2 --text"))
+@click.argument("id", shell_complete=candidates.jobs)
+@click.option("--text", "with_text", is_flag=True, help="Show the task and the result, too.")
+@show_chats
+@as_json
+def show(id: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
+    """Show everything that is known of a job."""
+
+    async def read(client: RedisClient, settings: Settings) -> Child:
+        return await _found(_children(client, settings), id)
+
+    child = with_redis(read)
+    facts = _facts(child, with_text, show_chats)
+    if with_text:
+        facts |= {"task": child.task.task, "context": child.task.context, "result": child.result}
+    if as_json:
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        click.echo(f"{name.replace('_', ' '):<8} {clean(str(value))}")
+
+
+@jobs.command(epilog=examples("shoal jobs cancel k3f7q2", "shoal jobs cancel --all"))
+@click.argument("id", required=False, shell_complete=candidates.jobs)
+@click.option("--all", "every", is_flag=True, help="All jobs that run or wait now.")
+@as_json
+def cancel(id: str | None, every: bool, as_json: bool) -> None:
+    """End a job. Its chat is told."""
+    if every == (id is not None):
+        raise click.UsageError("Name one job, or say --all.")
+    ended: list[str] = []
+
+    async def run(client: RedisClient, settings: Settings) -> tuple[bool, int]:
+        children = _children(client, settings)
+        chosen = await children.all() if id is None else [await _found(children, id)]
+
+        async def end(child: Child) -> None:
+            if await _cancel(children, child):
+                ended.append(child.task.id)
+
+        whole = await each(one_by_one(chosen), end, what="cancelling", total=len(chosen), shown=every and not as_json)
+        return whole, len(chosen)
+
+    whole, total = with_redis(run)
+    if as_json:
+        print_json({"cancelled": ended, "interrupted": not whole})
+    elif ended or whole:
+        click.echo(f"{counted(len(ended), 'job')} cancelled." if ended or every else "It has ended already.")
+    if not whole:
+        end_interrupted(f"{len(ended)} of {counted(total, 'job')} cancelled, the others go on.")
+    if not ended and not every:
+        sys.exit(NOT_DONE)
+
+
+def _children(client: RedisClient, settings: Settings) -> Children:
+    from shared.store.subagents.subagents import Children
+    from shared.store.turns.inbox import InboxLimits
+
+    return Children(client, InboxLimits.of(settings))
+
+
+async def _cancel(children: Children, child: Child) -> bool:
+    """Whether this ended it, and not somebody else before."""
+    try:
+        told = await children.end(child.task, "cancelled", CANCELLED, claim=None, now_ms=SYSTEM_CLOCK.now_ms())
+    except LeaseLost:
+        return False
+    return told != "known"
+
+
+async def _found(children: Children, id: str) -> Child:
+    child = await children.read(id)
+    if child is None:
+        raise BadInput("not_found", f"there is no job {id!r}; `shoal jobs list` shows those that run or wait")
+    return child
+
+
+def _facts(child: Child, with_text: bool, show_chats: bool) -> dict[str, Any]:
+    """What is told of a job. Its label is of the words of a conversation."""
+    session = child.task.session
+    return {
+        "id": child.task.id,
+        "state": child.state,
+        **({"label": child.task.label} if with_text else {}),
+        "chat" if show_chats else "session": session if show_chats else log_id(session),
+        "turn": child.task.turn,
+        "rounds": child.rounds,
+        "tokens": child.tokens,
+        "age_s": round(child.age_s, 1),
+        "waited_for": child.task.wait,
+    }

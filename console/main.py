@@ -1,0 +1,108 @@
+"""The `shoal` command for operators.
+
+Exit codes: 0 fine, 1 it could not be done or something is wrong, 2 wrong usage or settings, 3 Redis
+is away, 130 Ctrl-C. A command's file is imported for its help and for completion, too: what it
+needs to run it imports then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import IO, Any, Final, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from shared.errors import RedisAway, SettingsError, ShoalError
+from shared.version import VERSION
+
+
+class _Place(NamedTuple):
+    """Where a command is, and what `shoal --help` says of it."""
+
+    module: str
+    help: str
+
+
+_COMMANDS: Final = {
+    "audit": _Place("console.audit", "Show who was refused, let in and asked, and what was run."),
+    "chat": _Place("console.chat.command", "Talk to Shoal through its web gateway."),
+    "completion": _Place("console.completion.command", "Print what makes a shell complete commands."),
+    "config": _Place("console.config", "Check or show the settings."),
+    "cron": _Place("console.cron", "Look after what chats have planned."),
+    "dead": _Place("console.dead", "Look after messages that were given up."),
+    "doctor": _Place("console.doctor.command", "Check one thing after the other, and say what to do."),
+    "jobs": _Place("console.jobs", "Look after what agents do in the background."),
+    "pair": _Place("console.pair", "Let people in to chat platforms, and out again."),
+    "session": _Place("console.session.command", "Look after conversations and what is remembered."),
+    "status": _Place("console.top.status", "Show what is wrong, who waits, and who is there."),
+    "top": _Place("console.top.command", "Watch the fleet, live."),
+    "up": _Place("console.up.command", "Run all of Shoal on this machine."),
+}
+
+
+class _Failed(click.ClickException):
+    """The lines of an error, as they are."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(self.message, file=file or sys.stderr)
+
+
+class _WrongSettings(_Failed):
+    exit_code = 2
+
+
+class _RedisAway(_Failed):
+    exit_code = 3
+
+
+class _Interrupted(_Failed):
+    exit_code = 130
+
+
+class _Commands(click.Group):
+    """Imports a command when it is asked for: `shoal config check` does not wait for what `shoal
+    up` needs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name].module), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in _COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        fitting = (name for name in _COMMANDS if name.startswith(incomplete))
+        return [CompletionItem(name, help=_COMMANDS[name].help) for name in fitting]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SettingsError as exc:
+            raise _WrongSettings(str(exc)) from None
+        except RedisAway as exc:
+            raise _RedisAway(str(exc)) from None
+        except ShoalError as exc:
+            raise _Failed(str(exc)) from None
+        except KeyboardInterrupt:
+            raise _Interrupted("Interrupted.") from None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="shoal")
+def cli() -> None:
+    """Run Shoal and look after it."""
+
+
+def main() -> None:
+    """The console script. Never returns: it ends the process with the command's exit code."""
+    cli(prog_name="shoal")

@@ -1,0 +1,42 @@
+"""What every command has in common: `--json`, and how an answer is printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from shared.terminal_text import clean_line
+
+as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+show_chats: Final = click.option("--show-chats", is_flag=True, help="Show chat ids instead of hashes of them.")
+
+
+def print_json(value: object) -> None:
+    """The only thing that a command with `--json` writes to standard output."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns as wide as their widest cell, two spaces between them. On a terminal as wide as that:
+    long cells are cut, and the header is dim."""
+    if sys.stdout.isatty():
+        from console.top.grid import fitted_table  # rich takes its time; a pipe does without it
+
+        return fitted_table(header, rows)
+    cells = [[clean_line(str(cell)) for cell in row] for row in (header, *rows)]
+    widths = [max(_places(row[at]) for row in cells) for at in range(len(header))]
+    lines = (
+        "  ".join(cell + " " * (width - _places(cell)) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _places(text: str) -> int:
+    """How many places of a terminal it takes."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)

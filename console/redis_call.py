@@ -1,0 +1,38 @@
+"""How a command asks Redis: with the settings of the place where it is typed, and one clear line
+when Redis is away."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from shared.errors import RedisAway
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+    from shared.store.client.redis_client import RedisClient
+
+T = TypeVar("T")
+
+
+def with_redis(work: Callable[[RedisClient, Settings], Awaitable[T]]) -> T:
+    """Run `work` to its end with a client of its own. Raises SettingsError, RedisAway, and what
+    `work` raises."""
+    import asyncio
+
+    from shared.settings import RedisUrl, load, redis_url
+    from shared.store.client.redis_client import RedisClient
+
+    settings = load()
+    url = redis_url(settings)
+
+    async def run() -> T:
+        client = RedisClient(url, name="shoal-console")
+        try:
+            return await work(client, settings)
+        except RedisAway as exc:
+            raise RedisAway(f"{exc}; looked at {RedisUrl(url)}: is it running, and is redis.url right?") from exc
+        finally:
+            await client.close()
+
+    return asyncio.run(run())

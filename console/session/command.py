@@ -1,0 +1,217 @@
+"""`shoal session`: conversations and what is remembered of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from console.completion import candidates
+from console.examples import examples
+from console.output import as_json, print_json, table
+from console.redis_call import with_redis
+from console.session.export import export
+from console.session.import_ import import_
+from console.session.progress import bar
+from shared.errors import BadInput
+from shared.ids import log_id, split_session
+from shared.store import keys
+from shared.terminal_text import clean, clean_line, counted, duration, size
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+    from shared.store.client.redis_client import RedisClient
+    from shared.store.sessions.listing import Listed, SessionRow
+
+BAR_FROM_KEYS: Final = 50_000
+
+_LABELS: Final = {
+    "preset": "model",
+    "idle_s": "last activity",
+    "memory_bytes": "MEMORY.md",
+    "history_entries": "HISTORY.md entries",
+}
+
+
+@click.group()
+def session() -> None:
+    """Look after conversations: list, show, export, import, forget.
+
+    NAME is channel:chat, as `list` shows it, e.g. web:owner/terminal. What people wrote is shown by
+    `export` and `show --memory` alone.
+    """
+
+
+session.add_command(export)
+session.add_command(import_)
+
+
+@session.command("list", epilog=examples("shoal session list", "shoal session list --match anna --limit 200"))
+@click.option("--match", default="", metavar="TEXT", help="Only names with this in it, or this hash of the logs.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@as_json
+def list_(match: str, limit: int, as_json: bool) -> None:
+    """List conversations, the latest first."""
+
+    async def read(client: RedisClient, settings: Settings) -> Listed:
+        from shared.store.sessions.listing import list_sessions
+
+        with _progress(shown=not as_json) as looked:
+            return await list_sessions(client, match=match, limit=limit, looked=looked)
+
+    found = with_redis(read)
+    if as_json:
+        print_json({"sessions": [_facts(row) for row in found.rows], "total": found.total, "whole": found.whole})
+        return
+    if not found.rows:
+        click.echo(f"No session has {match!r} in its name." if match else "No sessions.")
+    else:
+        header = ["session", "in logs", "messages", "waiting", "running", "model", "entries", "last activity"]
+        click.echo(table(header, [_row(row) for row in found.rows]))
+    if found.total > len(found.rows):
+        click.echo(f"\n{found.total:,} in all; --match TEXT or a higher --limit shows others")
+    if not found.whole:
+        click.echo("The store is very big: not all of it was looked at.", err=True)
+
+
+@session.command(epilog=examples("shoal session show web:owner/terminal --memory"))
+@click.argument("name", shell_complete=candidates.sessions)
+@click.option("--memory", "with_memory", is_flag=True, help="Show MEMORY.md, too.")
+@as_json
+def show(name: str, with_memory: bool, as_json: bool) -> None:
+    """Show where a conversation stands, and how much is remembered."""
+
+    async def read(client: RedisClient, settings: Settings) -> dict[str, Any]:
+        from shared.store.sessions.listing import row_of
+        from shared.store.sessions.memory import MemoryStore
+        from shared.store.sessions.session import Sessions
+
+        session = await _found(client, name)
+        sessions = Sessions(client)
+        state = await sessions.state(session)
+        remembered = await sessions.remembered(state.scope)
+        archived, lines = await client.pipeline([("LLEN", keys.archive(session)), ("XLEN", keys.outbox(session))])
+        facts = _facts(await row_of(client, session)) | {
+            "turn": state.turn or None,
+            "attempt": state.attempt or None,
+            "generation": state.generation,
+            "archived_entries": archived,
+            "log_lines": lines,
+            "memory_scope": state.scope,
+            "memory_bytes": remembered.memory_bytes,
+            "history_entries": remembered.log_entries,
+        }
+        return facts | ({"memory": (await MemoryStore(client).read(state.scope)).text} if with_memory else {})
+
+    facts = with_redis(read)
+    if as_json:
+        print_json(facts)
+        return
+    for key, value in facts.items():
+        if key != "memory" and value is not None:
+            click.echo(f"{_LABELS.get(key, key.replace('_', ' ')):<18} {clean_line(_shown(key, value))}")
+    if with_memory:
+        click.echo(f"\n{clean(facts['memory'])}")
+
+
+@session.command(
+    epilog=examples("shoal session forget web:owner/terminal", "shoal session forget web:owner/old --everything --yes")
+)
+@click.argument("name", shell_complete=candidates.sessions)
+@click.option("--everything", is_flag=True, help="Also the messages that people see, and every trace of the session.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
+    """Delete what is remembered and the files, sent or in the workspace, and end the conversation,
+    as /forget does in the chat. A worker deletes the files, when it has the volumes they lie on."""
+
+    async def look(client: RedisClient, settings: Settings) -> tuple[str, str]:
+        from shared.store.sessions.session import Sessions
+
+        session = await _found(client, name)
+        return session, (await Sessions(client).state(session)).scope
+
+    async def run(client: RedisClient, settings: Settings) -> int:
+        from shared.store.sessions import erase
+
+        if everything:
+            return await erase.erase(client, chosen)
+        await erase.forget(client, chosen)
+        return 0
+
+    chosen, scope = with_redis(look)
+    if not yes:
+        what = "everything there is of" if everything else "the memory and the conversation of"
+        others = "" if scope == f"chat:{chosen}" else f", and the memory {scope!r} that other chats have, too,"
+        click.confirm(f"Delete {what} {chosen!r}{others} for good?", abort=True, err=True)
+    gone = with_redis(run)
+    if as_json:
+        print_json({"session": chosen, "everything": everything, "memory_scope": scope})
+    elif everything:
+        click.echo(f"Nothing is left of {chosen!r}: {counted(gone, 'record')} deleted.")
+    else:
+        click.echo(f"Forgotten: memory and conversation of {chosen!r}; the chat was told.")
+
+
+async def _found(client: RedisClient, name: str) -> str:
+    from shared.store.sessions.backup import session_name
+
+    session = session_name(name)
+    if not await client.command("EXISTS", keys.session(session)):
+        raise BadInput("no_session", f"there is no session {session!r}; `shoal session list` shows all")
+    return session
+
+
+def _facts(row: SessionRow) -> dict[str, Any]:
+    return {
+        "session": row.session,
+        "in_logs": log_id(row.session),
+        "channel": row.channel,
+        "chat": split_session(row.session)[1],
+        "messages": row.messages,
+        "waiting": row.waiting,
+        "running": row.running,
+        "preset": row.preset or None,
+        "entries": row.entries,
+        "idle_s": None if row.idle_s is None else round(row.idle_s),
+    }
+
+
+def _shown(key: str, value: Any) -> str:
+    match key:
+        case "memory_bytes":
+            return size(value)
+        case "idle_s":
+            return f"{duration(value)} ago"
+        case "running":
+            return "yes" if value else "no"
+        case _:
+            return str(value)
+
+
+def _row(row: SessionRow) -> list[object]:
+    idle = "" if row.idle_s is None else f"{duration(row.idle_s)} ago"
+    running = "yes" if row.running else ""
+    return [
+        row.session, log_id(row.session), row.messages, row.waiting, running, row.preset, row.entries, idle,
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, for a store that takes a while."""
+    with contextlib.ExitStack() as stack:
+        advance: Callable[[int], None] | None = None
+        before = 0
+
+        def looked(done: int, total: int) -> None:
+            nonlocal advance, before
+            if advance is None and total >= BAR_FROM_KEYS:
+                advance = stack.enter_context(bar("looking", total, shown=shown))
+            if advance is not None:
+                advance(done - before)
+                before = done
+
+        yield looked

@@ -1,0 +1,80 @@
+"""What people get from the fleet, in a few numbers: put together from what its processes say of
+themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from shared.metrics import TURN_BUCKETS_S
+from shared.store.fleet.presence import Presence
+
+_BOUNDS: Final = (0.0, *map(float, TURN_BUCKETS_S), math.inf)
+
+
+class Times(msgspec.Struct, frozen=True):
+    """How long something took in the last minute: of `count`, half at most `p50_s`, and 95 in 100
+    at most `p95_s`.
+
+    Estimated from buckets, as the dashboards do it; over the highest bound it is that bound. None
+    when there was none.
+    """
+
+    count: int = 0
+    p50_s: float | None = None
+    p95_s: float | None = None
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Rates are of the last 10 s. `first_token` counts from the claim of a turn to its first text,
+    `turn` to its end; `answer` from a message's acceptance to the end of its turn: what a person
+    waited."""
+
+    accepted_per_s: float
+    refused_per_s: float
+    ended_per_s: float
+    failed_per_s: float
+    first_token: Times
+    turn: Times
+    answer: Times
+
+
+def figures(processes: Iterable[Presence]) -> Figures:
+    """Those of all processes together."""
+    vitals = [one.vitals for one in processes if one.vitals is not None]
+    return Figures(
+        accepted_per_s=_rate(one.accepted_per_s for one in vitals),
+        refused_per_s=_rate(one.refused_per_s for one in vitals),
+        ended_per_s=_rate(one.ended_per_s for one in vitals),
+        failed_per_s=_rate(one.failed_per_s for one in vitals),
+        first_token=_times(one.first_token for one in vitals),
+        turn=_times(one.turn for one in vitals),
+        answer=_times(one.answer for one in vitals),
+    )
+
+
+def _rate(each: Iterable[float]) -> float:
+    return round(max(0.0, sum(each)), 2)
+
+
+def _times(each: Iterable[Sequence[int]]) -> Times:
+    """Counts of another number of buckets are of a release that knows other ones: left out."""
+    counts = [sum(column) for column in zip(*(one for one in each if len(one) == len(_BOUNDS) - 1), strict=True)]
+    total = sum(counts)
+    if not total:
+        return Times()
+    return Times(total, _quantile(counts, 0.5 * total), _quantile(counts, 0.95 * total))
+
+
+def _quantile(counts: Sequence[int], rank: float) -> float:
+    """Where the `rank`th lies, as if those of a bucket lay evenly in it."""
+    below = 0
+    for at, count in enumerate(counts):
+        if count and below + count >= rank:
+            low, high = _BOUNDS[at], _BOUNDS[at + 1]
+            return low if math.isinf(high) else round(low + (high - low) * (rank - below) / count, 3)
+        below += count
+    return _BOUNDS[-2]

@@ -1,0 +1,73 @@
+"""How the fleet stands at one moment. What it costs Redis does not grow with the sessions there
+are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.backlog import OutboxReading, read_outboxes
+from shared.store.fleet.presence import Presence, QueueReading, present, read_queues
+from shared.store.fleet.provider_limits import WayReading, read_ways
+from shared.store.fleet.redis_server import ServerFacts, read_server
+from shared.store.turns.dead_letters import DeadLetters, Letter
+from shared.store.turns.inbox import Inbox
+
+QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
+WAYS: Final = 20
+"""Ways to models that are looked at, and no more."""
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `shoal status` and `shoal top` show. `at_ms` is the server's time."""
+
+    queues: tuple[QueueReading, ...]
+    processes: tuple[Presence, ...]
+    redis: ServerFacts
+    dead_letters: int
+    at_ms: int
+    ways: tuple[WayReading, ...] = ()
+    outboxes: tuple[OutboxReading, ...] = ()
+    newest_letter: Letter | None = None
+
+    def of(self, kind: str) -> list[Presence]:
+        """The processes of one kind."""
+        return [one for one in self.processes if one.kind == kind]
+
+    def models(self) -> dict[str, list[str]]:
+        """The models behind each way, by their names."""
+        found: dict[str, list[str]] = {}
+        for model, way in sorted({pair for one in self.processes for pair in one.ways.items()}):
+            found.setdefault(way, []).append(model)
+        return found
+
+
+async def survey(client: RedisClient, *, config: bool = True) -> Survey:
+    """Look at everything once; without `config` nothing that a hosted Redis refuses. Raises
+    RedisAway."""
+    queues = await read_queues(client, QUEUES)
+    processes = await present(client)
+    ways = await read_ways(client, _ways(processes))
+    outboxes = await read_outboxes(client)
+    facts = await read_server(client, config=config)
+    (seconds, micros), letters = await client.pipeline([("TIME",), ("XLEN", keys.DEAD)])
+    newest = await DeadLetters(client, Inbox(client)).newest(limit=1) if letters else []
+    return Survey(
+        queues=tuple(queues),
+        processes=tuple(processes),
+        redis=facts,
+        dead_letters=letters,
+        at_ms=int(seconds) * 1000 + int(micros) // 1000,
+        ways=tuple(ways),
+        outboxes=tuple(outboxes),
+        newest_letter=newest[0] if newest else None,
+    )
+
+
+def _ways(processes: Iterable[Presence]) -> list[str]:
+    return list(islice(dict.fromkeys(way for one in processes for way in one.ways.values()), WAYS))

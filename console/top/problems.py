@@ -1,0 +1,172 @@
+"""What is wrong with the fleet: for people in one line each with what to do, for programs by a
+code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from console.top.fleet_snapshot import Survey
+from shared.store import keys
+from shared.store.fleet.presence import Presence, QueueReading
+from shared.store.fleet.redis_server import ServerFacts
+from shared.terminal_text import brief, counted, size
+
+OLDEST_REDIS: Final = (7, 0)
+MEMORY_LIMIT: Final = 0.7
+CLOCK_LIMIT_S: Final = 1.0
+LAG_LIMIT_S: Final = 1.0
+OUTBOX_LIMIT_S: Final = 120.0
+WAIT_LIMITS_S: Final = {"turns": 30.0, keys.BACKGROUND: 300.0, "jobs": 300.0}
+"""From here on somebody is called: the alerts ShoalOldestTurnWaits and ShoalOldestJobWaits have the
+same."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is wrong: `code` for programs, `text` in one line for people, with what to
+    do."""
+
+    code: str
+    text: str
+
+
+def problems(found: Survey) -> list[Problem]:
+    """What needs an operator, the worst first."""
+    return [
+        *_missing(found),
+        *unserved(found.queues, found.processes),
+        *_models(found),
+        *_late(found),
+        *_undelivered(found),
+        *_stood_still(found.processes),
+        *server_problems(found.redis),
+    ]
+
+
+def _missing(found: Survey) -> Iterator[Problem]:
+    """Whether nobody is there at all; that nobody takes what is due is told by `unserved`."""
+    if (why := _nobody(found, "gateway")) is not None:
+        yield Problem(
+            "no_gateway", f"{why}, so nobody can reach Shoal: start `python -m gateway`, or all with `make up`"
+        )
+    if (why := _nobody(found, "worker")) is not None and not any(queue.due for queue in found.queues):
+        yield Problem("no_worker", f"{why}, so nobody is answered: start `python -m worker`, or all with `make up`")
+
+
+def _nobody(found: Survey, kind: str) -> str | None:
+    there = found.of(kind)
+    if any(not one.draining for one in there):
+        return None
+    return f"every {kind} is draining" if there else f"no {kind} is running"
+
+
+def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> Iterator[Problem]:
+    """Queues in which work is due and that no worker takes."""
+    for queue in queues:
+        serving = [one for one in processes if one.kind == "worker" and serves(one, queue.name)]
+        if not queue.due or any(not one.draining for one in serving):
+            continue
+        who = "every worker that serves it is draining" if serving else "no worker serves it"
+        yield Problem(
+            "no_worker",
+            f"{counted(queue.due, 'entry', 'entries')} in queue {queue.name!r}, and {who}: start `python -m worker`",
+        )
+
+
+def _late(found: Survey) -> Iterator[Problem]:
+    """Queues whose oldest entry waits too long although somebody serves them."""
+    for queue in found.queues:
+        serving = [one for one in found.of("worker") if serves(one, queue.name) and not one.draining]
+        if serving and queue.oldest_due_s > WAIT_LIMITS_S[queue.name]:
+            waits = f"the oldest of {queue.due:,} in queue {queue.name!r} waits {brief(queue.oldest_due_s)}"
+            yield Problem("late", f"{waits}: {_why_late(queue, serving)}")
+
+
+def _why_late(queue: QueueReading, serving: Sequence[Presence]) -> str:
+    if queue.name == "jobs":
+        return "`shoal jobs list` shows what runs, the workers' logs what does not"
+    slots, running = sum(one.slots for one in serving), sum(one.running for one in serving)
+    if running >= slots:
+        return f"all {slots:,} slots are busy; start more workers"
+    return f"{slots - running:,} of {slots:,} slots are free, so look at the workers' logs"
+
+
+def serves(worker: Presence, queue: str) -> bool:
+    """Whether a worker takes work of this queue, as it says itself. Who takes turns takes those of
+    the background."""
+    queue = "turns" if queue == keys.BACKGROUND else queue
+    named = worker.details.get("queues", "")
+    return not named or queue in named.replace(",", " ").split()
+
+
+def _undelivered(found: Survey) -> Iterator[Problem]:
+    for one in found.outboxes:
+        if one.oldest_s > OUTBOX_LIMIT_S:
+            yield Problem(
+                "undelivered",
+                f"replies to {counted(one.waiting, 'chat')} of {one.channel!r} are not delivered since up to "
+                f"{brief(one.oldest_s)}: is a gateway of that channel there, and its platform?",
+            )
+
+
+def _models(found: Survey) -> Iterator[Problem]:
+    names = found.models()
+    for way in found.ways:
+        if way.state == "closed":
+            who = ", ".join(repr(name) for name in names.get(way.way, [way.way]))
+            why = "its provider asked for a pause" if way.why == "rate_limit" else "it failed several times in a row"
+            yield Problem("model_closed", f"nobody asks the model {who} for {brief(way.wait_s)}: {why}; answers wait")
+
+
+def _stood_still(processes: Sequence[Presence]) -> Iterator[Problem]:
+    slow = {one.name: one for one in processes if one.vitals is not None and one.vitals.lag_s > LAG_LIMIT_S}
+    if slow:
+        lag_s = max(one.vitals.lag_s for one in slow.values() if one.vitals)
+        names = ", ".join(f"{one.kind} {one.name} on {one.host}" for one in list(slow.values())[:3])
+        more = f" and {len(slow) - 3} more" if len(slow) > 3 else ""
+        yield Problem(
+            "stood_still", f"nothing ran for up to {lag_s:g} s in {names}{more}: are their machines too busy?"
+        )
+
+
+def server_problems(facts: ServerFacts) -> Iterator[Problem]:
+    """Settings of Redis under which messages can be lost. What the server does not tell is no
+    problem here."""
+    if facts.role == "slave":
+        yield Problem("replica", "this Redis is a replica, which takes no writes: let redis.url name the master")
+    if facts.policy not in (None, "noeviction"):
+        yield Problem(
+            "evicting",
+            f"maxmemory-policy is {facts.policy!r}: Redis throws messages away when its memory is full; "
+            "set maxmemory-policy noeviction",
+        )
+    if facts.append_only is False:
+        yield Problem("not_persistent", "appendonly is 'no': a restart of Redis loses everything; set appendonly yes")
+    elif facts.fsync not in (None, "always"):
+        yield Problem(
+            "fsync",
+            f"appendfsync is {facts.fsync!r}: a crash of its machine loses the last messages; set appendfsync always",
+        )
+    if facts.writes_ok is False:
+        yield Problem("disk", "Redis' last write to its append-only file failed: look at its log and its disk")
+    if facts.limit_bytes and facts.used_bytes is not None and facts.used_bytes > MEMORY_LIMIT * facts.limit_bytes:
+        yield Problem(
+            "memory",
+            f"Redis uses {size(facts.used_bytes)} of {size(facts.limit_bytes)}: at the limit new messages are refused; "
+            "raise maxmemory",
+        )
+    if abs(facts.clock_ahead_s) >= CLOCK_LIMIT_S:
+        where = "ahead of" if facts.clock_ahead_s > 0 else "behind"
+        yield Problem(
+            "clock",
+            f"Redis' clock is {abs(facts.clock_ahead_s):.1f} s {where} this machine's: set both by NTP",
+        )
+    if facts.speaks and release(facts.speaks) < OLDEST_REDIS:
+        yield Problem("old", f"Redis is release {facts.speaks}; Shoal needs 7.0 or newer, or any Valkey")
+
+
+def release(version: str) -> tuple[int, ...]:
+    """`7.2.4` as numbers; what is no number counts as 0."""
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])

@@ -1,0 +1,152 @@
+"""A terminal that is taken over by `shoal top`, and given back as it was. The door to rich's full
+screen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Final
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+
+from console.top.page import Look, Mode, page
+from console.top.poller import Watch
+from shared.tasks import cancel_all
+from shared.terminal_text import clean
+
+QUIT: Final = ("q", "Q")
+INTERRUPTED: Final = 128
+"""Exit code of a process that a signal has ended: this and the number of the signal."""
+
+
+def screen() -> Console | None:
+    """A console that can be taken over; None where there is none, or a terminal that can only
+    print."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    return console if sys.stdout.isatty() and not console.is_dumb_terminal else None
+
+
+class _Page:
+    """Drawn anew for the size that the terminal has at this moment."""
+
+    def __init__(self) -> None:
+        self.look, self.mode = Look(), Mode()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width, height = options.size
+        yield Group(*page(self.look, self.mode, width, height))
+
+
+class Terminal:
+    """`with Terminal(console) as terminal:` is the full screen, with keys that come one by one
+    where there are any."""
+
+    def __init__(self, console: Console) -> None:
+        self.page = _Page()
+        self.keyed = sys.stdin.isatty()
+        self._console = console
+        self._live: Live | None = None
+        self._before: list[Any] | None = None
+
+    def __enter__(self) -> Terminal:
+        if self.keyed:
+            self._before = termios.tcgetattr(sys.stdin)
+            tty.setcbreak(sys.stdin)
+        self._live = Live(
+            self.page, console=self._console, screen=True, auto_refresh=False, redirect_stdout=False,
+            redirect_stderr=False,
+        )  # fmt: skip
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+
+    def draw(self) -> None:
+        """Show the page as it is now."""
+        if self._live is not None:
+            self._live.refresh()
+
+    def rest(self) -> None:
+        """Ctrl-Z: give the terminal back until the process is told to go on."""
+        self.__exit__(None, None, None)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self.__enter__()
+
+
+async def show(watch: Watch, console: Console, every_s: float) -> int:
+    """The live view until somebody ends it; the exit code: 0 for q, else that of the signal."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+    pressed = asyncio.Event()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    with Terminal(console) as terminal, _signals(loop, terminal, end):
+        terminal.page.mode = Mode(every_s=every_s, keyed=terminal.keyed)
+
+        def press() -> None:
+            read = b""
+            with contextlib.suppress(OSError):  # the terminal is gone
+                read = os.read(sys.stdin.fileno(), 64)
+            keys = clean(read.decode(errors="replace"))  # without arrows, which are escape sequences
+            if not read or any(key in QUIT for key in keys):
+                end(0)
+            for key in keys:
+                terminal.page.mode = terminal.page.mode.pressed(key)
+            pressed.set()
+            terminal.draw()
+
+        async def keep_looking() -> None:
+            while True:
+                terminal.page.look = await watch.look()
+                terminal.draw()
+                await asyncio.sleep(every_s)
+                while terminal.page.mode.paused:
+                    pressed.clear()
+                    await pressed.wait()
+
+        looking = asyncio.create_task(keep_looking())
+        if terminal.keyed:
+            loop.add_reader(sys.stdin.fileno(), press)
+        try:
+            looking.add_done_callback(lambda _: end(0))
+            await ended
+        finally:
+            if terminal.keyed:
+                loop.remove_reader(sys.stdin.fileno())
+            await cancel_all([looking])
+    if not looking.cancelled():
+        looking.result()  # a bug; with the terminal given back its traceback can be read
+    return ended.result()
+
+
+@contextlib.contextmanager
+def _signals(loop: asyncio.AbstractEventLoop, terminal: Terminal, end: Callable[[int], None]) -> Iterator[None]:
+    """Whatever ends, stops or resizes it goes by way of the event loop, so that the terminal is
+    given back."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, end, INTERRUPTED + number)
+    loop.add_signal_handler(signal.SIGTSTP, terminal.rest)
+    loop.add_signal_handler(signal.SIGWINCH, terminal.draw)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGWINCH):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,225 @@
+"""One request from its message to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from gateway.channel import Sink
+from gateway.channels.web.api.answers import DROPPED, answer_of, not_read
+from gateway.channels.web.api.errors import RETRY_S, ApiError, closing
+from gateway.channels.web.api.files import keep_files
+from gateway.channels.web.api.follower_hub import AnswerWatch
+from gateway.channels.web.api.limits import ApiLimits
+from gateway.channels.web.api.request import Ask
+from gateway.channels.web.api.turn_follower import Waiting
+from gateway.channels.web.http.auth import Login, Principals
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.ephemeral import API, throw_away_chat
+from shared.errors import BadInput, RedisAway, Refused
+from shared.ids import log_id, session_id
+from shared.log import logger
+from shared.media.store import MediaStore
+from shared.messages.answer import StoredAnswer, decode_answer
+from shared.messages.codec import encode
+from shared.messages.inbound import PRESET, InboundMessage
+from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
+from shared.store.sessions.ephemeral import ThrowAways
+from shared.store.sessions.requests import Asked, Requests
+from shared.store.turns.inbox import Accepted
+
+SILENCE_S: Final = 2.0
+"""After so long without news the log is read."""
+
+TICK_S: Final = 1.0
+LEAVE_S: Final = 5.0
+
+log = logger("api")
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """What every exchange needs. `closing` is set when this gateway goes away."""
+
+    sink: Sink
+    principals: Principals
+    watch: AnswerWatch
+    requests: Requests
+    throw_aways: ThrowAways
+    media: MediaStore
+    closing: asyncio.Event
+    limits: ApiLimits = ApiLimits()
+    clock: Clock = SYSTEM_CLOCK
+
+
+class Exchange:
+    """Asks once, however often it is begun with one key. Call `begin`, then `changes` to its end,
+    and `close` in any case."""
+
+    def __init__(self, services: Services, login: Login, ask: Ask, key: str | None) -> None:
+        self.ask: Final = ask
+        self.answer: StoredAnswer | None = None
+        """How it ended, once that is known."""
+
+        self.asked: Asked
+        """Once it is begun."""
+
+        self.waiting: Waiting | None = None
+        """What is known so far; None when the answer was there already."""
+
+        self._services = services
+        self._login = login
+        self._key = key
+        self._counted = False
+        self._stored = False
+        self._declined = ""
+        self._away_since: float | None = None
+
+    @property
+    def again(self) -> bool:
+        """Whether the same request may be sent again: with a key it is the same message, and
+        without a session nothing is left of this one."""
+        return self._key is not None or self.ask.name is None
+
+    async def begin(self, traceparent: str | None = None) -> None:
+        """Make the message durable, in the trace of its request, or find the answer that there is.
+        Raises ApiError, BadInput, Refused, RedisAway, KeyReused."""
+        services, name, principal = self._services, self.ask.name, self._login.principal
+        session = None if name is None else session_id(API, f"{principal}/{name}")
+        asked = await services.requests.begin(principal, key=self._key, session=session, asked=self.ask.hash)
+        self.asked = asked
+        if asked.answer is not None:
+            self.answer = decode_answer(asked.answer)
+            return
+        self.waiting = Waiting(asked.ticket, asked.after, services.clock.monotonic())
+        try:
+            accepted = await self._tell(asked, self.waiting, traceparent)
+        except (ApiError, BadInput) as exc:
+            if isinstance(exc, BadInput) or exc.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                await services.requests.release(asked)  # it will never be taken: the key is free for what is
+            raise
+        except RedisAway:
+            raise self._away() from None
+        log.debug("message accepted", session=log_id(asked.session), turn=accepted.turn, duplicate=accepted.duplicate)
+        if accepted.rejected:
+            await services.requests.release(asked)
+            raise not_read()
+        (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(API).inc()
+        self._counted = accepted.duplicate
+        self.waiting.number = accepted.turn
+        self.waiting.stale = self.waiting.stale or accepted.duplicate or accepted.turn == 0
+
+    async def _tell(self, asked: Asked, waiting: Waiting, traceparent: str | None) -> Accepted:
+        services, name, principal, spoken = self._services, self.ask.name, self._login.principal, self.ask.spoken
+        files = await keep_files(services.media, asked.session, spoken.files, limit=services.limits.files)
+        message = InboundMessage(
+            channel=API,
+            chat_id=throw_away_chat(principal, asked.ticket) if name is None else f"{principal}/{name}",
+            sender_id=principal,
+            id=asked.ticket,
+            content=spoken.text,
+            timestamp=services.clock.now_ms(),
+            media=files,
+            metadata={PRESET: self.ask.preset} if self.ask.preset else {},
+            history=spoken.history,
+            traceparent=traceparent,
+        )
+        await services.watch.enter(asked.session, waiting)
+        try:
+            return await services.sink.ingest(message, retry_for_s=services.limits.retry_s)
+        except (BadInput, Refused) as exc:
+            MESSAGES_REFUSED.labels(API, exc.code).inc()
+            raise
+
+    async def changes(self) -> AsyncGenerator[None]:
+        """Comes back whenever something may be new, at the latest after a second, until there is an
+        answer. Raises ApiError when none can be waited for."""
+        services, waiting = self._services, self.waiting
+        give_up_at = services.clock.monotonic() + services.limits.wait_s
+        while self.answer is None:
+            assert waiting is not None
+            self._check(give_up_at)
+            waiting.changed.clear()
+            try:
+                await self._look(waiting)
+                self._away_since = None
+            except RedisAway:
+                waiting.stale = True
+                self._check_away()
+            yield
+            if self.answer is None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await waiting.changed.wait()
+
+    async def close(self) -> None:
+        """Let go of everything. A session of this request alone ends with it, unless somebody can
+        still ask for the answer; a turn that runs there is stopped."""
+        if self.waiting is None:
+            return
+        services, session = self._services, self.asked.session
+        with contextlib.suppress(RedisAway, Refused, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await services.watch.leave(session, self.waiting)
+                if self.ask.name is None and (self._stored or self._key is None):
+                    await services.throw_aways.end(session)
+
+    async def _look(self, waiting: Waiting) -> None:
+        services, asked = self._services, self.asked
+        if not self._counted:
+            await services.requests.taken(asked, throw_away=self.ask.name is None)
+            self._counted = True
+        silent = services.clock.monotonic() - waiting.heard_at >= SILENCE_S
+        if waiting.end is None and (waiting.stale or silent):
+            await services.watch.look(asked.session, waiting)
+        if waiting.question is not None and self.ask.name is None:
+            await self._decline(waiting.question.id)
+        if waiting.end is not None:
+            await self._settle(waiting)
+        elif waiting.lost:
+            stored = await services.requests.answer(asked)  # another gateway told it, and ended the session
+            self.answer = decode_answer(stored) if stored else DROPPED
+
+    async def _settle(self, waiting: Waiting) -> None:
+        assert waiting.end is not None
+        said = [aside.text for aside in waiting.asides if not aside.is_question]
+        try:
+            answer = answer_of(waiting.end, said, self.asked.ticket)
+        except ApiError:
+            await self._services.requests.release(self.asked)
+            raise
+        with contextlib.suppress(RedisAway, Refused):  # whoever asks again finds the line in the log
+            self._stored = await self._services.requests.end(self.asked, encode(answer))
+        self.answer = answer
+
+    async def _decline(self, question: str) -> None:
+        """Nobody can be asked: the answer is no."""
+        if self._declined != question:
+            session, sender = self.asked.session, self._login.principal
+            await self._services.sink.approve(session, question, yes=False, sender=sender)
+            self._declined = question
+
+    def _check(self, give_up_at: float) -> None:
+        services = self._services
+        if not services.principals.still(self._login):
+            raise ApiError(401, "the token is not valid any more", code="invalid_api_key")
+        if services.closing.is_set():
+            raise closing(again=self.again)
+        if services.clock.monotonic() >= give_up_at:
+            waited = f"there was no answer within {services.limits.wait_s:g} s"
+            raise ApiError(504, waited, code="timeout", again=self._key is not None)
+
+    def _check_away(self) -> None:
+        now = self._services.clock.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+        if now - self._away_since >= self._services.limits.away_s:
+            raise self._away()
+
+    def _away(self) -> ApiError:
+        message = "the store of all messages is away; please try again"
+        return ApiError(503, message, code="unavailable", retry_after_s=RETRY_S, again=self.again)

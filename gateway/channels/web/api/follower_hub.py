@@ -1,0 +1,113 @@
+"""Brings news of chats to the requests that wait there for an answer.
+
+As in the hub of the sockets, pub/sub is speed and the log is the truth: the log is read at the
+start, after a gap, after a silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from gateway.channels.web.api.turn_follower import Waiting
+from gateway.channels.web.socket.hub import Log, News
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.store.delivery.fanout import ChatNews
+
+PAGE: Final = 100
+READERS: Final = 4
+"""Logs that are read at once: fewer than the connections of the pool."""
+
+
+class _Room:
+    """A chat in which somebody waits."""
+
+    def __init__(self, listening: asyncio.Future[None]) -> None:
+        self.listening = listening
+        self.waiting: set[Waiting] = set()
+
+
+class AnswerWatch:
+    """All requests of this process that wait. `make_news` gets what is to be called whenever news
+    may have been missed."""
+
+    def __init__(
+        self,
+        chat_log: Log,
+        make_news: Callable[[Callable[[], Awaitable[None]]], News],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._log = chat_log
+        self._news = make_news(self._on_gap)
+        self._clock = clock
+        self._rooms: dict[str, _Room] = {}
+        self._readers = asyncio.Semaphore(READERS)
+
+    @property
+    def requests(self) -> int:
+        """How many wait."""
+        return sum(len(room.waiting) for room in self._rooms.values())
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        await self._news.run()
+
+    async def enter(self, session: str, waiting: Waiting) -> None:
+        """Tell this one what happens in a chat, until it leaves. No line that comes after this
+        returned is missed."""
+        room = self._rooms.get(session)
+        if room is None:
+            listening = asyncio.ensure_future(self._news.listen(session, partial(self._heard, session)))
+            room = self._rooms[session] = _Room(listening)
+        room.waiting.add(waiting)
+        await asyncio.shield(room.listening)
+
+    async def leave(self, session: str, waiting: Waiting) -> None:
+        """Tell it nothing more."""
+        room = self._rooms.get(session)
+        if room is None:
+            return
+        room.waiting.discard(waiting)
+        await asyncio.wait([room.listening])
+        if not room.waiting and self._rooms.get(session) is room:
+            del self._rooms[session]
+            await self._news.leave(session)
+
+    async def look(self, session: str, waiting: Waiting) -> None:
+        """Read what the log has. A message that waits no more and has no answer there is lost.
+        Raises RedisAway."""
+        waiting.stale = False
+        async with self._readers:
+            state = await self._log.state(session)
+            if state.last_seq < waiting.seq:
+                waiting.began_anew()
+            more = True
+            while more and waiting.end is None:
+                page = await self._log.read(session, after=waiting.seq, limit=PAGE)
+                for numbered in page:
+                    waiting.read(numbered)
+                more = len(page) == PAGE
+        waiting.heard_at = self._clock.monotonic()
+        waiting.seq = max(waiting.seq, state.last_seq)
+        waiting.lost = waiting.end is None and state.running is None
+
+    def wake(self) -> None:
+        """Let all of them see that something has changed."""
+        for waiting in self._all():
+            waiting.changed.set()
+
+    def _all(self) -> list[Waiting]:
+        return [waiting for room in self._rooms.values() for waiting in room.waiting]
+
+    def _heard(self, session: str, news: ChatNews) -> None:
+        now = self._clock.monotonic()
+        room = self._rooms.get(session)
+        for waiting in room.waiting if room else ():
+            waiting.heard(news, now)
+
+    async def _on_gap(self) -> None:
+        for waiting in self._all():
+            waiting.stale = True
+        self.wake()

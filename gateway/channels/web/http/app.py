@@ -1,0 +1,131 @@
+"""The HTTP side of the web channel: the page, the socket's handshake, headers and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from gateway.channels.web.api.errors import going_away, http_error
+from gateway.channels.web.http.auth import origin_allowed
+from gateway.channels.web.http.media import MediaDoor
+from gateway.channels.web.http.pages import INDEX, Page, answer
+from gateway.channels.web.http.problems import problem
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+API_PREFIX: Final = "/v1/"
+
+Serve = Callable[[WebSocket], Awaitable[None]]
+
+
+def make_app(
+    pages: Mapping[str, Page],
+    serve: Serve,
+    media: MediaDoor,
+    *,
+    api: Sequence[BaseRoute] = (),
+    allowed_origins: tuple[str, ...],
+    draining: Callable[[], bool],
+) -> ASGIApp:
+    """`GET /`, `/static/*`, files below `/media`, the API below `/v1` and the socket `/ws`;
+    everything else is a problem (RFC 9457), below `/v1` an error as OpenAI has them."""
+
+    async def page(request: Request) -> Response:
+        found = pages.get(request.path_params.get("name", INDEX))
+        if found is None:
+            raise HTTPException(404)
+        return answer(found, request)
+
+    async def socket(websocket: WebSocket) -> None:
+        headers = websocket.headers
+        if not origin_allowed(headers.getlist("origin"), headers.get("host", ""), allowed_origins):
+            detail = "pages of this origin may not open a socket here; web.allowed_origins names those that may"
+            await websocket.send_denial_response(problem(403, detail))
+        elif draining():
+            await websocket.send_denial_response(_closing())
+        else:
+            await serve(websocket)
+
+    routed = Starlette(
+        routes=[
+            Route("/", page),
+            Route("/static/{name:path}", page),
+            Route("/media/{chat}", media.upload, methods=["POST"]),
+            Route("/media/{chat}/{file}", media.download, methods=["GET"]),
+            *api,
+            WebSocketRoute("/ws", socket),
+        ],
+        exception_handlers={HTTPException: _refused, Exception: _crashed},
+    )
+    return StrictHeaders(Elsewhere(routed, draining))
+
+
+def _refused(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    if _of_api(request.url.path):
+        return http_error(exc.status_code, request.method, request.url.path, dict(exc.headers or {}))
+    detail = None if exc.detail == HTTPStatus(exc.status_code).phrase else exc.detail
+    return problem(exc.status_code, detail, exc.headers)
+
+
+def _crashed(request: Request, exc: Exception) -> Response:
+    return http_error(500, request.method, request.url.path) if _of_api(request.url.path) else problem(500)
+
+
+def _of_api(path: str) -> bool:
+    return path.startswith(API_PREFIX)
+
+
+def _closing() -> Response:
+    return problem(503, "this gateway is closing", {"Retry-After": "1", "Connection": "close"})
+
+
+class Elsewhere:
+    """Sends requests that come while the process ends to another gateway; those under way are
+    finished."""
+
+    def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
+        self._app = app
+        self._draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A socket's handshake is refused by its own route, which looks at its origin first.
+        app: ASGIApp = self._app
+        if scope["type"] == "http" and self._draining():
+            app = going_away() if _of_api(scope["path"]) else _closing()
+        await app(scope, receive, send)
+
+
+class StrictHeaders:
+    """Puts the headers that keep a page from being more than it is on every answer, errors
+    included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def strict(message: Message) -> None:
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)  # a file that somebody sent has a stricter policy of its own
+            await send(message)
+
+        await self._app(scope, receive, strict)

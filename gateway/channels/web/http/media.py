@@ -1,0 +1,265 @@
+"""Files in and out of the web chat: upload, download, and what a frame says of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import BinaryIO, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gateway.channels.web.http.auth import Login, Principals, origin_allowed
+from gateway.channels.web.http.problems import problem
+from gateway.channels.web.socket.rate import TokenBucket
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import BadInput
+from shared.ids import session_id
+from shared.log import logger
+from shared.media.kinds import KINDS
+from shared.media.reference import MediaRef, clean_name, read_file_name, read_reference
+from shared.media.store import MediaStore, NoSuchMedia, TooMuch
+
+CHANNEL: Final = "web"
+NAME_HEADER: Final = "shoal-file-name"
+AT_ONCE: Final = 16
+AT_ONCE_EACH: Final = 4
+"""Of one principal: whoever sends slowly keeps those who come after waiting, and nobody else."""
+WITHIN_S: Final = 120.0
+BURST: Final = 40
+PER_S: Final = 2.0
+PIECE_BYTES: Final = 256 * 1024
+LINGER_BYTES: Final = 16 * 1024 * 1024
+LINGER_S: Final = 2.0
+KNOWN_PRINCIPALS: Final = 1000
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "private, no-store",
+}
+"""Over what every answer carries: whatever somebody sent is a file to be kept, and never a page of
+ours."""
+
+_CHAT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+log = logger("web")
+
+
+class MediaFrame(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of a line. `ref` is what a message names it by; `path` is where it is to be had, with
+    the token."""
+
+    ref: str
+    path: str
+    name: str
+    type: str
+    size: int
+    about: str
+    image: bool = False
+
+
+def media_frames(chat: str, media: Sequence[str]) -> tuple[MediaFrame, ...]:
+    """The files of a line as its frame has them; what is no reference is left out."""
+    frames = []
+    for one in media:
+        with contextlib.suppress(BadInput):
+            frames.append(media_frame(chat, read_reference(one)))
+    return tuple(frames)
+
+
+def media_frame(chat: str, ref: MediaRef) -> MediaFrame:
+    """One file."""
+    return MediaFrame(
+        str(ref),
+        f"/media/{chat}/{ref.file}?name={quote(ref.name, safe='')}",
+        ref.name,
+        ref.kind.media_type,
+        ref.size_bytes,
+        ref.kind.about,
+        ref.kind.is_image,
+    )
+
+
+class MediaDoor:
+    """Takes and hands out the files of the chats of whoever shows a token; other people's are not
+    found."""
+
+    def __init__(
+        self,
+        store: MediaStore,
+        principals: Principals,
+        *,
+        allowed_origins: tuple[str, ...] = (),
+        within_s: float = WITHIN_S,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._store = store
+        self._principals = principals
+        self._allowed_origins = allowed_origins
+        self._within_s = within_s
+        self._clock = clock
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._rates: dict[str, TokenBucket] = {}
+        self._own_slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE_EACH))
+
+    @property
+    def file_bytes(self) -> int:
+        """What one file may have."""
+        return self._store.file_bytes
+
+    async def upload(self, request: Request) -> Response:
+        """`POST /media/{chat}`, the file as the body, its name percent-encoded in
+        `Shoal-File-Name`."""
+        login = self._login(request)
+        if isinstance(login, Response):
+            return login
+        answer = await self._upload(request, login)
+        if answer.status_code >= HTTPStatus.BAD_REQUEST:
+            log.info("file refused", principal=login.principal, status=answer.status_code)
+        return answer
+
+    async def _upload(self, request: Request, login: Login) -> Response:
+        chat = request.path_params["chat"]
+        if not _CHAT.fullmatch(chat):
+            return problem(404)
+        if (wait_s := self._rate(login.principal)) > 0:
+            return problem(429, "too many files at once", {"Retry-After": f"{max(1, round(wait_s))}"})
+        limit = self._store.file_bytes
+        if _length(request) > limit:
+            await _linger(request)
+            return problem(413, f"file refused: it is larger than {limit // 1024 // 1024} MB", {"Connection": "close"})
+        name = unquote(request.headers.get(NAME_HEADER, ""), errors="replace")
+        try:
+            async with asyncio.timeout(self._within_s), self._own_slots[login.principal], self._slots:
+                ref = await self._take(request, _session(login.principal, chat), clean_name(name))
+        except TooMuch as exc:
+            await _linger(request)
+            return problem(413, exc.message, {"Connection": "close"})
+        except BadInput as exc:
+            return problem(415, exc.message)
+        except TimeoutError:
+            return problem(408, "the file did not come in time", {"Connection": "close"})
+        except ClientDisconnect:
+            return problem(400)
+        except OSError as exc:
+            log.error("files away", error=type(exc).__name__)
+            return problem(503, "files cannot be kept just now", {"Retry-After": "5"})
+        log.info("file taken", kind=ref.suffix, bytes=ref.size_bytes)
+        return Response(
+            msgspec.json.encode(media_frame(chat, ref)), 201, {"Cache-Control": "no-store"}, "application/json"
+        )
+
+    async def download(self, request: Request) -> Response:
+        """`GET /media/{chat}/{file}`."""
+        login = self._login(request)
+        if isinstance(login, Response):
+            return login
+        found = read_file_name(request.path_params["file"])
+        chat = request.path_params["chat"]
+        if found is None or not _CHAT.fullmatch(chat):
+            return problem(404)
+        ref = MediaRef(*found, 0, clean_name(request.query_params.get("name", "")))
+        try:
+            file = await asyncio.to_thread(self._store.open, _session(login.principal, chat), ref)
+        except NoSuchMedia:
+            return problem(404, "this file is not there any more")
+        except OSError as exc:
+            log.error("files away", error=type(exc).__name__)
+            return problem(503, "files cannot be read just now", {"Retry-After": "5"})
+        kind = KINDS[ref.suffix]
+        disposition = f"attachment; filename*=UTF-8''{quote(ref.name, safe='')}"
+        # Only pictures have a type that a browser would show, and only in an <img> of ours.
+        media_type = kind.media_type if kind.is_image else "application/octet-stream"
+        return _Kept(file, {**HEADERS, "Content-Disposition": disposition}, media_type)
+
+    async def named(self, session: str, media: Sequence[str], *, limit: int) -> tuple[str, ...]:
+        """The references that a message names, each looked at. Raises BadInput (`bad_media`) for
+        one that is not of this session, or too many."""
+        if len(media) > limit:
+            raise BadInput("bad_media", f"the message has {len(media)} files; at most {limit} are taken")
+        return tuple([str(await self._looked_at(session, read_reference(one))) for one in dict.fromkeys(media)])
+
+    async def _looked_at(self, session: str, ref: MediaRef) -> MediaRef:
+        try:
+            size_bytes = await asyncio.to_thread(self._store.size, session, ref)
+        except NoSuchMedia:
+            raise BadInput("bad_media", f"the file {ref.name!r} is not there any more; attach it again") from None
+        except OSError:
+            raise BadInput("bad_media", "files cannot be read just now; try again in a moment") from None
+        return msgspec.structs.replace(ref, size_bytes=size_bytes)
+
+    async def _take(self, request: Request, session: str, name: str) -> MediaRef:
+        """Write the body piece by piece beside the event loop."""
+        with await asyncio.to_thread(self._store.upload, session) as upload:
+            waiting = bytearray()
+            async for piece in request.stream():
+                waiting += piece
+                if len(waiting) >= PIECE_BYTES:
+                    await asyncio.to_thread(upload.write, bytes(waiting))
+                    waiting.clear()
+            await asyncio.to_thread(upload.write, bytes(waiting))
+            return await asyncio.to_thread(upload.finish, name)
+
+    def _login(self, request: Request) -> Login | Response:
+        headers = request.headers
+        if not origin_allowed(headers.getlist("origin"), headers.get("host", ""), self._allowed_origins):
+            return problem(403, "pages of this origin may not do that; web.allowed_origins names those that may")
+        login = self._principals.bearer(headers.get("authorization"))
+        if login is None:
+            log.info("login refused")
+        return login or problem(401, "a valid token is needed", {"WWW-Authenticate": "Bearer"})
+
+    def _rate(self, principal: str) -> float:
+        now = self._clock.monotonic()
+        if len(self._rates) >= KNOWN_PRINCIPALS:
+            self._rates.clear()
+        bucket = self._rates.setdefault(principal, TokenBucket(burst=BURST, per_s=PER_S, now=now))
+        return bucket.take(now)
+
+
+class _Kept(Response):
+    """A file as an answer, in pieces: whoever reads slowly costs one of them, and not the whole
+    file."""
+
+    def __init__(self, file: BinaryIO, headers: dict[str, str], media_type: str) -> None:
+        size_bytes = os.fstat(file.fileno()).st_size
+        super().__init__(None, 200, {**headers, "Content-Length": f"{size_bytes}"}, media_type)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._file as file:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _session(principal: str, chat: str) -> str:
+    return session_id(CHANNEL, f"{principal}/{chat}")
+
+
+async def _linger(request: Request) -> None:
+    """Take in some of what is still sent: a connection that is closed before that is reset, and
+    nobody reads why."""
+    left = LINGER_BYTES
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(LINGER_S):
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return
+
+
+def _length(request: Request) -> int:
+    """What the client says that it will send; 0 when it does not say."""
+    told = request.headers.get("content-length", "")
+    return int(told) if told.isascii() and told.isdigit() else 0

@@ -1,0 +1,48 @@
+"""The chat page and its files, held in memory: they are small, and a name that is not among them is
+nowhere."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+FOLDER: Final = Path(__file__).parents[1] / "static"
+INDEX: Final = "index.html"
+
+_TYPES: Final = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/woff2"}
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One file as it is sent."""
+
+    body: bytes
+    media_type: str
+    etag: str
+
+
+def read_pages(folder: Path = FOLDER) -> dict[str, Page]:
+    """Every file under `folder` by its relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): _page(path) for path in files}
+
+
+def answer(page: Page, request: Request) -> Response:
+    """The file, or 304 when the browser has it. It is asked for each time: a new release must not
+    mix with an old."""
+    headers = {"ETag": page.etag, "Cache-Control": "no-cache"}
+    known = request.headers.get("if-none-match", "")
+    if known.strip() == "*" or page.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        return Response(status_code=304, headers=headers)
+    return Response(page.body, media_type=page.media_type, headers=headers)
+
+
+def _page(path: Path) -> Page:
+    body = path.read_bytes()
+    kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return Page(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')

@@ -1,0 +1,56 @@
+"""The address that the web gateway listens on, and its server."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from gateway.channels.web.socket.connection import PageConnection
+from gateway.channels.web.socket.protocol import FRAME_LIMIT_BYTES
+from shared.process.listening import Server, listener
+
+USER_TIMEOUT_MS: Final = 30_000
+PING_S: Final = 20.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises SettingsError, naming the setting, when the address cannot be
+    had."""
+    made = listener(host, port, section="web")
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Inherited by every connection: one whose client reads nothing for so long is dropped by the kernel, which
+        # closing it cannot do while bytes wait.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+    return made
+
+
+class WebServer(Server):
+    """Serves an app until `should_exit` is set."""
+
+    def __init__(self, app: ASGIApp, *, on_started: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws=PageConnection,
+                ws_max_size=FRAME_LIMIT_BYTES,
+                ws_ping_interval=PING_S,
+                ws_ping_timeout=PING_S,
+                ws_per_message_deflate=False,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()

@@ -1,0 +1,234 @@
+"""What each frame of a client does, and what it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.channel import Sink
+from gateway.channels.web.http.media import MediaDoor
+from gateway.channels.web.socket.approval_frames import Approve
+from gateway.channels.web.socket.chat_view import Viewer
+from gateway.channels.web.socket.hub import Hub
+from gateway.channels.web.socket.lines import Lines
+from gateway.channels.web.socket.protocol import (
+    Ack,
+    ChatList,
+    ChatRow,
+    ClientFrame,
+    Hello,
+    History,
+    LineFrame,
+    ListChats,
+    ReadHistory,
+    Resume,
+    Say,
+    ServerFrame,
+    Stop,
+    Taken,
+    Withdraw,
+    write_frame,
+)
+from gateway.commands.command import CommandRow
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import BadInput, RedisAway
+from shared.ids import log_id, session_id
+from shared.log import logger
+from shared.messages.inbound import InboundMessage
+from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
+from shared.store.delivery.outbox import NumberedLine, Outbox
+from shared.store.turns.approvals import REFUSALS
+
+NAME: Final = "web"
+"""The channel's name, the first half of its sessions' names."""
+
+HISTORY_LINES: Final = 50
+HISTORY_CHARS: Final = 1024 * 1024
+
+log = logger("web")
+
+
+class AnswerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many chats one socket is shown, for how long a message is tried again while Redis is
+    away, and how many files one may have."""
+
+    chats: int = 20
+    retry_s: float = 5.0
+    files: int = 4
+
+
+class Answers:
+    """Answers one logged-in client. A chat is its principal's own: the names of other people's
+    cannot be written."""
+
+    def __init__(
+        self,
+        viewer: Viewer,
+        principal: str,
+        *,
+        sink: Sink,
+        outbox: Outbox,
+        hub: Hub,
+        lines: Lines,
+        media: MediaDoor,
+        limits: AnswerLimits,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._viewer = viewer
+        self._principal = principal
+        self._sink = sink
+        self._outbox = outbox
+        self._hub = hub
+        self._lines = lines
+        self._media = media
+        self._limits = limits
+        self._clock = clock
+        self._shown: dict[str, None] = {}
+        self._left = False
+
+    @property
+    def commands(self) -> Sequence[CommandRow]:
+        """What a client may write instead of a message."""
+        return self._sink.commands
+
+    @property
+    def file_limits(self) -> tuple[int, int]:
+        """How many files a message may have, and how many bytes one of them."""
+        return self._limits.files, self._media.file_bytes
+
+    async def answer(self, frame: ClientFrame, came_at: float) -> None:
+        """Do what a frame asks; `came_at` is when it came (monotonic). Raises BadInput, Refused,
+        RedisAway."""
+        match frame:
+            case Say():
+                await self._say(frame, came_at)
+            case Stop(chat=chat, turn=turn):
+                await self._sink.stop(self._session(chat), turn)
+            case Resume(chat=chat, after=after):
+                self._show(chat, after, announce=True)
+            case ListChats():
+                await self._list()
+            case ReadHistory(chat=chat, before=before):
+                await self._history(chat, before)
+            case Ack(chat=chat, seq=seq):
+                await self._ack(chat, seq)
+            case Withdraw(id=id, chat=chat):
+                await self._withdraw(id, chat)
+            case Approve():
+                await self._approve(frame)
+            case Hello():
+                raise BadInput("bad_frame", "hello is said once, as the first frame")
+
+    def leave(self) -> None:
+        """Show this client nothing more."""
+        self._left = True
+        for session in self._shown:
+            self._hub.leave(self._viewer, session)
+        self._shown.clear()
+
+    async def _say(self, frame: Say, came_at: float) -> None:
+        session = self._session(frame.chat)
+        now_ms = self._clock.now_ms()
+        media = await self._media.named(session, frame.media, limit=self._limits.files) if frame.media else ()
+        message = InboundMessage(
+            channel=NAME,
+            chat_id=self._chat_id(frame.chat),
+            sender_id=self._principal,
+            id=frame.id,
+            content=frame.text,
+            timestamp=now_ms,
+            media=media,
+            traceparent=frame.traceparent,
+        )
+        accepted = await self._sink.ingest(
+            message,
+            show=SaidLine(id=frame.id, text=frame.text, at=now_ms, media=media),
+            principal=self._principal,
+            retry_for_s=max(0.0, came_at + self._limits.retry_s - self._clock.monotonic()),
+        )
+        if not accepted.rejected:
+            (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(NAME).inc()
+        log.debug("message accepted", session=log_id(session), turn=accepted.turn, duplicate=accepted.duplicate)
+        self._send(Taken(frame.id, frame.chat, accepted.ahead, accepted.turn))
+        if accepted.turn:
+            self._hub.asked(session, frame.id)
+        if not self._hub.follows(self._viewer, session):
+            self._show(frame.chat, max(0, accepted.seq - 1), announce=False)
+
+    async def _withdraw(self, id: str, chat: str | None) -> None:
+        """The line that says so goes to everybody who is shown the chat, this client too."""
+        prefix = session_id(NAME, self._chat_id(""))
+        chats = [session.removeprefix(prefix) for session in self._shown] if chat is None else [chat]
+        for one in chats:
+            match await self._sink.withdraw(NAME, self._chat_id(one), id):
+                case "withdrawn":
+                    return
+                case "answering":
+                    raise BadInput("too_late", "this message is being answered already; /stop ends that")
+                case "over":
+                    raise BadInput("too_late", "this message is answered already")
+        raise BadInput("not_found", f"no message {id!r} waits in this chat")
+
+    async def _approve(self, frame: Approve) -> None:
+        """The line that says so goes to everybody who is shown the chat, this client too."""
+        session = self._session(frame.chat)
+        settled = await self._sink.approve(
+            session, frame.call, yes=frame.yes, sender=self._principal, digest=frame.digest
+        )
+        if settled != "done":
+            raise BadInput(f"approval_{settled}", REFUSALS[settled])
+
+    async def _list(self) -> None:
+        prefix = self._chat_id("")
+        found = await self._outbox.chats(NAME, self._principal, lambda chat_id: session_id(NAME, chat_id))
+        rows = [ChatRow(info.chat_id.removeprefix(prefix), info.title, info.at, info.running) for info in found]
+        self._send(ChatList(rows))
+
+    async def _history(self, chat: str, before: int | None) -> None:
+        found: list[NumberedLine] = []
+        if before is None or before > 1:
+            found = await self._outbox.before(self._session(chat), seq=before, limit=HISTORY_LINES + 1)
+        kept: list[LineFrame] = []
+        chars = 0
+        for numbered in reversed(found):
+            chars += _length(numbered)
+            if len(kept) == HISTORY_LINES or (kept and chars > HISTORY_CHARS):
+                break
+            kept.append(await self._lines.soon(chat, numbered))
+        self._send(History(chat, kept[::-1], more=len(kept) < len(found)))
+
+    async def _ack(self, chat: str, seq: int) -> None:
+        try:
+            await self._outbox.ack(self._session(chat), seq)
+        except RedisAway:
+            log.debug("ack not kept")  # the next one says more
+
+    def _show(self, chat: str, after: int, *, announce: bool) -> None:
+        if self._left:
+            return
+        session = self._session(chat)
+        self._shown.pop(session, None)
+        self._shown[session] = None
+        if len(self._shown) > self._limits.chats:
+            eldest = next(iter(self._shown))
+            del self._shown[eldest]
+            self._hub.leave(self._viewer, eldest)
+        self._hub.follow(self._viewer, session, chat, after, announce=announce)
+
+    def _chat_id(self, chat: str) -> str:
+        return f"{self._principal}/{chat}"
+
+    def _session(self, chat: str) -> str:
+        return session_id(NAME, self._chat_id(chat))
+
+    def _send(self, frame: ServerFrame) -> None:
+        self._viewer.put(write_frame(frame))
+
+
+def _length(numbered: NumberedLine) -> int:
+    match numbered.line:
+        case SaidLine(text=text) | OutboundMessage(content=text):
+            return len(text)

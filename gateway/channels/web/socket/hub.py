@@ -1,0 +1,258 @@
+"""Brings each chat's lines and live events to the sockets that show it.
+
+Live news comes by pub/sub, which may lose it; the log is the truth. So a socket gets a line live
+when it is the very next one, and whoever missed something is brought up from the log: after a gap,
+after the pub/sub connection broke, and after two seconds of silence in a chat that waits for a
+reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Final, Protocol
+
+from gateway.channels.web.socket.chat_view import Room, View, Viewer
+from gateway.channels.web.socket.lines import Lines, live_frame
+from gateway.channels.web.socket.protocol import Failure, Resumed, write_frame
+from gateway.process.traces import delivering
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway
+from shared.ids import log_id
+from shared.log import logger
+from shared.messages.live import JoinedEvent, ProgressEvent, TurnEvent
+from shared.store.delivery.fanout import ChatNews, Listener
+from shared.store.delivery.outbox import ChatState, NumberedLine
+
+PAGE: Final = 100
+SILENCE_S: Final = 2.0
+TICK_S: Final = 0.5
+RETRY_S: Final = 1.0
+READERS: Final = 6
+"""Sockets that are brought up from the log at once: fewer than the connections of the pool, so that
+messages pass."""
+
+OnGap = Callable[[], Awaitable[None]]
+
+log = logger("hub")
+
+
+class News(Protocol):
+    """Where live news comes from: `shared.store.delivery.fanout.Fanout`."""
+
+    async def listen(self, session: str, listener: Listener) -> None: ...
+
+    async def leave(self, session: str) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class Log(Protocol):
+    """Where the truth is: `shared.store.delivery.outbox.Outbox`."""
+
+    async def state(self, session: str) -> ChatState: ...
+
+    async def read(self, session: str, *, after: int, limit: int) -> list[NumberedLine]: ...
+
+
+class Hub:
+    """All chats that this process shows. What nobody shows any more is forgotten within a second.
+
+    `make_news` gets what is to be called whenever news may have been missed. Without `progress`
+    nobody is shown what the agent does during a turn.
+    """
+
+    def __init__(
+        self,
+        chat_log: Log,
+        lines: Lines,
+        make_news: Callable[[OnGap], News],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        progress: bool = True,
+    ) -> None:
+        self._log = chat_log
+        self._lines = lines
+        self._clock = clock
+        self._progress = progress
+        self._news = make_news(self._on_gap)
+        self._rooms: dict[str, Room] = {}
+        self._readers = asyncio.Semaphore(READERS)
+        self._retry_at = 0.0
+
+    @property
+    def rooms(self) -> int:
+        """How many chats are shown."""
+        return len(self._rooms)
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._news.run(), name="fanout")
+            group.create_task(self._tick_for_ever(), name="hub tick")
+
+    def follow(self, viewer: Viewer, session: str, chat: str, after: int, *, announce: bool) -> None:
+        """Show a chat to a socket from the line after number `after` on: first what the log has,
+        then what comes.
+
+        With `announce` a `resumed` frame follows the lines of the log. The same chat again starts
+        over.
+        """
+        room = self._rooms.get(session)
+        if room is None:
+            room = self._rooms[session] = Room(session, chat, self._clock.monotonic())
+            # First the subscription, then the log: nothing can fall between them.
+            room.listening = asyncio.ensure_future(self._news.listen(session, partial(self.heard, session)))
+        self.leave(viewer, session)
+        view = room.views[viewer] = View(viewer, after, announce=announce)
+        self._bring_up(room, view)
+
+    def follows(self, viewer: Viewer, session: str) -> bool:
+        """Whether a socket is shown this chat."""
+        room = self._rooms.get(session)
+        return room is not None and viewer in room.views
+
+    def leave(self, viewer: Viewer, session: str) -> None:
+        """Show this chat no more to a socket."""
+        room = self._rooms.get(session)
+        view = room.views.pop(viewer, None) if room else None
+        if view and view.task:
+            view.task.cancel()
+
+    def asked(self, session: str, id: str) -> None:
+        """A message was accepted for a chat: a reply is due."""
+        if room := self._rooms.get(session):
+            room.asked(id)
+
+    def heard(self, session: str, news: ChatNews) -> None:
+        """Something happened in a chat. A fault in showing it costs the sockets of that chat, and
+        nobody else."""
+        room = self._rooms.get(session)
+        if room is None:
+            return
+        try:
+            self._show(room, news)
+        except Exception:
+            log.exception("news not shown")
+            for viewer in list(room.views):
+                viewer.broken()
+
+    def _show(self, room: Room, news: ChatNews) -> None:
+        room.heard_at = self._clock.monotonic()
+        if isinstance(news, NumberedLine):
+            with delivering(news.line, "web", room.session):
+                self._heard_line(room, news)
+        elif self._progress or not isinstance(news, ProgressEvent):
+            frame = write_frame(live_frame(room.chat, news))
+            for viewer in list(room.views):
+                if isinstance(news, TurnEvent | JoinedEvent):
+                    viewer.put(frame)
+                else:
+                    viewer.put_live(frame)
+
+    def _heard_line(self, room: Room, numbered: NumberedLine) -> None:
+        room.note(numbered.line)
+        views = list(room.views.values())
+        line = None
+        if any(view.sent == numbered.seq - 1 for view in views):
+            line = self._lines.at_once(room.chat, numbered)
+        frame = None if line is None else write_frame(line)
+        for view in views:
+            if frame is not None and view.take_news(numbered.seq):
+                view.viewer.put(frame)
+            else:
+                # It missed something, or the line takes long to render, or the log began anew: a
+                # reader finds out.
+                view.stale = True
+                self._bring_up(room, view)
+
+    async def tick(self) -> None:
+        """One round of looking after the chats: forget, retry, and doubt the silence."""
+        now = self._clock.monotonic()
+        for session, room in list(self._rooms.items()):
+            if not room.views:
+                del self._rooms[session]
+                await self._news.leave(session)
+                continue
+            if room.waiting and now - room.heard_at >= SILENCE_S:
+                room.heard_at = now
+                self._doubt(room)
+            elif now >= self._retry_at:
+                for view in room.views.values():
+                    self._bring_up(room, view)
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self.tick()
+
+    async def _on_gap(self) -> None:
+        self._retry_at = 0.0
+        for room in self._rooms.values():
+            self._doubt(room)
+
+    def _doubt(self, room: Room) -> None:
+        for view in room.views.values():
+            view.stale = True
+            self._bring_up(room, view)
+
+    def _bring_up(self, room: Room, view: View) -> None:
+        if view.stale and view.task is None:
+            view.task = asyncio.create_task(self._read(room, view))
+
+    async def _read(self, room: Room, view: View) -> None:
+        assert room.listening is not None
+        try:
+            await asyncio.shield(room.listening)
+            while view.stale:
+                view.stale = False
+                await self._read_once(room, view)
+        except RedisAway:
+            view.stale = True
+            if view.announce and not view.apologised:
+                view.apologised = True
+                message = "Shoal cannot read this chat just now; it appears as soon as the store is back"
+                view.viewer.put(write_frame(Failure("unavailable", message, chat=room.chat, retry_after=RETRY_S)))
+        except Exception:
+            log.exception("chat not shown", session=log_id(room.session))
+            view.viewer.broken()
+        finally:
+            view.task = None
+
+    async def _read_once(self, room: Room, view: View) -> None:
+        """Send everything that the log has. Where it stands is asked first: all up to there is then
+        in the log."""
+        had, open_before = view.sent, room.unanswered()
+        async with self._reading():
+            state = await self._log.state(room.session)
+        if had > state.last_seq:
+            view.sent, view.reset = 0, True
+        more = True
+        while more:
+            async with self._reading():
+                page = await self._log.read(room.session, after=view.sent, limit=PAGE)
+            for numbered in page:
+                line = await self._lines.soon(room.chat, numbered)
+                room.note(numbered.line)
+                if view.take_logged(numbered.seq):
+                    view.viewer.put(write_frame(line))
+                    await view.viewer.room()
+            more = len(page) == PAGE
+        view.sent = max(view.sent, state.last_seq)
+        room.stands(state.running, open_before)
+        if (view.announce or view.reset) and not view.stale:
+            view.viewer.put(write_frame(Resumed(room.chat, view.sent, state.running, view.reset)))
+            view.announce = view.reset = False
+
+    @contextlib.asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
+        async with self._readers:
+            if self._clock.monotonic() < self._retry_at:
+                raise RedisAway("Redis was away a moment ago")  # not thousands of sockets one after the other
+            try:
+                yield
+            except RedisAway:
+                self._retry_at = self._clock.monotonic() + RETRY_S
+                raise

@@ -1,0 +1,187 @@
+"""The way out of one channel: which chats this process serves, and that it does so only while that
+is safe.
+
+Every replica of the channel runs this, whatever its run mode. What is delivered, in which order,
+and what is known of it is Redis' (`shared.store.delivery.deliveries`); here are the tasks and the
+clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from gateway.delivery.chat_delivery import Attending, Means
+from gateway.delivery.chat_lease import Hold
+from gateway.delivery.lease_keeper import LeaseKeeping
+from gateway.delivery.line_delivery import Posting
+from gateway.delivery.platform_calls import Calls
+from gateway.delivery.post_builder import PostMaker
+from gateway.platform.protocol import ChannelBroken, Platform
+from shared.backoff import full_jitter
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway
+from shared.ids import log_id
+from shared.log import logger
+from shared.media.store import MediaStore
+from shared.settings import DeliverySettings
+from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
+from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.fanout import Fanout
+from shared.tasks import cancel_all
+
+FINISH_S: Final = 1.3
+"""At the end of the process a call under way has so long."""
+
+GIVE_BACK_S: Final = 0.5
+POLL_S: Final = 1.0
+"""Floor of looking for chats that are due, if news is lost."""
+
+log = logger("delivery")
+
+
+class Egress:
+    """Delivers the chats of `platform`. `fanout` is listened to here and run by whoever made it; it
+    is to call `look_again` after a gap."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        deliveries: Deliveries,
+        fanout: Fanout,
+        settings: DeliverySettings,
+        media: MediaStore,
+        *,
+        draining: asyncio.Event,
+        on_broken: Callable[[ChannelBroken], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._deliveries = deliveries
+        self._clock = clock
+        self._draining = draining
+        self._ending = asyncio.Event()
+        self._chats = settings.chats
+        self._lease_s = deliveries.lease_s
+        calls = Calls(platform.name, call_s=settings.call_s, on_broken=on_broken)
+        posts = PostMaker(platform, media)
+        self._means = Means(
+            platform=platform,
+            deliveries=deliveries,
+            fanout=fanout,
+            calls=calls,
+            posts=posts,
+            posting=Posting(platform, deliveries, calls, posts, draining=self._ending, clock=clock),
+            draining=self._ending,
+            clock=clock,
+            progress=settings.progress,
+        )
+        self._served: dict[Hold, tuple[Attending, asyncio.Task[None]]] = {}
+        self._wake = asyncio.Event()
+
+    @property
+    def chats(self) -> int:
+        """How many chats are served here at this moment."""
+        return len(self._served)
+
+    async def look_again(self) -> None:
+        """News may have been missed."""
+        self._wake.set()
+        for attending, _ in self._served.values():
+            attending.look_again()
+
+    async def run(self) -> None:
+        """Deliver until the process drains; then what is under way is finished and every chat given
+        back, within two seconds."""
+        await self._means.fanout.listen_raw(self._deliveries.news, lambda _: self._wake.set())
+        keeping = LeaseKeeping(self._deliveries, self._served, clock=self._clock)
+        chores = [asyncio.create_task(keeping.keep_renewing()), asyncio.create_task(keeping.keep_fencing())]
+        taking = asyncio.create_task(self._keep_taking())
+        drained = asyncio.create_task(self._draining.wait())
+        try:
+            done, _ = await asyncio.wait({taking, drained, *chores}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {drained}:
+                task.result()  # these end only by a bug
+        finally:
+            await cancel_all([taking, drained])
+            await self._finish()
+            await cancel_all(chores)
+
+    async def take_once(self) -> float:
+        """Begin with chats that are due, as far as there is room; the seconds until the next look,
+        0 = at once.
+
+        An eighth of the room at a time, so that they spread over replicas."""
+        room = self._chats - len(self._served)
+        self._tell_full(room <= 0)
+        if room <= 0:
+            return POLL_S
+        many, taken_at = max(1, room // 8), self._clock.monotonic()
+        taken, next_s = await self._deliveries.acquire(many)
+        for delivery in taken:
+            if delivery.taken_over:
+                log.info("chat taken over", channel=self._deliveries.channel, session=log_id(delivery.session))
+            hold = Hold(delivery, taken_at=taken_at, lease_s=self._lease_s, clock=self._clock)
+            attending = Attending(hold, self._means)
+            before = [task for other, (_, task) in self._served.items() if other.session == hold.session]
+            self._served[hold] = attending, asyncio.create_task(self._attend(hold, attending, before), name="chat")
+        return 0.0 if len(taken) == many else min(next_s, POLL_S)
+
+    async def _attend(self, hold: Hold, attending: Attending, before: list[asyncio.Task[None]]) -> None:
+        try:
+            if before:  # an earlier visit of this chat has been given back, and is about to end
+                await asyncio.wait(before)
+            await attending.attend()
+        except asyncio.CancelledError:
+            if self._ending.is_set() and hold.safe_s:
+                await self._give_back(hold)
+            elif not hold.safe_s:
+                log.warning("chat lost", channel=self._deliveries.channel, session=log_id(hold.session))
+            raise
+        except Exception:
+            log.exception("chat not served", channel=self._deliveries.channel, session=log_id(hold.session))
+            await self._give_back(hold, delay_s=5.0)
+        finally:
+            self._served.pop(hold, None)
+            self._wake.set()
+
+    async def _give_back(self, hold: Hold, delay_s: float = 0.0) -> None:
+        with contextlib.suppress(RedisAway, TimeoutError):
+            async with asyncio.timeout(GIVE_BACK_S):
+                await self._deliveries.later(hold.delivery, delay_s, unclear=hold.in_doubt, counts=bool(delay_s))
+
+    def _tell_full(self, full: bool) -> None:
+        for attending, _ in self._served.values():
+            attending.full = full
+
+    async def _keep_taking(self) -> None:
+        waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+        away = False
+        while True:
+            self._wake.clear()
+            try:
+                wait_s = await self.take_once()
+                if away:
+                    log.info("redis back", doing="delivery", channel=self._deliveries.channel)
+                away, waits = False, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+            except RedisAway as exc:
+                if not away:
+                    log.warning("redis away", doing="delivery", channel=self._deliveries.channel, error=str(exc))
+                away = True
+                await asyncio.sleep(next(waits))
+                continue
+            if wait_s > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._wake.wait()
+
+    async def _finish(self) -> None:
+        """End the service of every chat: at its next border, and after a moment in the middle."""
+        self._ending.set()
+        for attending, _ in self._served.values():
+            attending.look_again()
+        tasks = [task for _, task in self._served.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=FINISH_S)
+            await cancel_all(tasks)

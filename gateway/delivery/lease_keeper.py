@@ -1,0 +1,75 @@
+"""Keeps the leases of the chats that a process serves, and ends what it is not safe to go on
+with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.delivery.chat_delivery import Attending
+from gateway.delivery.chat_lease import Hold
+from shared.backoff import full_jitter
+from shared.clock import Clock
+from shared.errors import RedisAway
+from shared.metrics import LEASE_RENEW_LATE
+from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
+from shared.store.delivery.deliveries import Deliveries
+
+RENEWALS_PER_LEASE: Final = 5
+FENCE_PER_LEASE: Final = 30
+
+Served = Mapping[Hold, tuple[Attending, asyncio.Task[None]]]
+"""The chats that are served, each by a task."""
+
+
+class LeaseKeeping:
+    """Looks after `served`, which somebody else fills."""
+
+    def __init__(self, deliveries: Deliveries, served: Served, *, clock: Clock) -> None:
+        self._deliveries = deliveries
+        self._served = served
+        self._clock = clock
+        self._lease_s = deliveries.lease_s
+
+    async def renew_once(self) -> None:
+        """Keep every chat that is served, in one call. Raises RedisAway."""
+        holds = [hold for hold in self._served if hold.safe_s and not hold.over]
+        asked_at = self._clock.monotonic()
+        lost = await self._deliveries.renew([hold.delivery for hold in holds])
+        for hold in holds:
+            if hold.session in lost and not hold.over:  # it may have been given back meanwhile
+                hold.lose()
+            else:
+                hold.held_from(asked_at)
+        if lost:
+            self.fence_once()
+
+    def fence_once(self) -> None:
+        """End the service of every chat that it is not safe to act for any more. What is known of a
+        post is told."""
+        for hold, (_, task) in self._served.items():
+            if not hold.safe_s and not hold.tells and not hold.over:
+                task.cancel()
+
+    async def keep_renewing(self) -> None:
+        """Renew every fifth of the lease, until cancelled."""
+        every_s = self._lease_s / RENEWALS_PER_LEASE
+        while True:
+            await asyncio.sleep(every_s)
+            waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+            started = self._clock.monotonic()
+            while self._served:
+                try:
+                    await self.renew_once()
+                    break
+                except RedisAway:
+                    await asyncio.sleep(next(waits))
+            if self._clock.monotonic() - started > self._lease_s / 2 - every_s:
+                LEASE_RENEW_LATE.inc()
+
+    async def keep_fencing(self) -> None:
+        """Look at the clock, until cancelled: a renewal that waits for Redis cannot."""
+        while True:
+            await asyncio.sleep(self._lease_s / FENCE_PER_LEASE)
+            self.fence_once()

@@ -1,0 +1,190 @@
+"""Who may speak: the settings that the channels of platforms share, and the one function that
+decides.
+
+By ids alone, never by names: everybody can call themselves what they like. A chat of two and a
+group are apart: who may do the one may not therefore do the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.platform.protocol import Heard, RunMode
+from shared.errors import SettingsError
+from shared.settings import Secret
+from shared.settings.busy import KEY as BUSY_KEY
+from shared.settings.read import read
+
+EVERYBODY: Final = "*"
+ID_LISTS: Final = ("allow_from", "admins", "allow_groups")
+GROUP_RULES: Final = "group_rules"
+
+When = Literal["mention", "open", "off"]
+"""What is heard in a group: what is meant for us, everything, or nothing at all."""
+
+
+class GroupRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is different in one group: `groups` as for all, and whose messages are heard; not set,
+    everybody's who can write there."""
+
+    groups: When | None = None
+    allow_from: tuple[str, ...] | None = None
+
+
+class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every `[channels.<name>]` of a platform may have; a channel's own settings add to it.
+
+    In a chat of two may speak who is in `allow_from` or `admins`, and, with `pairing`, who was let
+    in by a code. Both lists empty and nobody let in: nobody. `"*"` is everybody. `admins` may let
+    people in from their own chat with us.
+
+    In a group may speak whoever can write there, if the group's chat id is in `allow_groups`
+    (`"*"`: every group); `group_rules` makes that narrower for one of them. `run` is how messages
+    come in, None what is usual there. `sender_per_minute` takes the place of
+    `inbox.sender_per_minute`.
+    """
+
+    on: bool = True
+    run: RunMode | None = None
+    allow_from: tuple[str, ...] = ()
+    admins: tuple[str, ...] = ()
+    pairing: bool = True
+    groups: When = "mention"
+    allow_groups: tuple[str, ...] = ()
+    group_rules: dict[str, GroupRule] = {}
+    sender_per_minute: Annotated[int, Meta(ge=0, le=60_000)] | None = None
+
+
+class IdForm(Struct, frozen=True):
+    """What ids of people and of groups look like on a platform, as regular expressions, and the
+    same in words with where to find them. Names in an allow-list let nobody in: they stop the
+    start."""
+
+    person: str
+    group: str
+    words: str
+
+
+class Verdict(Struct, frozen=True):
+    """What is done with a message. `reason` is one of few words, for metrics and the audit
+    record."""
+
+    kind: Literal["allowed", "ignored", "unknown", "not allowed"]
+    reason: str = ""
+
+
+ALLOWED: Final = Verdict("allowed")
+UNKNOWN: Final = Verdict("unknown", "unknown_sender")
+"""Not allowed, but may ask to be let in."""
+
+
+def judge(rules: AccessSettings, heard: Heard, *, paired: bool = False) -> Verdict:
+    """Whether a message is read. `paired`: its sender was let in by a code. Every message of a platform comes through
+    here: new, edited, forwarded, a pressed button, a command."""
+    sender = heard.message.sender_id
+    if heard.own:
+        return Verdict("ignored", "own")
+    if heard.from_bot:
+        return Verdict("ignored", "bot")
+    if not sender:
+        return Verdict("ignored", "no_sender")
+    if heard.group:
+        return _in_group(rules, heard)
+    if _named(sender, rules.allow_from) or sender in rules.admins:
+        return ALLOWED
+    if not rules.pairing:
+        return Verdict("not allowed", "sender_not_allowed")
+    return ALLOWED if paired else UNKNOWN
+
+
+def _in_group(rules: AccessSettings, heard: Heard) -> Verdict:
+    rule = rules.group_rules.get(heard.message.chat_id, GroupRule())
+    when = rule.groups or rules.groups
+    if when == "off":
+        return Verdict("ignored", "groups_off")
+    listed = _named(heard.message.chat_id, rules.allow_groups)
+    if not heard.addressed and (when == "mention" or not listed):
+        return Verdict("ignored", "not_addressed")
+    if not listed:
+        return Verdict("not allowed", "group_not_allowed")
+    if rule.allow_from is None or _named(heard.message.sender_id, rule.allow_from):
+        return ALLOWED
+    return Verdict("not allowed" if heard.addressed else "ignored", "group_sender_not_allowed")
+
+
+def _named(id: str, allowed: tuple[str, ...]) -> bool:
+    return id in allowed or EVERYBODY in allowed
+
+
+def said_at_start(name: str, rules: AccessSettings) -> Iterator[str]:
+    """Warnings about who may speak, a line each."""
+    key = f"channels.{name}"
+    if EVERYBODY in rules.allow_from:
+        yield f"everybody may talk to this bot: {key}.allow_from has {EVERYBODY!r}"
+    elif not (rules.allow_from or rules.admins or rules.pairing):
+        yield f"nobody may talk to this bot alone: {key}.allow_from is empty, and {key}.pairing is off"
+    if EVERYBODY in rules.allow_groups and rules.groups != "off":
+        yield f"every group may put this bot to work: {key}.allow_groups has {EVERYBODY!r}"
+    for group, rule in rules.group_rules.items():
+        if EVERYBODY in (rule.allow_from or ()):
+            yield f"everybody in a group may talk to this bot: {key}.{GROUP_RULES}.{group}.allow_from has {EVERYBODY!r}"
+
+
+T = TypeVar("T", bound=AccessSettings)
+
+
+def read_channel(kind: type[T], name: str, table: Mapping[str, Any], *, ids: IdForm | None = None) -> T:
+    """The table `[channels.<name>]` as settings of this kind. Ids may be numbers in the file.
+
+    Raises SettingsError with every problem found, one a line: unknown keys, wrong types, a blank
+    secret, what is no id.
+    """
+    key, problems = f"channels.{name}", list[str]()
+    own = {word: value for word, value in table.items() if word != BUSY_KEY}
+    settings = read(kind, _with_text_ids(own), key, problems)
+    if settings is not None:
+        problems += [*_blank_secrets(settings, key), *_wrong_ids(settings, key, ids)]
+    if settings is None or problems:
+        raise SettingsError("\n".join(problems))
+    return settings
+
+
+def _with_text_ids(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with numbers as text, where ids stand."""
+    result = dict(table)
+    for name in ID_LISTS:
+        if isinstance(result.get(name), list):
+            result[name] = [str(one) if type(one) is int else one for one in result[name]]
+    rules = result.get(GROUP_RULES)
+    if isinstance(rules, dict):
+        result[GROUP_RULES] = {
+            group: _with_text_ids(rule) if isinstance(rule, dict) else rule for group, rule in rules.items()
+        }
+    return result
+
+
+def _blank_secrets(settings: Struct, key: str) -> Iterator[str]:
+    for name, value in msgspec.structs.asdict(settings).items():
+        if isinstance(value, Secret) and not value.reveal().strip():
+            yield f"{key}.{name} is blank; write the secret there, or the name of its file into {key}.{name}_file"
+
+
+def _wrong_ids(settings: AccessSettings, key: str, ids: IdForm | None) -> Iterator[str]:
+    person, group = (ids.person, ids.group) if ids else (r"\S+", r"\S+")
+    lists = [("allow_from", person, settings.allow_from), ("admins", person, settings.admins)]
+    lists.append(("allow_groups", group, settings.allow_groups))
+    for name, rule in settings.group_rules.items():
+        lists.append((f"{GROUP_RULES}.{name}.allow_from", person, rule.allow_from or ()))
+        if not _named(name, settings.allow_groups):
+            yield f"{key}.{GROUP_RULES}.{name} is for a group that {key}.allow_groups does not name; add it there"
+    if EVERYBODY in settings.admins:
+        yield f"{key}.admins has {EVERYBODY!r}: not everybody can let people in; name them by their ids"
+    for where, form, listed in lists:
+        for one in listed:
+            if one != EVERYBODY and not re.fullmatch(form, one):
+                yield f"{key}.{where} has {one!r}, which is no id; {ids.words if ids else 'write an id without spaces'}"

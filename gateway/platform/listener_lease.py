@@ -1,0 +1,77 @@
+"""The lock under which a channel listens: which there are, how one is kept, and how far was read
+under it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.delivery.chat_lease import SAFE
+from gateway.platform.protocol import Platform
+from shared.backoff import full_jitter
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway
+from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
+from shared.store.delivery.listener_lease import Exclusive, Holding
+
+RENEWALS_PER_LEASE = 5
+
+
+class ListenCursor:
+    """The `Cursor` of a channel that listens alone: kept with the lock, so only who has that can
+    move it."""
+
+    def __init__(self) -> None:
+        self._lock: Exclusive | None = None
+        self._held: Holding | None = None
+        self._value = b""
+
+    def read(self) -> bytes:
+        return self._value
+
+    async def save(self, value: bytes) -> None:
+        if self._lock is not None and self._held is not None and await self._lock.save(self._held, value):
+            self._value = value
+
+    def bind(self, lock: Exclusive, held: Holding) -> None:
+        """The lock is ours now."""
+        self._lock, self._held, self._value = lock, held, held.cursor
+
+    def unbind(self) -> None:
+        """It is not any more."""
+        self._lock = self._held = None
+
+
+def locks_of(
+    platform: Platform, client: RedisClient, *, lease_s: float, clock: Clock = SYSTEM_CLOCK
+) -> list[Exclusive]:
+    """The locks of which a replica needs one to listen; none = every replica listens."""
+    match platform.run_mode:
+        case "exclusive":
+            names = [platform.name]
+        case "socket":
+            names = [f"{platform.name}:{number}" for number in range(platform.abilities.sockets)]
+        case "webhook":
+            names = []
+    return [Exclusive(client, name, lease_s=lease_s, clock=clock) for name in names]
+
+
+async def keep_lock(lock: Exclusive, held: Holding, taken_at: float, clock: Clock) -> None:
+    """Renew a lock that was asked for at `taken_at`; returns when it is lost, or not safe any
+    more."""
+    kept_at = taken_at
+    while True:
+        safe_s = kept_at + SAFE * lock.lease_s - clock.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, safe_s)):
+                await asyncio.sleep(lock.lease_s / RENEWALS_PER_LEASE)
+                for wait_s in full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S):
+                    asked_at = clock.monotonic()
+                    try:
+                        if not await lock.renew(held):
+                            return
+                        break
+                    except RedisAway:
+                        await asyncio.sleep(wait_s)
+        except TimeoutError:
+            return
+        kept_at = asked_at

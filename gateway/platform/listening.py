@@ -1,0 +1,158 @@
+"""Who listens to a platform: every replica, so many of them, or one at a time.
+
+A lock in Redis says whose turn it is (`shared.store.delivery.listener_lease`); a replica that ends
+hands it over at once, and one whose lock is in doubt stops listening at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.platform.listener_lease import ListenCursor, keep_lock
+from gateway.platform.protocol import ChannelBroken, Inlet, NotDelivered, Platform, Throttled
+from shared.backoff import full_jitter
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway, Refused
+from shared.log import logger
+from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
+from shared.store.delivery.fanout import Fanout
+from shared.store.delivery.listener_lease import Exclusive, Holding
+from shared.tasks import cancel_all
+
+AGAIN_FIRST_S: Final = 0.5
+AGAIN_CAP_S: Final = 30.0
+SETTLED_S: Final = 30.0
+"""A connection that lasted so long was a good one: the next try after it comes soon."""
+
+FINISH_S: Final = 1.3
+"""What a listener may finish at the end of the process."""
+
+GIVE_UP_S: Final = 0.4
+
+log = logger("listening")
+
+
+class Listening:
+    """Keeps `platform` listening, in the run modes socket and exclusive."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        locks: Sequence[Exclusive],
+        cursor: ListenCursor,
+        fanout: Fanout,
+        *,
+        draining: asyncio.Event,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._platform = platform
+        self._locks = locks
+        self._cursor = cursor
+        self._fanout = fanout
+        self._draining = draining
+        self._clock = clock
+        self._freed = asyncio.Event()
+        self.listens = False
+        """Whether this process listens at this moment."""
+
+    async def run(self, inlet: Inlet) -> None:
+        """Listen, or wait for one's turn, until the process drains. Raises ChannelBroken."""
+        if not self._locks:
+            await self._listen_until_drained(inlet)
+            return
+        for lock in self._locks:
+            await self._fanout.listen_raw(lock.freed, lambda _: self._freed.set())
+        while not self._draining.is_set():
+            taken_at = self._clock.monotonic()
+            taken = await self._take()
+            if isinstance(taken, float):
+                await self._wait(taken)
+            else:
+                await self._listen_under(*taken, taken_at, inlet)
+
+    async def _take(self) -> tuple[Exclusive, Holding] | float:
+        """One of the locks, or the seconds until the next try."""
+        self._freed.clear()
+        next_s = RECONNECT_CAP_S
+        for lock in random.sample(self._locks, len(self._locks)):
+            try:
+                held = await lock.take()
+            except RedisAway:
+                return random.uniform(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+            if isinstance(held, Holding):
+                return lock, held
+            next_s = min(next_s, held)
+        return next_s
+
+    async def _wait(self, seconds: float) -> None:
+        waiting = [asyncio.create_task(event.wait()) for event in (self._freed, self._draining)]
+        try:
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_all(waiting)
+
+    async def _listen_under(self, lock: Exclusive, held: Holding, taken_at: float, inlet: Inlet) -> None:
+        """Listen while the lock is safely ours."""
+        log.info("listening", channel=self._platform.name, lock=lock.name, taken_over=held.taken_over)
+        self._cursor.bind(lock, held)
+        listening = asyncio.create_task(self._listen_until_drained(inlet), name="listener")
+        keeping = asyncio.create_task(keep_lock(lock, held, taken_at, self._clock), name="listener's lock")
+        try:
+            done, _ = await asyncio.wait({listening, keeping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_all([listening, keeping])
+            self._cursor.unbind()
+        if keeping in done:
+            log.warning("lock lost", channel=self._platform.name, lock=lock.name)
+        with contextlib.suppress(RedisAway, TimeoutError):
+            async with asyncio.timeout(GIVE_UP_S):
+                await lock.give_up(held)
+        for task in done:
+            task.result()
+
+    async def _listen_until_drained(self, inlet: Inlet) -> None:
+        """Listen again and again; at the end a listener has a moment to finish."""
+        listening = asyncio.create_task(self._listen(inlet), name="listen")
+        drained = asyncio.create_task(self._draining.wait())
+        try:
+            await asyncio.wait({listening, drained}, return_when=asyncio.FIRST_COMPLETED)
+            if not listening.done():
+                await asyncio.wait({listening}, timeout=FINISH_S)
+        finally:
+            await cancel_all([listening, drained])
+        if listening.done() and not listening.cancelled():
+            listening.result()
+
+    async def _listen(self, inlet: Inlet) -> None:
+        waits = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S)
+        while not self._draining.is_set():
+            began_at, again_s, why = self._clock.monotonic(), 0.0, "it ended"
+            self.listens = True
+            try:
+                await self._platform.listen(inlet, self._draining)
+            except Throttled as throttled:
+                why, again_s = throttled.reason, throttled.retry_after_s
+            except (NotDelivered, RedisAway) as exc:
+                why = str(exc)
+            except Refused as refused:
+                why, again_s = refused.message, refused.retry_after_s
+            except ChannelBroken:
+                raise
+            except Exception:
+                log.exception("listener broke", channel=self._platform.name)
+                why = "a fault in the channel's code"
+            finally:
+                self.listens = False
+            if self._draining.is_set():
+                return
+            if self._clock.monotonic() - began_at > SETTLED_S:
+                waits = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S)
+            again_s = max(again_s, next(waits))
+            log.warning("not listening", channel=self._platform.name, reason=why, again_s=round(again_s, 1))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(again_s):
+                    await self._draining.wait()

@@ -1,0 +1,101 @@
+"""How a channel stands, and the opening of its platform, again and again until it works."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from gateway.platform.protocol import ChannelBroken, NotAccepted, Platform
+from shared.backoff import full_jitter
+from shared.log import logger
+from shared.metrics import CHANNEL_ON
+from shared.tasks import cancel_all
+
+FIRST_S: Final = 1.0
+CAP_S: Final = 60.0
+MENDED_S: Final = 300.0
+"""A channel that is broken is tried again after so long: what was wrong may have been mended at the
+platform."""
+
+OPEN_S: Final = 60.0
+REASON_CHARS: Final = 200
+
+log = logger("channel")
+
+
+class ChannelState:
+    """`name` is `opening`, `on`, `away` (it is tried again), `off` (a person must mend something)
+    or `closed`; `why` says why it does not work, '' when it does. `broken` is set by the word that
+    somebody must mend something."""
+
+    def __init__(self, channel: str) -> None:
+        self.name = "opening"
+        self.why = ""
+        self.broken = asyncio.Event()
+        self._channel = channel
+        CHANNEL_ON.labels(channel).set(0)
+
+    def tell(self, name: str, why: str = "") -> None:
+        """From now on it is so. A change is logged once."""
+        why = " ".join(why.split())[:REASON_CHARS]
+        if (name, why) != (self.name, self.why):
+            say = log.info if name in ("on", "closed") else log.error if name == "off" else log.warning
+            say("channel", channel=self._channel, state=name, **({"reason": why} if why else {}))
+        self.name, self.why = name, why
+        CHANNEL_ON.labels(self._channel).set(name == "on")
+
+    def break_down(self, broken: ChannelBroken) -> None:
+        """A person must mend something: nothing is done here until it is looked at again."""
+        self.tell("off", str(broken))
+        self.broken.set()
+
+
+async def open_platform(platform: Platform, state: ChannelState, draining: asyncio.Event) -> bool:
+    """Open it; False when the process drains before it could be. One that broke rests first: that
+    it can be opened does not mean that it was mended."""
+    waits = full_jitter(FIRST_S, CAP_S)
+    if state.broken.is_set():
+        await _rest(MENDED_S, draining)
+    while not draining.is_set():
+        opening = asyncio.create_task(_open_once(platform, state), name="open")
+        drained = asyncio.create_task(draining.wait())
+        try:
+            await asyncio.wait({opening, drained}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_all([opening, drained])
+        if opening.cancelled():
+            return False
+        again_s = opening.result()
+        if again_s is None:
+            state.tell("on")
+            state.broken.clear()
+            return True
+        await _rest(again_s or next(waits), draining)
+    return False
+
+
+async def _rest(seconds: float, draining: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await draining.wait()
+
+
+async def _open_once(platform: Platform, state: ChannelState) -> float | None:
+    """None when it is open; else how long to wait until the next try, 0 = as the back-off says."""
+    try:
+        async with asyncio.timeout(OPEN_S):
+            await platform.open()
+    except ChannelBroken as broken:
+        state.break_down(broken)
+        return MENDED_S
+    except NotAccepted as exc:
+        state.tell("away", exc.reason)
+    except TimeoutError:
+        state.tell("away", f"no answer within {OPEN_S:g} s")
+    except Exception as exc:
+        log.exception("channel not opened", channel=platform.name)
+        state.tell("away", f"{type(exc).__name__} in the channel's code")
+    else:
+        return None
+    return 0.0

@@ -1,0 +1,115 @@
+"""Files that people send on a platform: fetched in parts, kept in the media store, or refused with
+a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.platform.protocol import NotDelivered, Platform, RemoteFile
+from shared.errors import BadInput
+from shared.log import logger
+from shared.media.reference import clean_name
+from shared.media.store import MediaStore, Upload
+
+AT_ONCE: Final = 4
+WITHIN_S: Final = 30.0
+"""For the files of one message together."""
+
+PIECE_BYTES: Final = 256 * 1024
+REFUSED: Final = "file refused: "
+
+log = logger("files")
+
+
+class Received(msgspec.Struct, frozen=True):
+    """The files of a message: references of those that are kept, and a line for each that is
+    not."""
+
+    media: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+class ReceivedFiles:
+    """Takes the files of one channel's messages, at most four messages at a time."""
+
+    def __init__(self, platform: Platform, store: MediaStore, *, per_message: int, within_s: float = WITHIN_S) -> None:
+        self._platform = platform
+        self._store = store
+        self._per_message = per_message
+        self._within_s = within_s
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def take(self, session: str, files: Sequence[RemoteFile]) -> Received:
+        """Fetch and keep them, in order. Nothing that is wrong with a file is raised: it is
+        refused."""
+        media, refused = list[str](), list[str]()
+        async with self._slots:
+            end_at = asyncio.get_running_loop().time() + self._within_s
+            for nth, file in enumerate(files):
+                name = clean_name(file.name)
+                if nth >= self._per_message:
+                    why = f"a message may have {self._per_message} files"
+                else:
+                    why = await self._one(session, file, name, end_at, media)
+                if why:
+                    refused.append(f"{name}: {why}")
+                    log.info("file refused", channel=self._platform.name, why=why)
+        return Received(tuple(media), tuple(refused))
+
+    async def _one(self, session: str, file: RemoteFile, name: str, end_at: float, media: list[str]) -> str:
+        """Why it is not taken; '' when its reference is in `media`."""
+        limit = self._store.file_bytes
+        if file.size_bytes is not None and file.size_bytes > limit:
+            return f"it is larger than {limit // 1024 // 1024} MB"
+        try:
+            async with asyncio.timeout_at(end_at):
+                media.append(await self._keep(session, self._platform.fetch(file), name))
+        except BadInput as exc:
+            return exc.message.removeprefix(REFUSED)
+        except TimeoutError:
+            return "it did not come in time; send it again"
+        except NotDelivered as exc:
+            log.warning("file not fetched", channel=self._platform.name, reason=exc.reason)
+            return "it could not be fetched; send it again"
+        except OSError as exc:
+            log.error("files away", error=type(exc).__name__)
+            return "files cannot be kept just now; send it again later"
+        except Exception:  # whatever a library raises: the message itself is not lost for it
+            log.exception("file failed", channel=self._platform.name)
+            return "it could not be fetched"
+        return ""
+
+    async def _opened(self, session: str) -> Upload:
+        """A file to write into; nothing is left of one that is not waited for any more."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self._store.upload, session))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_let_go)
+            raise
+
+    async def _keep(self, session: str, parts: AsyncIterator[bytes], name: str) -> str:
+        """Written piece by piece beside the event loop."""
+        try:
+            with await self._opened(session) as upload:
+                waiting = bytearray()
+                async for part in parts:
+                    waiting += part
+                    if len(waiting) >= PIECE_BYTES:
+                        await asyncio.to_thread(upload.write, bytes(waiting))
+                        waiting.clear()
+                await asyncio.to_thread(upload.write, bytes(waiting))
+                return str(await asyncio.to_thread(upload.finish, name))
+        finally:
+            if isinstance(parts, AsyncGenerator):  # so that its connection is closed now, however this ends
+                await parts.aclose()
+
+
+def _let_go(opening: asyncio.Future[Upload]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        with opening.result():
+            pass  # it is closed, and gone

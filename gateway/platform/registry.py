@@ -1,0 +1,127 @@
+"""The chat platforms there are, by the names of their channels, and how one is made of its
+settings.
+
+Ours are in PLATFORMS; others come with installed packages (entry points `shoal.channels`). Nothing
+of a platform is imported before its channel is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, Protocol, cast
+
+import msgspec
+
+from gateway.platform.access import AccessSettings
+from gateway.platform.protocol import Platform
+from shared.errors import SettingsError
+from shared.plugins import Loaded, found_plugins
+from shared.settings import Settings
+
+PLATFORMS: Final[dict[str, str]] = {
+    "discord": "gateway.channels.discord.channel:make",
+    "email": "gateway.channels.email.channel:make",
+    "feishu": "gateway.channels.feishu.channel:make",
+    "matrix": "gateway.channels.matrix.channel:make",
+    "slack": "gateway.channels.slack.channel:make",
+    "telegram": "gateway.channels.telegram.channel:make",
+    "whatsapp": "gateway.channels.whatsapp.channel:make",
+}
+"""Every platform of ours: its channel's name, and the `Make` behind it."""
+
+INSTALL: Final = "run `make channels`, or install Shoal with its extra 'channels'"
+
+
+class Cursor(Protocol):
+    """How far a channel that listens alone has read, for whoever listens next: another replica, or
+    the next start."""
+
+    def read(self) -> bytes:
+        """What was saved last, by whomever; b'' = nothing. Known as soon as `Platform.listen` is
+        called."""
+        ...
+
+    async def save(self, value: bytes) -> None:
+        """Remember it. Nothing happens when another replica listens now. Raises RedisAway."""
+        ...
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a platform is made of: the name of its channel, the table `[channels.<name>]` as it was
+    read (secrets and `_file`s are filled in; `gateway.platform.access.read_channel` makes a Struct
+    of it), and all other settings. `cursor` is for the run mode exclusive alone."""
+
+    name: str
+    table: Mapping[str, Any]
+    settings: Settings
+    cursor: Cursor
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A platform that is not connected yet, and who may speak there: usually the channel's own
+    settings."""
+
+    platform: Platform
+    rules: AccessSettings
+
+
+Make = Callable[[Given], Made]
+"""What stands behind a name. Raises SettingsError with every problem, one a line; connects to
+nothing."""
+
+
+def is_on(table: Mapping[str, Any]) -> bool:
+    """Whether a channel with this table is wanted: it is, unless it says `on = false`. Nothing else
+    of it is read, so a channel that is off may lack its secrets."""
+    return str(table.get("on", True)).strip().lower() not in ("false", "0", "no", "off")
+
+
+def platform_names(*, off: Collection[str] = ()) -> list[str]:
+    """The names of all chat platforms that this installation has. Raises SettingsError when two
+    packages bring one."""
+    return sorted({*PLATFORMS, *(one.name for one in _packages(off))})
+
+
+def make_platform(given: Given) -> Made:
+    """The platform of this name, with checked settings. Raises SettingsError, one line a problem:
+    there is none of the name, its libraries are not installed, its settings do not fit."""
+    off = given.settings.plugins.off
+    if given.name in PLATFORMS:
+        return _known(given.name, _ours(given.name)(given))
+    for one in _packages(off):
+        if one.name == given.name:
+            try:
+                return _known(given.name, cast(Make, one.made())(given))
+            except SettingsError:
+                raise
+            except Exception as exc:
+                raise one.cannot_be_made(exc) from exc
+    there = ", ".join(platform_names(off=off)) or "none"
+    raise SettingsError(f"channels.{given.name}: there is no chat platform of this name; there are: {there}")
+
+
+def _packages(off: Collection[str]) -> list[Loaded]:
+    return list(found_plugins("shoal.channels", off=off, taken={*PLATFORMS, "web", "api", "cli", "system"}))
+
+
+def _ours(name: str) -> Make:
+    module, _, function = PLATFORMS[name].partition(":")
+    try:
+        return cast(Make, getattr(importlib.import_module(module), function))
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] in ("gateway", "shared"):
+            raise
+        raise SettingsError(f"channels.{name} needs the library {exc.name!r}, which is missing: {INSTALL}") from exc
+
+
+def _known(name: str, made: Made) -> Made:
+    """What was made, if it can be run. A wrong one of a package shall not be found out by the first
+    message."""
+    platform = made.platform
+    if platform.name != name:
+        raise SettingsError(f"the channel {name!r} calls itself {platform.name!r}; both names must be the same")
+    if platform.run_mode not in platform.abilities.run_modes:
+        modes = ", ".join(platform.abilities.run_modes)
+        raise SettingsError(f"channels.{name}.run is {platform.run_mode!r}, which it cannot do; it can: {modes}")
+    return made

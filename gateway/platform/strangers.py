@@ -1,0 +1,130 @@
+"""What people are told who may not speak: once, with a code by which they can be let in if there is
+pairing."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from gateway.platform.access import Verdict
+from gateway.platform.protocol import Heard
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import Refused
+from shared.messages.inbound import InboundMessage
+from shared.messages.outbound import OutboundMessage
+from shared.store.access.pairing import CODE_MS, Pairings, Person
+
+T = TypeVar("T")
+
+KNOWN_S: Final = 1.0
+"""How long an answer of the store whether somebody was let in is believed."""
+
+PEOPLE: Final = 10_000
+"""So many people are remembered by a process; beyond that all are looked up again."""
+
+NAME_CHARS: Final = 80
+AGAIN_S: Final = 60.0
+"""When a store that is full is asked again."""
+
+CODE: Final = (
+    "I do not know you yet, so I have not read this. To be let in, give this code to whoever runs me: **{code}**\n\n"
+    "It is good for {minutes} minutes, and once. Your id here is `{id}`."
+)
+NOBODY: Final = (
+    "I may not talk with you, so I have not read this, and I will not answer again. Whoever runs me can let you in by "
+    "your id, `{id}`."
+)
+IN_GROUP: Final = (
+    "I may not talk with you in this group. Whoever runs me can change that; your id here is `{id}`, the group's is "
+    "`{group}`."
+)
+GROUP: Final = (
+    "I may not talk in this group, and I will not answer here again. Whoever runs me can change that; the group's id "
+    "is `{group}`."
+)
+
+
+class Strangers:
+    """Those of one channel. Methods raise RedisAway."""
+
+    def __init__(self, channel: str, pairings: Pairings, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._channel = channel
+        self._pairings = pairings
+        self._clock = clock
+        self._known: dict[str, tuple[float, bool]] = {}
+        self._quiet: dict[str, float] = {}
+
+    async def is_let_in(self, sender: str) -> bool:
+        """Whether somebody was let in by a code; as it is now, or was less than a second ago."""
+        now = self._clock.monotonic()
+        asked_at, known = self._known.get(sender, (-KNOWN_S, False))
+        if now - asked_at < KNOWN_S:
+            return known
+        known = await self._pairings.is_let_in(self._channel, sender)
+        _remember(self._known, sender, (now, known))
+        return known
+
+    async def tell(self, heard: Heard, verdict: Verdict) -> bool:
+        """Tell the sender why they are not heard, unless they were told. Whether they were let in
+        meanwhile."""
+        message = heard.message
+        who = _in_name_of(message, verdict)
+        now = self._clock.monotonic()
+        if self._quiet.get(who, now) > now:
+            return False
+        person = Person(
+            channel=message.channel,
+            sender=message.sender_id,
+            session=message.session,
+            name=shown(heard.name, NAME_CHARS),
+        )
+        reason = verdict.reason
+        try:
+            if verdict.kind == "unknown":
+                told = await self._pairings.ask(person, lambda code: self._line(CODE, message, code), reason=reason)
+            else:
+                text = _TEXTS.get(reason, NOBODY)
+                line = self._line(text, message)
+                told = await self._pairings.turn_away(person, line, reason=reason, in_name_of=who)
+        except Refused:
+            _remember(self._quiet, who, now + AGAIN_S)
+            return False
+        if told.outcome == "let_in":
+            _remember(self._known, message.sender_id, (now, True))
+            return True
+        _remember(self._quiet, who, now + told.quiet_s)
+        return False
+
+    def _line(self, text: str, message: InboundMessage, code: str = "") -> OutboundMessage:
+        told = text.format(
+            code=code, minutes=CODE_MS // 60_000, id=shown(message.sender_id), group=shown(message.chat_id)
+        )
+        return _notice(told, self._clock.now_ms())
+
+
+_TEXTS: Final = {"group_not_allowed": GROUP, "group_sender_not_allowed": IN_GROUP}
+
+
+def _in_name_of(message: InboundMessage, verdict: Verdict) -> str:
+    """Who is told once: a person, a group, or a person in a group."""
+    match verdict.reason:
+        case "group_not_allowed":
+            return f"group:{message.chat_id}"
+        case "group_sender_not_allowed":
+            return f"group:{message.chat_id}/{message.sender_id}"
+        case _:
+            return message.sender_id
+
+
+def _notice(text: str, now_ms: int) -> OutboundMessage:
+    return OutboundMessage(content=text, turn=0, kind="notice", at=now_ms)
+
+
+def shown(text: str, limit: int = 200) -> str:
+    """Text of somebody else, to stand within backticks: one line, and none of its own."""
+    return "".join(char for char in text if char.isprintable() and char != "`")[:limit]
+
+
+def _remember(table: dict[str, T], who: str, value: T) -> None:
+    if len(table) >= PEOPLE and who not in table:
+        table.clear()
+    table[who] = value

@@ -1,0 +1,168 @@
+"""The webhooks of all channels of a gateway: one HTTP server, `/hooks/<channel>`.
+
+A platform is told 200 only after its message is durable. While that cannot be it is told 503 with
+Retry-After and tells it again: Redis is away, the fleet has too much to do, the gateway is closing,
+the channel is not open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import uvicorn
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from gateway.platform.protocol import HookAnswer, HookRequest
+from shared.errors import RedisAway, Refused
+from shared.log import logger
+from shared.process.listening import Server, address_of, listener
+from shared.settings import HooksSettings
+
+PREFIX: Final = "/hooks/"
+METHODS: Final = ("GET", "POST")
+AGAIN_S: Final = 1
+"""Retry-After of a 503 that says nothing of its own."""
+
+HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+
+Answer = Callable[[HookRequest], Awaitable[HookAnswer]]
+
+log = logger("hooks")
+
+
+class TooLarge(Exception):
+    """The body is over the limit."""
+
+
+class Hooks:
+    """The server, and whose webhook is answered by whom. It listens while `run` runs, if there is
+    any channel."""
+
+    def __init__(self, settings: HooksSettings, draining: asyncio.Event) -> None:
+        self._settings = settings
+        self._draining = draining
+        self._channels: dict[str, Answer | None] = {}
+        self._socket: socket.socket | None = None
+        self.under_way = 0
+        """How many calls are being answered."""
+
+    @property
+    def address(self) -> str:
+        """`host:port` while it listens; else ''."""
+        return address_of(self._socket) if self._socket else ""
+
+    def expect(self, channel: str) -> None:
+        """There will be a channel of this name; until `answer` its webhook is answered with 503."""
+        self._channels.setdefault(channel, None)
+
+    def answer(self, channel: str, answer: Answer | None) -> None:
+        """From now on this answers the webhook of a channel; None: nobody, for now."""
+        self._channels[channel] = answer
+
+    async def run(self) -> None:
+        """Listen until the gateway drains; what is under way is answered. Raises SettingsError when
+        the address cannot be had."""
+        if not self._channels:
+            return
+        self._socket = listener(self._settings.host, self._settings.port, section="hooks")
+        config = uvicorn.Config(
+            self._serve,
+            interface="asgi3",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        server = Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="hooks")
+        log.info("hooks listening", address=self.address, channels=sorted(self._channels))
+        try:
+            await self._draining.wait()
+        finally:
+            server.should_exit = True
+            await serving
+            self._socket.close()
+            self._socket = None
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._respond(request)
+        except ClientDisconnect:
+            return  # it will tell it again
+        response.headers.update(HEADERS)
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        path = request.url.path
+        name = path.removeprefix(PREFIX).partition("/")[0]
+        if not path.startswith(PREFIX) or name not in self._channels:
+            return _told(404, "there is no such webhook")
+        if request.method not in METHODS:
+            return _told(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
+        answer = self._channels[name]
+        if answer is None or self._draining.is_set() or self.under_way >= self._settings.calls:
+            return _again(AGAIN_S)
+        self.under_way += 1
+        try:
+            async with asyncio.timeout(self._settings.answer_s):
+                body = await self._body(request)
+                return _response(await answer(_hook_request(request, body)))
+        except TooLarge:
+            return _told(413, f"more than {self._settings.body_kb} kB")
+        except (RedisAway, TimeoutError) as exc:
+            log.warning("webhook put off", channel=name, error=type(exc).__name__)
+            return _again(AGAIN_S)
+        except Refused as refused:
+            return _again(refused.retry_after_s)
+        except ClientDisconnect:
+            raise
+        except (msgspec.DecodeError, RecursionError):
+            return _told(400, "this cannot be read")
+        except Exception:
+            log.exception("webhook failed", channel=name)
+            return _told(500, "something went wrong")
+        finally:
+            self.under_way -= 1
+
+    async def _body(self, request: Request) -> bytes:
+        limit = self._settings.body_kb * 1024
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise TooLarge
+            parts.append(part)
+        return b"".join(parts)
+
+
+def _hook_request(request: Request, body: bytes) -> HookRequest:
+    return HookRequest(
+        method=request.method,
+        path=request.url.path,
+        query=dict(request.query_params),
+        headers={name.lower(): value for name, value in request.headers.items()},
+        body=body,
+    )
+
+
+def _response(answer: HookAnswer) -> Response:
+    return Response(answer.body, answer.status, media_type=answer.media_type)
+
+
+def _told(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return PlainTextResponse(f"{text}\n", status, headers)
+
+
+def _again(after_s: float) -> Response:
+    return _told(503, "please tell it again", {"Retry-After": str(max(1, round(after_s)))})

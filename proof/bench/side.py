@@ -1,0 +1,48 @@
+"""A gateway or a worker as it is, watched: `python -m proof.bench.side gateway|worker [--ready] [--samples FILE]`.
+
+A worker starts its guardian as its child, as it does under arq's own command. `--ready` puts `ready_model` in the place
+of the direct client.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import runpy
+import sys
+from pathlib import Path
+
+from proof.bench import sampler
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m proof.bench.side")
+    parser.add_argument("kind", choices=["gateway", "worker"])
+    parser.add_argument("--ready", action="store_true")
+    parser.add_argument("--samples", type=Path)
+    given = parser.parse_args()
+    if given.samples:
+        sampler.install(given.samples)
+    if given.kind == "gateway":
+        sys.argv = ["gateway"]
+        runpy.run_module("gateway", run_name="__main__")
+    else:
+        _worker(ready=given.ready)
+
+
+def _worker(*, ready: bool) -> None:
+    from arq.worker import get_kwargs
+
+    from worker.arq.lease_worker import LeaseWorker
+    from worker.llm import registry
+    from worker.main import WorkerSettings
+    from worker.process.worker_process import event_loop
+
+    if ready:
+        registry.CLIENTS["direct"] = "proof.bench.ready_model:ReadyModel"
+    asyncio.set_event_loop(event_loop())
+    LeaseWorker(**get_kwargs(WorkerSettings)).run()  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()

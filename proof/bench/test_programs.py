@@ -1,0 +1,95 @@
+"""Whether every bench runs: a quick look of each, as a person starts it, for its columns and not for its figures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from proof.bench.__main__ import BENCHES
+from proof.bench.children import ROOT
+from proof.bench.table import from_json
+
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.slow]
+
+AT_ONCE: Final = 4
+WITHIN_S: Final = 110.0
+
+COLUMNS: Final = {
+    "capacity": {"CPU of the worker", "commands to Redis", "memory of an open page"},
+    "drain": {"shoal, 1 worker: rate", "shoal, 2 workers: worker", "arq, 1 worker: Redis", "arq, 2 workers: rate"},
+    "exec": {"bare"},
+    "inflight": {
+        "1,000 spread: added p50", "1,000 at once: added p99", "5,000 at once: added p50", "1,000 sessions: rate",
+        "1,000 sessions: model server", "1,000 that wait: worker", "5,000 that wait: worker", "fleet: turns at once",
+    },
+    "llm": {
+        "whole: direct", "stream, together: openai", "stream, 5 ms apart: socket", "ready: direct", "model server",
+        "delta, together: model to page", "delta, 5 ms apart: gateway",
+    },
+    "memory": {
+        "session after one turn", "session of 40 messages, 21 kB", "turn that waits for its model",
+        "open socket: gateway", "open socket: bare server", "message of 200 characters that waits",
+    },
+    "pickup": {
+        "shoal: p50", "shoal: p99", "shoal: worker", "shoal: Redis", "arq, poll 0.01 s: p50", "arq, poll 0.5 s: p99",
+        "whole worker: idle", "whole gateway: idle",
+    },
+    "scale": {
+        "1 busy: rate", "2 busy: rate", "10 sessions: all", "1,000 sessions: Redis", "1 workers: all",
+        "4 workers: push to reply p50",
+    },
+    "sockets": {
+        "open socket: gateway", "open socket: beyond the bare server", "spread: late p99", "shared: late p50",
+        "nothing happens: gateway",
+    },
+    "startup": {"worker: ready", "gateway: ready", "gateway: memory when ready", "worker: guardian", "bare python"},
+    "tracing": {"a span, off", "a message, on"},
+    "turn": {"no client: all", "no client: gateway", "direct client: worker", "model server"},
+}  # fmt: skip
+"""Some of each; `nanobot` is not installed here."""
+
+Run = Future[subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Run, Path]]]:
+    """All of them, some at once: most of their time they wait."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    def run(name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "proof.bench", name, "--quick", "--json", str(folder / f"{name}.json")]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {name: (pool.submit(run, name), folder / f"{name}.json") for name in COLUMNS}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_bench_runs_and_gives_its_columns(name: str, runs: dict[str, tuple[Run, Path]]) -> None:
+    """It ends well, prints its table, and writes it as JSON with medians, extremes and the machine."""
+    run, path = runs[name]
+    done = run.result()
+    assert done.returncode == 0, done.stderr[-4000:]
+    report = from_json(path.read_bytes())
+    assert {figure.name for figure in report.figures} >= COLUMNS[name]
+    assert all(figure.name in done.stdout for figure in report.figures)
+    assert "Valkey" in report.machine
+
+
+def test_every_bench_is_looked_at() -> None:
+    """A new one gets its line above."""
+    assert {*COLUMNS, "nanobot"} == {*BENCHES}
+
+
+def test_without_its_peer_the_bench_says_how_to_install_it(tmp_path: Path) -> None:
+    """One command, and code 2."""
+    command = [sys.executable, "-m", "proof.bench", "nanobot", "--quick", "--peer", str(tmp_path / "python")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    assert done.returncode == 2
+    assert "pip install nanobot-ai" in done.stderr

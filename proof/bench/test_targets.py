@@ -1,0 +1,81 @@
+"""What a run has reached, and the page that tells it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from proof.bench import pages, targets
+from proof.bench.__main__ import BENCHES
+from proof.bench.every import ORDER, read
+from proof.bench.table import Figure, Report, from_json, times, to_json
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "performance.md"
+
+
+def report(**figures: float) -> Report:
+    """One with a round of each."""
+    made = tuple(Figure(name, "ms", (value,)) for name, value in figures.items())
+    return Report(title="a bench", figures=made, machine="a machine")
+
+
+def pickup(theirs: float, ours: float) -> dict[str, Report]:
+    return {"pickup": report(**{"arq, poll 0.5 s: p50": theirs, "shoal: p50": ours})}
+
+
+@pytest.mark.parametrize(("ours", "met"), [(1.0, True), (2.0, False)])
+def test_a_target_is_reached_or_missed_by_its_figures(ours: float, met: bool) -> None:
+    """256 ms against 1 ms are 256 times, against 2 ms 128."""
+    row = next(targets.rows(pickup(256.0, ours)))
+    assert (row.reached, row.met) == (f"{256 / ours:.0f}x", met)
+
+
+def test_what_the_machine_drifts_by_is_in_no_ratio() -> None:
+    """Each round is a ratio of its own; of figures that were not measured in the same rounds it is that of medians."""
+    theirs, ours = Figure("theirs", "ms", (2.0, 30.0, 400.0)), Figure("ours", "ms", (1.0, 10.0, 100.0))
+    assert times(theirs, ours) == 3.0
+    drifted = Figure("theirs", "ms", (40.0, 2.0, 15.0)), Figure("ours", "ms", (10.0, 1.0, 5.0))
+    assert times(*drifted) == 3.0
+    assert times(Figure("alone", "ms", (9.0,)), ours) == 0.9
+
+
+def test_a_target_whose_bench_has_not_run_is_neither() -> None:
+    """It is said, and counts as nothing."""
+    assert all(row.reached is None and not row.met for row in targets.rows({}))
+
+
+def test_every_target_is_of_a_bench_that_runs_with_all() -> None:
+    """Or it would never be measured."""
+    assert {target.bench for target in targets.TARGETS} <= {*ORDER} <= {*BENCHES}
+
+
+def test_a_report_comes_back_from_its_json(tmp_path: Path) -> None:
+    """With its rounds; a file that is none is left out."""
+    made = Report(title="t", figures=(Figure("a", "ms", (1.0, 3.0, 2.0)),), notes=("so",), machine="m", seconds=1.5)
+    assert from_json(to_json(made)) == made
+    assert b'"median": 2.0' in to_json(made)
+    tmp_path.joinpath("turn.json").write_bytes(to_json(made))
+    tmp_path.joinpath("llm.json").write_bytes(b"{}")
+    assert read(tmp_path) == {"turn": made}
+
+
+def test_tables_of_the_page_are_written_anew_and_nothing_else() -> None:
+    """Between the marks stands what the reports say; a table that they do not tell stays as it is."""
+    page = "a\n<!-- figures: targets -->\nold\n<!-- end -->\nb\n<!-- figures: memory -->\nkept\n<!-- end -->\n"
+    filled = pages.filled(page, pickup(300.0, 1.0))
+    assert "| push → reply, p50 | ≥ 250x shorter than arq at its default | 300x | yes | `pickup` |" in filled
+    assert "old" not in filled
+    assert filled.endswith("b\n<!-- figures: memory -->\nkept\n<!-- end -->\n")
+
+
+def test_the_page_has_every_table_and_every_target() -> None:
+    """docs/performance.md names all targets, with what is wanted as it is measured, and commands that there are."""
+    text = PAGE.read_text()
+    assert set(re.findall(r"<!-- figures: (\w+) -->", text)) == pages.TABLES.keys()
+    for row in targets.rows({}):
+        assert f"| {row.target} | {row.wanted} |" in text
+    named = set(re.findall(r"python -m tests\.bench (\w+)", text))
+    assert named <= {*BENCHES, "all", "targets"}

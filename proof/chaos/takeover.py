@@ -1,0 +1,96 @@
+"""How long a killed worker's turn stands still: `python -m proof.chaos.takeover --kills 50`.
+
+Two workers with the demo model; the one that streams is killed, and the time until another attempt at the same turn is
+announced is taken. `--group` kills its guardian with it, so that the lease must lapse. The exit code is 1 when a
+promise is broken: a second for a worker, the lease and a second for a group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from proof.chaos.recovery import times_of
+from shared.embedded import EmbeddedValkey
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import Inbox
+from tests.helpers.build import say
+from tests.helpers.fleet import holder, replies, watching
+from tests.helpers.processes import Process
+from tests.helpers.wait import eventually
+
+
+async def takeovers(folder: Path, url: str, *, kills: int, lease_s: float, group: bool) -> list[float]:
+    """The times in seconds, in the order of the kills."""
+    env = {"SHOAL_REDIS__URL": url, "SHOAL_WORKER__LEASE_S": str(lease_s)}
+
+    def start(number: int) -> Process:
+        return Process("worker", env=env, log=folder / f"{number}.log")
+
+    fleet = [start(0), start(1)]
+    client = RedisClient(url)
+    times: list[float] = []
+    try:
+        for number in range(kills):
+            fleet = [member if member.alive else start(i) for i, member in enumerate(fleet)]
+            times.append(await takeover(client, fleet, f"owner/{number}", group=group))
+    finally:
+        for member in fleet:
+            if member.alive:
+                member.kill_group()
+        await client.close()
+    return times
+
+
+async def takeover(client: RedisClient, fleet: list[Process], chat: str, *, group: bool) -> float:
+    """Kill the worker that answers in `chat`; the seconds until its turn is begun again."""
+    session = f"web:{chat}"
+    async with watching(client, session) as seen:
+        await say(Inbox(client), "tell me a long story", chat=chat)
+        await eventually(lambda: len(seen.deltas()) > 5, within_s=30)
+        worker = await holder(client, session)
+        began = time.monotonic()
+        if group:
+            next(member for member in fleet if worker in member.children()).kill_group()
+        else:
+            worker.kill()
+        again = await eventually(lambda: seen.started_at(2), within_s=60, every_s=0.001)
+        await Inbox(client).stop(session)
+        await eventually(lambda: replies(client, session), within_s=30)
+    return again - began
+
+
+def main() -> int:
+    """Measure and print one line."""
+    parser = argparse.ArgumentParser(prog="python -m proof.chaos.takeover")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--lease", type=float, default=15.0)
+    parser.add_argument("--group", action="store_true")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="shoal-takeover-"))
+    server = EmbeddedValkey(folder / "valkey")
+    server.start()
+    try:
+        times = asyncio.run(takeovers(folder, server.url, kills=given.kills, lease_s=given.lease, group=given.group))
+    finally:
+        server.stop()
+    shutil.rmtree(folder)
+    what, limit_s = ("group", given.lease + 1) if given.group else ("worker", 1.0)
+    found = times_of(times)
+    kept = found.p99 <= limit_s
+    sys.stdout.write(
+        f"{what} killed {found.many} times, lease {given.lease:g} s, {os.cpu_count()} cores: "
+        f"p50 {1000 * found.p50:.0f} ms, p99 {1000 * found.p99:.0f} ms, max {1000 * found.worst:.0f} ms; "
+        f"promise p99 <= {limit_s:g} s {'kept' if kept else 'BROKEN'}\n"
+    )
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""How Redis, the queues and the fleet stand, as gauges: every process exports the same reading, so
+that they exist with no worker at all."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway
+from shared.metrics import (
+    OUTBOX_OLDEST_SECONDS,
+    OUTBOX_WAITING,
+    PROCESSES,
+    QUEUE_DUE,
+    QUEUE_OLDEST_DUE_SECONDS,
+    QUEUE_RUNNING,
+    REDIS_CLOCK_AHEAD_SECONDS,
+    REDIS_LOSS_WINDOW_SECONDS,
+    REDIS_MEMORY_BYTES,
+    REDIS_MEMORY_LIMIT_BYTES,
+    REDIS_UP,
+    REDIS_WRITES_OK,
+)
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.backlog import read_outboxes
+from shared.store.fleet.presence import present, read_queue
+from shared.store.fleet.redis_server import read_fsync, read_pulse
+
+QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
+KINDS: Final = ("gateway", "worker")
+CACHED_S: Final = 1.0
+FSYNC_EVERY_S: Final = 60.0
+LOSS_WINDOW_S: Final = {"always": 0.0, "everysec": 1.0, "no": math.inf}
+"""What a server may forget of what it confirmed, by its `appendfsync`."""
+
+
+class Readings:
+    """Fills the gauges of what is in Redis when asked, at most once a second."""
+
+    def __init__(self, client: RedisClient, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client = client
+        self._clock = clock
+        self._read_at = float("-inf")
+        self._fsync_at = float("-inf")
+        self._fsync: str | None = ""  # None: it is not told
+
+    async def refresh(self) -> None:
+        """Read again if the last reading is older than a second. While Redis is away the last
+        reading stands, and `shoal_redis_up` is 0."""
+        now = self._clock.monotonic()
+        if now - self._read_at < CACHED_S:
+            return
+        self._read_at = now
+        try:
+            await self._read()
+        except RedisAway:
+            REDIS_UP.set(0)
+        else:
+            REDIS_UP.set(1)
+
+    async def _read(self) -> None:
+        for name in QUEUES:
+            reading = await read_queue(self._client, name)
+            QUEUE_DUE.labels(name).set(reading.due)
+            QUEUE_RUNNING.labels(name).set(reading.running)
+            QUEUE_OLDEST_DUE_SECONDS.labels(name).set(reading.oldest_due_s)
+        for outbox in await read_outboxes(self._client):
+            OUTBOX_WAITING.labels(outbox.channel).set(outbox.waiting)
+            OUTBOX_OLDEST_SECONDS.labels(outbox.channel).set(outbox.oldest_s)
+        alive = [one.kind for one in await present(self._client)]
+        for kind in KINDS:
+            PROCESSES.labels(kind).set(alive.count(kind))
+        pulse = await read_pulse(self._client)
+        REDIS_MEMORY_BYTES.set(_told(pulse.used_bytes))
+        REDIS_MEMORY_LIMIT_BYTES.set(_told(pulse.limit_bytes))
+        REDIS_WRITES_OK.set(_told(pulse.writes_ok))
+        REDIS_CLOCK_AHEAD_SECONDS.set(pulse.clock_ahead_s)
+        window_s = math.inf if pulse.append_only is False else LOSS_WINDOW_S.get(await self._fsync_now() or "")
+        REDIS_LOSS_WINDOW_SECONDS.set(_told(window_s))
+
+    async def _fsync_now(self) -> str | None:
+        """Asked once a minute, and never again when it was not told."""
+        now = self._clock.monotonic()
+        if self._fsync is not None and now - self._fsync_at >= FSYNC_EVERY_S:
+            self._fsync, self._fsync_at = await read_fsync(self._client), now
+        return self._fsync
+
+
+def _told(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,103 @@
+"""How this process does, read from its own metrics for its presence record."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.metrics import (
+    ANSWER_SECONDS,
+    EVENT_LOOP_LAG_SECONDS,
+    FIRST_TOKEN_SECONDS,
+    MESSAGES_ACCEPTED,
+    MESSAGES_REFUSED,
+    TURN_BUCKETS_S,
+    TURN_SECONDS,
+    TURNS,
+    bucket_counts,
+    memory_bytes,
+    totals,
+)
+from shared.store.fleet.presence import PRESENCE_EVERY_S, Vitals
+
+WINDOW_READINGS: Final = round(60 / PRESENCE_EVERY_S)
+RATE_READINGS: Final = round(10 / PRESENCE_EVERY_S)
+ENDED: Final = frozenset({"done", "stopped", "dead", "quarantine_ended"})
+"""Outcomes after which a turn is not run again."""
+
+Buckets = Mapping[float, int]
+
+
+class _Reading(NamedTuple):
+    """The metrics at one moment, as they count since the process began."""
+
+    at: float
+    accepted: float
+    refused: float
+    ended: float
+    failed: float
+    first_token: Buckets
+    turn: Buckets
+    answer: Buckets
+    lag: Buckets
+
+
+class OwnVitals:
+    """Made at the start of a process, and read whenever its presence is told: every 5 s."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._seen = deque([_read(clock)], maxlen=WINDOW_READINGS)
+
+    def read(self) -> Vitals:
+        """How the process does now: rates over the last two readings, times over those of the last
+        minute."""
+        now = _read(self._clock)
+        last, oldest = self._seen[-1], self._seen[0]
+        before = self._seen[-min(RATE_READINGS, len(self._seen))]
+        self._seen.append(now)
+        passed_s = max(0.001, now.at - before.at)
+        return Vitals(
+            memory_bytes=memory_bytes(),
+            lag_s=_worst(last.lag, now.lag),
+            accepted_per_s=round((now.accepted - before.accepted) / passed_s, 3),
+            refused_per_s=round((now.refused - before.refused) / passed_s, 3),
+            ended_per_s=round((now.ended - before.ended) / passed_s, 3),
+            failed_per_s=round((now.failed - before.failed) / passed_s, 3),
+            first_token=_since(oldest.first_token, now.first_token),
+            turn=_since(oldest.turn, now.turn),
+            answer=_since(oldest.answer, now.answer),
+        )
+
+
+def _read(clock: Clock) -> _Reading:
+    outcomes = totals(TURNS)
+    return _Reading(
+        at=clock.monotonic(),
+        accepted=sum(totals(MESSAGES_ACCEPTED).values()),
+        refused=sum(totals(MESSAGES_REFUSED).values()),
+        ended=sum(count for (outcome,), count in outcomes.items() if outcome in ENDED),
+        failed=outcomes.get(("dead",), 0.0),
+        first_token=bucket_counts(FIRST_TOKEN_SECONDS),
+        turn=bucket_counts(TURN_SECONDS),
+        answer=bucket_counts(ANSWER_SECONDS),
+        lag=bucket_counts(EVENT_LOOP_LAG_SECONDS),
+    )
+
+
+def _since(before: Buckets, now: Buckets) -> tuple[int, ...]:
+    """How many came since then in each bucket of TURN_BUCKETS_S and above them; nothing when none
+    came."""
+    counts = tuple(now.get(bound, 0) - before.get(bound, 0) for bound in (*TURN_BUCKETS_S, math.inf))
+    return counts if any(counts) else ()
+
+
+def _worst(before: Buckets, now: Buckets) -> float:
+    """The upper bound of the highest bucket in which something came since then; above all of them
+    the last bound."""
+    came = [bound for bound, count in now.items() if count > before.get(bound, 0)]
+    highest = max(came, default=0.0)
+    return highest if math.isfinite(highest) else max(bound for bound in now if math.isfinite(bound))

@@ -1,0 +1,68 @@
+"""Addresses of Redis: `redis://`, `rediss://` (TLS) and `unix://`, as redis-py and the server's own
+tools read them."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+VERIFY: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class Tls(NamedTuple):
+    """How a connection is encrypted: files of a further authority and of our own certificate, and
+    whether the server's is looked at (a key of VERIFY)."""
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify: str = "required"
+
+    def context(self) -> ssl.SSLContext:
+        """What a connection is made with. Raises OSError for a file that cannot be read."""
+        made = ssl.create_default_context()
+        # A certificate is for a host: without a look at that, anybody's from the same authority
+        # would do.
+        made.check_hostname = self.verify != "none"
+        made.verify_mode = VERIFY[self.verify]
+        if self.ca_file:
+            made.load_verify_locations(self.ca_file)
+        if self.cert_file:
+            made.load_cert_chain(self.cert_file, self.key_file)
+        return made
+
+
+class Address(NamedTuple):
+    """Where a server is, and who we are there. With a `path` it is a socket on this machine."""
+
+    host: str = "localhost"
+    port: int = 6379
+    path: str = ""
+    db: int = 0
+    user: str = ""
+    password: str = ""
+    tls: Tls | None = None
+
+
+def read_address(url: str) -> Address:
+    """Read one. Raises ValueError."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        raise ValueError(f"an address of Redis begins with redis://, rediss:// or unix://, not with {parts.scheme!r}")
+    address = Address(user=unquote(parts.username or ""), password=unquote(parts.password or ""))
+    if parts.scheme == "unix":
+        return address._replace(path=unquote(parts.path), db=int(options.get("db", 0)))
+    tls = None
+    if parts.scheme == "rediss":
+        verify = options.get("ssl_cert_reqs", "required")
+        if verify not in VERIFY:
+            raise ValueError(f"ssl_cert_reqs is {verify!r}; it can be {', '.join(VERIFY)}")
+        tls = Tls(options.get("ssl_ca_certs"), options.get("ssl_certfile"), options.get("ssl_keyfile"), verify)
+    return address._replace(
+        host=unquote(parts.hostname or "") or "localhost",
+        port=parts.port or 6379,
+        db=int(options.get("db", 0)) if "db" in options else int(unquote(parts.path).replace("/", "") or 0),
+        tls=tls,
+    )

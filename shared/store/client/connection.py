@@ -1,0 +1,275 @@
+"""A connection to Redis that many tasks share: what they send in one turn of the event loop goes
+out in one write.
+
+Answers come in the order of the commands, so no command may wait on the server, unless the
+connection is its caller's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, cast
+
+import hiredis
+
+from shared.store.client.address import Address
+
+Value = str | bytes | int | float
+
+
+class ReplyError(Exception):
+    """The server refused a command; the text begins with the kind of error."""
+
+
+class _Call:
+    """What waits for the answers to commands that were sent together."""
+
+    __slots__ = ("answers", "deadline", "future", "many")
+
+    def __init__(self, future: asyncio.Future[list[Any]], many: int, deadline: float) -> None:
+        self.future = future
+        self.many = many
+        self.deadline = deadline
+        self.answers: list[Any] = []
+
+
+class Wire(asyncio.Protocol):
+    """One connection, from its beginning to its end."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.lost = False
+        self._limit_s = limit_s
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(protocolError=ConnectionError, replyError=ReplyError)
+        self._transport: asyncio.Transport | None = None
+        self._gathers = type(self._loop).__module__.startswith("uvloop")
+        self._unsent: list[bytes] = []
+        self._waiting: deque[_Call] = deque()
+        self._listener: Callable[[Any], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._overdue_before: _Call | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def send(self, packed: bytes, many: int) -> asyncio.Future[list[Any]]:
+        """The answers to `many` commands, errors among them. It fails with OSError when the
+        connection breaks."""
+        call = _Call(self._loop.create_future(), many, self._loop.time() + self._limit_s)
+        self._write(packed)
+        self._waiting.append(call)
+        if self._timer is None:
+            self._timer = self._loop.call_at(call.deadline, self._overdue)
+        return call.future
+
+    def listen(self, listener: Callable[[Any], None]) -> None:
+        """From now on give everything that the server says to this one, and None at the end:
+        pub/sub."""
+        self._listener = listener
+
+    def tell(self, parts: tuple[Value, ...]) -> None:
+        """Send one command whose answer goes to the listener."""
+        self._write(_packed(parts))
+
+    def _write(self, packed: bytes) -> None:
+        if self._gathers and self._transport is not None:
+            if not self.lost:
+                self._transport.write(packed)  # uvloop itself sends what is written in one turn together, and earlier
+            return
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(packed)
+
+    def _flush(self) -> None:
+        if self._transport is not None and not self.lost:
+            self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        try:
+            reader.feed(data)
+            while (answer := reader.gets()) is not False:
+                if self._listener is not None:
+                    self._listener(answer)
+                    continue
+                call = waiting[0]
+                call.answers.append(answer)
+                if len(call.answers) == call.many:
+                    waiting.popleft()
+                    if not call.future.done():  # a caller that was cancelled
+                        call.future.set_result(call.answers)
+        except (ConnectionError, IndexError):
+            self._end(ConnectionError("the server does not speak the protocol of Redis"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc if isinstance(exc, OSError) else ConnectionResetError("the connection ended"))
+
+    def _overdue(self) -> None:
+        """The oldest call waited too long. A loop that was held up may have its answer in the
+        socket: look first."""
+        self._timer = None
+        if not self._waiting:
+            return
+        oldest = self._waiting[0]
+        if oldest.deadline > self._loop.time():
+            self._timer = self._loop.call_at(oldest.deadline, self._overdue)
+        elif self._overdue_before is not oldest:
+            self._overdue_before = oldest
+            self._timer = self._loop.call_later(0, self._overdue)
+        else:
+            self._end(TimeoutError("no answer"))
+
+    def end(self) -> None:
+        """Close it; what waits for an answer fails."""
+        self._end(ConnectionAbortedError("closed"))
+
+    def _end(self, error: OSError) -> None:
+        was_lost, self.lost = self.lost, True
+        if self._listener is not None and not was_lost:
+            self._listener(None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            if not call.future.done():
+                call.future.set_exception(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Connection:
+    """Opened by the first call, and again by the next one after it broke. `limit_s` is the time of
+    an answer.
+
+    A call that is cancelled, or fails, may or may not have happened.
+    """
+
+    def __init__(self, address: Address, *, name: str, connect_s: float, limit_s: float) -> None:
+        self._address = address
+        self._name = name
+        self._connect_s = connect_s
+        self._limit_s = limit_s
+        self._wire: Wire | None = None
+        self._opening: asyncio.Task[Wire] | None = None
+        self._closed = False
+
+    async def call(self, parts: tuple[Value, ...]) -> Any:
+        """Send one command; its answer, texts as bytes. Raises ReplyError, OSError."""
+        wire = self._wire
+        if wire is None or wire.lost:
+            wire = await self._opened()
+        [answer] = await wire.send(_packed(parts), 1)
+        if isinstance(answer, ReplyError):
+            raise answer
+        return answer
+
+    async def calls(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Send commands together; the answers. Raises OSError, and the first ReplyError when all
+        were answered."""
+        answers = await self.answers(commands)
+        _raise_first(answers)
+        return answers
+
+    async def answers(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """The same; errors are among the answers."""
+        if not commands:
+            return []
+        packed = b"".join([_packed(tuple(parts)) for parts in commands])
+        wire = self._wire
+        if wire is None or wire.lost:
+            wire = await self._opened()
+        return await wire.send(packed, len(commands))
+
+    def drop(self) -> None:
+        """Close it now; the next call opens it again."""
+        if self._wire is not None:
+            self._wire.end()
+            self._wire = None
+
+    async def close(self) -> None:
+        """Close it for good: whoever still calls finds it closed, and opens nothing that nobody
+        would close."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        self.drop()
+        await asyncio.sleep(0)  # the transport ends in the next turn of the loop
+
+    async def _opened(self) -> Wire:
+        if self._closed:
+            raise ConnectionAbortedError("closed")
+        if self._opening is None:
+            self._opening = asyncio.create_task(self.open())
+            self._opening.add_done_callback(self._is_open)
+        try:
+            return await asyncio.shield(self._opening)
+        except asyncio.CancelledError:
+            ours = asyncio.current_task()
+            if ours is not None and ours.cancelling():
+                raise
+            raise ConnectionAbortedError("closed") from None
+
+    def _is_open(self, opening: asyncio.Task[Wire]) -> None:
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is None:
+            self._wire = opening.result()
+
+    async def open(self) -> Wire:
+        """A connection for the caller alone, which the caller ends. Raises OSError, ReplyError."""
+        wire = Wire(self._limit_s)
+        try:
+            async with asyncio.timeout(self._connect_s):
+                await self._connect(wire)
+                await self._introduce(wire)
+        except BaseException:
+            wire.end()
+            raise
+        return wire
+
+    async def _connect(self, wire: Wire) -> None:
+        loop, address = asyncio.get_running_loop(), self._address
+        if address.path:
+            await loop.create_unix_connection(lambda: wire, address.path)
+            return
+        context = None if address.tls is None else address.tls.context()
+        transport, _ = await loop.create_connection(lambda: wire, address.host, address.port, ssl=context)
+        _keep_alive(transport.get_extra_info("socket"))
+
+    async def _introduce(self, wire: Wire) -> None:
+        """Who we are, by what the address says."""
+        address = self._address
+        hello: list[tuple[Value, ...]] = []
+        if address.password:
+            hello.append(("AUTH", *((address.user,) if address.user else ()), address.password))
+        if address.db:
+            hello.append(("SELECT", address.db))
+        hello.append(("CLIENT", "SETNAME", self._name))
+        packed = b"".join([_packed(parts) for parts in hello])
+        _raise_first(await wire.send(packed, len(hello)))
+
+
+_packed: Final = cast(Callable[[tuple[Value, ...]], bytes], hiredis.pack_command)  # it takes a tuple of any length
+
+
+def _raise_first(answers: Iterable[Any]) -> None:
+    for answer in answers:
+        if isinstance(answer, ReplyError):
+            raise answer
+
+
+def _keep_alive(sock: socket.socket | None) -> None:
+    """Notice a dead peer within about 25 s, where the platform lets us say so."""
+    if sock is None:
+        return
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,320 @@
+"""The way out of the chats of one platform: who delivers which, and how far each is.
+
+A chat is delivered by one gateway at a time, under a lease, in order. A line that was delivered
+leaves the outbox. The protocol is explored in `proof/model/delivery*.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway
+from shared.ids import log_id, nonce, session_id
+from shared.log import logger
+from shared.metrics import DEAD_LETTERS
+from shared.store import keys
+from shared.store.client.redis_client import RECONNECT_CAP_S, RedisClient, Value
+from shared.store.client.scripts import Script, load
+from shared.store.delivery.leased_chat import (
+    AfterUnclear,
+    Cleared,
+    Delivery,
+    Look,
+    RateKey,
+    Wait,
+    Waiting,
+    rate_args,
+    told,
+)
+from shared.store.schedules.schedules import PAUSED_DAYS
+from shared.store.turns.inbox import DAY_MS
+from shared.store.turns.owned_leases import owned_by
+
+__all__ = ["AfterUnclear", "Cleared", "Deliveries", "Delivery", "Look", "RateKey", "Wait", "Waiting"]
+
+READ_CHANNELS: Final = frozenset({"web", "api", "cli", "system"})
+"""Channels whose people read the log themselves. Lines of every other one are delivered;
+`lua/lib/core.lua` has the same."""
+
+ENTRIES: Final = 4
+"""Lines that are handed over at once, the oldest of those that wait."""
+
+OUTBOX_CAP: Final = 100
+"""Lines of one chat that wait at once; of more the oldest but one becomes a dead letter.
+`lua/lib/core.lua` has the same."""
+
+DROPPED_AT_ONCE: Final = 25
+"""Of a chat that is closed; the next try in it ends more. All at once would hold the server up."""
+
+KEEP_MS: Final = 365 * DAY_MS
+SAID_MS: Final = 600_000
+LOOK_S: Final = 1.0
+"""A gateway that waits looks again after so long, whatever it was told: a message of pub/sub may be
+lost."""
+
+REASON_CHARS: Final = 300
+
+AT_A_START, AFTER_AWAY = 1, 2
+"""Why chats of others that are late are left to them; `lua/delivery/acquire.lua` knows both."""
+
+log = logger("deliveries")
+
+
+class Deliveries:
+    """The chats of one channel as one process sees them. Every method raises RedisAway.
+
+    Call the platform only while the lease is safely held: `acquire`, `renew`, `sending` and `sent`
+    hold it for `lease_s` from the moment at which the call was *made*. Every call may be made again
+    when its answer was lost.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        channel: str,
+        *,
+        lease_s: float,
+        after_unclear: AfterUnclear = "nothing",
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.channel = session_id(channel, "-").partition(":")[0]
+        self.lease_s = lease_s
+        self.owner = nonce()
+        self._lease_ms = int(lease_s * 1000)
+        self._client = client
+        self._after_unclear: AfterUnclear = after_unclear
+        self._clock = clock
+        self._queue, self._leases = keys.outqueue(self.channel), keys.outleases(self.channel)
+        self._waits, self._pause = keys.outwaits(self.channel), keys.outpause(self.channel)
+        self._held: dict[str, str] = {}
+        self._away = False
+        self._grace = AT_A_START
+        self._grace_until = clock.monotonic() + lease_s / 2
+
+    @property
+    def news(self) -> str:
+        """The pub/sub channel that says that a chat is due."""
+        return keys.live(self.channel)
+
+    async def acquire(self, many: int) -> tuple[list[Delivery], float]:
+        """Take up to `many` chats that are due, and the seconds until another one may be (at most
+        `LOOK_S`).
+
+        After a start, and after Redis was away, chats of a gateway that is late are left to it for
+        half a lease more: then counted from when it was back, for it may have been away for longer
+        than any lease. What we hold without knowing, because an answer got lost, is given back
+        first. A chat whose keys are broken is logged, and looked at again after a minute.
+        """
+        if self._away:
+            await self._come_back()
+        grace = self._grace if self._clock.monotonic() < self._grace_until else 0
+        next_ms, *rows = await self._run(
+            load("delivery/acquire"),
+            [self._queue, self._leases, self._waits, self._pause, keys.outtoken(self.channel)],
+            [self.owner, self._lease_ms, many, grace, ENTRIES, KEEP_MS],
+        )
+        found = []
+        for session, token, *rest in rows:
+            if not token:
+                error = rest[0].decode(errors="replace")[:200]
+                log.error("chat broken", session=log_id(session.decode()), channel=self.channel, error=error)
+                continue
+            lost, full, *row = rest
+            if full != b"0":
+                DEAD_LETTERS.labels("outbox_full").inc(int(full))
+            held = Delivery(session=session.decode(), token=token.decode(), taken_over=lost == b"1", **told(row))
+            self._held[held.session] = held.token
+            found.append(held)
+        return found, LOOK_S if next_ms < 0 else min(LOOK_S, next_ms / 1000)
+
+    async def renew(self, held: Sequence[Delivery]) -> set[str]:
+        """Keep the leases; the sessions of those that are lost."""
+        if not held:
+            return set()
+        pairs = [part for one in held for part in (one.session, one.token)]
+        answers = await self._run(
+            load("turns/renew"), [self._queue, self._leases], [self.owner, self._lease_ms, *pairs]
+        )
+        lost = [one for one, answer in zip(held, answers, strict=True) if answer < 0]
+        for one in lost:
+            self._let_go(one)
+        return {one.session for one in lost}
+
+    async def look(self, held: Delivery) -> Look | None:
+        """How the chat stands now; None = the lease is lost."""
+        session = held.session
+        row = await self._run(
+            load("delivery/read_chat"),
+            [self._leases, keys.out(session), keys.outbox(session), keys.inbox(session)],
+            [session, self._lease(held), ENTRIES],
+        )
+        return None if row == -1 else Look(**told(row))
+
+    async def sending(
+        self, held: Delivery, seq: int, part: int, rates: Sequence[RateKey] = ()
+    ) -> Cleared | Wait | None:
+        """Say ahead that post `part` (from 0) of line `seq` is about to be sent, and take it off
+        the rates; None = the lease is lost. With `look-up`, ask the platform before when it is
+        `unclear`: what is not there is clear."""
+        code, told = await self._run(
+            load("delivery/sending"),
+            [*self._keys(held)[:4], self._pause, *self._rate_keys(rates)],
+            [*self._fence(held), seq, part, self._after_unclear, KEEP_MS, *rate_args(rates)],
+        )
+        match code:
+            case 1:
+                return Cleared(told == 1)
+            case 2:
+                return Wait(told / 1000)
+            case _:
+                return None
+
+    async def sent(
+        self, held: Delivery, seq: int, part: int, *, last: bool, id: str = "", retry_for_s: float = 0.0
+    ) -> bool:
+        """The platform has post `part` of line `seq`, as `id`; with `last` the line is delivered. A
+        line with nothing to show is ended so too, without an id. False = the lease is lost."""
+        done = await self._run(
+            load("delivery/sent"),
+            [*self._keys(held), keys.said(held.session)],
+            [*self._fence(held), seq, part, int(last), id, KEEP_MS, SAID_MS],
+            retry_for_s=retry_for_s,
+        )
+        return bool(done == 1)
+
+    async def later(
+        self, held: Delivery, delay_s: float, *, unclear: bool, counts: bool = True, retry_for_s: float = 0.0
+    ) -> None:
+        """Give the chat back; it is due again after `delay_s`, for anybody. `unclear`: a post may
+        have arrived. With `counts` it is one more of `tries`; a drain is none."""
+        await self._run(
+            load("delivery/requeue"),
+            self._keys(held)[:3],
+            [held.session, self._lease(held), max(0, round(delay_s * 1000)), int(unclear), int(counts), KEEP_MS],
+            retry_for_s=retry_for_s,
+        )
+        self._let_go(held)
+
+    async def refused(
+        self,
+        held: Delivery,
+        seq: int,
+        reason: str,
+        *,
+        drop_all: bool = False,
+        too_late: bool = False,
+        retry_for_s: float = 0.0,
+    ) -> bool:
+        """Give line `seq` up: a dead letter, with `reason` for operators. With `drop_all` the chat
+        is closed: so are the lines that waited when `sending` was written (`DROPPED_AT_ONCE` at
+        most), and its schedules rest. False = the lease is lost."""
+        code = "chat_closed" if drop_all else "too_late" if too_late else "undeliverable"
+        many = await self._run(
+            load("delivery/refused"),
+            self._keys(held),
+            [
+                *self._fence(held), seq, code, reason[:REASON_CHARS], int(drop_all), DROPPED_AT_ONCE,
+                PAUSED_DAYS * DAY_MS, KEEP_MS,
+            ],
+            retry_for_s=retry_for_s,
+        )  # fmt: skip
+        if many > 0:
+            DEAD_LETTERS.labels(code).inc(many)
+        return bool(many >= 0)
+
+    async def bubble(self, held: Delivery, turn: int, id: str) -> bool:
+        """Remember the message that `turn` is streamed into, until it is a post of its reply
+        (`sent` with the same id) or the chat is quiet; what was `meant` is over. False = the lease
+        is lost."""
+        done = await self._run(
+            load("delivery/stream_message"),
+            [self._leases, keys.out(held.session)],
+            [held.session, self._lease(held), turn, id, KEEP_MS],
+        )
+        return bool(done == 1)
+
+    async def may_edit(
+        self, held: Delivery, rates: Sequence[RateKey] = (), *, meant: tuple[int, str] | None = None
+    ) -> float:
+        """Take an edit, or any call that is no post of a line, off the rates: 0 = it may be made,
+        else the seconds to wait; `lease_s` when the lease is lost. `meant`: it is the call that
+        shows a message for a turn to be streamed into; its key is remembered until its id is."""
+        wait = await self._run(
+            load("delivery/edit"),
+            [self._leases, self._pause, keys.out(held.session), *self._rate_keys(rates)],
+            [held.session, self._lease(held), f"{meant[0]} {meant[1]}" if meant else "", KEEP_MS, *rate_args(rates)],
+        )
+        return self.lease_s if wait < 0 else wait / 1000
+
+    async def leave(self, held: Delivery, *, though_running: bool = False) -> bool:
+        """Let go of a chat that is quiet: nothing to deliver, no turn under way. With
+        `though_running` only the first counts; its next line makes it due again. False = something
+        came, it is still ours. True also when the lease is lost."""
+        done = await self._run(
+            load("delivery/leave"),
+            [*self._keys(held), keys.inbox(held.session)],
+            [held.session, self._lease(held), int(though_running)],
+        )
+        if done == 0:
+            return False
+        self._let_go(held)
+        return True
+
+    async def pause(self, seconds: float) -> None:
+        """Nothing is sent by any replica for so long: none acquires, and `sending` says Wait."""
+        await self._run(load("delivery/pause"), [self._pause], [max(1, round(seconds * 1000))])
+
+    async def note(self, session: str, notes: Mapping[str, str]) -> None:
+        """Remember what the platform's code wants to know when it sends there, in the place of what
+        it noted before."""
+        record = msgspec.msgpack.encode(dict(notes)) if notes else b""
+        await self._run(load("delivery/save_note"), [keys.out(session)], [session, record, KEEP_MS])
+
+    async def reopen(self, session: str) -> bool:
+        """A chat may be written to again, and its schedules go on; whether it was closed. A
+        person's message, and a line that arrives, do this by themselves."""
+        return bool(await self._run(load("delivery/save_note"), [keys.out(session)], [session, "", ""]))
+
+    async def _come_back(self) -> None:
+        """Give back what carries our nonce and nobody here knows of; let others, who reconnect too,
+        renew first."""
+        self._away = False
+        try:
+            for session, token in await owned_by(self._client, self._leases, self.owner):
+                if self._held.get(session) != token:
+                    await self.later(Delivery(session=session, token=token, entries=()), 0, unclear=False, counts=False)
+        except RedisAway:
+            self._away = True
+            raise
+        grace_s = max(self.lease_s / 2, 2 * RECONNECT_CAP_S)  # its owner, too, tries again only so often
+        self._grace, self._grace_until = AFTER_AWAY, self._clock.monotonic() + grace_s
+
+    def _let_go(self, held: Delivery) -> None:
+        if self._held.get(held.session) == held.token:
+            del self._held[held.session]
+
+    def _keys(self, held: Delivery) -> list[str]:
+        """What most of the scripts begin with."""
+        return [self._queue, self._leases, keys.out(held.session), keys.outbox(held.session), self._waits]
+
+    def _lease(self, held: Delivery) -> str:
+        return f"{self.owner}:{held.token}"
+
+    def _fence(self, held: Delivery) -> tuple[Value, ...]:
+        return held.session, self._lease(held), self._lease_ms
+
+    def _rate_keys(self, rates: Sequence[RateKey]) -> list[str]:
+        return [keys.outrate(self.channel, rate.name) for rate in rates]
+
+    async def _run(
+        self, script: Script, names: Sequence[str], args: Sequence[Value], *, retry_for_s: float = 0.0
+    ) -> Any:
+        try:
+            return await self._client.run(script, names, args, retry_for_s=retry_for_s)
+        except RedisAway:
+            self._away = True
+            raise

@@ -1,0 +1,163 @@
+"""Speed, not truth: what happens in a chat, to whoever shows it at this moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from shared.backoff import full_jitter
+from shared.errors import RedisAway
+from shared.messages.live import LiveEvent, decode_live, encode_live
+from shared.metrics import FANOUT_GAPS
+from shared.store import keys
+from shared.store.client.pubsub import Heard, PubSub, pubsub
+from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
+from shared.store.delivery.outbox import NumberedLine, read_line
+
+SILENCE_S: Final = 5.0
+"""A connection that said nothing for so long is asked; no answer in as long again means that it is
+dead."""
+
+ChatNews = LiveEvent | NumberedLine
+Listener = Callable[[ChatNews], None]
+
+
+async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
+    """Show an event to the gateways that show this chat; how many there are. May be lost. Raises
+    RedisAway."""
+    receivers: int = await client.command("PUBLISH", keys.live(session), encode_live(event))
+    return receivers
+
+
+def _read(data: bytes) -> ChatNews | None:
+    """None for what this release does not know: a newer one may say more."""
+    try:
+        if data.startswith(b"{"):
+            return decode_live(data)
+        seq, _, line = data.partition(b" ")
+        return NumberedLine(int(seq), read_line(line))
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+class Fanout:
+    """One pub/sub connection for a process; listeners by Redis channel.
+
+    After the connection broke it comes back by itself, subscribes again, and calls `on_gap` once
+    (also when it is made for the first time): whatever was said meanwhile is in the logs, not here.
+    """
+
+    def __init__(self, client: RedisClient, *, on_gap: Callable[[], Awaitable[None]]) -> None:
+        self._client = client
+        self._on_gap = on_gap
+        self._listeners: dict[str, Callable[[bytes], None]] = {}
+        self._confirming: dict[str, asyncio.Event] = {}
+        self._pubsub: PubSub | None = None
+        self._changed = asyncio.Event()
+        self._tried: asyncio.Event | None = None
+        """While this runs: set when the first connection is there, or is known not to be."""
+
+    async def listen_raw(self, channel: str, listener: Callable[[bytes], None]) -> None:
+        """Hear a pub/sub channel, one listener each. Returns when the server has confirmed, or
+        RedisAway is known.
+
+        While Redis is away, and before `run`, it returns at once: the subscription is made with the
+        next connection, before `on_gap`.
+        """
+        self._listeners[channel] = listener
+        self._changed.set()
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                if self._tried is not None:
+                    await self._tried.wait()  # who was first would miss what is said before the connection is made
+                if self._pubsub is not None:
+                    confirmed = self._confirming.setdefault(channel, asyncio.Event())
+                    self._pubsub.subscribe(channel)
+                    await confirmed.wait()
+        except (RedisAway, TimeoutError):
+            return  # the reader notices too, and subscribes again
+
+    async def listen(self, session: str, listener: Listener) -> None:
+        """Hear a chat: live events, and its new lines with their numbers."""
+
+        def tell(data: bytes) -> None:
+            news = _read(data)
+            if news is not None:
+                listener(news)
+
+        await self.listen_raw(keys.live(session), tell)
+
+    async def leave(self, session: str) -> None:
+        """Stop hearing a chat."""
+        channel = keys.live(session)
+        self._listeners.pop(channel, None)
+        if self._pubsub is not None:
+            with contextlib.suppress(RedisAway):
+                self._pubsub.unsubscribe(channel)
+
+    async def run(self) -> None:
+        """Read for ever; reconnects with full jitter (50 ms to 1.5 s). Ends when cancelled."""
+        self._tried = tried = asyncio.Event()
+        try:
+            await self._run(tried)
+        finally:
+            self._tried = None
+            tried.set()
+
+    async def _run(self, tried: asyncio.Event) -> None:
+        waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+        heard = False
+        while True:
+            while not self._listeners:
+                self._changed.clear()
+                await self._changed.wait()
+            try:
+                async with pubsub(self._client) as connection:
+                    await self._subscribe_all(connection)
+                    tried.set()
+                    waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                    if heard:
+                        FANOUT_GAPS.inc()
+                    heard = True
+                    await self._on_gap()
+                    await self._read_all(connection)
+            except RedisAway:
+                self._pubsub = None
+                tried.set()
+                await asyncio.sleep(next(waits))
+            finally:
+                self._pubsub = None
+
+    async def _subscribe_all(self, pubsub: PubSub) -> None:
+        asked: set[str] = set()
+        # Again for those who came while the connection was made: `on_gap` must find everybody
+        # subscribed.
+        while wanted := self._listeners.keys() - asked:
+            pubsub.subscribe(*wanted)
+            asked |= wanted
+            self._pubsub = pubsub
+            pending = set(wanted)
+            while pending:
+                message = await pubsub.next(SILENCE_S)
+                if message is None:
+                    raise RedisAway("Redis did not confirm a subscription")
+                pending.discard(self._handle(message))
+
+    async def _read_all(self, pubsub: PubSub) -> None:
+        asked = False
+        while await pubsub.hand_on(self._handle, SILENCE_S) or not asked:
+            asked = True
+            pubsub.ping()
+        raise RedisAway("the pub/sub connection is silent")
+
+    def _handle(self, heard: Heard) -> str:
+        if heard.kind == "subscribe":
+            if (confirmed := self._confirming.pop(heard.channel, None)) is not None:
+                confirmed.set()
+        elif heard.kind == "message" and heard.channel in self._listeners:
+            self._listeners[heard.channel](heard.data)
+        return heard.channel

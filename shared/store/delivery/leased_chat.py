@@ -1,0 +1,111 @@
+"""A chat that is to be delivered, as the store tells it, and what a platform offers and allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from shared.store.client.redis_client import Value
+from shared.store.delivery.outbox import NumberedLine, read_line
+
+AfterUnclear = Literal["key", "look-up", "nothing"]
+"""What there is after a send of which nobody knows whether it arrived: a key by which the platform
+knows a post again, a way to ask for it, or nothing."""
+
+_decode_notes: Callable[[bytes], dict[str, str]] = msgspec.msgpack.Decoder(dict[str, str]).decode
+
+
+class RateKey(msgspec.Struct, frozen=True):
+    """A budget of calls that all replicas share: `per_s` a second and `burst` at once, of which a
+    call with a `reserve` leaves so many to others. `name` is its own within the channel, such as
+    `bot` or `chat:<session>`."""
+
+    name: str
+    per_s: float
+    burst: int
+    reserve: int = 0
+
+
+class Waiting(NumberedLine, frozen=True):
+    """A line that waits for its delivery, and for how long."""
+
+    age_s: float = 0.0
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """How a chat stands. `entries` are the oldest lines that wait, perhaps not all; the platform
+    has `part` posts of the first. `unclear`: another lease was about to send the next one, and
+    nobody knows whether it did."""
+
+    entries: tuple[Waiting, ...]
+    part: int = 0
+    unclear: bool = False
+    bubble: tuple[int, str] | None = None
+    """The turn that is streamed, and the platform's id of the message it is streamed into."""
+
+    meant: tuple[int, str] | None = None
+    """The turn of which such a message was about to be sent, and its key: nobody knows whether it
+    is there."""
+
+    closed: bool = False
+    notes: Mapping[str, str] = {}
+    running: int | None = None
+    """Number of the turn at the head of the inbox; None = nothing runs or waits."""
+
+    background: bool = False
+    """Whether nobody waits for the message that this turn answers."""
+
+    tries: int = 0
+    """How often the first line was put off since something of it arrived."""
+
+
+class Delivery(Look, frozen=True, kw_only=True):
+    """A chat that is ours to deliver, as it stood when it was taken. `taken_over`: from a gateway
+    that is late or dead."""
+
+    session: str
+    token: str
+    taken_over: bool = False
+
+
+class Cleared(msgspec.Struct, frozen=True):
+    """The platform may be called now. `unclear`: the same post may be there from before."""
+
+    unclear: bool
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """The platform may not be called for so long. Nothing was written; the lease was renewed."""
+
+    seconds: float
+
+
+def told(row: list[Any]) -> dict[str, Any]:
+    """The fields of a Look, of what the scripts answer."""
+    entries, part, unclear, bubble, closed, notes, tries, running, background, meant = row
+    return {
+        "entries": tuple(Waiting(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries),
+        "part": part,
+        "unclear": unclear == 1,
+        "bubble": _of_turn(bubble),
+        "meant": _of_turn(meant),
+        "closed": closed == 1,
+        "notes": _decode_notes(notes) if notes else {},
+        "tries": int(tries),
+        "running": int(running) if running else None,
+        "background": background == 1,
+    }
+
+
+def _of_turn(told: bytes) -> tuple[int, str] | None:
+    turn, _, what = told.decode().partition(" ")
+    return (int(turn), what) if turn else None
+
+
+def rate_args(rates: Sequence[RateKey]) -> list[Value]:
+    """What the scripts take for them: us between two calls, calls at once, and how many of these
+    stay, of each."""
+    return [value for rate in rates for value in (math.ceil(1_000_000 / rate.per_s), max(1, rate.burst), rate.reserve)]

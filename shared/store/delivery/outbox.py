@@ -1,0 +1,104 @@
+"""The log of a chat: what was said in it, by number, for whoever was not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shared.errors import BadRecord
+from shared.messages.outbound import LogLine, OutboundMessage, decode_line
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+
+
+class NumberedLine(msgspec.Struct, frozen=True):
+    """A line and its number in the chat, counted from 1."""
+
+    seq: int
+    line: LogLine
+
+
+class ChatState(msgspec.Struct, frozen=True):
+    """The number of the newest line, and of the turn at the head of the inbox (None = nothing runs
+    or waits)."""
+
+    last_seq: int
+    running: int | None
+
+
+class ChatInfo(msgspec.Struct, frozen=True):
+    """A row of a person's list of chats; `at` is the last activity in ms."""
+
+    chat_id: str
+    title: str
+    at: int
+    running: bool
+
+
+class Outbox:
+    """Reads the logs of chats that keep one (web chat). Writers are the ingest and commit
+    scripts."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._ack = load("delivery/ack")
+
+    async def read(self, session: str, *, after: int, limit: int = 500) -> list[NumberedLine]:
+        """Lines with a number above `after`, oldest first."""
+        rows = await self._client.command("XRANGE", keys.outbox(session), f"({after}-0", "+", "COUNT", limit)
+        return _lines(rows)
+
+    async def before(self, session: str, *, seq: int | None, limit: int) -> list[NumberedLine]:
+        """The newest `limit` lines with a number below `seq` (None = the newest of all), oldest
+        first."""
+        top = "+" if seq is None else f"({seq}-0"
+        rows = await self._client.command("XREVRANGE", keys.outbox(session), top, "-", "COUNT", limit)
+        return _lines(rows)[::-1]
+
+    async def state(self, session: str) -> ChatState:
+        """Where the chat stands."""
+        last, head = await self._client.pipeline(
+            [
+                ("HGET", keys.session(session), "log"),
+                ("XRANGE", keys.inbox(session), "-", "+", "COUNT", 1),
+            ]
+        )
+        return ChatState(int(last or 0), int(head[0][0].split(b"-")[0]) if head else None)
+
+    async def ack(self, session: str, seq: int) -> None:
+        """Remember that a person saw the lines up to `seq`; seen lines may be trimmed earlier."""
+        await self._client.run(self._ack, [keys.session(session)], [seq])
+
+    async def chats(
+        self, channel: str, principal: str, session_of: Callable[[str], str], limit: int = 200
+    ) -> list[ChatInfo]:
+        """The person's chats, the latest first. `session_of` gives the session of a chat id."""
+        rows = await self._client.command("ZREVRANGE", keys.chats(channel, principal), 0, limit - 1, "WITHSCORES")
+        chat_ids = [row.decode() for row in rows[::2]]
+        if not chat_ids:
+            return []
+        commands: list[tuple[str, ...]] = []
+        for chat_id in chat_ids:
+            commands.append(("HGET", keys.session(session_of(chat_id)), "title"))
+            commands.append(("EXISTS", keys.inbox(session_of(chat_id))))
+        answers = await self._client.pipeline(commands)
+        return [
+            ChatInfo(chat_id, (answers[2 * i] or b"").decode(), int(float(rows[2 * i + 1])), bool(answers[2 * i + 1]))
+            for i, chat_id in enumerate(chat_ids)
+        ]
+
+
+def _lines(rows: list[Any]) -> list[NumberedLine]:
+    return [NumberedLine(int(row[0].split(b"-")[0]), read_line(row[1][1])) for row in rows]
+
+
+def read_line(data: bytes) -> LogLine:
+    """A line of the log. One that a newer release wrote differently becomes a notice, so that the
+    chat still opens."""
+    try:
+        return decode_line(data)
+    except BadRecord:
+        return OutboundMessage(content="(a line that this version of Shoal cannot show)", turn=0, kind="notice")

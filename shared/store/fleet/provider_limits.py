@@ -1,0 +1,151 @@
+"""What the fleet may ask of a provider: one memory of its rate limits and faults for all workers
+that use one key."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+
+HeldBy = Literal["rate_limit", "overloaded", "requests_per_minute"]
+"""Why a call is held back: a 429, other faults in a row, or our own limit."""
+
+Ending = Literal["ok", "void", "rate_limit", "overloaded", "timeout", "connection"]
+"""How a call ended. `void` says nothing about the provider: cancelled, refused for its own sake,
+not understood."""
+
+News = Literal["closed", "opened"]
+
+_TRYING_S: Final = 0.5  # between two looks at a way that another call is trying
+
+
+class LimitRules(msgspec.Struct, frozen=True, kw_only=True):
+    """`breaker_after` faults in a row close the way for up to `breaker_s`; a call that says nothing
+    for `hang_s` is taken for dead; `per_minute` None is no limit."""
+
+    breaker_after: int = 5
+    breaker_s: float = 30.0
+    hang_s: float = 300.0
+    per_minute: int | None = None
+
+    @property
+    def burst(self) -> int:
+        """How many calls may come at the same moment: those of a second."""
+        return max(1, (self.per_minute or 0) // 60)
+
+    @property
+    def interval_us(self) -> int:
+        """Between two calls, such that burst and flow together never exceed `per_minute` in any
+        minute; 0: no limit."""
+        return math.ceil(60_000_000 / (self.per_minute - self.burst + 1)) if self.per_minute else 0
+
+
+class Entered(msgspec.Struct, frozen=True):
+    """The call may be made. `at` is the server's time in ms, for `tell`; if not `watched`, only a
+    fault is worth it."""
+
+    at: int
+    watched: bool
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The call may not be made yet. With `placed` it has its place and may after `wait_s`, unless
+    the way closes."""
+
+    wait_s: float
+    reason: HeldBy
+    placed: bool = False
+
+
+class WayReading(msgspec.Struct, frozen=True):
+    """How a way to a provider stands. `closed`: nobody is asked for `wait_s` more, because of
+    `why`; `trying`: it was closed, and calls are let in a few at a time. `faults` came in a row
+    while it is open."""
+
+    way: str
+    state: Literal["open", "closed", "trying"]
+    why: str = ""
+    wait_s: float = 0.0
+    faults: int = 0
+
+
+class ProviderLimits:
+    """Asked before each call to a provider, told after those that taught something. Raises
+    RedisAway.
+
+    A 429 closes the way at once, other faults after some in a row. It stays closed as long as the
+    provider asked for, else for 1, 2, 4, … s with jitter. Then one call tries; each success lets
+    two more in, so a herd is let in over several rounds, and after 32 the way is wholly open. A
+    fault on the way closes it again.
+    """
+
+    def __init__(self, client: RedisClient, *, rng: random.Random | None = None) -> None:
+        self._client = client
+        self._rng = rng or random.Random()
+        self._enter, self._tell = load("fleet/limit_enter"), load("fleet/limit_report")
+
+    async def enter(
+        self, name: str, rules: LimitRules, *, patience_s: float = 0.0, placed: bool = False
+    ) -> Entered | Held:
+        """Whether a call may be made now. A place is kept for a caller that can wait for it
+        (`patience_s`), who says `placed` when it asks again."""
+        code, number, *kind = await self._client.run(
+            self._enter,
+            [keys.limit(name)],
+            [_ms(rules.hang_s), rules.interval_us, rules.burst, int(patience_s * 1_000_000), int(placed)],
+        )
+        reason: HeldBy = "rate_limit" if kind == [b"rate_limit"] else "overloaded"
+        match code:
+            case 0 | 1:
+                return Entered(number, code == 1)
+            case 2 | 3:
+                return Held(number / 1000, "requests_per_minute", placed=code == 2)
+            case 4:
+                return Held(number / 1000, reason)
+            case _:
+                return Held(_TRYING_S * self._rng.uniform(0.5, 1.0), reason)
+
+    async def tell(
+        self, name: str, rules: LimitRules, entered: Entered, ending: Ending, *, retry_after_s: float | None = None
+    ) -> News | None:
+        """Note how a call ended; what that changed for all."""
+        code = await self._client.run(
+            self._tell,
+            [keys.limit(name)],
+            [
+                entered.at, ending, "" if retry_after_s is None else _ms(retry_after_s), rules.breaker_after,
+                _ms(rules.breaker_s), self._rng.uniform(0.5, 1.0), _ms(rules.hang_s),
+            ],
+        )  # fmt: skip
+        return {1: "closed", 2: "opened"}.get(code)  # type: ignore[return-value]
+
+
+async def read_ways(client: RedisClient, ways: Sequence[str]) -> list[WayReading]:
+    """How each of these ways stands, in one round trip, and without asking for anything. Raises
+    RedisAway."""
+    if not ways:
+        return []
+    (seconds, micros), *states = await client.pipeline(
+        [("TIME",), *(("HMGET", keys.limit(way), "open_at", "kind", "streak") for way in ways)]
+    )
+    now = int(seconds) * 1000 + int(micros) // 1000
+    return [_way(way, state, now) for way, state in zip(ways, states, strict=True)]
+
+
+def _way(way: str, state: Sequence[bytes | None], now: int) -> WayReading:
+    open_at, kind, streak = state
+    if open_at is None:
+        return WayReading(way, "open", faults=int(streak or 0))
+    wait_s = max(0.0, (int(open_at) - now) / 1000)
+    return WayReading(way, "closed" if wait_s else "trying", (kind or b"").decode(), wait_s)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,146 @@
+"""What the Redis server says of itself, for operators."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import msgspec
+
+from shared.errors import ShoalError
+from shared.store.client.redis_client import RedisClient, Value
+
+_SETTINGS: Final = ("maxmemory-policy", "appendonly", "appendfsync")
+_CLOCK_READINGS: Final = 3
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """None stands for what a server does not tell (hosted ones hide CONFIG).
+
+    `version` is the product's own, `speaks` the release of Redis that it is compatible with.
+    `clock_ahead_s` is how far its clock is ahead of ours, `ping_s` how long its quickest answer
+    took. `writes_ok` is False when the last write to the append-only file failed. `role` is
+    `master`, or `slave` for a replica.
+    """
+
+    product: str
+    version: str
+    speaks: str
+    policy: str | None
+    append_only: bool | None
+    fsync: str | None
+    writes_ok: bool | None
+    used_bytes: int | None
+    limit_bytes: int | None
+    clients: int | None
+    clients_limit: int | None
+    commands_per_s: int | None
+    evicted_keys: int | None
+    role: str | None
+    up_s: int | None
+    clock_ahead_s: float
+    ping_s: float
+
+
+async def read_server(client: RedisClient, *, config: bool = True) -> ServerFacts:
+    """Ask the server about itself; without `config` nothing that many servers refuse: CONFIG alone
+    knows `fsync`.
+
+    Raises RedisAway.
+    """
+    info = _lines(await _asked(client, "INFO"))
+    flat = await _asked(client, "CONFIG", "GET", *_SETTINGS) if config else None
+    ping_s, clock_ahead_s = await _clock(client)
+    words = [word.decode() for word in flat] if isinstance(flat, list) else []
+    settings = dict(zip(words[::2], words[1::2], strict=True))
+    product = info.get("server_name", "redis")
+    speaks = info.get("redis_version", "")
+    aof = settings.get("appendonly") or {"1": "yes", "0": "no"}.get(info.get("aof_enabled", ""))
+    return ServerFacts(
+        product=product,
+        version=info.get(f"{product}_version", speaks),
+        speaks=speaks,
+        policy=settings.get("maxmemory-policy") or info.get("maxmemory_policy"),
+        append_only=None if aof is None else aof == "yes",
+        fsync=settings.get("appendfsync"),
+        writes_ok=_writes_ok(info),
+        used_bytes=_number(info.get("used_memory")),
+        limit_bytes=_number(info.get("maxmemory")),
+        clients=_number(info.get("connected_clients")),
+        clients_limit=_number(info.get("maxclients")),
+        commands_per_s=_number(info.get("instantaneous_ops_per_sec")),
+        evicted_keys=_number(info.get("evicted_keys")),
+        role=info.get("role"),
+        up_s=_number(info.get("uptime_in_seconds")),
+        clock_ahead_s=clock_ahead_s,
+        ping_s=ping_s,
+    )
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """What is asked at every look at the metrics; as in ServerFacts. A limit of 0 is none."""
+
+    used_bytes: int | None
+    limit_bytes: int | None
+    writes_ok: bool | None
+    clock_ahead_s: float
+    append_only: bool | None = None
+
+
+async def read_pulse(client: RedisClient) -> Pulse:
+    """Ask the server how full it is, whether it can still write, and what time it is. Raises
+    RedisAway."""
+    info = _lines(await _asked(client, "INFO", "memory", "persistence"))
+    used, limit = _number(info.get("used_memory")), _number(info.get("maxmemory"))
+    _, clock_ahead_s = await _clock(client)
+    append_only = {"1": True, "0": False}.get(info.get("aof_enabled", ""))
+    return Pulse(used, limit, _writes_ok(info), clock_ahead_s, append_only)
+
+
+async def read_fsync(client: RedisClient) -> str | None:
+    """`appendfsync`; None when the server does not tell. Raises RedisAway.
+
+    A user with a name does not even ask: where roles have users of their own CONFIG is for none of
+    them, and the server's log of refusals is for intruders.
+    """
+    told = await _asked(client, "CONFIG", "GET", "appendfsync") if not client.user else None
+    return told[1].decode() if isinstance(told, list) and len(told) == 2 else None
+
+
+def _writes_ok(info: dict[str, str]) -> bool | None:
+    written = info.get("aof_last_write_status")
+    return None if written is None else written == "ok"
+
+
+async def _asked(client: RedisClient, *parts: Value) -> object:
+    try:
+        answer: object = await client.command(*parts)
+    except ShoalError:
+        raise
+    except Exception:  # however a server says that it does not let us look
+        return None
+    return answer
+
+
+async def _clock(client: RedisClient) -> tuple[float, float]:
+    """How long the quickest of a few answers took, and how far its clock is ahead; wrong by at most
+    half that time."""
+    best = (float("inf"), 0.0)
+    for _ in range(_CLOCK_READINGS):
+        before = time.time()
+        seconds, micros = await client.command("TIME")
+        after = time.time()
+        server = int(seconds) + int(micros) / 1_000_000
+        best = min(best, (after - before, server - (before + after) / 2))
+    return best
+
+
+def _lines(info: object) -> dict[str, str]:
+    if not isinstance(info, bytes):
+        return {}
+    pairs = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+    return {name: value.strip() for name, colon, value in pairs if colon}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

@@ -1,0 +1,48 @@
+"""What each chat used today: tokens and money, by the server's day (UTC). One person's requests
+over HTTP that have no session of their own share an account."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from shared.ephemeral import account_of
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+
+_MICROS: Final = 1_000_000  # a chat's money is counted in whole millionths of a dollar, which add up without error
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """The totals of a chat on one day, counted in days since 1970. `warn`: its person is to be told
+    now."""
+
+    day: int
+    tokens: int = 0
+    usd: float = 0.0
+    warn: bool = False
+
+
+class Spending:
+    """The tallies of all chats; each is kept for two days."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._spend = load("fleet/spend")
+
+    async def add(self, session: str, tokens: int, usd: float, *, warn_tokens: int = 0, warn_usd: float = 0.0) -> Spent:
+        """Add to today's totals. The first call of a day that reaches `warn_tokens` or `warn_usd`
+        (0: never) is told to warn. Raises RedisAway; then it may or may not have been added."""
+        day, tokens, micros, warn = await self._client.run(
+            self._spend, [], [account_of(session), tokens, _micros(usd), warn_tokens, _micros(warn_usd)]
+        )
+        return Spent(day, tokens, micros / _MICROS, bool(warn))
+
+    async def read(self, session: str) -> Spent:
+        """Today's totals. Raises RedisAway."""
+        return await self.add(session, 0, 0.0)
+
+
+def _micros(usd: float) -> int:
+    return round(usd * _MICROS)

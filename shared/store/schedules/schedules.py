@@ -1,0 +1,253 @@
+"""What chats have planned: kept in the store, listed, and run by any worker, each tick once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from shared.errors import BadRecord, LeaseLost, Refused
+from shared.ids import split_session
+from shared.messages.codec import SCHEMA_VERSION, encode
+from shared.messages.inbound import InboundMessage
+from shared.messages.schedule import Schedule, Standing, decode_schedule
+from shared.process.crash_points import crash_point
+from shared.settings import CronSettings
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import load
+from shared.store.schedules.agenda import Agenda
+from shared.store.schedules.agenda import Due as Member
+from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, whose
+from shared.store.turns.queue import Claim
+
+BATCH: Final = 100
+PAGE: Final = 500
+PUT_OFF_MS: Final = 5_000
+PAUSED_DAYS: Final = 30
+"""A chat that cannot be reached for so long loses its schedules."""
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A schedule whose time has come, as it was read. `tick` is the time that it is about, in ms,
+    `due` the one at which it came to be run: the same, unless it was put off. `schedule` is None
+    when this release cannot read it."""
+
+    member: str
+    due: int
+    tick: int
+    schedule: Schedule | None
+
+    @property
+    def put_off(self) -> bool:
+        return self.due != self.tick
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What is due at `now_ms`, the server's time, and in how many ms the next one is (None = there
+    is no other)."""
+
+    now_ms: int
+    due: tuple[Due, ...]
+    next_in_ms: int | None
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a schedule goes from a tick: to the tick `to` (None = it is over), due at `due_ms`.
+    `missed` counts the ticks that are passed over. One whose last one still waits for its answer is
+    passed over, too, or else put off."""
+
+    to: int | None
+    due_ms: int = 0
+    missed: int = 0
+    skip_busy: bool = True
+
+
+FIRED, MOVED, LOST, BUSY, SKIPPED, CROWDED, OVER = 1, 2, 0, -1, -2, -3, -4
+"""What came of a tick: its message is in the inbox; the schedule moved on without one; another
+worker was first; it was put off, or passed over, because its last one waits; it was put off because
+much waits; its chat was paused for too long."""
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A schedule that is there now, and its next tick; whether this call made it."""
+
+    schedule: Schedule
+    next_ms: int
+    first: bool
+
+
+class TooMany(Refused):
+    """The chat, or the whole store, has as many schedules as it may have."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("too_many", message, 60)
+
+
+class MadeBefore(Refused):
+    """The same call made it before, and it is over by now."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__("made_before", f"schedule {id!r} was made by this call before, and is over", 0)
+
+
+class Schedules:
+    """All schedules. Every method raises RedisAway; what a turn does in its `claim`'s name raises
+    LeaseLost when the turn is not ours any more."""
+
+    def __init__(
+        self, client: RedisClient, settings: CronSettings | None = None, limits: InboxLimits | None = None
+    ) -> None:
+        self._client = client
+        self._settings = settings or CronSettings()
+        self._limits = limits or InboxLimits()
+        self._times = Agenda(client, keys.SCHEDULES)
+        self._add, self._due, self._fire = load("schedules/add"), load("schedules/due"), load("schedules/fire")
+        self._remove, self._pause = load("schedules/remove"), load("schedules/pause")
+
+    async def add(self, schedule: Schedule, first_ms: int, *, claim: Claim | None = None, once: bool = True) -> Made:
+        """Plan it, from the tick `first_ms` on. The same id again answers what is there. With
+        `once`, one that is over meanwhile is not made again.
+
+        Raises TooMany, MadeBefore, LeaseLost, and Refused when the store is full.
+        """
+        session, settings = schedule.session, self._settings
+        code, *rest = await self._client.run(
+            self._add,
+            [keys.SCHEDULES, keys.schedules(session), keys.leases(TURNS)],
+            [
+                schedule.id, session, *_fence(claim), encode(schedule), first_ms, settings.per_chat, settings.in_all,
+                keys.seen(schedule.channel), self._limits.seen_days,
+                f"{schedule.chat_id}/cron-{schedule.id}" if once else "",
+            ],
+        )  # fmt: skip
+        match code:
+            case -1:
+                raise LeaseLost("the turn that wanted to plan something is not ours any more")
+            case -2:
+                raise TooMany(f"this chat has {settings.per_chat} schedules already; remove one first")
+            case -3:
+                raise TooMany("there are too many schedules here just now; only an operator can make room")
+            case 2:
+                raise MadeBefore(schedule.id)
+        record, tick = rest
+        return Made(decode_schedule(record), int(tick), code == 1)
+
+    async def remove(self, session: str, id: str, *, claim: Claim | None = None) -> bool:
+        """Take a schedule out; whether there was one. Raises LeaseLost."""
+        if ":" in id:
+            return False  # what is no schedule's, but noted of one
+        done = await self._client.run(self._remove, [keys.leases(TURNS)], [id, session, *_fence(claim)])
+        if done == -1:
+            raise LeaseLost("the turn that wanted to remove a schedule is not ours any more")
+        return bool(done == 1)
+
+    async def of(self, session: str) -> list[Standing]:
+        """The schedules of a chat, the next one first. What this release cannot read is left
+        out."""
+        flat = await self._client.command("HGETALL", keys.schedules(session))
+        fields = {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+        found = []
+        for id, record in fields.items():
+            if ":" in id or (schedule := _read(record)) is None:
+                continue
+            last = fields.get(f"{id}:last")
+            found.append(
+                Standing(
+                    schedule=schedule,
+                    next_ms=int(fields.get(f"{id}:tick", 0)),
+                    runs=int(fields.get(f"{id}:runs", 0)),
+                    missed=int(fields.get(f"{id}:missed", 0)),
+                    last_ms=None if last is None else int(last),
+                    paused=":paused" in fields,
+                )
+            )
+        return sorted(found, key=lambda one: one.next_ms)
+
+    async def sessions(self) -> AsyncIterator[str]:
+        """Every chat that has schedules, once, in no order."""
+        seen: set[str] = set()
+        cursor = b"0"
+        while True:
+            cursor, flat = await self._client.command("ZSCAN", keys.SCHEDULES, cursor, "COUNT", PAGE)
+            for member in flat[::2]:
+                session = member.decode().partition(":")[2]
+                if session not in seen:
+                    seen.add(session)
+                    yield session
+            if cursor == b"0":
+                return
+
+    async def pause(self, session: str) -> int:
+        """Let a chat's schedules rest: it cannot be reached. How many; 0 when they rest already."""
+        done: int = await self._client.run(
+            self._pause, [keys.SCHEDULES, keys.schedules(session)], [session, PAUSED_DAYS * DAY_MS]
+        )
+        return done
+
+    async def resume(self, session: str) -> int:
+        """Let them go on; ticks that passed meanwhile were missed. How many; 0 when they did not
+        rest."""
+        done: int = await self._client.run(self._pause, [keys.SCHEDULES, keys.schedules(session)], [session, ""])
+        return done
+
+    async def due(self, *, now_ms: int | None = None) -> Look:
+        """What has to be run. Without `now_ms` by the server's clock."""
+        now, next_in, *rows = await self._client.run(
+            self._due, [keys.SCHEDULES], [BATCH, "" if now_ms is None else now_ms]
+        )
+        found = tuple(
+            Due(member.decode(), int(float(at)), int(tick), _read(record)) for member, at, tick, record in rows
+        )
+        return Look(int(now), found, int(next_in) if int(next_in) >= 0 else None)
+
+    async def put_off(self, due: Due, by_ms: int) -> bool:
+        """Come back to it later; False when it has got another time since."""
+        return await self._times.put_off(Member(due.member, due.due), by_ms)
+
+    async def fire(
+        self, due: Due, schedule: Schedule, move: Move, message: InboundMessage | None, *, now_ms: int | None = None
+    ) -> int:
+        """Run a tick, if it is still the one that was seen: `message` comes into its chat, once,
+        and the schedule moves on, in one step. Without a message it only moves on. Answers FIRED or
+        another of these.
+
+        Raises Refused when the store is full: the tick is still there.
+        """
+        session, limits = schedule.session, self._limits
+        args: list[Value] = [
+            schedule.id, session, due.tick, due.due, "" if move.to is None else move.to, move.due_ms, move.missed,
+            encode(message) if message else b"", SCHEMA_VERSION, f"{schedule.chat_id}/{schedule.id}:{due.tick}",
+            keys.seen(schedule.channel), limits.seen_days, keys.turn(session), limits.sessions_cap,
+            self._settings.waiting, limits.session_days * DAY_MS, schedule.chat_id, int(move.skip_busy), PUT_OFF_MS,
+            "" if now_ms is None else now_ms, whose(message) if message else "",
+        ]  # fmt: skip
+        crash_point("before_fire")
+        code, _ = await self._client.run(
+            self._fire,
+            [
+                keys.SCHEDULES, keys.schedules(session), keys.inbox(session), keys.session(session), keys.queue(TURNS),
+                keys.wake(TURNS), keys.chats(schedule.channel, schedule.owner),
+            ],
+            args,
+        )  # fmt: skip
+        crash_point("after_fire")
+        return int(code)
+
+
+def rebound(schedules: Iterable[Schedule], session: str) -> Sequence[Schedule]:
+    """The same for another chat."""
+    channel, chat = split_session(session)
+    return [msgspec.structs.replace(one, channel=channel, chat_id=chat, thread=None) for one in schedules]
+
+
+def _fence(claim: Claim | None) -> tuple[str, str]:
+    return (claim.member, claim.lease) if claim else ("", "")
+
+
+def _read(record: Any) -> Schedule | None:
+    try:
+        return decode_schedule(record)
+    except BadRecord:
+        return None

@@ -1,0 +1,301 @@
+"""A session as one document: written out whole, read back all or nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import BadInput, BadRecord, Refused, ShoalError
+from shared.ids import session_id, split_session
+from shared.messages.codec import RECORD_LIMIT_BYTES, encode
+from shared.messages.inbound import RESERVED_CHANNELS
+from shared.messages.outbound import LogLine, decode_line
+from shared.messages.schedule import At, Schedule
+from shared.messages.transcript import TranscriptEntry, decode_transcript
+from shared.settings import Settings
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from shared.store.schedules.schedules import Schedules, rebound
+from shared.store.schedules.times import check_plan, check_timezone
+from shared.store.sessions.memory import MemoryLimits
+from shared.store.turns.inbox import DAY_MS, SHARED_SCOPE, InboxLimits
+from shared.store.turns.turn_writes import HISTORY_CAP_BYTES
+
+VERSION: Final = 1
+"""Of the document. A later one may have more in it; an older one is read for ever."""
+
+FILE_LIMIT_BYTES: Final = 256 * 1024 * 1024
+HOUR_MS: Final = 3_600_000
+SCHEDULE_LIMIT_BYTES: Final = 32 * 1024
+_SCHEDULE: Final = re.compile(r"[0-9a-z]{1,32}")
+
+T = TypeVar("T")
+
+
+class SomethingThere(ShoalError):
+    """What was to be restored would replace something."""
+
+
+class SessionMoved(ShoalError):
+    """The session has changed since it was read; nothing was written."""
+
+
+class Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of the chat's log and its number."""
+
+    seq: int
+    line: LogLine
+
+
+class SessionFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of a session. `memory_md` and `history_md` (oldest entry first) are its memory.
+
+    The others are None in a file of a memory alone: the `conversation`, what of earlier ones is not
+    in memory yet (`archive`), and the `log` of the chat as people saw it, which is for reading and
+    not restored. `schedules` is what was planned. `unreadable` is how many records a newer release
+    wrote, which are missing here.
+    """
+
+    kind: Literal["shoal session"]
+    version: Annotated[int, msgspec.Meta(ge=1)]
+    session: str
+    exported_at: int
+    scope: str = ""
+    memory_md: str = ""
+    history_md: tuple[str, ...] = ()
+    conversation: tuple[TranscriptEntry, ...] | None = None
+    archive: tuple[TranscriptEntry, ...] | None = None
+    log: tuple[Numbered, ...] | None = None
+    schedules: tuple[Schedule, ...] = ()
+    unreadable: int = 0
+
+
+class _Head(msgspec.Struct, frozen=True):
+    kind: str = ""
+    version: int = 0
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """A session as `session_read.lua` has it; `marks` are counter, generation, mark, archive's
+    mark."""
+
+    marks: tuple[str, str, str, str]
+    waiting: int
+    scope: str
+    memory: str
+    version: str
+    memlog: list[bytes]
+    history: list[bytes]
+    archive: list[bytes]
+    log: list[Any]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever said in it."""
+        return self.marks[0] == "0"
+
+
+def write_file(file: SessionFile) -> bytes:
+    """The document as JSON that a person can read."""
+    return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
+
+
+def read_file(data: bytes) -> SessionFile:
+    """The document in `data`, every record of it checked. Raises BadInput."""
+    if len(data) > FILE_LIMIT_BYTES:
+        raise BadInput("too_big", f"the file has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+        if head.kind != "shoal session":
+            raise BadInput("bad_file", "this is no file that `shoal session export` wrote")
+        if head.version > VERSION:
+            raise BadInput(
+                "newer_file",
+                f"the file has version {head.version}, this release reads up to {VERSION}; use the one that wrote it",
+            )
+        return msgspec.json.decode(data, type=SessionFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise BadInput("bad_file", f"the file cannot be read: {exc}") from None
+
+
+class SessionBackup:
+    """Writes sessions out and reads them back. Every method raises RedisAway."""
+
+    def __init__(self, client: RedisClient, settings: Settings) -> None:
+        self._client = client
+        self._memory = settings.memory
+        self._cron = settings.cron
+        self._schedules = Schedules(client, settings.cron)
+        self._keep_ms = InboxLimits().session_days * DAY_MS
+        self._keep_memory_ms = MemoryLimits().keep_days * DAY_MS
+        self._read_script, self._restore_script = load("sessions/read"), load("sessions/restore")
+
+    async def export(self, session: str, *, now_ms: int, memory_only: bool = False) -> SessionFile:
+        """Everything that is kept of a session at this moment, or its memory alone."""
+        read = await self._read(session, whole=not memory_only)
+        file = SessionFile(
+            kind="shoal session",
+            version=VERSION,
+            session=session,
+            exported_at=now_ms,
+            scope=read.scope,
+            memory_md=read.memory,
+            history_md=tuple(entry.decode(errors="replace") for entry in read.memlog),
+        )
+        if memory_only:
+            return file
+        conversation = list(_readable(read.history, decode_transcript))
+        archive = list(_readable(read.archive, decode_transcript))
+        log = [
+            Numbered(int(id.split(b"-")[0]), line)
+            for id, fields in read.log
+            for line in _readable([fields[1]], decode_line)
+        ]
+        stored = len(read.history) + len(read.archive) + len(read.log)
+        return msgspec.structs.replace(
+            file,
+            conversation=tuple(conversation),
+            archive=tuple(archive),
+            log=tuple(log),
+            schedules=tuple(one.schedule for one in await self._schedules.of(session)),
+            unreadable=stored - len(conversation) - len(archive) - len(log),
+        )
+
+    async def restore(self, file: SessionFile, session: str, *, replace: bool = False) -> None:
+        """Make the memory of `session` that of the file and, when it has one, the conversation,
+        too; all or nothing.
+
+        What was planned comes to it, too, as far as it is to come still, and beside what is planned
+        there.
+
+        Raises BadInput for a file that does not fit, SomethingThere unless `replace`, SessionMoved,
+        and Refused (`busy`) while messages wait for their answers.
+        """
+        if split_session(session)[0] in RESERVED_CHANNELS:
+            raise BadInput("reserved_channel", f"session {session!r} is Shoal's own; restore into one of a person")
+        entries, archive = self._checked(file)
+        planned = self._planned(file, session)
+        there = {one.schedule.id for one in await self._schedules.of(session)}
+        if len(there.union(one.id for one, _ in planned)) > self._cron.per_chat:
+            raise BadInput("too_many", f"with those there it would have more than {self._cron.per_chat} schedules")
+        talk = file.conversation is not None
+        read = await self._read(session, whole=False)
+        scope = self._scope(session, read)
+        memory = self._memory
+        done = await self._client.run(
+            self._restore_script,
+            [
+                keys.session(session), keys.inbox(session), keys.history(session), keys.archive(session),
+                keys.memory(scope), keys.memlog(scope), keys.IDLE, keys.REWORK,
+            ],
+            [
+                int(replace), *read.marks, read.version, session, scope, self._keep_ms, self._keep_memory_ms,
+                int(memory.idle_s * 1000), int(memory.rework_h * HOUR_MS), file.memory_md, len(file.history_md),
+                int(talk), len(entries), len(archive), *file.history_md, *entries, *archive,
+            ],
+        )  # fmt: skip
+        if done == 0:
+            raise SomethingThere(f"session {session!r} has a memory or a conversation; --force replaces it")
+        if done == -1:
+            raise SessionMoved(f"session {session!r} has changed at this moment; nothing was written, try again")
+        if done == -2:
+            raise Refused("busy", f"messages of session {session!r} wait for their answers; try again later", 10)
+        for schedule, first_ms in planned:
+            await self._schedules.add(schedule, first_ms, once=False)
+
+    async def _read(self, session: str, *, whole: bool) -> _Read:
+        answer = await self._client.run(
+            self._read_script,
+            [
+                keys.session(session), keys.inbox(session), keys.history(session), keys.archive(session),
+                keys.outbox(session),
+            ],
+            [session, int(whole)],
+        )  # fmt: skip
+        n, gen, mark, archive_mark, waiting, scope, memory, version, *lists = answer
+        return _Read(
+            (n.decode(), gen.decode(), mark.decode(), archive_mark.decode()),
+            waiting, scope.decode(), memory.decode(errors="replace"), version.decode(), *lists,
+        )  # fmt: skip
+
+    def _scope(self, session: str, read: _Read) -> str:
+        """Whose memory it is: as at the last message, and before the first one as at the one that
+        will come."""
+        if not read.is_new or self._memory.scope == "chat":
+            return read.scope
+        if self._memory.scope == "shared":
+            return SHARED_SCOPE
+        raise BadInput(
+            "no_person",
+            f"nobody has written in {session!r} yet, and with memory.scope 'user' its memory is that of its person; "
+            "restore it after their first message",
+        )
+
+    def _planned(self, file: SessionFile, session: str) -> list[tuple[Schedule, int]]:
+        """The schedules that are to come still, and their next ticks. Raises BadInput for one that
+        cannot be."""
+        now_ms = SYSTEM_CLOCK.now_ms()
+        for one in file.schedules:
+            if not _SCHEDULE.fullmatch(one.id):
+                raise BadInput("bad_file", f"{one.id!r} is no id of a schedule; use lower-case letters and digits")
+            check_timezone(one.timezone)
+            _within(f"schedule {one.id!r}", len(one.text.encode()), SCHEDULE_LIMIT_BYTES)
+        if len(file.schedules) > self._cron.per_chat:
+            raise BadInput("too_many", f"a chat has at most {self._cron.per_chat} schedules; raise cron.per_chat")
+        return [
+            (one, check_plan(one.plan, now_ms=now_ms, min_every_s=self._cron.min_every_s))
+            for one in rebound(file.schedules, session)
+            if not (isinstance(one.plan, At) and one.plan.at_ms <= now_ms)
+        ]
+
+    def _checked(self, file: SessionFile) -> tuple[list[bytes], list[bytes]]:
+        """The records of a file, within the limits that hold for those that a worker writes. Raises
+        BadInput."""
+        memory = self._memory
+        _within("MEMORY.md", len(file.memory_md.encode()), memory.file_bytes, "memory.file_bytes")
+        _within("HISTORY.md", sum(len(one.encode()) for one in file.history_md), memory.log_bytes, "memory.log_bytes")
+        if not all(one.strip() for one in file.history_md):
+            raise BadInput("bad_file", "history_md has an empty entry; take it out")
+        conversation, archive = _records(file.conversation, "conversation"), _records(file.archive, "archive")
+        _within("the conversation", sum(map(len, conversation)), HISTORY_CAP_BYTES)
+        return conversation, archive
+
+
+def session_name(name: str) -> str:
+    """The session that a person means by `channel:chat`, percent-encoded or not. Raises
+    BadInput."""
+    channel, chat = split_session(name)
+    if not channel or not chat:
+        raise BadInput("bad_session", f"{name!r} is no session; write channel:chat, such as web:owner/terminal")
+    return session_id(channel, chat)
+
+
+def _records(entries: Iterable[TranscriptEntry] | None, where: str) -> list[bytes]:
+    records = []
+    for at, entry in enumerate(entries or ()):
+        try:
+            record = encode(entry)
+        except (OverflowError, UnicodeEncodeError) as exc:
+            raise BadInput("bad_file", f"{where}[{at}] cannot be stored: {exc}") from None
+        _within(f"{where}[{at}]", len(record), RECORD_LIMIT_BYTES)
+        records.append(record)
+    return records
+
+
+def _within(what: str, size_bytes: int, limit_bytes: int, setting: str = "") -> None:
+    if size_bytes > limit_bytes:
+        advice = f"; raise {setting}" if setting else ""
+        raise BadInput("too_big", f"{what} has {size_bytes:,} bytes; at most {limit_bytes:,} are kept{advice}")
+
+
+def _readable(records: Iterable[bytes], decode: Callable[[bytes], T]) -> Iterable[T]:
+    for record in records:
+        try:
+            yield decode(record)
+        except BadRecord:
+            continue

@@ -1,0 +1,40 @@
+"""The end of sessions that are of one request."""
+
+from __future__ import annotations
+
+from shared.messages.live import TurnEvent, encode_live
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from shared.store.schedules.agenda import Agenda
+from shared.store.turns.inbox import TURNS
+
+
+class ThrowAways:
+    """Ends them. What they have in Redis goes at once; a worker that looks at `agenda` takes away
+    their files. Every method raises RedisAway."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._erase = load("sessions/erase")
+        self.agenda = Agenda(client, keys.THROW_AWAYS)
+
+    async def end(self, session: str) -> None:
+        """Leave nothing of a session. A turn that runs is told to stop, and can write nothing
+        more."""
+        await self._client.command("ZADD", keys.THROW_AWAYS, 0, session)  # due, whatever of this was done
+        await self.erase(session)
+
+    async def erase(self, session: str) -> None:
+        """The same, for who has it from the agenda."""
+        own = f"chat:{session}"
+        await self._client.run(
+            self._erase,
+            [
+                keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.live(session), keys.IDLE, keys.REWORK,
+                keys.session(session), keys.inbox(session), keys.ledger(session), keys.history(session),
+                keys.archive(session), keys.outbox(session), keys.schedules(session), keys.memory(own),
+                keys.memlog(own),
+            ],
+            [session, keys.turn(session), own, keys.CONTROL, 0, encode_live(TurnEvent(0, "stopped"))],
+        )  # fmt: skip

@@ -1,0 +1,180 @@
+"""Forgetting: what a session remembers, or all that there is of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from typing import Final
+
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import Refused
+from shared.ids import split_session
+from shared.messages.inbound import InboundMessage
+from shared.messages.live import TurnEvent, encode_live
+from shared.messages.outbound import OutboundMessage
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from shared.store.jobs.jobs import JOB_PREFIX, QUEUE, RESULT_PREFIX
+from shared.store.jobs.media_jobs import forget_media
+from shared.store.sessions.session import InboxMoved, Sessions
+from shared.store.turns.dead_letters import DeadLetters
+from shared.store.turns.inbox import TURNS, Inbox
+
+OPERATOR: Final = "operator"
+TRIES: Final = 10
+SCAN_COUNT: Final = 2000
+RETRY_PREFIX: Final = "arq:retry:"
+TOLD: Final = (
+    "Whoever runs this service has deleted what I remembered here and ended this conversation. "
+    "The messages that you see above I do not read any more."
+)
+
+OWN_KEYS: Final = (
+    keys.session, keys.inbox, keys.ledger, keys.history, keys.archive, keys.outbox, keys.schedules, keys.out, keys.said,
+)  # fmt: skip
+"""The keys that are of one session alone; beside them there are those of its memory and its
+days."""
+
+
+async def forget(client: RedisClient, session: str) -> None:
+    """Do what `/forget` does in the chat, in an operator's name, also to a memory that is shared;
+    the chat is told.
+
+    Raises Refused when messages come faster than that, RedisAway.
+    """
+    channel, chat_id = split_session(session)
+    command = InboundMessage(
+        channel=channel,
+        chat_id=chat_id,
+        sender_id=OPERATOR,
+        id=f"forget-{secrets.token_hex(8)}",
+        content="/forget",
+        timestamp=SYSTEM_CLOCK.now_ms(),
+    )
+    sessions = Sessions(client)
+    for _ in range(TRIES):
+        state = await sessions.state(session)
+        answer = OutboundMessage(
+            content=TOLD,
+            turn=state.counter,
+            in_reply_to=(command.id, *filter(None, state.waiting)),
+            kind="command",
+            at=command.timestamp,
+        )
+        try:
+            await sessions.answer(command, answer, state, change="forget")
+        except InboxMoved:
+            continue
+        await forget_media(client, session)
+        return
+    raise Refused("busy", f"session {session!r} changes faster than it can be forgotten; try again", 1)
+
+
+async def erase(client: RedisClient, session: str) -> int:
+    """Forget everything: memory, conversation, what waits, the log that people see, the files that
+    were sent, dead letters, what was spent, and that its messages were seen, so that one that is
+    delivered again is a new one. How many keys and records went.
+
+    The session ends at once; the rest follows, and may be done again when it was cut off. Raises
+    RedisAway.
+    """
+    state = await Sessions(client).state(session)
+    own = f"chat:{session}"
+    scopes = dict.fromkeys((own, state.scope))
+    gone: int = await client.run(
+        load("sessions/erase"),
+        [
+            keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.live(session), keys.IDLE, keys.REWORK,
+            *(key(session) for key in OWN_KEYS),
+            *(key(scope) for scope in scopes for key in (keys.memory, keys.memlog)),
+        ],
+        [
+            session, keys.turn(session), state.scope, keys.CONTROL, state.turn,
+            encode_live(TurnEvent(state.turn, "stopped")),
+        ],
+    )  # fmt: skip
+    gone += await _erase_jobs(client, session)
+    await forget_media(client, session)
+    gone += await _erase_days(client, session)
+    gone += await _erase_letters(client, session)
+    gone += await _erase_from_lists(client, session)
+    return gone + await _erase_seen(client, session)
+
+
+async def _erase_jobs(client: RedisClient, session: str) -> int:
+    """Jobs are named `what:session`, or `what:scope`. One that runs loses its lease."""
+    gone, queue, cursor = 0, keys.queue(QUEUE), b"0"
+    while True:
+        cursor, flat = await client.command("ZSCAN", queue, cursor, "MATCH", f"*:{_glob(session)}", "COUNT", SCAN_COUNT)
+        for member in flat[::2]:
+            id = member.decode()
+            if id.partition(":")[2] in (session, f"chat:{session}"):
+                gone += await client.command("ZREM", queue, id)
+                await client.command("HDEL", keys.leases(QUEUE), id)  # whoever runs it is told so at its next renewal
+                gone += await client.command("DEL", f"{JOB_PREFIX}{id}", f"{RESULT_PREFIX}{id}", f"{RETRY_PREFIX}{id}")
+                await client.command("DEL", keys.crashed(id))
+        if cursor == b"0":
+            return gone
+
+
+async def _erase_days(client: RedisClient, session: str) -> int:
+    gone = 0
+    prefix = f"shoal:spent:{session}:"
+    async for key in _scan(client, f"{_glob(prefix)}*"):
+        if key.removeprefix(prefix).isdigit():
+            gone += await client.command("DEL", key)
+    return gone
+
+
+async def _erase_letters(client: RedisClient, session: str) -> int:
+    letters, gone = DeadLetters(client, Inbox(client)), 0
+    async for letter in letters.all():
+        if letter.session == session:
+            gone += await letters.drop(letter)
+    return gone
+
+
+async def _erase_from_lists(client: RedisClient, session: str) -> int:
+    """Out of the list of chats of whoever has it."""
+    channel, chat_id = split_session(session)
+    gone = 0
+    async for key in _scan(client, f"{_glob(keys.chats(channel, ''))}*"):
+        gone += await client.command("ZREM", key, chat_id)
+    return gone
+
+
+async def _erase_seen(client: RedisClient, session: str) -> int:
+    channel, chat = split_session(session)
+    # A thread's messages are known by the chat that it is a thread of.
+    prefixes = {f"{chat_id}/" for chat_id in (chat, chat.partition("#")[0])}
+    gone = 0
+    async for key in _scan(client, f"{_glob(keys.seen(channel))}*"):
+        for prefix in prefixes:
+            cursor = b"0"
+            while True:
+                cursor, flat = await client.command(
+                    "HSCAN", key, cursor, "MATCH", f"{_glob(prefix)}*", "COUNT", SCAN_COUNT
+                )
+                # `a/b/7` is message 7 of chat `a/b`, not of chat `a`.
+                ids = [id for id in flat[::2] if b"/" not in id.removeprefix(prefix.encode())]
+                if ids:
+                    gone += await client.command("HDEL", key, *ids)
+                if cursor == b"0":
+                    break
+    return gone
+
+
+async def _scan(client: RedisClient, pattern: str) -> AsyncIterator[str]:
+    cursor = b"0"
+    while True:
+        cursor, found = await client.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+        for key in found:
+            yield key.decode()
+        if cursor == b"0":
+            return
+
+
+def _glob(text: str) -> str:
+    """The text as a pattern that fits only itself."""
+    return "".join(f"\\{sign}" if sign in "*?[]^\\" else sign for sign in text)

@@ -1,0 +1,141 @@
+"""All sessions that there are, the latest first, for whoever looks after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+
+from shared.ids import log_id, split_session
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
+
+SCAN_KEYS: Final = 2_000_000
+"""So many keys are looked at; a bigger store is not searched to its end."""
+
+SCAN_COUNT: Final = 2000
+BATCH: Final = 200
+_PREFIX: Final = keys.session("")
+
+T = TypeVar("T")
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A session in a list. `idle_s` is how long ago something was said or answered; None when
+    nobody knows."""
+
+    session: str
+    channel: str
+    messages: int
+    waiting: int
+    running: bool
+    preset: str
+    entries: int
+    idle_s: float | None
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """The latest sessions of all that fit. `whole` is False when not all keys were looked at."""
+
+    rows: tuple[SessionRow, ...]
+    total: int
+    whole: bool
+
+
+async def list_sessions(
+    client: RedisClient,
+    *,
+    match: str = "",
+    limit: int = 100,
+    limits: InboxLimits | None = None,
+    looked: Callable[[int, int], None] = lambda done, total: None,
+) -> Listed:
+    """The `limit` latest sessions whose name has `match` in it, or whose hash in the logs begins
+    with it.
+
+    `looked` is told now and then how many keys of how many were looked at. Raises RedisAway.
+    """
+    names, whole = await session_names(client, match=match, looked=looked)
+    keep_ms = (limits or InboxLimits()).session_days * DAY_MS
+    left = await _ask_all(client, names, lambda name: [("PTTL", keys.session(name))])
+    # A session's time to live begins anew with every message and every answer.
+    latest = sorted(zip(left, names, strict=True), key=lambda pair: (-pair[0][0], pair[1]))[:limit]
+    told = await _ask_all(client, [name for _, name in latest], _questions)
+    rows = tuple(
+        _row(name, left_ms, keep_ms, answers) for ((left_ms,), name), answers in zip(latest, told, strict=True)
+    )
+    return Listed(rows, len(names), whole)
+
+
+async def session_names(
+    client: RedisClient, *, match: str = "", looked: Callable[[int, int], None] = lambda done, total: None
+) -> tuple[list[str], bool]:
+    """The name of every session that fits, in no order, and whether all keys were looked at. As
+    `list_sessions`."""
+    total = int(await client.command("DBSIZE"))
+    names: dict[str, None] = {}
+    cursor, done = b"0", 0
+    while True:
+        cursor, found = await client.command("SCAN", cursor, "MATCH", f"{_PREFIX}*", "COUNT", SCAN_COUNT)
+        names.update((name, None) for name in map(_name, found) if _fits(name, match))
+        done += SCAN_COUNT
+        looked(total if cursor == b"0" else min(done, total), total)  # a page may hold more than was asked for
+        if cursor == b"0" or done >= SCAN_KEYS:
+            return list(names), cursor == b"0"
+
+
+async def row_of(client: RedisClient, session: str, *, limits: InboxLimits | None = None) -> SessionRow:
+    """One session as `list_sessions` has it. Raises RedisAway."""
+    keep_ms = (limits or InboxLimits()).session_days * DAY_MS
+    left_ms, *told = await client.pipeline([("PTTL", keys.session(session)), *_questions(session)])
+    return _row(session, left_ms, keep_ms, told)
+
+
+def _name(key: bytes) -> str:
+    return key.decode(errors="replace").removeprefix(_PREFIX)
+
+
+def _fits(name: str, match: str) -> bool:
+    return match in name or match in unquote(name) or log_id(name).startswith(match)
+
+
+def _questions(name: str) -> list[tuple[Value, ...]]:
+    return [
+        ("HMGET", keys.session(name), "n", "preset"),
+        ("XLEN", keys.inbox(name)),
+        ("HEXISTS", keys.leases(TURNS), keys.turn(name)),
+        ("LLEN", keys.history(name)),
+    ]
+
+
+def _row(name: str, left_ms: int, keep_ms: int, answers: Sequence[Any]) -> SessionRow:
+    (counter, preset), waiting, running, entries = answers
+    return SessionRow(
+        session=name,
+        channel=split_session(name)[0],
+        messages=int(counter or 0),
+        waiting=waiting,
+        running=running == 1,
+        preset=(preset or b"").decode(),
+        entries=entries,
+        idle_s=(keep_ms - left_ms) / 1000 if 0 <= left_ms <= keep_ms else None,
+    )
+
+
+async def _ask_all(
+    client: RedisClient, names: Sequence[str], questions: Callable[[str], list[tuple[Value, ...]]]
+) -> list[list[Any]]:
+    """The answers to the questions about each name, in batches."""
+    answers: list[list[Any]] = []
+    for batch in _batches(names):
+        asked = [questions(name) for name in batch]
+        told = iter(await client.pipeline([question for one in asked for question in one]))
+        answers.extend([next(told) for _ in one] for one in asked)
+    return answers
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[at : at + BATCH] for at in range(0, len(items), BATCH))

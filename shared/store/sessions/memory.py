@@ -1,0 +1,165 @@
+"""What a chat remembers beyond its conversation: MEMORY.md, HISTORY.md, and how conversations
+become both."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shared.errors import LeaseLost, ShoalError
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from shared.store.schedules.agenda import Agenda
+from shared.store.turns.inbox import DAY_MS, TURNS
+from shared.store.turns.queue import Claim
+
+Source = Literal["history", "archive"]
+"""Where entries wait for consolidation: the conversation that goes on, or those that `/new`
+ended."""
+
+_MARKS: dict[Source, str] = {"history": "mark", "archive": "archive_mark"}
+_LISTS = {"history": keys.history, "archive": keys.archive}
+
+
+class MemoryChanged(ShoalError):
+    """MEMORY.md was written by somebody else in between: read it again and redo the change on the
+    new text."""
+
+
+class MemoryText(msgspec.Struct, frozen=True):
+    """A MEMORY.md as it was read. `version` is what a write must name; `"0"` is that of one never
+    written."""
+
+    text: str = ""
+    version: str = "0"
+
+
+class Unconsolidated(msgspec.Struct, frozen=True):
+    """A conversation as it was read: raw entries, oldest first, the mark of the first one, and
+    whose memory it feeds.
+
+    `mark` is how many entries ever left the conversation at its head, so that it names these.
+    `total` is how many there are; no more than a limit of them were read.
+    """
+
+    source: Source
+    entries: tuple[bytes, ...]
+    mark: int
+    scope: str
+    total: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """How many entries of a session are not in memory yet."""
+
+    history: int
+    archive: int
+
+
+class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How big a HISTORY.md may be, and how long memory is kept without being written."""
+
+    log_bytes: int = 1024 * 1024
+    keep_days: int = 365
+
+
+class MemoryStore:
+    """MEMORY.md and HISTORY.md of every scope. All writes compare and swap; nothing is overwritten
+    unseen.
+
+    `idle` has the sessions with something to consolidate, `rework` the scopes whose MEMORY.md is to
+    be written anew.
+    """
+
+    def __init__(self, client: RedisClient, limits: MemoryLimits | None = None) -> None:
+        self._client = client
+        self._limits = limits or MemoryLimits()
+        self._remember, self._consolidate = load("sessions/remember"), load("sessions/consolidate")
+        self.idle, self.rework = Agenda(client, keys.IDLE), Agenda(client, keys.REWORK)
+
+    async def read(self, scope: str) -> MemoryText:
+        """MEMORY.md of a scope; empty when nothing was ever remembered. Raises RedisAway."""
+        text, version = await self._client.command("HMGET", keys.memory(scope), "text", "v")
+        return MemoryText((text or b"").decode(errors="replace"), (version or b"0").decode())
+
+    async def write(self, scope: str, text: str, *, version: str, claim: Claim | None = None) -> str:
+        """Replace MEMORY.md if it still has `version`; its new version. A turn gives its claim, and
+        writes only while it holds it. Raises MemoryChanged, LeaseLost, RedisAway."""
+        answer = await self._client.run(
+            self._remember,
+            [keys.memory(scope), keys.leases(TURNS)],
+            [
+                version, text, self._limits.keep_days * DAY_MS,
+                claim.member if claim else "", claim.lease if claim else "",
+            ],
+        )  # fmt: skip
+        if answer[0] == -1:
+            raise LeaseLost("the turn that wanted to write MEMORY.md is not ours any more")
+        if answer[0] == 0:
+            raise MemoryChanged(f"MEMORY.md is not at version {version!r} any more; read it again")
+        written: bytes = answer[1]
+        return written.decode()
+
+    async def log(self, scope: str) -> list[str]:
+        """The entries of HISTORY.md, oldest first. Raises RedisAway."""
+        entries = await self._client.command("LRANGE", keys.memlog(scope), 0, -1)
+        return [entry.decode(errors="replace") for entry in entries]
+
+    async def unconsolidated(self, session: str, source: Source = "history", *, limit: int = 2000) -> Unconsolidated:
+        """The oldest entries of a conversation that are not in memory yet. Raises RedisAway."""
+        # The mark first: were it read last, entries that left in between would give these a mark
+        # that is not theirs.
+        (mark, scope), entries, total = await self._client.pipeline(
+            [
+                ("HMGET", keys.session(session), _MARKS[source], "scope"),
+                ("LRANGE", _LISTS[source](session), 0, limit - 1),
+                ("LLEN", _LISTS[source](session)),
+            ]
+        )
+        return Unconsolidated(
+            source, tuple(entries), int(mark or 0), scope.decode() if scope else f"chat:{session}", total
+        )
+
+    async def waiting(self, session: str) -> Waiting:
+        """How much of a session is not in memory yet. Raises RedisAway."""
+        return Waiting(*await self._client.pipeline([("LLEN", keys.history(session)), ("LLEN", keys.archive(session))]))
+
+    async def consolidate(
+        self,
+        session: str,
+        read: Unconsolidated,
+        *,
+        take: int,
+        entry: str,
+        memory: MemoryText | None = None,
+        rework_ms: int = 0,
+    ) -> bool:
+        """Replace the first `take` entries of what was `read` by `entry` in HISTORY.md (`""` =
+        none) and, when given, by a new MEMORY.md: `memory` has the new text and the version of the
+        old one.
+
+        True when it was done; False when these entries were gone already: consolidated by another
+        worker or by an earlier call whose answer was lost, archived by `/new`, or forgotten. With
+        `rework_ms`, MEMORY.md is due to be written anew after that time. Raises MemoryChanged,
+        RedisAway.
+        """
+        if not 0 < take <= len(read.entries):
+            raise ValueError(f"take is {take!r}; it must be from 1 to the {len(read.entries)} entries that were read")
+        limits = self._limits
+        done = await self._client.run(
+            self._consolidate,
+            [
+                keys.session(session), _LISTS[read.source](session), keys.memory(read.scope), keys.memlog(read.scope),
+                keys.REWORK,
+            ],
+            [
+                _MARKS[read.source], read.mark, take, memory.version if memory else "", memory.text if memory else "",
+                entry, limits.log_bytes, limits.keep_days * DAY_MS, rework_ms, read.scope,
+                read.entries[0],
+            ],
+        )  # fmt: skip
+        if done == -1:
+            raise MemoryChanged("MEMORY.md was changed in between; read it again")
+        return bool(done == 1)

@@ -1,0 +1,203 @@
+"""A session as people and operators see it, and the changes that a chat command makes to it."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from shared.errors import BadRecord, ShoalError
+from shared.log import logger
+from shared.messages.codec import encode
+from shared.messages.inbound import InboundMessage, decode_inbound
+from shared.messages.live import TurnEvent, encode_live
+from shared.messages.outbound import LogLine, OutboundMessage
+from shared.messages.transcript import ApprovalEntry
+from shared.metrics import HISTORY_DROPPED
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import load
+from shared.store.turns.approvals import SETTLED, Settled, answer_args, question_in
+from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, check_message
+
+ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
+"""Of conversations that `/new` ended and that no model has summed up yet; beyond it the oldest
+entries go, counted."""
+
+log = logger("sessions")
+
+Change = Literal["", "new", "forget", "stop", "preset", "busy", "unschedule", "cancel", "yes", "no"]
+"""What a command does: nothing, end the conversation, the same without keeping it, end the turn,
+choose a model, choose what is done while a turn runs, take a schedule out, end subagents, answer
+the question that the turn waits for."""
+
+
+class NotSettled(ShoalError):
+    """An answer to a question that does not count; `why` says what is the matter."""
+
+    def __init__(self, why: Settled) -> None:
+        super().__init__(f"the answer does not count: {why}")
+        self.why: Settled = why
+
+
+class InboxMoved(ShoalError):
+    """Messages came or were answered since the state was read: read it again and answer anew."""
+
+
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session stands. `waiting` are the ids of the messages without an answer, the first
+    one's turn is `turn` (0 = none waits) and runs if `running`; it has `joined` of the others with
+    it. `counter` is the number of the newest message. `entries` counts those of the conversation,
+    `away_since` is when its turn first found the model away (ms, 0 = it did not)."""
+
+    counter: int = 0
+    waiting: tuple[str, ...] = ()
+    turn: int = 0
+    running: bool = False
+    generation: int = 0
+    preset: str = ""
+    busy: str = ""
+    joined: int = 0
+    scope: str = ""
+    entries: int = 0
+    attempt: int = 0
+    away_since: int = 0
+    subagents: int = 0
+    """How many of its subagents have not ended."""
+
+    asks: ApprovalEntry | None = None
+    """What its turn waits for a yes to."""
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """How much a memory holds: the size of MEMORY.md, and the entries of HISTORY.md."""
+
+    memory_bytes: int
+    log_entries: int
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A command was answered; `seq` is the line of the command itself in the chat's log."""
+
+    seq: int
+    duplicate: bool
+
+
+class Sessions:
+    """Reads sessions and answers commands to them, past their inboxes."""
+
+    def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
+        self._client = client
+        self._limits = limits or InboxLimits()
+        self._command = load("sessions/command")
+
+    async def state(self, session: str, *, scope: str = "") -> SessionState:
+        """Where a session stands. `scope` is whose memory it has, `""` what the store says: as at
+        the last message.
+
+        Raises RedisAway.
+        """
+        told, waiting, lease, entries, subagents, newest = await self._client.pipeline(
+            [
+                ("HMGET", keys.session(session), "n", "gen", "preset", "scope", "tries", "away", "busy", "taken"),
+                ("XRANGE", keys.inbox(session), "-", "+"),
+                ("HGET", keys.leases(TURNS), keys.turn(session)),
+                ("LLEN", keys.history(session)),
+                ("ZCOUNT", keys.children(session), 0, "+inf"),
+                ("XREVRANGE", keys.ledger(session), "+", "-", "COUNT", 1),
+            ]
+        )
+        counter, generation, preset, known_scope, attempt, away, busy, taken = told
+        turn = int(waiting[0][0].split(b"-")[0]) if waiting else 0
+        of, *joined = map(int, (taken or b"0").split())  # what an older release leaves behind is of another turn
+        return SessionState(
+            counter=int(counter or 0),
+            waiting=tuple(_id(fields[3]) for _, fields in waiting),  # "" for a record that nobody can read
+            turn=turn,
+            running=lease is not None,
+            generation=int(generation or 0),
+            preset=(preset or b"").decode(),
+            busy=(busy or b"").decode(),
+            joined=len(joined) if of == turn else 0,
+            scope=scope or (known_scope.decode() if known_scope else f"chat:{session}"),
+            entries=entries,
+            attempt=int(attempt or 0),
+            away_since=int(away or 0),
+            subagents=subagents,
+            asks=question_in(newest),
+        )
+
+    async def remembered(self, scope: str) -> Remembered:
+        """How much is in the memory of a scope. Raises RedisAway."""
+        size, entries = await self._client.pipeline(
+            [("HSTRLEN", keys.memory(scope), "text"), ("LLEN", keys.memlog(scope))]
+        )
+        return Remembered(size, entries)
+
+    async def answer(
+        self,
+        message: InboundMessage,
+        answer: OutboundMessage,
+        state: SessionState,
+        *,
+        change: Change = "",
+        preset: str = "",
+        busy: str = "",
+        schedule: str = "",
+        child: str = "",
+        show: LogLine | None = None,
+        principal: str | None = None,
+        retry_for_s: float = 0.0,
+    ) -> Answered:
+        """Answer the command in `message`, once, and make its change in the same step.
+
+        `new` and `forget` end the running turn and drop what waits, `stop` ends the turn at the
+        head: their answer must fit `state`. `yes` and `no` answer what `state.asks`, in the name of
+        the sender. The same `message.id` again changes nothing. Raises BadInput, TooBig,
+        InboxMoved, NotSettled, RedisAway.
+        """
+        check_message(message)
+        session, limits = message.session, self._limits
+        settles: list[Value] = []
+        if change in ("yes", "no") and state.asks is not None:
+            settles = answer_args(
+                state.asks.id,
+                state.asks,
+                yes=change == "yes",
+                sender=message.sender_id,
+                digest=state.asks.digest,
+                now_ms=answer.at,
+            )
+        status, seq, dropped = await self._client.run(
+            self._command,
+            [
+                keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.ledger(session),
+                keys.history(session), keys.archive(session), keys.outbox(session), keys.live(session),
+                keys.chats(message.channel, principal) if principal is not None else "",
+                keys.memory(state.scope), keys.memlog(state.scope), keys.IDLE, keys.REWORK,
+                keys.wake(TURNS),
+            ],
+            [
+                "approve" if settles else change, state.counter, len(state.waiting), f"{message.chat_id}/{message.id}",
+                keys.seen(message.channel), limits.seen_days, limits.session_days * DAY_MS, limits.log_days * DAY_MS,
+                encode(show) if show is not None else b"", encode(answer), keys.turn(session), keys.CONTROL,
+                encode_live(TurnEvent(state.turn, "stopped")), message.chat_id, preset, state.scope,
+                state.turn, ARCHIVE_CAP_BYTES, busy, schedule, child, *settles,
+            ],
+            retry_for_s=retry_for_s,
+        )  # fmt: skip
+        if status == -1:
+            raise InboxMoved(f"the inbox of {keys.turn(session)!r} has changed; read its state again")
+        if status < -10:
+            raise NotSettled(SETTLED[status + 10])
+        if dropped:
+            HISTORY_DROPPED.inc(dropped)
+            log.warning("archive dropped", entries=dropped)
+        return Answered(seq, duplicate=status == 0)
+
+
+def _id(record: bytes) -> str:
+    try:
+        return decode_inbound(record).id
+    except BadRecord:
+        return ""

@@ -1,0 +1,220 @@
+"""Subagents: what a worker writes for one that it runs, how one ends, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from shared.errors import BadRecord, LeaseLost, ToolFailed, TurnLimited
+from shared.messages.codec import REPORT_VERSION, encode
+from shared.messages.effects import Effect
+from shared.messages.subagent import Outcome, SubagentTask, decode_task, fitted, report
+from shared.messages.transcript import LedgerEntry
+from shared.process.crash_points import crash_point
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from shared.store.jobs.jobs import QUEUE as JOBS
+from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
+from shared.store.turns.queue import Claim
+from shared.store.turns.turn_writes import LEDGER_CAP_BYTES
+
+State = Literal["queued", "running", "ok", "failed", "timeout", "cancelled", "poison"]
+Told = Literal["reported", "kept", "dropped", "known"]
+"""What became of a result: it is in the inbox, the turn that waits will fetch it, its conversation
+is over, or the subagent had ended before."""
+
+OPEN: Final = ("queued", "running")
+_TOLD: Final[tuple[Told, ...]] = ("known", "reported", "kept", "dropped")
+_FIELDS: Final = ("m", "state", "spawned", "began", "ended", "rounds", "tokens", "result")
+
+
+class Child(msgspec.Struct, frozen=True, kw_only=True):
+    """A subagent as people see it; times are ms of the server, 0 = not yet. `now` is when it was
+    read."""
+
+    task: SubagentTask
+    state: State
+    spawned: int
+    began: int = 0
+    ended: int = 0
+    rounds: int = 0
+    tokens: int = 0
+    result: str = ""
+    now: int = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether it waits or runs."""
+        return self.state in OPEN
+
+    @property
+    def age_s(self) -> float:
+        """Since it was spawned; of one that ended, how long it took."""
+        return max(0, (self.ended or self.now) - self.spawned) / 1000
+
+
+class Awaited(msgspec.Struct, frozen=True):
+    """A subagent as the turn that spawned it sees it; `waited_for` while it is not to report in the
+    inbox."""
+
+    state: State
+    waited_for: bool
+    result: str
+
+    @property
+    def ended(self) -> bool:
+        return self.state not in OPEN
+
+
+class Children:
+    """The subagents of all sessions."""
+
+    def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
+        self._client = client
+        self._limits = limits or InboxLimits()
+        self._ledger, self._end, self._note = load("turns/ledger"), load("subagents/end"), load("subagents/save_note")
+        self._detach, self._cancel = load("subagents/detach"), load("subagents/cancel")
+        self._sweep = load("subagents/sweep")
+
+    async def append(
+        self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
+    ) -> None:
+        """Store one step of a running subagent; see `Turns.append`. Raises ToolFailed for an
+        effect: it has none."""
+        if effect is not None:
+            raise ToolFailed("a subagent can only answer; say in your result what should be done")
+        id = claim.member.removeprefix(keys.SUB_PREFIX)
+        done = await self._client.run(
+            self._ledger,
+            [keys.leases(JOBS), keys.child(id), keys.ledger(id), keys.queue(JOBS), keys.wake(JOBS)],
+            [claim.member, claim.lease, step, encode(entry), LEDGER_CAP_BYTES, ""],
+            retry_for_s=retry_for_s,
+        )
+        if done == -1:
+            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+        if done == -2:
+            raise TurnLimited("ledger", f"it wrote more than {LEDGER_CAP_BYTES // 1024 // 1024} MB of results")
+
+    async def note(self, claim: Claim, *, rounds: int, tokens: int) -> None:
+        """Say how far a running subagent is: its rounds so far, and `tokens` more. Raises
+        LeaseLost, RedisAway."""
+        id = claim.member.removeprefix(keys.SUB_PREFIX)
+        names = [keys.leases(JOBS), keys.child(id)]
+        if await self._client.run(self._note, names, [claim.member, claim.lease, rounds, tokens]) != 1:
+            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+
+    async def end(
+        self,
+        task: SubagentTask,
+        outcome: Outcome,
+        result: str,
+        *,
+        claim: Claim | None,
+        now_ms: int,
+        retry_for_s: float = 0.0,
+    ) -> Told:
+        """End a subagent, once, and tell its session in the same step. Without a claim in an
+        operator's name.
+
+        Raises LeaseLost when somebody else has it or it is gone, RedisAway.
+        """
+        session = task.session
+        crash_point("before_child_end")
+        done: int = await self._client.run(
+            self._end,
+            [
+                keys.leases(JOBS), keys.child(task.id), keys.session(session), keys.inbox(session), keys.queue(TURNS),
+                keys.wake(TURNS),
+            ],
+            [
+                task.id, claim.lease if claim else "", outcome, fitted(result).encode("utf-8", "replace"),
+                encode(report(task, outcome, result, now_ms=now_ms)), REPORT_VERSION,
+                self._limits.session_days * DAY_MS,
+            ],
+            retry_for_s=retry_for_s,
+        )  # fmt: skip
+        crash_point("after_child_end")
+        if done < 0:
+            raise LeaseLost(f"the subagent {task.id!r} is somebody else's, or gone")
+        return _TOLD[done]
+
+    async def cancel(self, session: str, id: str = "", *, turn: int | None = None) -> int:
+        """End the subagents of a session without a word to its chat: all, one, or those of one
+        turn. How many there were. Raises RedisAway."""
+        of_turn = "" if turn is None else turn
+        ended: int = await self._client.run(self._cancel, [], [session, of_turn, id])
+        return ended
+
+    async def detach(self, id: str) -> bool:
+        """Have a subagent that its turn waited for report in the inbox instead. False when it has
+        ended meanwhile."""
+        return bool(await self._client.run(self._detach, [keys.child(id)], []))
+
+    async def awaited(self, id: str) -> Awaited | None:
+        """How it stands with one that a turn waits for; None when it is gone. Raises RedisAway."""
+        state, wait, result = await self._client.command("HMGET", keys.child(id), "state", "wait", "result")
+        if state is None:
+            return None
+        told = (result or b"").decode(errors="replace")
+        return Awaited(msgspec.convert(state.decode(), State), wait == b"1", told)
+
+    async def put_back(self, *, look_at: int = 1000) -> int:
+        """Queue those again that have not ended and are in no queue; how many there were. Raises
+        RedisAway, Refused."""
+        names = [keys.SUBAGENTS, keys.queue(JOBS), keys.wake(keys.SUBAGENT_WAKE)]
+        back: int = await self._client.run(self._sweep, names, [look_at])
+        return back
+
+    async def read(self, id: str) -> Child | None:
+        """What is known of one; None an hour after its end. Raises RedisAway."""
+        found = await self._read([id])
+        return found[0] if found else None
+
+    async def state(self, id: str) -> State | None:
+        """Where one stands; None when it is gone. Raises RedisAway."""
+        found = await self.awaited(id)
+        return None if found is None else found.state
+
+    async def of(self, session: str) -> list[Child]:
+        """Those of a session that have not ended, and those that did within the last hour; the
+        oldest first."""
+        return await self._read(await self._client.command("ZRANGE", keys.children(session), 0, 500))
+
+    async def all(self, *, limit: int = 1000) -> list[Child]:
+        """Those of the fleet that have not ended, the oldest first."""
+        return await self._read(await self._client.command("ZRANGE", keys.SUBAGENTS, 0, limit - 1))
+
+    async def _read(self, ids: Sequence[str | bytes]) -> list[Child]:
+        if not ids:
+            return []
+        names = [id if isinstance(id, str) else id.decode() for id in ids]
+        time, *rows = await self._client.pipeline(
+            [("TIME",), *(("HMGET", keys.child(name), *_FIELDS) for name in names)]
+        )
+        now = int(time[0]) * 1000 + int(time[1]) // 1000
+        found = [child for row in rows if (child := _child(row, now)) is not None]
+        return sorted(found, key=lambda child: child.spawned)
+
+
+def _child(row: Sequence[bytes | None], now: int) -> Child | None:
+    record, state, spawned, began, ended, rounds, tokens, result = row
+    if record is None or state is None:
+        return None
+    try:
+        task = decode_task(record)
+    except BadRecord:
+        return None
+    return Child(
+        task=task,
+        state=msgspec.convert(state.decode(), State),
+        spawned=int(spawned or 0),
+        began=int(began or 0),
+        ended=int(ended or 0),
+        rounds=int(rounds or 0),
+        tokens=int(tokens or 0),
+        result=(result or b"").decode(errors="replace"),
+        now=now,
+    )

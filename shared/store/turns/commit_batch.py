@@ -1,0 +1,95 @@
+"""Ends of turns on their way to the store: those of one moment go together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from shared.ephemeral import KEEP_MS
+from shared.store import keys
+from shared.store.client.connection import ReplyError
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import load
+from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
+
+AT_ONCE: Final = 64
+"""Turns in one call: the server does nothing else meanwhile."""
+
+AT_ONCE_BYTES: Final = 256 * 1024
+"""The same, by what they bring; one that brings more goes alone."""
+
+_KEYS: Final = (keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS), keys.DEAD, keys.IDLE)
+
+
+class _End(NamedTuple):
+    """One turn's arguments of commit.lua, the entries and lines that it brings, and who waits for
+    the answer."""
+
+    args: Sequence[Value]
+    brought: Sequence[bytes]
+    answer: asyncio.Future[list[int]]
+
+
+class Commits:
+    """Sends what comes in one turn of the event loop together: one script then ends many turns, for
+    little more than one costs, and each for itself."""
+
+    def __init__(self, client: RedisClient, limits: InboxLimits, history_bytes: int) -> None:
+        self._client = client
+        self._of_all: list[Value] = [
+            limits.session_days * DAY_MS, limits.log_days * DAY_MS, limits.idle_ms, KEEP_MS, KEEP_MS, 0, history_bytes,
+        ]  # fmt: skip
+        self._script = load("turns/commit")
+        self._waiting: list[_End] = []
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def send(self, args: Sequence[Value], brought: Sequence[bytes]) -> list[int]:
+        """The answer of commit.lua to one turn. Raises RedisAway, ReplyError."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._go)
+        end = _End(args, brought, loop.create_future())
+        self._waiting.append(end)
+        return await end.answer
+
+    def _go(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        batch: list[_End] = []
+        size = 0
+        for end in waiting:
+            more = sum(map(len, end.brought))
+            if batch and (size + more > AT_ONCE_BYTES or len(batch) == AT_ONCE):
+                self._start(batch)
+                batch, size = [], 0
+            size += more
+            batch.append(end)
+        self._start(batch)
+
+    def _start(self, batch: list[_End]) -> None:
+        sending = asyncio.create_task(self._send(batch))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+
+    async def _send(self, batch: list[_End]) -> None:
+        answers: Sequence[list[int] | Exception]
+        try:
+            told = chain(*(end.args for end in batch), *(end.brought for end in batch))
+            answers = [
+                ReplyError(answer[1].decode(errors="replace")) if answer[0] == -2 else answer
+                for answer in await self._client.run(self._script, _KEYS, [len(batch), *self._of_all, *told])
+            ]
+        except asyncio.CancelledError:
+            for end in batch:
+                end.answer.cancel()
+            raise
+        except Exception as exc:
+            answers = [exc] * len(batch)
+        for end, answer in zip(batch, answers, strict=True):
+            if end.answer.done():
+                continue  # its turn was cancelled
+            if isinstance(answer, Exception):
+                end.answer.set_exception(answer)
+            else:
+                end.answer.set_result(answer)

@@ -1,0 +1,182 @@
+"""Messages that were given up, and lines that a platform did not take: kept 30 days, put back or
+dropped.
+
+The scripts write them (`commit.lua`, and `bury` in `lib.lua`): about 10,000 at most; what is older
+than 30 days goes when one comes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import BadRecord
+from shared.ids import split_session
+from shared.messages.inbound import InboundMessage, decode_inbound
+from shared.messages.outbound import SaidLine
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from shared.store.turns.inbox import DAY_MS, Accepted, Inbox, InboxLimits
+
+PAGE: Final = 50
+LOGGED_CHANNELS: Final = frozenset({"web"})
+"""Channels that show a person's own messages from the chat's log, and list the person's chats."""
+
+_STREAM_ID = re.compile(r"\d{1,20}-\d{1,20}")
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """What is known of a dead letter without its record. `id` is its place in the stream, `turn`
+    its number then.
+
+    `reference` is what the apology showed; a letter without one goes by its id. With `undelivered`
+    it is a line for the chat, `turn` the line's number, `why` what the platform said, and `unsure`
+    how often it may be there all the same.
+    """
+
+    id: str
+    reference: str
+    reason: str
+    session: str
+    turn: int
+    size_bytes: int
+    undelivered: bool = False
+    why: str = ""
+    unsure: int = 0
+
+    @property
+    def at_ms(self) -> int:
+        """When it was given up, by the server's clock."""
+        return int(self.id.partition("-")[0])
+
+    @property
+    def channel(self) -> str:
+        return split_session(self.session)[0]
+
+    @property
+    def chat_id(self) -> str:
+        return split_session(self.session)[1]
+
+
+class DeadLetters:
+    """Reads, replays and drops dead letters, a page at a time. `inbox` takes what is put back;
+    `limits` say how long a line is kept."""
+
+    def __init__(
+        self, client: RedisClient, inbox: Inbox, clock: Clock = SYSTEM_CLOCK, *, limits: InboxLimits | None = None
+    ) -> None:
+        self._client = client
+        self._inbox = inbox
+        self._clock = clock
+        self._limits = limits or InboxLimits()
+        self._page = load("turns/dead_page")
+
+    async def count(self) -> int:
+        """How many there are."""
+        found: int = await self._client.command("XLEN", keys.DEAD)
+        return found
+
+    async def newest(self, *, before: str = "", limit: int = PAGE) -> list[Letter]:
+        """Up to `limit` letters, newest first; with `before` only those older than that id."""
+        return await self._read("XREVRANGE", f"({before}" if before else "+", "-", limit)
+
+    async def all(self) -> AsyncIterator[Letter]:
+        """Every letter that is there now, oldest first. One that comes while this runs is left for
+        the next time."""
+        last = await self.newest(limit=1)
+        page = await self._read("XRANGE", "-", last[0].id, PAGE) if last else []
+        while page:
+            for letter in page:
+                yield letter
+            page = await self._read("XRANGE", f"({page[-1].id}", last[0].id, PAGE)
+
+    async def find(self, reference: str) -> Letter | None:
+        """The letter with this reference, or with this id."""
+        wanted = reference.strip().lower()
+        if _STREAM_ID.fullmatch(wanted):
+            page = await self._read("XRANGE", wanted, wanted, 1)
+            return page[0] if page else None
+        page = await self.newest()
+        while page:
+            for letter in page:
+                if letter.reference == wanted:
+                    return letter
+            page = await self.newest(before=page[-1].id)
+        return None
+
+    async def record(self, letter: Letter) -> bytes | None:
+        """The raw record; None when the letter is gone."""
+        rows = await self._client.command("XRANGE", keys.DEAD, letter.id, letter.id)
+        if not rows:
+            return None
+        fields: list[bytes] = rows[0][1]
+        return dict(zip(fields[::2], fields[1::2], strict=True)).get(b"m", b"")
+
+    async def replay(self, letter: Letter) -> Accepted | None:
+        """Put the message back as a new one at the tail of its session, then drop the letter; None
+        when it is gone. An undelivered line comes behind what waits for the chat, in the same step.
+
+        Its new id comes from the reference, so a replay that died before the drop makes no second
+        turn when it is done again (within the days for which ids are remembered). Raises BadRecord
+        when the record cannot be read, BadInput for what only Shoal itself may send, Refused when
+        the inbox is full, RedisAway.
+        """
+        if letter.undelivered:
+            return await self._deliver_again(letter)
+        record = await self.record(letter)
+        if record is None:
+            return None
+        message = self.message_of(letter, record)
+        # A new time, too: the age of the old one would count as time in which no model could be
+        # reached.
+        again = msgspec.structs.replace(message, id=f"replay-{letter.reference}", timestamp=self._clock.now_ms())
+        logged = message.channel in LOGGED_CHANNELS
+        accepted = await self._inbox.ingest(
+            again,
+            show=SaidLine(id=again.id, text=again.content, at=again.timestamp) if logged else None,
+            principal=again.sender_id if logged else None,
+            internal=True,
+        )
+        await self.drop(letter)
+        return accepted
+
+    async def _deliver_again(self, letter: Letter) -> Accepted | None:
+        session, limits = letter.session, self._limits
+        seq = await self._client.run(
+            load("delivery/replay"),
+            [keys.DEAD, keys.session(session), keys.outbox(session), keys.live(session)],
+            [letter.id, limits.log_days * DAY_MS, limits.session_days * DAY_MS],
+        )
+        return Accepted(turn=0, ahead=0, seq=seq, duplicate=False) if seq else None
+
+    async def drop(self, letter: Letter) -> bool:
+        """Forget a letter; whether it was still there."""
+        return bool(await self._client.command("XDEL", keys.DEAD, letter.id))
+
+    @staticmethod
+    def message_of(letter: Letter, record: bytes) -> InboundMessage:
+        """The message of a letter. Raises BadRecord, also for a message of another session."""
+        message = decode_inbound(record)
+        if message.session != letter.session:
+            raise BadRecord("record_misplaced", "its record is a message of another session")
+        return message
+
+    async def _read(self, command: str, start: str, end: str, limit: int) -> list[Letter]:
+        rows = await self._client.run(self._page, [keys.DEAD], [command, start, end, limit])
+        return [_letter(row) for row in rows]
+
+
+def _letter(row: list[Any]) -> Letter:
+    id, member, n, reason = (part.decode(errors="replace") for part in row[:4])
+    why, _, reference = reason.rpartition(" ")
+    if not why:
+        why, reference = reason, id
+    undelivered = member.startswith(keys.OUT_PREFIX)
+    session = member.removeprefix(keys.OUT_PREFIX if undelivered else keys.TURN_PREFIX)
+    said, unsure = row[5].decode(errors="replace"), int(row[6])
+    return Letter(id, reference, why, session, int(n), row[4], undelivered, said, unsure)

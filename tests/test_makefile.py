@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.need import need
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkout that was never built, in a folder with a space in its name."""
+    need("make")
+    place = tmp_path / "a folder"
+    (place / ".ci").mkdir(parents=True)
+    for name in ("Makefile", ".ci/check_packages.py"):
+        shutil.copy(ROOT / name, place / name)
+    for name in ("requirements.txt", "requirements-dev.txt"):
+        (place / name).write_text("")
+    return place
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run make there, as a person would."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS", "PYTHON"))}
+    return subprocess.run(["make", *arguments], cwd=folder, env=clean, capture_output=True, text=True, check=False)
+
+
+def python(folder: Path, body: str) -> Path:
+    """Something that is called like Python and is not all of it."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("target", ["up", "test"])
+def test_a_python_that_is_too_old_is_named_with_the_way_out(folder: Path, target: str) -> None:
+    """Not a syntax error three minutes later."""
+    told = make(folder, f"PYTHON={python(folder, 'exit 1')}", target)
+    assert told.returncode != 0
+    assert "Shoal needs Python 3.11 or newer; none of these is one:" in told.stdout
+    assert f"make PYTHON=/path/to/python3.12 {target}" in told.stdout
+    assert not (folder / ".venv").exists()
+
+
+def test_a_python_without_venv_is_named_with_the_way_out(folder: Path) -> None:
+    """Debian ships Python without it."""
+    told = make(folder, f"PYTHON={python(folder, 'case $2 in *ensurepip*) exit 1;; esac; exit 0')}", "up")
+    assert told.returncode != 0
+    assert "its venv module is missing" in told.stdout
+    assert "apt-get install python3-venv" in told.stdout
+    assert not (folder / ".venv").exists()
+
+
+def test_nothing_runs_when_the_packages_fail_their_check(folder: Path) -> None:
+    """An environment without the locked litellm leaves no stamp, so the next try checks again."""
+    told = make(folder, f"PYTHON={sys.executable}", "up")
+    assert told.returncode != 0
+    assert "supply chain: litellm is not installed" in told.stderr
+    assert (folder / ".venv/bin/python").exists()
+    assert not (folder / ".venv/.stamp-base").exists()
+
+
+def test_what_is_built_is_not_built_again(folder: Path) -> None:
+    """The second `make up` starts at once; a changed lock is installed."""
+    (folder / ".ci/check_packages.py").write_text("")
+    stamp = f"PYTHON={sys.executable}", ".venv/.stamp-base"
+    assert make(folder, *stamp).returncode == 0
+    assert "is up to date" in make(folder, *stamp).stdout
+    later = (folder / ".venv/.stamp-base").stat().st_mtime + 10
+    os.utime(folder / "requirements.txt", (later, later))
+    assert "Installing" in make(folder, *stamp).stdout
+
+
+def test_the_shoal_command_finds_its_checkout_from_anywhere(folder: Path, tmp_path: Path) -> None:
+    """No build step, and a moved or spaced folder is no trouble."""
+    (folder / ".ci/check_packages.py").write_text("")
+    assert make(folder, f"PYTHON={sys.executable}", ".venv/.stamp-base").returncode == 0
+    package = folder / "console"
+    package.mkdir(parents=True)
+    (package / "__main__.py").write_text("import sys; print('console', *sys.argv[1:])")
+    told = subprocess.run(
+        [folder / ".venv/bin/shoal", "status", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "console status --json\n"

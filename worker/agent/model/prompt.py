@@ -1,0 +1,158 @@
+"""Making the messages of a model call: system text, history, the current message. Pure: strings in,
+messages out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
+from worker.agent.followups import Said
+from worker.agent.image import image_part
+from worker.agent.tools.tool import shorten
+from worker.agent.turn import AgentRunSpec, paired
+
+Message = dict[str, Any]
+
+EMPTY: Final = "(empty)"
+RUNTIME_MARK: Final = "[Runtime Context]"
+_SEPARATOR: Final = "\n\n---\n\n"
+_VALUE_CHARS: Final = 300  # a name that a person gave themselves has no limit of its own
+_OUTGOING: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
+
+
+def system_prompt(parts: Iterable[str]) -> str:
+    """The parts that are not blank, in order. It holds nothing that changes between turns, or
+    caches would miss."""
+    return _SEPARATOR.join(part.strip() for part in parts if part.strip())
+
+
+def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
+    """The messages of a turn's first call; what the turn adds later is appended behind them."""
+    entries = paired(window(spec.history, spec.memory_window))
+    system = [clean({"role": "system", "content": spec.system})] if spec.system else []
+    return [*system, *map(to_message, entries), clean(task_message(spec, now_ms))]
+
+
+def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
+    """The message to answer: its images, then its text with the runtime context behind it."""
+    context = runtime_context(
+        now_ms,
+        spec.timezone,
+        channel=spec.channel,
+        chat_id=spec.chat_id,
+        sender_name=spec.sender_name,
+        sender_id=spec.sender_id,
+    )
+    text = f"{spec.entry.content or EMPTY}\n\n{context}"
+    if not spec.images:
+        return {"role": "user", "content": text}
+    return {"role": "user", "content": [*map(image_part, spec.images), {"type": "text", "text": text}]}
+
+
+def said_message(said: Said) -> Message:
+    """A message that joined the turn: its images, then its text, in groups with its sender behind
+    it."""
+    senders = {"Sender": said.sender_name, "Sender ID": said.sender_id}
+    context = [RUNTIME_MARK, *_labelled(senders)] if any(senders.values()) else []
+    text = "\n\n".join([said.entry.content or EMPTY, *(["\n".join(context)] if context else [])])
+    if not said.images:
+        return {"role": "user", "content": text}
+    return {"role": "user", "content": [*map(image_part, said.images), {"type": "text", "text": text}]}
+
+
+def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[TranscriptEntry]:
+    """At most `limit` of the newest entries, starting at a message of the user.
+
+    A single turn longer than the window keeps its own message, so that the model knows what it is
+    about.
+    """
+    newest = history[-limit:] if limit > 0 else ()
+    for at, entry in enumerate(newest):
+        if isinstance(entry, UserEntry):
+            return newest[at:]
+    asked = next((entry for entry in reversed(history) if isinstance(entry, UserEntry)), None)
+    if asked is None or limit <= 0:
+        return ()
+    tail = history[-(limit - 1) :] if limit > 1 else ()
+    start = next((at for at, entry in enumerate(tail) if isinstance(entry, AssistantEntry)), len(tail))
+    return [asked, *tail[start:]]
+
+
+def runtime_context(
+    now_ms: int,
+    timezone: str,
+    *,
+    channel: str = "",
+    chat_id: str = "",
+    sender_name: str = "",
+    sender_id: str = "",
+) -> str:
+    """What changes from turn to turn; it stands at the end of the user's message. `now_ms` is
+    wall-clock time."""
+    lines = [RUNTIME_MARK, f"Current time: {_minute(now_ms // 60_000, timezone)} ({timezone})"]
+    values = {"Channel": channel, "Chat ID": chat_id, "Sender": sender_name, "Sender ID": sender_id}
+    return "\n".join([*lines, *_labelled(values)])
+
+
+@lru_cache(maxsize=64)
+def _minute(minutes: int, timezone: str) -> str:
+    """A minute since 1970 as people write it: all turns of that minute have the same."""
+    return f"{datetime.fromtimestamp(minutes * 60, ZoneInfo(timezone)):%Y-%m-%d %H:%M (%A)}"
+
+
+def _labelled(values: Mapping[str, str]) -> list[str]:
+    return [f"{label}: {shorten(' '.join(value.split()), _VALUE_CHARS)}" for label, value in values.items() if value]
+
+
+def to_message(entry: TranscriptEntry) -> Message:
+    """One entry in the form that models take, as `clean` would leave it: a long history has
+    hundreds of them."""
+    content = entry.content
+    told = content if content and not content.isspace() else None
+    match entry:
+        case UserEntry():
+            return {"role": "user", "content": told or EMPTY}
+        case ToolEntry():
+            return {"role": "tool", "content": told or EMPTY, "tool_call_id": entry.call_id, "name": entry.name}
+        case AssistantEntry(tool_calls=()):
+            return {"role": "assistant", "content": told or EMPTY}
+        case AssistantEntry():
+            calls = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _json(call.arguments)}}
+                for call in entry.tool_calls
+            ]
+            return {"role": "assistant", "content": told, "tool_calls": calls}
+
+
+def clean(message: Mapping[str, Any]) -> Message:
+    """Only what providers know, and no empty text: null beside tool calls, else `(empty)`.
+
+    Blank text counts as empty: some providers refuse it as they refuse none at all.
+    """
+    content, calls = message.get("content"), message.get("tool_calls") or None
+    if isinstance(content, list):
+        content = [part for part in content if part.get("type") != "text" or not _blank(part.get("text"))]
+    if _blank(content):
+        content = None if calls else EMPTY
+    told = {**message, "content": content, "tool_calls": calls}
+    return {key: told[key] for key in _OUTGOING if key == "content" or told.get(key) is not None}
+
+
+def _blank(text: Any) -> bool:
+    return not text or (isinstance(text, str) and text.isspace())
+
+
+def _json(arguments: str) -> str:
+    """The arguments, or `{}` for text that is no JSON object: some providers parse it and refuse
+    the whole call."""
+    try:
+        msgspec.json.decode(arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return "{}"
+    return arguments

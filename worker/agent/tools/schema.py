@@ -1,0 +1,70 @@
+"""JSON Schema of a tool's parameters, in the plain form every provider takes: one object, no
+references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from worker.agent.tools.json_parameters import JsonParameters
+
+Parameters = type[msgspec.Struct] | JsonParameters
+
+
+def schema_of(parameters: Parameters) -> dict[str, Any]:
+    """What a model is told of them."""
+    return parameters.schema if isinstance(parameters, JsonParameters) else object_schema(parameters)
+
+
+def names_of(parameters: Parameters) -> Iterable[str]:
+    """The name of each of them."""
+    if isinstance(parameters, JsonParameters):
+        return parameters.names
+    return (field.encode_name for field in msgspec.structs.fields(parameters))
+
+
+def converted(arguments: dict[str, Any], parameters: Parameters) -> Any:
+    """What `run` gets. Raises msgspec.ValidationError for arguments that do not fit."""
+    if isinstance(parameters, JsonParameters):
+        return parameters.checked(arguments)
+    return msgspec.convert(arguments, parameters, strict=False)
+
+
+@cache  # the same tools are in several boxes
+def object_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
+    """The schema of a Struct with every `$ref` replaced by what it points at, without titles.
+
+    Raises ValueError for a Struct that contains itself: such a schema cannot be written without
+    references.
+    """
+    (whole,), components = msgspec.json.schema_components([parameters], ref_template="{name}")
+    inlined = _inline(whole, components, ())
+    assert isinstance(inlined, dict)
+    inlined.setdefault("properties", {})
+    inlined.pop("description", None)  # the Struct's docstring is for readers of the code
+    return inlined
+
+
+def _inline(part: Any, components: dict[str, Any], inside: tuple[str, ...]) -> Any:
+    if isinstance(part, list):
+        return [_inline(item, components, inside) for item in part]
+    if not isinstance(part, dict):
+        return part
+    name = part.get("$ref")
+    if isinstance(name, str):
+        if name in inside:
+            raise ValueError(f"the parameters {name!r} contain themselves; a tool needs a flat shape")
+        beside = {key: value for key, value in part.items() if key != "$ref"}
+        return _inline(components[name] | beside, components, (*inside, name))
+    if part.get("type") == "object" and isinstance(part.get("properties"), dict):
+        fields = {key: _inline(value, components, inside) for key, value in part["properties"].items()}
+        rest = {key: value for key, value in part.items() if key not in ("title", "properties")}
+        return {**_inline(rest, components, inside), "properties": fields}
+    return {
+        key: value if key in ("default", "enum") else _inline(value, components, inside)
+        for key, value in part.items()
+        if key != "title"
+    }

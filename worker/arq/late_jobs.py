@@ -1,0 +1,55 @@
+"""arq's jobs and their times in a worker that is ready before arq is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from shared.process.heap import settle
+from worker.lease.lease import Lease
+
+if TYPE_CHECKING:
+    from worker.arq.lease_worker import LeaseWorker
+
+
+class LateJobs:
+    """Runs plain jobs, and queues those that have a time.
+
+    arq brings redis-py and what that brings: a third of all that a worker imports, and no turn has
+    use for it. `context` is what a job finds in its `ctx`.
+    """
+
+    def __init__(self, context: dict[str, Any]) -> None:
+        self._context = context
+        self._worker: asyncio.Future[LeaseWorker] = asyncio.get_running_loop().create_future()
+        self._ending = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    async def __call__(self, lease: Lease) -> None:
+        """The runner of plain jobs. One that is taken before arq is there waits for it."""
+        worker = await asyncio.shield(self._worker)
+        await worker.run_leased(lease)
+
+    async def run(self, after: Callable[[], Awaitable[None]]) -> None:
+        """Import arq beside the event loop `after` that; then queue jobs at their times until
+        `close`."""
+        try:
+            await after()
+            arq_settings = await asyncio.to_thread(import_module, "worker.arq.settings")
+            worker: LeaseWorker = arq_settings.jobs_worker(self._context)
+            settle()
+            worker.open()
+            self._worker.set_result(worker)
+            await worker.keep_beating(self._ending)
+        finally:
+            self._worker.cancel()
+            self._ended.set()
+
+    async def close(self) -> None:
+        """Return when nothing more is queued, and the connections are closed."""
+        self._ending.set()
+        if self._worker.done() and not self._worker.cancelled():
+            await self._ended.wait()
+            await self._worker.result().close()

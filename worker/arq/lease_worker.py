@@ -1,0 +1,194 @@
+"""arq's worker with leases for claims: its functions, context, hooks, cron, results and command;
+our queue.
+
+Stock arq keeps running jobs at the head of its sorted set, which caps a fleet at `queue_read_limit`
+jobs at once, and frees a dead worker's job only after the longest timeout. Here a running job is an
+entry whose score is its lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final, cast
+
+from arq import worker as arq_worker
+from arq.connections import ArqRedis
+from arq.constants import abort_jobs_ss, job_key_prefix, result_key_prefix, retry_key_prefix
+from arq.jobs import Job
+from arq.utils import timestamp_ms
+
+from shared.errors import LeaseLost, RedisAway, SettingsError
+from shared.log import logger
+from shared.metrics import QUEUE_WAIT_SECONDS
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.client.scripts import load
+from worker.arq.pool import plain_pool
+from worker.lease.lease import Lease
+from worker.lease.lease_loop import LeaseLoop, Runner
+from worker.process.serving import Serving
+
+HEART_BEAT_S: Final = 0.5
+TICK_KEPT_S: Final = 60.0
+
+LoopFactory = Callable[[Runner], list[LeaseLoop]]
+
+log = logger("worker")
+
+
+class WakingRedis(ArqRedis):
+    """arq's client, which also wakes a worker when it enqueues."""
+
+    waker: RedisClient
+
+    async def enqueue_job(self, function: str, *args: Any, **kwargs: Any) -> Job | None:
+        """As arq's; then one idle worker looks at the queue."""
+        job = await super().enqueue_job(function, *args, **kwargs)
+        if job is not None:
+            queue = kwargs.get("_queue_name") or self.default_queue_name
+            await self.waker.run(load("turns/wake"), [keys.wake(queue.removeprefix(keys.queue("")))])
+        return job
+
+
+class LeaseWorker(arq_worker.Worker):
+    """Runs `ctx["lease_loops"](run_job)` until it is told to stop. Takes every argument of arq's
+    Worker.
+
+    `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`,
+    `drain_s`. A job finds its own Lease there in `leases`, by its id. Signals: see `Serving`.
+    """
+
+    _claims: dict[str, Lease]
+    _scores: dict[str, int]
+
+    @cached_property
+    def _serving(self) -> Serving:
+        return Serving(drain_s=lambda: self.ctx.get("drain_s", 0), give_up=self._give_up)
+
+    async def main(self) -> None:
+        """Start, run until drained."""
+        if self.burst:
+            raise SettingsError("burst mode is not supported: a chat worker has no end; run it without --burst")
+        if self.on_startup:
+            await self.on_startup(self.ctx)
+        self.open()
+        loops = cast(LoopFactory, self.ctx["lease_loops"])(self.run_leased)
+        ending = asyncio.Event()
+        beating = asyncio.create_task(self.keep_beating(ending))
+        try:
+            await self._serving.run(loops)
+        finally:
+            ending.set()
+            await beating
+
+    def open(self) -> None:
+        """Get ready to run jobs, and to queue those that have a time. Nothing is connected yet."""
+        self._claims, self._scores = {}, {}
+        for job in self.cron_jobs:
+            # arq knows a tick it has queued before by a claim that outlives the job; here by the
+            # job's kept result.
+            job.keep_result_s = job.keep_result_s or TICK_KEPT_S
+        if self._pool is None:
+            self._pool = self._connect(self.ctx["client"], self.ctx["redis_url"])
+        self.ctx["redis"] = self._pool
+        self.ctx["leases"] = self._claims
+
+    def handle_sig(self, signum: signal.Signals) -> None:
+        """Drain; a second signal cuts what is still running."""
+        self._serving.signalled(signum)
+
+    async def finish_job(
+        self,
+        job_id: str,
+        finish: bool,
+        result_data: bytes | None,
+        result_timeout_s: float | None,
+        keep_result_forever: bool,
+        incr_score: int | None,
+        keep_in_progress: float | None,
+    ) -> None:
+        """Guarded by the lease; a later try gets an absolute time, for the score is the lease."""
+        score = self._scores[job_id]
+        delay_ms = max(0, score + incr_score - timestamp_ms()) if incr_score else 0
+        keep_ms = 0 if keep_result_forever else int((result_timeout_s or 0) * 1000)
+        await self._finish(job_id, finish, delay_ms, result_data, keep_ms)
+
+    async def finish_failed_job(self, job_id: str, result_data: bytes | None) -> None:
+        """A job that cannot be run at all."""
+        keep_ms = 0 if self.keep_result_forever else int(self.keep_result_s * 1000)
+        wanted = self.keep_result_forever or self.keep_result_s > 0
+        await self._finish(job_id, True, 0, result_data if wanted else None, keep_ms)
+
+    async def close(self) -> None:
+        """Close what `on_startup` opened."""
+        if self._pool is None:
+            return
+        if self.on_shutdown:
+            await self.on_shutdown(self.ctx)
+        await self.pool.aclose(close_connection_pool=True)
+        self._pool = None
+
+    async def run_leased(self, lease: Lease) -> None:
+        """The runner of plain arq jobs."""
+        QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
+        job_id, score = lease.claim.member, timestamp_ms()
+        self._claims[job_id], self._scores[job_id] = lease, score
+        try:
+            # Only the job itself: what arq does afterwards, with the lease still held, must come to
+            # its end.
+            with lease.cancelled_by(lambda: self._cancel_job(job_id)):
+                await self.run_job(job_id, score)
+        finally:
+            self._claims.pop(job_id, None)
+            self._scores.pop(job_id, None)
+
+    def _cancel_job(self, job_id: str) -> None:
+        if (task := self.job_tasks.get(job_id)) is not None:
+            task.cancel()
+
+    async def _finish(self, job_id: str, finish: bool, delay_ms: int, result: bytes | None, keep_ms: int) -> None:
+        lease = self._claims[job_id]
+        name = lease.queue.name
+        done = await self.ctx["client"].run(
+            load("jobs/finish"),
+            [
+                keys.queue(name), keys.leases(name), keys.wake(name),
+                result_key_prefix + job_id, retry_key_prefix + job_id, job_key_prefix + job_id, abort_jobs_ss,
+            ],
+            [job_id, lease.claim.lease, int(finish), delay_ms, result or b"", keep_ms],
+            retry_for_s=self.ctx["drain_s"],
+        )  # fmt: skip
+        if done != 1:
+            raise LeaseLost(f"the lease on {job_id!r} is lost")
+
+    def _connect(self, client: RedisClient, url: str) -> ArqRedis:
+        pool = WakingRedis(
+            plain_pool(url),
+            job_serializer=self.job_serializer,
+            job_deserializer=self.job_deserializer,
+            default_queue_name=self.queue_name,
+            expires_extra_ms=self.expires_extra_ms,
+        )
+        pool.waker = client
+        return pool
+
+    async def keep_beating(self, ending: asyncio.Event) -> None:
+        """Queue jobs at their times until `ending`."""
+        while self.cron_jobs and not ending.is_set():
+            try:
+                await self.heart_beat()
+            except RedisAway:
+                pass
+            except Exception as exc:
+                log.warning("cron not queued", error=type(exc).__name__)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEART_BEAT_S):
+                    await ending.wait()
+
+    def _give_up(self) -> None:
+        if self.main_task is not None:
+            self.main_task.cancel()

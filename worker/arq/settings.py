@@ -1,0 +1,75 @@
+"""arq's settings: of its own command, which runs a whole worker by them, and of the jobs in a
+worker of ours."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import Any, ClassVar
+
+import arq.worker
+import msgspec
+
+from shared.ids import nonce
+from shared.settings import load, redis_url
+from worker.arq.lease_worker import LeaseWorker
+from worker.jobs.probe import probe
+from worker.jobs.table import CRON, FUNCTIONS
+from worker.process.deps import QUEUES, WorkerDeps
+from worker.process.guardian_link import GuardLink
+from worker.process.worker_handle import config_of
+from worker.process.worker_process import settings_of_process
+
+# arq's command makes `arq.worker.Worker(...)` by that name; this is how it comes to make ours.
+arq.worker.Worker = LeaseWorker  # type: ignore[misc]
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=repr)
+
+
+async def startup(ctx: dict[str, Any]) -> None:
+    """Join what the worker needs and put it into arq's context."""
+    settings, owner = settings_of_process(load()), nonce()
+    link = _start_guardian(owner)
+    config_of(settings, redis_url(settings)).tell(link)
+    deps = WorkerDeps(settings, queues=QUEUES, owner=owner, link=GuardLink(link, lease_s=settings.worker.lease_s))
+    ctx.update(deps.context(), lease_loops=deps.make_loops)
+    await deps.start()
+
+
+async def shutdown(ctx: dict[str, Any]) -> None:
+    """Close what `startup` opened."""
+    if "deps" in ctx:
+        await ctx["deps"].close()
+
+
+class WorkerSettings:
+    """What arq needs to know."""
+
+    functions: ClassVar = [probe, *FUNCTIONS]
+    cron_jobs: ClassVar = list(CRON)
+    queue_name = "shoal:queue:jobs"
+    health_check_key = "arq:health-check"  # arq's own would look like a queue
+    on_startup = startup
+    on_shutdown = shutdown
+    job_serializer = _encoder.encode
+    job_deserializer = msgspec.msgpack.decode
+    log_results = False
+
+
+def jobs_worker(context: dict[str, Any]) -> LeaseWorker:
+    """A worker that is asked to run jobs, and neither starts nor ends anything itself."""
+    given = arq.worker.get_kwargs(WorkerSettings)  # type: ignore[arg-type]
+    ours = {"ctx": context, "handle_signals": False, "on_startup": None, "on_shutdown": None}
+    return LeaseWorker(**{**given, **ours})  # type: ignore[arg-type]
+
+
+def _start_guardian(owner: str) -> socket.socket:
+    """A guardian as our child, for a worker that was not started by one; our end of the link to
+    it."""
+    mine, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "worker.process.guardian", owner, str(theirs.fileno()), str(os.getpid())]
+        subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    return mine

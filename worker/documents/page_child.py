@@ -1,0 +1,45 @@
+"""Reads HTML on standard input, writes its title and its text as markdown, as JSON, on standard
+output.
+
+Run as a program of its own, `python -I page_child.py <seconds> <bytes of memory>`: pages are
+hostile, parsing them may take any time and any memory, and only a process can be stopped. It
+imports of this project only what shuts it in: it is to start quickly.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+_TITLE_CHARS = 300
+
+
+def main(seconds: int, memory_bytes: int, url: str) -> None:
+    """Limit this process, then parse."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.path.append(str(Path(__file__).parents[2]))
+    from worker.guards.confined_process import shut_in
+
+    shut_in()
+    html = sys.stdin.buffer.read().decode("utf-8", "replace")
+
+    import trafilatura
+
+    tree = trafilatura.load_html(html)
+    if tree is None:  # a piece of a page
+        html = f"<html><body><main><p>{html}</p></main></body></html>"
+        tree = trafilatura.load_html(html)
+    title = "" if tree is None else " ".join((tree.findtext(".//title") or "").split())[:_TITLE_CHARS]
+    text = trafilatura.extract(
+        html, url=url, output_format="markdown", include_links=True, include_tables=True, include_comments=False
+    ) or trafilatura.html2txt(html, clean=True)
+    sys.stdout.write(json.dumps({"title": title, "text": text}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,170 @@
+"""Opening beneath a folder, name by name, so that no link, swapped in at whatever moment, leads out
+of it.
+
+Every step is opened relative to the handle of the step before and follows no link; what was opened
+is looked at before it is used. Works alike on Linux and macOS. All of it blocks on a slow volume;
+nothing waits for a FIFO or a device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from shared.errors import ToolFailed
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class OddFile(OSError):
+    """Something is there that is no plain file or folder of this workspace alone. `what` says what
+    it is."""
+
+    def __init__(self, what: str, *, outside: bool = False) -> None:
+        super().__init__(what)
+        self.what = what
+        self.outside = outside
+
+
+class Access(msgspec.Struct, frozen=True):
+    """Who may use folders and files that are made: their user alone, or also the members of `group`
+    (a number)."""
+
+    group: int | None = None
+
+    @property
+    def folder(self) -> int:
+        """The permissions of a folder."""
+        return 0o700 if self.group is None else 0o770
+
+    @property
+    def file(self) -> int:
+        """The permissions of a file."""
+        return 0o600 if self.group is None else 0o660
+
+    def grant(self, folder: int) -> None:
+        """Let the group into a folder (a handle) of ours; what is made in it will be the group's,
+        too. Raises OSError for a group that this process is not in."""
+        info = os.fstat(folder)
+        mode = stat.S_ISGID | self.folder
+        if self.group is None or info.st_uid != os.geteuid():
+            return
+        if info.st_gid != self.group:
+            os.fchown(folder, -1, self.group)
+        if info.st_gid != self.group or stat.S_IMODE(info.st_mode) & mode != mode:
+            os.fchmod(folder, mode)
+
+
+OWNER_ALONE: Final = Access()
+
+
+class NoSuchFile(ToolFailed):
+    """There is nothing of that name."""
+
+
+@contextlib.contextmanager
+def folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None) -> Iterator[int]:
+    """The handle of a folder beneath the handle `top`. With `make`, folders that are not there are
+    made, for those.
+
+    Raises OSError; OddFile for a link or a file on the way.
+    """
+    at = os.dup(top)
+    try:
+        for part in parts:
+            inner = _step(at, part, make)
+            os.close(at)
+            at = inner
+        yield at
+    finally:
+        os.close(at)
+
+
+def read_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple[bytes, os.stat_result]:
+    """The bytes of a plain file, and what is known of it. Raises OSError; OddFile for anything
+    else, also for one that has a second name somewhere; ToolFailed over `limit_bytes`."""
+    with folder_beneath(top, parts[:-1]) as at:
+        plain(os.stat(parts[-1], dir_fd=at, follow_symlinks=False))  # a device is not even opened
+        with open(os.open(parts[-1], _FILE, dir_fd=at), "rb") as file:
+            info = os.fstat(file.fileno())
+            plain(info)
+            data = b"" if info.st_size > limit_bytes else file.read(limit_bytes + 1)
+            size_bytes = max(info.st_size, len(data))
+    if size_bytes > limit_bytes:
+        raise ToolFailed(
+            f"{'/'.join(parts)!r} has {size_bytes:,} bytes; only files of up to {limit_bytes:,} bytes can be read"
+        )
+    return data, info
+
+
+def plain(info: os.stat_result) -> None:
+    """Raises OddFile unless this is a regular file with one name."""
+    if stat.S_ISDIR(info.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "a folder")
+    if stat.S_ISLNK(info.st_mode):
+        raise OddFile("a link", outside=True)
+    if not stat.S_ISREG(info.st_mode):
+        raise OddFile("no plain file")
+    if info.st_nlink > 1:
+        raise OddFile("a file with a second name elsewhere (a hard link)", outside=True)
+
+
+def explained(path: str, error: OSError) -> ToolFailed:
+    """What a model reads of a fault; nothing of the machine is named in it."""
+    if isinstance(error, OddFile):
+        what = f"{path!r} is, or lies behind, {error.what}"
+        if error.outside:
+            return ToolFailed(f"{what}, which can lead outside the workspace, and is not touched. Use another path")
+        return ToolFailed(f"{what}, and is not touched. Use another path")
+    match error.errno:
+        case errno.ENOENT:
+            return NoSuchFile(f"there is no file {path!r}")
+        case errno.EISDIR:
+            return ToolFailed(f"{path!r} is a folder; list_dir shows what is in it")
+        case errno.ENOTDIR:
+            return ToolFailed(f"{path!r} leads through a file as if it were a folder; list_dir shows what there is")
+        case errno.ELOOP | errno.EMLINK:
+            return ToolFailed(f"{path!r} is, or lies behind, a link, which can lead outside the workspace")
+        case errno.ENAMETOOLONG:
+            return ToolFailed(f"the path {path[:40]!r}… is too long for the workspace; use a shorter one")
+        case errno.ENOSPC | errno.EDQUOT:
+            return ToolFailed(f"{path!r} is not written: the disk of the workspaces is full. Tell the user")
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return ToolFailed(f"{path!r} may not be opened or changed; use another path")
+        case errno.ENXIO | errno.ENODEV:
+            return ToolFailed(f"{path!r} is no plain file, and is not touched. Use another path")
+    return ToolFailed(f"{path!r}: the workspace cannot be reached just now. Try again later, or go on without it")
+
+
+def _step(at: int, part: str, make: Access | None) -> int:
+    try:
+        return os.open(part, _FOLDER, dir_fd=at)
+    except FileNotFoundError:
+        if make is None:
+            raise
+    except OSError as exc:
+        if exc.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK) and _is_link(at, part):
+            raise OddFile("a link", outside=True) from None
+        raise
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(part, make.folder, dir_fd=at)
+    made = _step(at, part, make=None)
+    try:
+        make.grant(made)
+    except OSError:
+        os.close(made)
+        raise
+    return made
+
+
+def _is_link(at: int, part: str) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISLNK(os.stat(part, dir_fd=at, follow_symlinks=False).st_mode)
+    return False

@@ -1,0 +1,66 @@
+"""Takes away what is left of sessions that were of one request over HTTP. Any worker, once a
+minute."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import RedisAway, Refused, ToolFailed
+from shared.log import logger
+from shared.media.store import MediaStore, folder_name
+from shared.store.client.redis_client import RedisClient
+from shared.store.schedules.agenda import Due
+from shared.store.sessions.ephemeral import ThrowAways
+from worker.guards.workspace import Workspaces
+
+AGAIN_MS: Final = 10 * 60_000
+BATCH: Final = 100
+BATCHES: Final = 200
+
+log = logger("jobs")
+
+
+class ThrowAwaySweep:
+    """Most sessions were ended by the gateway that answered; of these only files are left. The
+    others are those whose gateway died, or whose answer nobody came for within a day."""
+
+    def __init__(self, client: RedisClient, media: MediaStore, workspaces: Workspaces) -> None:
+        self._throw_aways = ThrowAways(client)
+        self._media = media
+        self._workspaces = workspaces
+
+    async def run_once(self) -> int:
+        """Look once; how many sessions went. Raises RedisAway."""
+        gone = 0
+        for _ in range(BATCHES):
+            found = await self._throw_aways.agenda.due(BATCH)
+            for due in found:
+                gone += await self._end(due)
+            if len(found) < BATCH:
+                break
+        return gone
+
+    async def _end(self, due: Due) -> bool:
+        await self._throw_aways.erase(due.member)
+        folder, before_s = folder_name(due.member), SYSTEM_CLOCK.now_ms() / 1000
+        try:
+            await asyncio.to_thread(self._media.forget, folder, before_s=before_s)
+            await self._workspaces.forget(folder, before_s=before_s)
+        except (OSError, ToolFailed) as exc:
+            log.warning("files not forgotten yet", error=type(exc).__name__)
+            await self._throw_aways.agenda.put_off(due, AGAIN_MS)
+            return False
+        return await self._throw_aways.agenda.settle(due)
+
+
+async def sweep_throw_aways(context: dict[str, Any]) -> None:
+    """The cron job. The next minute makes up for one that fails."""
+    deps = context["deps"]
+    made = ThrowAwaySweep(deps.client, deps.media, deps.workspaces)
+    try:
+        if gone := await made.run_once():
+            log.info("throw-away sessions ended", sessions=gone)
+    except (RedisAway, Refused) as exc:
+        log.warning("sweep put off", reason=type(exc).__name__)

@@ -1,0 +1,180 @@
+"""A lease under work: may the work go on, and what ends it instead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from shared.clock import Clock
+from shared.errors import LeaseLost
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.tasks import AGAIN_S
+
+LOOK_S: Final = 0.25
+"""How often, at least, it is looked whether the fence was reached."""
+
+FENCE: Final = 0.75
+"""Share of the lease after which a turn that could not be renewed starts nothing more."""
+
+
+class StandIn(Protocol):
+    """Who may renew our leases while we cannot: the guardian."""
+
+    def renewed_at(self) -> float:
+        """Monotonic time at which it last sent a renewal that was granted; 0 if never."""
+        ...
+
+
+class NoStandIn:
+    """Nobody."""
+
+    def renewed_at(self) -> float:
+        return 0.0
+
+
+class Lease:
+    """A claim under work: may it go on, and what shall end it."""
+
+    def __init__(self, claim: Claim, queue: LeaseQueue, *, taken_at: float, clock: Clock, stand_in: StandIn) -> None:
+        self.claim = claim
+        self.queue = queue
+        self.counted = False
+        """Whether the end of the work was counted where it ran, in a process of its own."""
+        self._draining = False
+        self._drained: asyncio.Event | None = None
+        self._taken_at = self._renewed_at = taken_at
+        self._clock = clock
+        self._stand_in = stand_in
+        self._renewed: asyncio.Event | None = None
+        self._reason: Exception | None = None
+        self._cancel: Callable[[], object] | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Whether the work shall be given back at its next border."""
+        return self._draining
+
+    def drain(self) -> None:
+        """Have the work given back at its next border."""
+        self._draining = True
+        if self._drained is not None:
+            self._drained.set()
+
+    async def until_draining(self) -> None:
+        """Return when the work shall be given back."""
+        if not self._draining:
+            self._drained = self._drained or asyncio.Event()
+            await self._drained.wait()
+
+    @property
+    def suspended(self) -> bool:
+        """Whether so much of the lease is gone without a renewal that nothing new may be started or
+        sent."""
+        good = max(self._renewed_at, self._stand_in.renewed_at())
+        return self._clock.monotonic() - good > FENCE * self.queue.lease_s
+
+    async def allow(self) -> None:
+        """Return when work may go on; wait while suspended. Raises what ended the work instead (see
+        `interrupt`)."""
+        while True:
+            if self._reason is not None:
+                raise self._reason
+            if not self.suspended:
+                return
+            if self._renewed is None or self._renewed.is_set():
+                self._renewed = asyncio.Event()
+            await self._renewed.wait()
+
+    async def until_suspended(self) -> None:
+        """Return as soon as `suspended` is so: what the store cannot guard must end by then."""
+        while not self.suspended:  # noqa: ASYNC110 (time passes; nothing happens that could set an event)
+            await asyncio.sleep(min(LOOK_S, self.queue.lease_s / 40))
+
+    async def confirm(self) -> None:
+        """Renew now, before something that must not happen twice. Raises LeaseLost, RedisAway."""
+        sent = self._clock.monotonic()
+        [answer] = await self.queue.renew([self.claim], retry_for_s=self.queue.lease_s)
+        if answer is None:
+            self.lose()
+            raise LeaseLost(f"the lease on {self.claim.member!r} is lost")
+        self.renewed(sent)
+
+    def renewed(self, sent_at: float) -> None:
+        """A renewal that was sent at `sent_at` (monotonic) was granted."""
+        self._renewed_at = max(self._renewed_at, sent_at)
+        self._look_again()
+
+    def lose(self) -> None:
+        """Another owner has it."""
+        self.interrupt(LeaseLost(f"the lease on {self.claim.member!r} is lost"))
+
+    def interrupt(self, reason: Exception) -> None:
+        """End the work inside `interruptible()` with `reason`; the first reason counts."""
+        if self._reason is None:
+            self._reason = reason
+            self._look_again()
+            self._cancel_work()
+
+    def _look_again(self) -> None:
+        if self._renewed is not None:
+            self._renewed.set()
+
+    @contextlib.contextmanager
+    def cancelled_by(self, cancel: Callable[[], object]) -> Iterator[None]:
+        """Work that `interrupt` ends by calling `cancel`, again and again until the block is
+        left."""
+        self._cancel = cancel
+        if self._reason is not None:
+            self._cancel_work()
+        try:
+            yield
+        finally:
+            self._cancel = None
+
+    def _cancel_work(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+            # One cancellation can be swallowed, see `shared.tasks`.
+            asyncio.get_running_loop().call_later(AGAIN_S, self._cancel_work)
+
+    def interruptible(self, limit_s: float | None = None) -> _Interruptible:
+        """Work that `interrupt` may end at any await, with its reason as the error; `limit_s`, with
+        TimeoutError."""
+        return _Interruptible(self, limit_s)
+
+
+class _Interruptible:
+    """A class, for each turn is inside of one: a generator takes three times as long."""
+
+    __slots__ = ("_lease", "_limit_s", "_task", "_timer")
+
+    def __init__(self, lease: Lease, limit_s: float | None) -> None:
+        self._lease = lease
+        self._limit_s = limit_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> _Interruptible:
+        if self._lease._reason is not None:
+            raise self._lease._reason
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._lease._cancel = task, task.cancel
+        if self._limit_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._limit_s, self._lease.interrupt, TimeoutError("it took too long"))
+        return self
+
+    def in_time(self) -> None:
+        """What is left may take as long as it takes."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.in_time()
+        reason, self._lease._cancel = self._lease._reason, None
+        if kind is not None and reason is not None and issubclass(kind, asyncio.CancelledError):
+            while self._task.uncancel():
+                pass
+            raise reason from None

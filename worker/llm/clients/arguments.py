@@ -1,0 +1,48 @@
+"""Reading the arguments of a tool call, however badly a model wrote them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+LIMIT_CHARS: Final = 256 * 1024
+"""Longer text is only read when it is valid: repairing takes time that grows faster than the
+text."""
+
+
+def parse_arguments(raw: str) -> dict[str, Any] | None:
+    """The JSON object in `raw`, repaired where possible; {} for blank text; None when there is no
+    object in it.
+
+    Never raises. What it returns can be written as JSON again.
+    """
+    text = raw.strip()
+    if not text:
+        return {}
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        value = _repaired(text)
+    if isinstance(value, str) and value.lstrip().startswith("{"):  # some models encode the object twice
+        value = _repaired(value)
+    return value if isinstance(value, dict) and _writable(value) else None
+
+
+def _repaired(text: str) -> Any:
+    if len(text) > LIMIT_CHARS or "{" not in text:
+        return None
+    import json_repair  # only needed when a model wrote something broken
+
+    try:
+        return json_repair.loads(text)
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _writable(value: dict[str, Any]) -> bool:
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return False
+    return True

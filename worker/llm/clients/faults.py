@@ -1,0 +1,82 @@
+"""What a provider's faults mean. Both clients tell them apart here, and in no word of a provider:
+it may quote ours."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import ModelError
+
+RETRYABLE: Final = frozenset({"rate_limit", "overloaded", "timeout", "connection", "bad_reply"})
+_ADVICE: Final = {
+    "auth": "check model.api_key",
+    "bad_request": "check model.name and model.api_base",
+    "context_length": "the conversation is too long for it",
+}
+_BY_STATUS: Final = {401: "auth", 403: "auth", 408: "timeout", 429: "rate_limit"}
+_LONGEST_WAIT_S: Final = 86_400
+_TOO_LONG: Final = (
+    "context_length_exceeded",
+    "maximum context length",
+    "maximum context limit",
+    "model's context length",
+    "exceed context limit",
+    "exceeds the available context size",
+    "exceeds the maximum number of tokens",
+    "input tokens exceed",
+    "prompt is too long",
+)
+
+
+def fault(model: str, kind: str, what: object, *, retry_after_s: float | None = None) -> ModelError:
+    """The error for one failed call of `model`. `what` is a status or the name of an exception."""
+    advice = _ADVICE.get(kind)
+    text = f"the model {model!r} failed: {kind}, {what}{f'; {advice}' if advice else ''}"
+    return ModelError(kind, text, retryable=kind in RETRYABLE, retry_after_s=retry_after_s)
+
+
+def kind_of_status(status: int) -> str:
+    """The kind of ModelError that an HTTP status stands for."""
+    return _BY_STATUS.get(status) or ("overloaded" if status >= 500 else "bad_request")
+
+
+def kind_of_refusal(status: int, body: str) -> str:
+    """The same where the text of the answer is known: only that says that a prompt was too long."""
+    return "context_length" if status not in _BY_STATUS and says_too_long(body) else kind_of_status(status)
+
+
+def kind_of_error(error: Any, otherwise: str) -> str:
+    """The kind for an error object inside an answer that began well; its `code` is an HTTP status
+    with some."""
+    told = error if isinstance(error, dict) else {"message": error}
+    text = f"{told.get('code')} {told.get('type')} {told.get('message')}"
+    code = str(told.get("code"))
+    if code.isascii() and code.isdecimal() and 400 <= int(code[:4]) < 600:
+        return kind_of_refusal(int(code), text)
+    return "context_length" if says_too_long(text) else otherwise
+
+
+def says_too_long(text: str) -> bool:
+    """Whether a provider's text says that the prompt does not fit the model's context."""
+    text = text.lower()
+    return any(words in text for words in _TOO_LONG)
+
+
+def retry_after_s(headers: Mapping[str, str], clock: Clock = SYSTEM_CLOCK) -> float | None:
+    """How long the provider asks to wait: Retry-After-Ms, or Retry-After in seconds or as a date;
+    None when unclear."""
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        told = headers.get(name, "")
+        with contextlib.suppress(ValueError):
+            return _within_a_day(float(told) * unit_s)
+        with contextlib.suppress(ValueError, OverflowError):
+            return _within_a_day(max(0.0, parsedate_to_datetime(told).timestamp() - clock.now_ms() / 1000))
+    return None
+
+
+def _within_a_day(seconds: float) -> float | None:
+    return seconds if 0 <= seconds < _LONGEST_WAIT_S else None

@@ -1,0 +1,211 @@
+"""LiteLLM as a worker wants it: offline, silent, and without the work behind each call that nobody
+here asked for.
+
+Importing this file imports LiteLLM, which takes 3 s and reads the environment: litellm_client sets
+that first, and imports this in a thread. What LiteLLM would load in its first call, and so in the
+event loop, is loaded here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import litellm
+import litellm._service_logger
+import litellm.litellm_core_utils.default_encoding
+import litellm.proxy._types
+from litellm.exceptions import APIConnectionError, ContextWindowExceededError, MidStreamFallbackError, Timeout
+from litellm.litellm_core_utils.litellm_logging import Logging
+from litellm.litellm_core_utils.prompt_templates.factory import THOUGHT_SIGNATURE_SEPARATOR
+from litellm.llms.groq.chat.transformation import GroqChatCompletionStreamingHandler
+from litellm.llms.mistral.chat.transformation import MistralChatResponseIterator
+from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler
+from litellm.llms.openrouter.chat.transformation import OpenRouterChatCompletionStreamingHandler
+
+from worker.agent.model.model import LLMResponse, Usage
+from worker.llm.clients.faults import kind_of_status
+
+SDK_ONLY: Final = frozenset(
+    {
+        "abliteration",
+        "aihubmix",
+        "aiml",
+        "anyscale",
+        "chatgpt",
+        "crusoe",
+        "docker_model_runner",
+        "empiriolabs",
+        "github_copilot",
+        "gmi",
+        "litellm_proxy",
+        "llamagate",
+        "sarvam",
+        "veniceai",
+        "xinference",
+    }
+)
+"""Providers that LiteLLM reaches through the openai SDK, and through its own HTTP handler not at
+all or in another way. The others that speak OpenAI's protocol get the same requests from both."""
+
+_PREPARED_AT_ONCE: Final = frozenset(
+    {
+        "deepseek",
+        "groq",
+        "hosted_vllm",
+        "lm_studio",
+        "mistral",
+        "moonshot",
+        "openai",
+        "openrouter",
+        "together_ai",
+        "xai",
+    }
+)
+"""Providers for which LiteLLM prepares a request without waiting for anything. `acompletion` does
+that in a thread, for the sake of those that look up a token or a model first; the thread and what
+is around it are a quarter of such a call.
+"""
+
+_AS_OPENAI: Final = (
+    OpenAIChatCompletionStreamingHandler,
+    OpenRouterChatCompletionStreamingHandler,
+    GroqChatCompletionStreamingHandler,
+    MistralChatResponseIterator,
+)
+"""Readers of streams whose events are OpenAI's, in every way that Assembly knows."""
+
+_untyped: Final[Any] = litellm  # much of what it offers has no types
+
+
+class Unlogged(Logging):
+    """What LiteLLM keeps of a call while it runs, and what it would do with it afterwards: nothing.
+
+    By itself it prices each call, builds a record of it and hands that to callbacks, which is
+    nearly half of what a call costs; we set no callbacks, and have prices and spans of our own.
+    Whoever hands LiteLLM such an object, as its router does, also does what LiteLLM does where it
+    makes one: `unsigned` is that.
+    """
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        super().__init__(
+            model=request["model"],
+            messages=request["messages"],
+            stream=request.get("stream", False),
+            call_type="acompletion",
+            start_time=datetime.datetime.now(),  # noqa: DTZ005  LiteLLM has such ones everywhere, and subtracts them
+            litellm_call_id=str(uuid.uuid4()),
+            function_id="",
+        )
+        self.stream_options = request.get("stream_options")
+
+    def response_cost_calculator(self, *_: Any, **__: Any) -> None:
+        return None
+
+    def claim_async_success_log(self) -> bool:
+        return False
+
+    async def dispatch_success_handlers(self, *_: Any, **__: Any) -> None:
+        pass
+
+    async def async_failure_handler(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def set_up() -> None:
+    """LiteLLM must not print, or log what people wrote."""
+    litellm.suppress_debug_info = True
+    litellm.drop_params = True
+    litellm.turn_off_message_logging = True
+    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "Item '.*' on TypedDict class", UserWarning)  # about its own types
+
+
+async def ask(request: Mapping[str, Any]) -> Any:
+    """One call: an answer, or a stream of its pieces. Raises what LiteLLM raises; after some
+    refusals it is None."""
+    asked = {**request, "litellm_logging_obj": Unlogged(request)}
+    provider = request["model"].partition("/")[0]
+    if provider not in _PREPARED_AT_ONCE:
+        return await litellm.acompletion(**asked)
+    try:
+        return await _untyped.completion(**asked, acompletion=True)
+    except Exception as exc:
+        raise litellm.exception_type(request["model"], exc, provider) from None
+
+
+async def close() -> None:
+    """Close the connections of this process to all providers."""
+    await _untyped.close_litellm_async_clients()
+    _untyped.in_memory_llm_clients_cache.flush_cache()
+
+
+def unsigned(messages: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
+    """Copies of the messages, without the signatures that Gemini's calls have in their ids for any
+    other model."""
+    if "gemini" in model.lower():
+        return [dict(message) for message in messages]
+    return [_unsigned(message) for message in messages]
+
+
+def http_answer(stream: Any) -> Any:
+    """The HTTP answer of a stream whose events are OpenAI's own; None for a stream that LiteLLM has
+    to translate."""
+    events: Any = getattr(stream, "completion_stream", None)
+    return events.http_response if type(events) in _AS_OPENAI else None
+
+
+def counted(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, model: str) -> Usage:
+    """About how many tokens a call took, where its provider did not say: as LiteLLM counts for its
+    own streams."""
+    said = (reply.content or "") + (reply.reasoning_content or "")
+    said += "".join(call.name + call.raw for call in reply.tool_calls)
+    try:
+        prompt = litellm.token_counter(model=model, messages=list(messages))
+        return Usage(prompt, litellm.token_counter(model=model, text=said, count_response_tokens=True))
+    except Exception:  # a message in a form that it does not know: no count is better than no reply
+        return Usage()
+
+
+def kind_of(exc: BaseException) -> str:
+    """The kind of ModelError that an exception of the library stands for."""
+    if isinstance(exc, ContextWindowExceededError):
+        return "context_length"
+    if any(isinstance(cause, json.JSONDecodeError) for cause in _causes(exc)):
+        return "bad_reply"
+    if isinstance(exc, MidStreamFallbackError):  # the stream broke; its status is made up
+        return "timeout" if isinstance(exc.original_exception, Timeout) else "connection"
+    status = getattr(exc, "status_code", None)
+    if isinstance(exc, APIConnectionError):
+        return "connection"
+    if not isinstance(status, int):
+        return "bad_reply"
+    if status >= 500 and getattr(exc, "litellm_response_headers", None) is None:
+        return "connection"  # without headers nothing came from the provider
+    return kind_of_status(status)
+
+
+def _unsigned(message: Mapping[str, Any]) -> dict[str, Any]:
+    copy = dict(message)
+    if calls := copy.get("tool_calls"):
+        copy["tool_calls"] = [{**call, "id": _bare(call.get("id"))} for call in calls]
+    if "tool_call_id" in copy:
+        copy["tool_call_id"] = _bare(copy["tool_call_id"])
+    return copy
+
+
+def _bare(id_: Any) -> Any:
+    return id_.partition(THOUGHT_SIGNATURE_SEPARATOR)[0] if isinstance(id_, str) else id_
+
+
+def _causes(exc: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while exc is not None and id(exc) not in seen:
+        seen.add(id(exc))
+        yield exc
+        exc = exc.__cause__ or exc.__context__ or getattr(exc, "original_exception", None)

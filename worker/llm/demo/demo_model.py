@@ -1,0 +1,176 @@
+"""The model of those who have none yet: offline, small, and honest about it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
+from worker.agent.model.model import LLMResponse, OnDelta, ToolCallRequest, ToolSpec, Usage
+from worker.agent.model.prompt import RUNTIME_MARK
+from worker.llm.demo import memory
+from worker.llm.demo import text as demo_text
+
+PIECE_S: Final = 0.025
+
+Messages = Sequence[Mapping[str, Any]]
+Sleep = Callable[[float], Awaitable[None]]
+
+_EXPRESSION = re.compile(r"(?:\b(?:sqrt|abs|round|floor|ceil|log|sin|cos|tan)\b|[\d\s.()+\-*/%^×÷])+")
+_SUM = re.compile(r"\d[\s)]*(?:[+*/%^×÷]|\*\*|\s-\s|-)[\s(]*[-\d(]|\b(?:sqrt|abs|round|floor|ceil|log|sin|cos|tan)\(")
+_TIME = re.compile(r"\b(?:time is it|the time\b|current time|what time|the date\b|what day|time in)", re.IGNORECASE)
+_ZONES: Final = {
+    "beijing": "Asia/Shanghai",
+    "berlin": "Europe/Berlin",
+    "london": "Europe/London",
+    "new york": "America/New_York",
+    "paris": "Europe/Paris",
+    "san francisco": "America/Los_Angeles",
+    "sydney": "Australia/Sydney",
+    "tokyo": "Asia/Tokyo",
+}
+_SPAWN = re.compile(
+    r"\b(?:in the background|(?:ask|use|start|spawn) (?:a|another) (?:sub-?agent|helper))\b[\s:,]*(?:to\s+|and\s+)?",
+    re.IGNORECASE,
+)
+_DICE = re.compile(r"\b(?:roll|dice|coin)\b", re.IGNORECASE)
+_COUNTS: Final = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+_RECALL = re.compile(r"\b(?:what(?:'s| is| are)|remember|know|tell me) my (?P<what>[\w ]{1,40}\w)", re.IGNORECASE)
+
+
+class DemoModel:
+    """Knows a few tricks, uses the tools it is offered, remembers what it is told, and says what it
+    is."""
+
+    name = "demo"
+
+    def __init__(self, *, sleep: Sleep = asyncio.sleep, piece_s: float = PIECE_S) -> None:
+        self._sleep = sleep
+        self._piece_s = piece_s
+
+    async def warm(self) -> None:
+        """There is nothing to wait for."""
+
+    async def close(self) -> None:
+        """There is nothing to let go."""
+
+    async def chat(
+        self,
+        messages: Messages,
+        tools: Sequence[ToolSpec] = (),
+        *,
+        max_tokens: int = 4096,
+        temperature: float = 0.7,
+        on_delta: OnDelta | None = None,
+    ) -> LLMResponse:
+        text, calls = _reply(messages, {tool.name: tool for tool in tools})
+        pieces = re.findall(r"\s*\S+", text)
+        cut = len(pieces) > max_tokens
+        text = "".join(pieces[:max_tokens])
+        if on_delta is not None:
+            for piece in pieces[:max_tokens]:
+                await self._sleep(self._piece_s)
+                await on_delta(piece)
+        return LLMResponse(
+            content=text or None,
+            tool_calls=() if cut else calls,
+            finish_reason="length" if cut else "tool_calls" if calls else "stop",
+            usage=Usage(estimate_tokens(messages, tools), len(text) // CHARS_PER_TOKEN),
+        )
+
+
+def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, tuple[ToolCallRequest, ...]]:
+    said = [_said(message) for message in messages if message["role"] == "user"]
+    if set(offered) == {memory.TOOL}:
+        entry_wanted = "history_entry" in offered[memory.TOOL].parameters.get("properties", {})
+        answer = memory.saved if entry_wanted else memory.reworked
+        return "", (_call("demo_0", memory.TOOL, answer(said[-1] if said else "")),)
+    now = said[-1] if said else ""
+    reports = [demo_text.reported(_said(message)) for message in _last_said(messages)]
+    if reports and all(reports):
+        return "\n\n".join(filter(None, reports)), ()
+    results = _results(messages)
+    if results:
+        return demo_text.told(results), ()
+    before = sum(len(message.get("tool_calls") or ()) for message in messages)
+    calls = tuple(
+        _call(f"demo_{before + at}", name, arguments)
+        for at, (name, arguments) in enumerate(_wishes(now))
+        if name in offered
+    )
+    if calls:
+        return demo_text.ABOUT_TO, calls
+    notes = [text for message in messages if message["role"] == "system" for text in memory.noted(_said(message))]
+    return _talk(now, [*notes, *(fact for text in said[:-1] for fact in memory.facts(text))]), ()
+
+
+def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
+    return ToolCallRequest(id, name, arguments, msgspec.json.encode(arguments).decode())
+
+
+def _wishes(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """The tools that would help with a text."""
+    wishes: list[tuple[str, dict[str, Any]]] = []
+    if _SPAWN.search(text):
+        task = " ".join(_SPAWN.sub(" ", text).split()).strip(" .,:")
+        return [("spawn", {"task": task or "Tell a long story", "label": task[:30] or "a story"})]
+    if _TIME.search(text):
+        zone = next((zone for city, zone in _ZONES.items() if city in text.lower()), None)
+        named = re.search(r"\b[A-Z]\w+/[A-Z]\w+\b", text)
+        zone = named[0] if named else zone
+        wishes.append(("current_time", {"timezone": zone} if zone else {}))
+    if _DICE.search(text):
+        wishes.append(("roll_dice", _dice(text.lower())))
+    elif not memory.FACT.search(text):
+        sums = [found.strip() for found in _EXPRESSION.findall(text) if _SUM.search(found)]
+        wishes.extend(("calculate", {"expression": found}) for found in sums[:3])
+    return wishes
+
+
+def _dice(text: str) -> dict[str, int]:
+    exact = re.search(r"\b(\d{1,3})\s*d\s*(\d{1,4})\b", text)
+    if exact:
+        return {"count": int(exact[1]), "sides": int(exact[2])}
+    count = re.search(r"\b(\d{1,2}|two|three|four|five|six)\s+(?:dice|coins)\b", text)
+    number = 1 if count is None else _COUNTS.get(count[1]) or int(count[1])
+    return {"count": number, "sides": 2 if "coin" in text else 6}
+
+
+def _talk(now: str, known: Sequence[tuple[str, str]]) -> str:
+    recall, told = _RECALL.search(now), next(memory.facts(now), None)
+    if recall:
+        what = recall["what"].lower()
+        return demo_text.recalled(what, dict(known).get(what))
+    if told:
+        return demo_text.noted(*told)
+    for pattern, text in demo_text.ANSWERS:
+        if pattern.search(now):
+            return text
+    return demo_text.about(now)
+
+
+def _results(messages: Messages) -> list[tuple[str, str]]:
+    """Name and text of the tool results that stand at the end."""
+    results: list[tuple[str, str]] = []
+    for message in reversed(messages):
+        if message["role"] != "tool":
+            break
+        results.insert(0, (str(message.get("name", "")), str(message.get("content") or "")))
+    return results
+
+
+def _last_said(messages: Messages) -> Sequence[Mapping[str, Any]]:
+    """What was said last: several messages, when they came together."""
+    start = max((at for at, message in enumerate(messages) if message["role"] != "user"), default=-1) + 1
+    return messages[start:]
+
+
+def _said(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        content = " ".join(part.get("text", "") for part in content)
+    return content.partition(f"\n\n{RUNTIME_MARK}")[0].strip()

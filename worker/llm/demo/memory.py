@@ -1,0 +1,89 @@
+"""How the demo model keeps memory: the facts that people told it, as notes, and an account in a few
+words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+TOOL: Final = "save_memory"
+
+_PARTS = re.compile(
+    r"<memory>\n(?P<memory>.*?)\n</memory>(?:.*<conversation>\n(?P<said>.*)\n</conversation>)?", re.DOTALL
+)
+_REWORK_PARTS = re.compile(r"<memory>\n(?P<memory>.*?)\n</memory>\n\n<history>\n(?P<told>.*)\n</history>", re.DOTALL)
+_QUOTED = re.compile(r"“([^“”]*)”")
+_LINE = re.compile(r"^\[(?P<at>[^\]]*)\] (?P<who>USER|ASSISTANT)[^:\n]*: (?P<text>.*(?:\n    .*)*)", re.MULTILINE)
+_NOTE = re.compile(r"^(?:> )?- The person's (?P<what>[\w ]+) is (?P<value>.+)\.$", re.MULTILINE)
+FACT = re.compile(r"\bmy (?P<what>[\w ]{1,40}?) (?:is|are) (?P<value>[^.,!?\n]{1,80})", re.IGNORECASE)
+_NAME = re.compile(r"\b(?:call me|i am called) (?P<value>[\w-]{1,40})", re.IGNORECASE)
+
+
+def facts(text: str) -> Iterator[tuple[str, str]]:
+    """What somebody says of themselves: what, and its value."""
+    for found in FACT.finditer(text):
+        yield found["what"].lower(), found["value"].strip()
+    for found in _NAME.finditer(text):
+        yield "name", found["value"]
+
+
+def noted(text: str) -> Iterator[tuple[str, str]]:
+    """The facts among the notes in a text."""
+    for found in _NOTE.finditer(text):
+        yield found["what"], found["value"]
+
+
+def saved(prompt: str) -> dict[str, Any]:
+    """The arguments of `save_memory` for what it is asked to remember."""
+    parts = _PARTS.search(prompt)
+    old, said = (parts["memory"], parts["said"] or "") if parts else ("", prompt)
+    lines = list(_LINE.finditer(said))
+    asked = [" ".join(line["text"].split()) for line in lines if line["who"] == "USER"]
+    memory = _with(old, (fact for text in asked for fact in facts(text)))
+    at = lines[-1]["at"] if lines else ""
+    return {"history_entry": _account(at, asked), "memory_update": memory}
+
+
+def reworked(prompt: str) -> dict[str, Any]:
+    """The arguments of `save_memory` where MEMORY.md is to be written anew from the accounts in
+    HISTORY.md.
+
+    Facts that the notes lack are added. A note wins over an account, which tells only the beginning
+    and the end of a conversation; of several accounts the latest is right.
+    """
+    parts = _REWORK_PARTS.search(prompt)
+    old, told = (parts["memory"], parts["told"]) if parts else ("", "")
+    heard = {what: value for said in _QUOTED.findall(told) for what, value in facts(said) if not value.endswith("…")}
+    memory = _with(_once(old), [*heard.items(), *noted(old)])
+    return {"memory_update": memory or "Unchanged."}
+
+
+def _once(notes: str) -> str:
+    """The notes without those that stand there twice."""
+    lines = notes.splitlines()
+    return "\n".join(line for at, line in enumerate(lines) if not line.strip() or line not in lines[:at])
+
+
+def _with(old: str, news: Iterable[tuple[str, str]]) -> str:
+    """The notes with these facts; a fact of the same kind is corrected, other notes stay as they
+    are."""
+    known = dict(noted(old))
+    others = [line for line in old.splitlines() if not _NOTE.match(line) and line != "(nothing yet)"]
+    known.update(news)
+    notes = [f"- The person's {what} is {value}." for what, value in known.items()]
+    return "\n".join([*others, *notes]).strip()
+
+
+def _account(at: str, asked: list[str]) -> str:
+    stamp = f"[{at}] " if at and at != "?" else ""
+    if not asked:
+        return f"{stamp}Nothing was asked in this part of the conversation."
+    if len(asked) == 1:
+        return f"{stamp}The person wrote one message: “{_short(asked[0])}”."
+    first, last = _short(asked[0]), _short(asked[-1])
+    return f"{stamp}The person wrote {len(asked)} messages. It began with “{first}” and ended with “{last}”."
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"

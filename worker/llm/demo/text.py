@@ -1,0 +1,159 @@
+"""What the demo model says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+ABOUT_TO: Final = "One moment, I will use a tool for that."
+
+_SETUP: Final = """To talk to a real model, set two variables and start again:
+
+```sh
+export SHOAL_MODEL__NAME="anthropic/claude-sonnet-4-5"   # or openai/..., gemini/..., ollama/...
+export SHOAL_MODEL__API_KEY="your key"
+```
+
+or write the same into `shoal.toml`:
+
+```toml
+[model]
+name = "anthropic/claude-sonnet-4-5"
+api_key = "${ANTHROPIC_API_KEY}"
+```"""
+
+_TRICKS: Final = """- **What time is it in Tokyo?** or **Calculate 37 * 91** or **Roll two dice**: I use real tools
+- **My name is Ada**, and later **What is my name?**: I remember within this chat
+- **Write some code**: Markdown with a code block and a table
+- **Tell me a long story**: something to watch, or to stop
+- **Ask a subagent to calculate 37 * 91**: it works in the background, and I tell you what it found; `/jobs` lists it"""
+
+_CODE: Final = """Here is a small Python function that counts words:
+
+```python
+from collections import Counter
+
+
+def most_common(text: str, n: int = 3) -> list[tuple[str, int]]:
+    \"\"\"The n words that occur most often in a text.\"\"\"
+    return Counter(text.lower().split()).most_common(n)
+
+
+print(most_common("the fish and the net and the sea"))
+```
+
+It prints:
+
+| word | count |
+|------|------:|
+| the  | 3 |
+| and  | 2 |
+| fish | 1 |
+
+I am only the offline demo, so this is always the same example."""
+
+_SCENES: Final = (
+    "At first light the shoal turned as one, a thousand small fish and not one of them in charge.",
+    "The smallest, who was called Minnow, asked who decided where to go. Nobody, said her neighbour, and everybody.",
+    "They passed over the old wreck, where the eel kept a list of all the messages that bottles had brought him.",
+    "He had answered each of them once, he said, and none of them twice, and he was very proud of that.",
+    "A storm came down from the north, and half of the shoal was swept behind the reef.",
+    "The others did not wait and did not panic. They took up the work where it lay, and the song went on.",
+    "When the lost ones came back, they found their places kept, and nothing that they had begun was left undone.",
+    "Minnow thought about this for a long time, which for a fish is almost a minute.",
+    "That night the sea was full of small lights, and every light was somebody awake so that others could rest.",
+    "In the morning there was a new current. They tried it together, a little at a time, ready to turn back.",
+)
+
+_STORY: Final = (
+    "# The shoal\n\n"
+    + "\n\n".join(
+        f"**Part {part}.** "
+        + " ".join(_SCENES[(part * 3 + scene) % len(_SCENES)] for scene in range(len(_SCENES) // 2))
+        for part in range(1, 7)
+    )
+    + "\n\nAnd that is the end, as far as an offline demo can tell."
+)
+
+_GREETING: Final = f"""Hello! I am the demo model that is built into Shoal. I run offline and know only a few tricks:
+
+{_TRICKS}"""
+
+_WELCOME: Final = "You are welcome! Ask me for **help** to see what else this demo can do."
+
+_HELP: Final = f"""I am the demo model that is built into Shoal: offline, small, and good for trying things out.
+
+{_TRICKS}
+
+{_SETUP}"""
+
+ANSWERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (re.compile(r"\b(?:code|program|script|function|table)\b", re.IGNORECASE), _CODE),
+    (re.compile(r"\b(?:story|essay|poem|long (?:answer|text|reply))\b", re.IGNORECASE), _STORY),
+    (re.compile(r"^\W*(?:hello|hi|hey|good (?:morning|evening|day))\b", re.IGNORECASE), _GREETING),
+    (re.compile(r"\b(?:thanks|thank you)\b", re.IGNORECASE), _WELCOME),
+    (re.compile(r"\b(?:help|who are you|what are you|what can you)\b", re.IGNORECASE), _HELP),
+)
+
+
+def about(text: str) -> str:
+    """The answer to everything else."""
+    quoted = " ".join(text.split())
+    quoted = quoted if len(quoted) <= 200 else f"{quoted[:199]}…"
+    opening = f"You wrote: “{quoted}”. " if quoted else ""
+    opening += "That is beyond me: I am only the offline demo model of Shoal. I can show you this:"
+    return f"{opening}\n\n{_TRICKS}\n\n{_SETUP}"
+
+
+def told(results: Sequence[tuple[str, str]]) -> str:
+    """What the tools answered, in words."""
+    return "\n\n".join(_one(name, text) for name, text in results)
+
+
+_REPORT: Final = re.compile(
+    r"\[Subagent '(?P<label>.*)' (?P<how>.+)\]\n.*?\nResult:\n(?P<result>.*?)(?:\n\nSummarise |\Z)", re.DOTALL
+)
+
+
+def reported(text: str) -> str | None:
+    """What the report of a subagent says, in words; of several that came together, all. None for
+    other texts."""
+    if not text.startswith("[Subagent '"):
+        return None
+    told = _REPORT.match(text)
+    if told is None:
+        return None
+    if told["how"] != "completed successfully":
+        return f"What I began in the background (“{told['label']}”) did not work out: {told['result']}"
+    return f"Done in the background (“{told['label']}”): {told['result']}"
+
+
+def noted(what: str, value: str) -> str:
+    """A fact was told."""
+    if what == "name":
+        return f"Nice to meet you, {value}! Ask me for your name later in this chat, I will remember it."
+    return f"Noted: your {what} is {value}. I will remember it within this chat."
+
+
+def recalled(what: str, value: str | None) -> str:
+    """A fact was asked for."""
+    if value is None:
+        return f"You have not told me your {what} in this chat yet. Say “my {what} is …”, and I will remember it."
+    return f"Your {what} is **{value}**."
+
+
+def _one(name: str, text: str) -> str:
+    if text.startswith("Error: "):
+        return f"That did not work: {text.removeprefix('Error: ')}"
+    match name:
+        case "calculate":
+            return f"That makes **{text}**."
+        case "current_time":
+            return f"It is **{text}**."
+        case "spawn":
+            return f"{text} Until then you can go on talking to me."
+        case "roll_dice":
+            return f"The dice say **{text}**."
+        case _:
+            return f"The tool `{name}` answered: {text}"

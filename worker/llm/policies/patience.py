@@ -1,0 +1,103 @@
+"""How long a model may take, counted token by token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import TypeVar
+
+from shared.errors import ModelError
+from shared.settings import ModelSettings
+
+T = TypeVar("T")
+
+
+class Patience:
+    """How long one call may stay silent, and how long it may take in all. Its time runs from when
+    it is made.
+
+    `with Patience(settings) as patience:` in the task that calls. What is awaited through it is
+    cancelled when its time is over, and ModelError("timeout") is raised. One timer serves all
+    waits: it is only moved when it goes off too early, for one timer a token would cost a fifth of
+    what a token costs.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self._loop = asyncio.get_running_loop()
+        now = self._loop.time()
+        self._first_s = settings.first_token_s
+        self._between_s = settings.between_tokens_s
+        self._total_s = settings.total_s
+        self._all_by = now + settings.total_s
+        self._next_by = now + settings.first_token_s
+        self._speaking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._by = 0.0
+        self._waiting: asyncio.Task[object] | None = None
+        self._expired = False
+
+    def __enter__(self) -> Patience:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def heard(self) -> None:
+        """A token came; the next one has its own time."""
+        self._next_by = self._loop.time() + self._between_s
+        self._speaking = True
+
+    async def for_next(self, answer: Awaitable[T]) -> T:
+        return await self._until(min(self._next_by, self._all_by), answer)
+
+    async def for_all(self, answer: Awaitable[T]) -> T:
+        return await self._until(self._all_by, answer)
+
+    async def _until(self, by: float, answer: Awaitable[T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        cancels = task.cancelling()
+        self._by = by
+        self._watch()
+        self._waiting = task
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if self._expired and task.cancelling() - 1 <= cancels:  # nobody else cancelled it too
+                raise ModelError("timeout", f"the model was given up: {self._reason()}", retryable=True) from None
+            raise
+        finally:
+            self._waiting = None
+            if self._expired:
+                self._expired = False
+                task.uncancel()
+
+    def _watch(self) -> None:
+        if self._timer is not None:
+            if self._timer_at <= self._by:
+                return
+            self._timer.cancel()
+        self._timer, self._timer_at = self._loop.call_at(self._by, self._look), self._by
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._waiting is None:  # the caller is busy with what came; the next wait sets a timer again
+            return
+        if self._loop.time() < self._by:
+            self._watch()
+            return
+        self._expired = True
+        self._waiting.cancel()
+
+    def _reason(self) -> str:
+        if self._by == self._all_by:
+            return f"not done within {self._total_s:g} s"
+        if self._speaking:
+            return f"no further token within {self._between_s:g} s"
+        return f"no first token within {self._first_s:g} s"

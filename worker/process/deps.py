@@ -1,0 +1,307 @@
+"""Joins a worker: everything a running turn needs is made here, once a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Coroutine, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+import msgspec
+
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import RedisAway
+from shared.log import logger
+from shared.process.fleet_gauges import Readings
+from shared.process.health import HealthServer
+from shared.process.service import measure_lag
+from shared.process.stats import OwnVitals
+from shared.settings import Settings, redis_url
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, announce, withdraw
+from shared.store.fleet.spending import Spending
+from shared.store.jobs.jobs import Jobs
+from shared.store.jobs.memory_jobs import MemoryJobs
+from shared.store.sessions.memory import MemoryLimits, MemoryStore
+from shared.store.turns.inbox import InboxLimits
+from shared.store.turns.queue import Claim, LeaseQueue, SubagentCaps
+from shared.store.turns.turn_writes import Turns
+from shared.tasks import cancel_all
+from shared.tracing import process as tracing
+from shared.version import VERSION
+from worker.jobs.run_subagent import RunSubagent
+from worker.jobs.run_turn import RunTurn
+from worker.jobs.sweep import Sweep
+from worker.jobs.ticks import Ticker
+from worker.lease.lease import Lease
+from worker.lease.lease_loop import LeaseLoop, Runner
+from worker.memory.consolidator import Consolidator
+from worker.process.guardian_link import GuardLink
+from worker.process.quarantine import Quarantine
+from worker.process.stops import Stops
+from worker.sandbox.process_supervisor import SandboxKeeper
+from worker.turn.answer import Answerer
+
+QUEUES: Final = ("turns", "jobs")
+LONG_TURN: Final = 500
+"""Entries of the conversation beyond the window: a long turn may fill the window without the
+message it answered."""
+
+FIRST_LOOK_S: Final = 10.0
+"""How long a turn waits for the first look for a sandbox, which a worker that is ready may still be
+at."""
+
+SETTLED_S: Final = 2.0
+"""How long what can wait until a worker is ready waits for that."""
+
+log = logger("worker")
+
+
+class WorkerDeps:
+    """What one worker process holds. `queues` are the queues it serves, `owner` the nonce on its
+    leases."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        queues: Sequence[str],
+        owner: str,
+        link: GuardLink | None,
+        slot: int = 0,
+        apart: bool = False,
+    ) -> None:
+        self.owner = owner
+        self.link = link
+        self.redis_url = redis_url(settings)
+        self.client = RedisClient(self.redis_url, name="shoal-worker")
+        self.queues: Final = tuple(queues)
+        self.started = False  # there is something to close
+        self._settings = settings
+        self._loops: list[LeaseLoop] = []
+        self._looping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stops = Stops(self.client, self._loops)
+        self.memory = MemoryStore(self.client, MemoryLimits(log_bytes=settings.memory.log_bytes))
+        self._memory_jobs = MemoryJobs(Jobs(self.client))
+        self._answerer = Answerer(settings, self.client, self.memory)
+        self.media = self._answerer.media
+        self.workspaces = self._answerer.workspaces
+        self.sweep = Sweep(self.memory, self._memory_jobs, settings.memory, self._answerer.children)
+        self._sandbox = SandboxKeeper(settings, self._answerer.offer_exec)
+        self._ticker = Ticker(
+            self._answerer.schedules,
+            settings.cron,
+            heartbeat_s=settings.heartbeat.every_min * 60,
+            read_heartbeat=self._answerer.heartbeat,
+        )
+        self._run_turn = RunTurn(
+            self.client,
+            Turns(self.client, InboxLimits.of(settings)),
+            self._answerer,
+            settings=settings.agent,
+            on_commit=self._committed,
+            quarantine=None if apart else Quarantine(),
+        )
+        self._run_subagent = RunSubagent(
+            self._answerer.children,
+            self._answerer.subagent,
+            settings=settings.agent,
+            quarantine=None if apart else Quarantine(),
+        )
+        self.consolidator: Consolidator
+        """There once the worker has started."""
+
+        port = settings.metrics.port_of("worker")
+        self._health = HealthServer(
+            settings.metrics.host,
+            port + slot if port else 0,
+            self._not_ready,
+            refresh=Readings(self.client).refresh,
+            spare=settings.metrics.port is None,
+        )
+        self._presence = Presence(
+            kind="worker",
+            name=owner[:12],
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_at=SYSTEM_CLOCK.now_ms(),
+            version=VERSION,
+            slots=settings.worker.turns if "turns" in self.queues else 0,
+            details={"model": settings.model.name, "queues": ",".join(self.queues)},
+            ways=self._answerer.models.ways,
+        )
+        self._vitals = OwnVitals()
+
+    def context(self) -> dict[str, Any]:
+        """What a job finds in arq's context, and LeaseWorker beside it."""
+        return {
+            "deps": self,
+            "client": self.client,
+            "redis_url": self.redis_url,
+            "drain_s": self._settings.worker.drain_s,
+        }
+
+    def make_loops(self, run_job: Runner) -> list[LeaseLoop]:
+        """One lease loop for each queue this worker serves."""
+        worker, agent = self._settings.worker, self._settings.agent
+
+        async def run_turn(lease: Lease) -> None:
+            await self._first_look()
+            await self._run_turn(lease)
+
+        async def run_any(lease: Lease) -> None:
+            if lease.claim.child is None:
+                await run_job(lease)
+            else:
+                await self._first_look()
+                await self._run_subagent(lease)
+
+        plans: dict[str, tuple[int, Runner]] = {
+            "turns": (worker.turns, run_turn),
+            "jobs": (worker.jobs, run_any),
+        }
+        for name in self.queues:
+            slots, runner = plans[name]
+            window = agent.memory_window + LONG_TURN
+            queue = LeaseQueue(
+                self.client,
+                name,
+                owner=self.owner,
+                lease_s=worker.lease_s,
+                history_window=window,
+                subagents=SubagentCaps(agent.subagents_per_session, agent.subagents_in_all),
+                share=worker.share,
+            )
+            self._loops.append(LeaseLoop(queue, slots=slots, run=runner, stand_in=self.link))
+        self._looping.set()
+        return self._loops
+
+    async def start(self) -> None:
+        """Open what a worker listens on, and say that it is there. Raises SettingsError for a taken
+        port."""
+        await self._health.start()
+        limits = await self._answerer.models.limits_of()
+        self.consolidator = Consolidator(
+            self.memory,
+            self._answerer.models.get(),
+            self._settings.memory,
+            timezone=self._answerer.timezone,
+            max_tokens=limits.max_tokens,
+            context_tokens=limits.context_tokens,
+            spending=Spending(self.client),
+        )
+        await self.listen()
+        if "turns" in self.queues:
+            self._answerer.mcp.start()
+        self.chore("sandbox", self._sandbox.keep_looking())
+        self.chore("presence", self._keep_announcing())
+        self.chore("model", self._warm())
+        self.chore("event loop lag", measure_lag())
+        self.chore("ticks", self._ticker.run())
+        if self.link is not None:
+            self.chore("guard link", self.link.run(self._orphaned))
+        self.started = True
+        log.info("worker started", model=self._answerer.models.name, queues=self.queues, health_port=self._health.port)
+
+    async def settled(self) -> None:
+        """Return when the worker is ready, or after 2 s: one that waits for Redis has time for what
+        comes then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLED_S):
+                await self._looping.wait()
+                for loop in self._loops:
+                    await loop.connected.wait()
+
+    def chore(self, name: str, work: Coroutine[None, None, None]) -> None:
+        """Do something beside the loops until the worker is closed; if it breaks, the worker
+        drains."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._chore_ended)
+        self._tasks.append(task)
+
+    async def close(self) -> None:
+        """Close everything; harmless while Redis is away."""
+        await cancel_all(self._tasks)
+        await self._health.stop()
+        await self._sandbox.close()
+        await self._answerer.close()
+        try:
+            await withdraw(self.client, self._presence)
+        except RedisAway:
+            log.warning("redis away", doing="leaving")
+        await self.client.close()
+        await tracing.stop()
+
+    async def run_apart(self, claim: Claim) -> None:
+        """Run one turn or subagent that another process has leased, in its name, to its end.
+        SIGTERM gives it back."""
+        [loop] = self.make_loops(self._run_turn)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.drain)
+        try:
+            await self.listen()
+            await self._sandbox.open()
+            await loop.run_claimed(claim)
+        finally:
+            await cancel_all(self._tasks)
+            await self._sandbox.close()
+            await self._answerer.close()
+            await self.client.close()
+            await tracing.stop()
+
+    async def listen(self) -> None:
+        """Hear when people say stop."""
+        await self._stops.listen()
+        self.chore("control", self._stops.run())
+
+    async def _committed(self, session: str, entries: int) -> None:
+        if entries >= self._settings.memory.consolidate_at:
+            await self._memory_jobs.consolidate(session)
+
+    def _chore_ended(self, task: asyncio.Task[None]) -> None:
+        """A chore that breaks is a bug: drain and be started anew rather than live on by half."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("chore failed", chore=task.get_name(), doing="draining", exc_info=error)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _orphaned(self) -> None:
+        log.error("guardian lost", doing="draining")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def _warm(self) -> None:
+        """Once the worker is ready: until then, a thread that imports would take its time from the
+        event loop."""
+        await self.settled()
+        await self._answerer.warm()
+        if self._settings.tools.web:
+            await asyncio.to_thread(import_module, "worker.guards.request")
+
+    async def _first_look(self) -> None:
+        if not self._sandbox.looked.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_LOOK_S):
+                    await self._sandbox.looked.wait()
+
+    async def _keep_announcing(self) -> None:
+        await self._first_look()  # what it found is told
+        while True:
+            running = sum(loop.running for loop in self._loops)
+            draining = any(loop.draining for loop in self._loops)
+            details = self._presence.details | self._answerer.mcp.details() | self._sandbox.details()
+            presence = msgspec.structs.replace(
+                self._presence, running=running, draining=draining, details=details, vitals=self._vitals.read()
+            )
+            with contextlib.suppress(RedisAway):  # the lease loops say so
+                await announce(self.client, presence)
+            await asyncio.sleep(PRESENCE_EVERY_S)
+
+    def _not_ready(self) -> str | None:
+        if any(loop.draining for loop in self._loops):
+            return "draining"
+        if not self._loops or not all(loop.connected.is_set() for loop in self._loops):
+            return "Redis has not answered yet, or is away"
+        return None

@@ -1,0 +1,53 @@
+"""The worker's end of the link to its guardian."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final
+
+TICKS_PER_LEASE: Final = 10
+
+
+class GuardLink:
+    """Tells the guardian that the event loop runs, and hears when the guardian renewed in our
+    place."""
+
+    def __init__(self, link: socket.socket, *, lease_s: float) -> None:
+        link.setblocking(False)
+        self._link = link
+        self._every_s = lease_s / TICKS_PER_LEASE
+        self._renewed_at = 0.0
+        self._alone = False
+
+    def renewed_at(self) -> float:
+        """Monotonic time at which the guardian last renewed our leases; 0 if never. Reads what it
+        has sent by now."""
+        try:
+            while data := self._link.recv(4096):
+                for line in data.splitlines():
+                    word, _, value = line.partition(b" ")
+                    if word == b"renewed":
+                        self._renewed_at = float(value)
+            self._alone = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._alone = True
+        return self._renewed_at
+
+    async def run(self, orphaned: Callable[[], None]) -> None:
+        """Tick until cancelled. Calls `orphaned` once when the guardian is dead, and returns."""
+        while True:
+            try:
+                self._link.send(b"tick\n")
+            except BlockingIOError:
+                pass  # a stopped guardian does not read; it will find enough ticks later
+            except OSError:
+                self._alone = True
+            self.renewed_at()
+            if self._alone:
+                orphaned()
+                return
+            await asyncio.sleep(self._every_s)

@@ -1,0 +1,134 @@
+"""A process of its own for one turn that was under work in two crashes already.
+
+If the child (`worker/process/quarantine_child.py`) dies and its parent lives, that turn is what
+kills: it is convicted, and only it. A turn that merely stood beside a poisonous one comes out
+answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import sys
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from shared.errors import TurnReleased
+from shared.log import logger
+from shared.metrics import QUARANTINES
+from worker.lease.lease import Lease
+from worker.process import child_counters
+
+AFTER_CRASHES: Final = 2
+"""So many workers die beside others before a turn is put apart."""
+
+PLACES: Final = 4
+"""So many children at once in one worker: each is a process that starts, and many at once would all
+start too slowly."""
+
+TICK_S: Final = 0.5
+SILENCE_S: Final = 20.0
+"""A child whose event loop does not turn for so long is killed."""
+
+ALIVE, ENDED = b".", b"E"
+"""What the child says every TICK_S, and last, with what it has counted behind it."""
+
+Verdict = Literal["ended", "guilty", "unproven"]
+"""The turn was ended by the child; it killed the child; the child died before the turn began."""
+
+for _verdict in get_args(Verdict):
+    QUARANTINES.labels(_verdict)  # from 0 on, so that the first one shows as a rise
+
+log = logger("quarantine")
+
+
+class Quarantine:
+    """Runs leased turns in children, one child a turn, `places` at once."""
+
+    def __init__(self, *, places: int = PLACES, silence_s: float = SILENCE_S) -> None:
+        self._free = places
+        self._silence_s = silence_s
+
+    async def run(self, lease: Lease) -> Verdict:
+        """Run the turn of `lease` apart, to its end. The lease must be kept meanwhile; a drain is
+        passed on.
+
+        What the child counted is counted here, for nobody looks at its metrics; `lease.counted`
+        then. Cancelled, it kills the child. Raises TurnReleased when no place is free: who waited
+        for one here would stand beside the next crash of this worker, and be blamed for it.
+        """
+        if self._free == 0:
+            raise TurnReleased("quarantine", delay_s=random.uniform(0.5, 1.5))
+        self._free -= 1
+        try:
+            await lease.queue.put_apart(lease.claim)
+            return await self._apart(lease)
+        finally:
+            self._free += 1
+
+    async def _apart(self, lease: Lease) -> Verdict:
+        mine, theirs = socket.socketpair()
+        mine.setblocking(False)
+        try:
+            with theirs:
+                child = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "worker.process.quarantine_child",
+                    str(theirs.fileno()),
+                    pass_fds=[theirs.fileno()],
+                )
+            log.warning("quarantined", child=child.pid)
+            try:
+                return await self._watch(lease, child, mine)
+            finally:
+                if child.returncode is None:
+                    child.kill()
+                log.warning("quarantine over", child=child.pid, code=await child.wait())
+        finally:
+            mine.close()
+
+    async def _watch(self, lease: Lease, child: asyncio.subprocess.Process, link: socket.socket) -> Verdict:
+        draining = asyncio.create_task(_pass_drain_on(lease, child))
+        said = bytearray()
+        try:
+            with contextlib.suppress(TimeoutError, OSError):
+                await self._hear(lease, link, said)
+            alive, ended, report = bytes(said).partition(ENDED)
+            if ended:
+                lease.counted = child_counters.count(report)
+                QUARANTINES.labels("ended").inc()
+            if child.returncode is None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await child.wait()
+            if child.returncode is None:  # it is silent
+                child.kill()
+            code = await child.wait()
+        finally:
+            draining.cancel()
+        if ended:
+            return "ended"  # however long its interpreter takes to leave
+        verdict: Verdict = "ended" if code == 0 else "guilty" if alive else "unproven"
+        QUARANTINES.labels(verdict).inc()
+        return verdict
+
+    async def _hear(self, lease: Lease, link: socket.socket, said: bytearray) -> None:
+        """Send the claim, and hear the child until it has said its last."""
+        loop = asyncio.get_running_loop()
+        record = msgspec.msgpack.encode(lease.claim)
+        await loop.sock_sendall(link, len(record).to_bytes(4) + record)
+        more = ALIVE
+        while more and len(said) < child_counters.LIMIT_BYTES:
+            async with asyncio.timeout(self._silence_s):
+                more = await loop.sock_recv(link, 4096)
+            said += more
+
+
+async def _pass_drain_on(lease: Lease, child: asyncio.subprocess.Process) -> None:
+    await lease.until_draining()
+    with contextlib.suppress(ProcessLookupError):
+        child.terminate()

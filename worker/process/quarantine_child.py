@@ -1,0 +1,91 @@
+"""The child of a quarantine: `python -m worker.process.quarantine_child FD` runs the one turn that
+its parent sends over FD."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import socket
+import sys
+from typing import Final
+
+import msgspec
+
+from shared.settings import Settings, load
+from shared.store.turns.queue import Claim
+from worker.process import child_counters
+from worker.process.deps import WorkerDeps
+from worker.process.quarantine import ALIVE, ENDED, TICK_S
+from worker.process.worker_process import event_loop, settings_of_process
+from worker.sandbox.prctl import DEATH_SIGNAL, prctl
+
+FRAME_LIMIT_BYTES: Final = 64 * 1024 * 1024
+LAST_WORDS_S: Final = 2.0
+
+
+def main() -> int:
+    """The child: take the claim from the parent, run its turn, and leave with 0, however the turn
+    ended."""
+    link = socket.socket(fileno=int(sys.argv[1]))
+    _die_with_parent()
+    settings = settings_of_process(load())
+    _limit_memory(settings)
+    size = int.from_bytes(_read(link, 4))
+    if not 0 < size <= FRAME_LIMIT_BYTES:
+        return 3
+    claim = msgspec.msgpack.decode(_read(link, size), type=Claim)
+    link.setblocking(False)
+    with asyncio.Runner(loop_factory=event_loop) as runner:
+        runner.run(_run(settings, claim, link))
+        with contextlib.suppress(OSError):
+            link.settimeout(LAST_WORDS_S)
+            link.sendall(ENDED + child_counters.told())
+            link.shutdown(socket.SHUT_WR)
+    return 0
+
+
+async def _run(settings: Settings, claim: Claim, link: socket.socket) -> None:
+    queue = "turns" if claim.child is None else "jobs"
+    deps = WorkerDeps(settings, queues=[queue], owner=claim.owner, link=None, apart=True)
+    ticking = asyncio.create_task(_tick(link))
+    try:
+        await deps.run_apart(claim)
+    finally:
+        ticking.cancel()
+
+
+async def _tick(link: socket.socket) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            link.send(ALIVE)
+        await asyncio.sleep(TICK_S)
+
+
+def _read(link: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = link.recv(size - len(data))
+        if not piece:
+            os._exit(4)  # the parent is gone before the work began
+        data += piece
+    return data
+
+
+def _die_with_parent() -> None:
+    """On Linux the kernel sees to it; elsewhere the turn's lease and fence do."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            prctl(DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _limit_memory(settings: Settings) -> None:
+    limit = settings.worker.quarantine_mb * 1024 * 1024
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The lease loops of a process from the first to the last, and the signals that end them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from shared.log import logger
+from worker.lease.lease_loop import LeaseLoop
+
+CUT_BEFORE_END_S: Final = 5.0
+
+log = logger("worker")
+
+
+class Serving:
+    """A first signal drains: nothing new is taken, turns are handed over at their next border, and
+    what is still running 5 s before `drain_s` is over is cut. A second signal cuts at once. When
+    even that does not end it, `give_up` is called, which is to cancel whoever waits.
+    """
+
+    def __init__(self, *, drain_s: Callable[[], float], give_up: Callable[[], object]) -> None:
+        self._drain_s = drain_s
+        self._give_up = give_up
+        self._loops: Sequence[LeaseLoop] = ()
+        self._draining: asyncio.Task[None] | None = None
+
+    async def run(self, loops: Sequence[LeaseLoop]) -> None:
+        """Run them until they are drained. A signal that came before counts."""
+        self._loops = loops
+        if self._draining is not None:
+            for loop in loops:
+                loop.drain()
+        running = [asyncio.create_task(loop.run()) for loop in loops]
+        try:
+            await asyncio.gather(*running)
+        finally:
+            if self._draining is not None:
+                self._draining.cancel()
+
+    def signalled(self, signum: int) -> None:
+        """Drain; a second signal cuts what is still running."""
+        if self._draining is None:
+            log.info("draining", signal=signal.Signals(signum).name, running=self._running())
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        else:
+            self._cut()
+
+    async def _drain(self) -> None:
+        for loop in self._loops:
+            loop.drain()
+        await asyncio.sleep(max(0.0, self._drain_s() - CUT_BEFORE_END_S))
+        log.warning("drain cut", running=self._running())
+        self._cut()
+        await asyncio.sleep(CUT_BEFORE_END_S)
+        log.warning("drain given up", running=self._running())
+        self._give_up()
+
+    def _cut(self) -> None:
+        for loop in self._loops:
+            loop.cut()
+
+    def _running(self) -> int:
+        return sum(loop.running for loop in self._loops)

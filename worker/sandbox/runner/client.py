@@ -1,0 +1,125 @@
+"""The worker's side of a runner: one connection a command, and its end is the command's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from worker.sandbox.command import Command, Finished, SandboxBroken
+from worker.sandbox.runner import frames
+
+CONNECT_S: Final = 5.0
+WAITING_S: Final = 30.0
+"""What a command may take beyond its own time: waiting for others, starting, and being killed."""
+
+LEAVE_S: Final = 5.0
+_READ_BYTES: Final = 64 * 1024
+_GONE: Final = "the runner is gone, and with it the command: it is not known how far it came"
+
+
+class RunnerSandbox:
+    """The tier `runner`: commands are run by the process that listens on `socket`."""
+
+    tier: Final = "runner"
+
+    def __init__(self, socket: str | Path) -> None:
+        self._socket = str(socket)
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def run(self, command: Command) -> Finished:
+        """See Sandbox. The end of the connection, also by the death of this process, kills the
+        command."""
+        if command.network:
+            raise SandboxBroken("the runner has no network to give; set no hosts for exec, or use bubblewrap")
+        output = bytearray()
+        deadline_s = command.limits.wall_s + WAITING_S
+        async with self._connected(frames.Run(command)) as answers:
+            try:
+                async with asyncio.timeout(deadline_s):
+                    async for answer in answers:
+                        match answer:
+                            case frames.Output(data):
+                                output += data
+                            case frames.Done(finished):
+                                return msgspec.structs.replace(finished, output=bytes(output))
+                            case frames.Refused(reason):
+                                raise SandboxBroken(reason)
+                            case frames.Pong():
+                                raise SandboxBroken("the runner answers what was not asked")
+            except TimeoutError:
+                raise SandboxBroken(f"the runner gave no answer within {deadline_s:g} s") from None
+        raise SandboxBroken(_GONE)
+
+    async def ping(self) -> frames.Pong:
+        """Whether the runner is there and lets us in. Raises SandboxBroken."""
+        async with self._connected(frames.Ping()) as answers:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    async for answer in answers:
+                        match answer:
+                            case frames.Pong():
+                                return answer
+                            case frames.Refused(reason):
+                                raise SandboxBroken(reason)
+                            case _:
+                                break
+            except TimeoutError:
+                raise SandboxBroken(f"the runner gave no answer within {CONNECT_S:g} s") from None
+        raise SandboxBroken("the runner gave no answer")
+
+    async def close(self) -> None:
+        """Close every connection; what runs is killed."""
+        for writer in list(self._open):
+            writer.close()
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, request: frames.Request) -> AsyncIterator[AsyncIterator[frames.Answer]]:
+        frame = frames.encode(request)
+        if len(frame) > frames.REQUEST_LIMIT_BYTES:
+            raise SandboxBroken(f"the command has {len(frame):,} bytes; at most {frames.REQUEST_LIMIT_BYTES:,} fit")
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await asyncio.open_unix_connection(self._socket)
+        except (OSError, TimeoutError) as exc:
+            why = getattr(exc, "strerror", None) or "no answer"
+            raise SandboxBroken(
+                f"no runner listens on tools.exec_runner ({why}); start `python -m worker runner`"
+            ) from None
+        self._open.add(writer)
+        try:
+            writer.write(frame)
+            yield _answers(reader)
+        finally:
+            self._open.discard(writer)
+            await _left(reader, writer)
+
+
+async def _answers(reader: asyncio.StreamReader) -> AsyncIterator[frames.Answer]:
+    bodies = frames.Bodies(frames.ANSWER_LIMIT_BYTES)
+    try:
+        while data := await reader.read(_READ_BYTES):
+            for body in bodies.feed(data):
+                yield frames.answer(body)
+    except ConnectionError:
+        return
+    except frames.BadFrame as exc:
+        raise SandboxBroken(f"the runner is not understood: {exc}") from None
+
+
+async def _left(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Say that nothing more is wanted, and wait until the runner has killed all of it and hung
+    up."""
+    with contextlib.suppress(OSError, TimeoutError):
+        if not reader.at_eof() and not writer.is_closing():
+            writer.write_eof()
+            async with asyncio.timeout(LEAVE_S):
+                while await reader.read(_READ_BYTES):
+                    pass
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()

@@ -1,0 +1,138 @@
+"""The last steps of a process before it is a command: limits, Landlock, the system call filter,
+then the program.
+
+Runs in a process that was forked for this from one without threads, so that all of it holds for the
+whole process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import sys
+from typing import Final, NoReturn
+
+import msgspec
+
+from worker.sandbox import landlock, seccomp
+from worker.sandbox.command import Command
+from worker.sandbox.layout import CPU_GRACE_S, OPEN_FILES, PATH
+from worker.sandbox.prctl import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
+
+UMASK: Final = 0o007
+"""What a command writes is for its user and for the group of the workspace, which the worker is
+in."""
+
+_PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
+_FACTS: Final = ("passwd", "group", "nsswitch.conf", "localtime", "timezone", "mime.types", "magic", "ld.so.cache")
+_TABLES: Final = ("terminfo", "ssl/certs", "ssl/openssl.cnf", "ca-certificates")
+_MACHINE: Final = ("/dev/random", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo")
+LOOK: Final = (*_PROGRAMS, *(f"/etc/{name}" for name in (*_FACTS, *_TABLES)), *_MACHINE)
+USE: Final = ("/dev/null", "/dev/zero", "/dev/full")
+
+_SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
+_NICE: Final = 10  # who watches a fork bomb must get to run
+_NOT_FOUND: Final = 127
+_NOT_RUN: Final = 126
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a command runs: `workspace` is a handle, `scratch` its own temporary folder, `shown` a
+    folder that it may read alone. `uid_processes` is what all of this user may have: a last resort,
+    the counting is elsewhere."""
+
+    workspace: int
+    path: str
+    scratch: str
+    shown: str
+    uid_processes: int
+
+
+def become(command: Command, place: Place, *, stdin: int, output: int, faults: int, parent: int) -> NoReturn:
+    """Turn this process into the command. When that fails, the reason is written to `faults` and
+    the process ends."""
+    try:
+        _prepare(stdin, output, parent)
+        os.umask(UMASK)
+        os.fchdir(place.workspace)
+        change: list[int | str] = [place.workspace, place.scratch]
+        version = landlock.confine(look=(*LOOK, place.shown), change=change, use=USE)
+        seccomp.confine(signals_scoped=version >= landlock.SIGNALS_ABI)
+        environment = {
+            **command.environment,
+            "PATH": PATH,
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+            "HOME": place.path,
+            "TMPDIR": place.scratch,
+        }
+        words = _words(command.what)
+        _limit(command, place.uid_processes)  # last: this interpreter needs more memory than some commands may have
+        _execute(words, environment)
+    except BaseException as exc:
+        with contextlib.suppress(BaseException):
+            os.write(faults, f"{type(exc).__name__}: {exc}".encode()[:1000])
+    os._exit(_NOT_RUN)
+
+
+def _prepare(stdin: int, output: int, parent: int) -> None:
+    os.setsid()
+    os.nice(_NICE)
+    prctl(DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise OSError(errno.ECHILD, "the supervisor is gone")
+    with contextlib.suppress(OSError):
+        prctl(AMBIENT, AMBIENT_CLEAR_ALL)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE, signal.SIGHUP):
+        signal.signal(
+            number, signal.SIG_DFL
+        )  # what is ignored stays so over an exec; SIGXFSZ does, so that too big a file is an error
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.dup2(stdin, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    # Every handle above is closed by the exec: Python opens them so, and the runner closed what it
+    # inherited.
+
+
+def _words(what: str | tuple[str, ...]) -> tuple[str, ...]:
+    if isinstance(what, tuple):
+        return what
+    shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
+    return (shell, "-c", what)
+
+
+def _limit(command: Command, uid_processes: int) -> None:
+    limits = command.limits
+    for kind, soft, hard in (
+        (
+            resource.RLIMIT_CPU,
+            limits.cpu_s,
+            limits.cpu_s + CPU_GRACE_S,
+        ),  # over the first comes SIGXCPU, which says why it ended
+        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_FSIZE, limits.file_bytes, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
+        (resource.RLIMIT_NPROC, uid_processes, uid_processes),
+        (resource.RLIMIT_DATA, limits.memory_bytes, limits.memory_bytes),
+    ):
+        top = resource.getrlimit(kind)[1]
+        if top != resource.RLIM_INFINITY:
+            soft, hard = min(soft, top), min(hard, top)
+        resource.setrlimit(kind, (soft, hard))
+
+
+def _execute(words: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
+    try:
+        os.execvpe(words[0], words, environment)  # noqa: S606 (no shell wanted)
+    except FileNotFoundError:
+        sys.stderr.write(f"{words[0]}: not found\n")
+        code = _NOT_FOUND
+    except PermissionError:
+        sys.stderr.write(f"{words[0]}: may not be run\n")
+        code = _NOT_RUN
+    sys.stderr.flush()
+    os._exit(code)

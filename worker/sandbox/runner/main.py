@@ -1,0 +1,107 @@
+"""`python -m worker runner`: checks what it needs, says what is missing on one line, and runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shared import log
+from shared.errors import SettingsError
+from shared.settings import load_few
+from worker.sandbox import landlock, seccomp
+from worker.sandbox.runner import frames
+from worker.sandbox.runner.confined_process import LOOK, USE
+from worker.sandbox.runner.runner import Runner
+
+EXIT_SETTINGS: Final = 2
+EXIT_UNABLE: Final = 3
+_HEALTH_S: Final = 5.0
+
+
+def main(words: Sequence[str]) -> int:
+    """Run until told to stop; the exit code: 2 for settings, 3 where commands cannot be
+    confined."""
+    parser = argparse.ArgumentParser(prog="python -m worker runner", description="Run commands for the worker beside.")
+    parser.add_argument("--socket", type=Path, help="where to listen (default: runner.socket)")
+    parser.add_argument(
+        "--health", action="store_true", help="only ask the runner that listens there; 0 when it is well"
+    )
+    given = parser.parse_args(words)
+    try:
+        settings = load_few(("runner", "workspace", "log", "data"))
+        runner = settings.runner
+        if given.socket is not None:
+            runner = msgspec.structs.replace(runner, socket=given.socket)
+        if given.health:
+            return _health(runner.socket)
+        if os.geteuid() == 0:
+            raise SettingsError("a runner is no root: commands would be, too; start it as a user that nothing else has")
+        log.configure(settings.log, process="runner")
+        if (missing := _missing()) is not None:
+            sys.stderr.write(f"no commands can be run here: {missing}\n")
+            return EXIT_UNABLE
+        Runner(runner, settings.workspace.root).run()
+    except SettingsError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return EXIT_SETTINGS
+    except OSError as exc:
+        sys.stderr.write(f"runner.scratch cannot be used: {exc}\n")
+        return EXIT_SETTINGS
+    return 0
+
+
+def _missing() -> str | None:
+    """What keeps this machine from confining a command; tried for real, in a process of its own."""
+    told, telling = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            version = landlock.confine(look=LOOK, change=(), use=USE)
+            seccomp.confine(signals_scoped=version >= landlock.SIGNALS_ABI)
+            _must_be_refused()
+        except BaseException as exc:
+            os.write(telling, str(exc).encode()[:1000])
+            os._exit(1)
+        os._exit(0)
+    os.close(telling)
+    with open(told, "rb") as file:
+        why = file.read().decode("utf-8", "replace")
+    return why or "the trial of it ended early" if os.waitpid(pid, 0)[1] else None
+
+
+def _must_be_refused() -> None:
+    try:
+        socket.socket(socket.AF_INET).close()
+    except PermissionError:
+        pass
+    else:
+        raise OSError("the system call filter lets sockets through")
+    try:
+        os.close(os.open("/", os.O_RDONLY))
+    except PermissionError:
+        return
+    raise OSError("Landlock lets files through")
+
+
+def _health(path: Path) -> int:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(_HEALTH_S)
+            asking.connect(str(path))
+            asking.sendall(frames.encode(frames.Ping()))
+            bodies = frames.Bodies(frames.ANSWER_LIMIT_BYTES)
+            while data := asking.recv(4096):
+                for body in bodies.feed(data):
+                    answer = frames.answer(body)
+                    sys.stdout.write(f"{answer}\n")
+                    return 0 if isinstance(answer, frames.Pong) else 1
+    except (OSError, frames.BadFrame) as exc:
+        sys.stderr.write(f"the runner on {str(path)!r} does not answer: {exc}\n")
+    return 1

@@ -1,0 +1,279 @@
+"""The process between a runner and one command: it starts it, hands its output on, holds it to its
+limits, and ends only when nothing of it is left, also no daemon in a session of its own.
+
+It holds the connection to the worker: when that closes, or the runner ends, the command is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Final, NoReturn
+
+from worker.sandbox import scratch, workspace_quota
+from worker.sandbox.command import Command, Ending, Finished
+from worker.sandbox.prctl import DEATH_SIGNAL, SUBREAPER, prctl
+from worker.sandbox.runner import frames
+from worker.sandbox.runner.confined_process import Place, become
+from worker.sandbox.runner.descendants import descendants, kill_all
+from worker.sandbox.runner.process_usage import used_below
+from worker.sandbox.shown_files import hide, show
+
+WATCH_MS: Final = 50
+MEASURE_S: Final = 0.5
+"""How often the workspace is measured."""
+
+SEND_S: Final = 10.0
+"""How long the last answer may take to be read."""
+
+_SHELL_SIGNALLED: Final = 128
+TAKEN_AWAY: Final = "the runner killed it: a newer turn of its session has begun, or the runner stops"
+
+
+class Ended(Exception):
+    """Watching is over, and why."""
+
+    def __init__(self, why: Ending | None, refused: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.refused = refused
+
+
+class Supervisor:
+    """Runs `command` in the folder with the handle `workspace`, for the worker at `link`. `folder`
+    is where its temporary files are put; `parent` the process whose end is the end of all."""
+
+    def __init__(
+        self,
+        command: Command,
+        link: socket.socket,
+        *,
+        workspace: int,
+        path: str,
+        folder: Path,
+        uid_processes: int,
+        parent: int,
+    ) -> None:
+        self._command = command
+        self._limits = command.limits
+        self._link = link
+        self._workspace = workspace
+        self._path = path
+        self._scratch = folder
+        self._uid_processes = uid_processes
+        self._parent = parent
+        self._to_send = bytearray()
+        self._kept = self._cut = 0
+        self._pid = 0
+        self._status: int | None = None
+        self._worked_s = 0.0
+        self._stopped = False
+        self._wake, self._wakeup = socket.socketpair()
+
+    def run(self) -> NoReturn:
+        """To the end of the command, and of this process."""
+        code = 0
+        try:
+            self._run()
+        except BaseException as exc:  # nothing of the runner must go on in this process
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"a supervisor failed: {type(exc).__name__}: {exc}\n")
+            code = 1
+        with contextlib.suppress(BaseException):
+            kill_all()
+        os._exit(code)
+
+    def _run(self) -> None:
+        os.setsid()
+        prctl(SUBREAPER, 1)
+        for end in (self._wake, self._wakeup, self._link):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        prctl(DEATH_SIGNAL, signal.SIGTERM)
+        if os.getppid() != self._parent:
+            return
+        home = scratch.of_command(self._scratch)
+        workspace_quota.reopen(self._workspace)  # what a supervisor that was killed left closed
+        try:
+            last = self._supervise(home)
+        except OSError as exc:
+            kill_all()
+            last = frames.Refused(f"the command cannot be started: {exc.strerror or exc}")
+        finally:
+            hide(self._workspace, self._command.shown)
+            workspace_quota.reopen(self._workspace)
+            with contextlib.suppress(OSError):
+                scratch.remove(home)
+        self._to_send += frames.encode(last)
+        self._send_all()
+
+    def _supervise(self, home: Path) -> frames.Done | frames.Refused:
+        own, shown = home / "tmp", home / "shown"
+        own.mkdir(scratch.FOLDER_MODE)
+        shown.mkdir(scratch.FOLDER_MODE)
+        show(self._workspace, self._command.shown, shown)
+        began = time.monotonic()
+        output, fault = self._start(Place(
+            workspace=self._workspace,
+            path=self._path,
+            scratch=str(own),
+            shown=str(shown),
+            uid_processes=self._uid_processes,
+        ))  # fmt: skip
+        if fault:
+            kill_all()
+            return frames.Refused(f"the command cannot be confined: {fault}")
+        try:
+            self._watch(output, began + self._limits.wall_s)
+        except Ended as ended:
+            killed = kill_all()
+            if self._status is None:
+                self._status = killed.get(self._pid, 0)
+            if ended.refused:
+                return frames.Refused(ended.refused)
+            why = ended.why
+        if why is None:
+            try:
+                self._read(output, to_the_end=True)
+            except Ended as over:
+                why = over.why
+        return frames.Done(self._finished(why, time.monotonic() - began))
+
+    def _start(self, place: Place) -> tuple[int, str]:
+        """Start the command; where its output is read, and what went wrong (nothing, mostly)."""
+        output, written = os.pipe()
+        faults, told = os.pipe()
+        with tempfile.TemporaryFile(dir=place.scratch) as stdin:
+            stdin.write(self._command.stdin)
+            stdin.flush()
+            os.lseek(stdin.fileno(), 0, os.SEEK_SET)
+            me = os.getpid()
+            self._pid = os.fork()
+            if self._pid == 0:
+                signal.set_wakeup_fd(-1)
+                become(self._command, place, stdin=stdin.fileno(), output=written, faults=told, parent=me)
+        os.close(written)
+        os.close(told)
+        with open(faults, "rb") as file:
+            fault = file.read()  # its end comes with the exec
+        os.set_blocking(output, False)
+        return output, fault.decode("utf-8", "replace")
+
+    def _watch(self, output: int, until: float) -> NoReturn:
+        """Until something ends it. Raises Ended."""
+        poll = select.poll()
+        poll.register(output, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        look_at = measure_at = 0.0
+        while True:
+            poll.register(self._link, select.POLLIN | (select.POLLOUT if self._to_send else 0))
+            ready = dict(poll.poll(WATCH_MS))
+            if self._wake.fileno() in ready:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake.recv(4096)
+            if self._stopped:
+                raise Ended(None, TAKEN_AWAY)
+            if (event := ready.get(self._link.fileno())) is not None:
+                self._talk(event)
+            if output in ready and self._read(output):
+                poll.unregister(output)
+            self._reap()
+            now = time.monotonic()
+            if now >= until:
+                raise Ended("wall")
+            if now >= look_at:
+                self._look()
+                look_at = time.monotonic() + WATCH_MS / 1000
+            if now >= measure_at:
+                if workspace_quota.over(self._workspace, self._command.room_bytes, self._command.room_files):
+                    raise Ended("room")
+                measure_at = time.monotonic() + MEASURE_S
+
+    def _talk(self, event: int) -> None:
+        """A worker that says anything, or goes, has no more use for the command."""
+        if event & ~select.POLLOUT:
+            raise Ended(None, "the connection was closed")
+        self._send()
+
+    def _read(self, output: int, *, to_the_end: bool = False) -> bool:
+        """Hand output on; whether it has come to its end. Raises Ended when it is too much."""
+        while True:
+            try:
+                piece = os.read(output, frames.PIECE_BYTES)
+            except BlockingIOError:
+                return False
+            if not piece:
+                return True
+            kept = piece[: self._limits.output_bytes - self._kept]
+            self._kept += len(kept)
+            self._cut += len(piece) - len(kept)
+            if kept:
+                self._to_send += frames.encode(frames.Output(kept))
+            if self._cut:
+                raise Ended("output")
+            if not to_the_end:
+                return False
+
+    def _reap(self) -> None:
+        """Take leave of what has ended. Raises Ended when it was the command itself."""
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                pid = 0
+            if pid == self._pid:
+                self._status = status
+                self._worked_s = used.ru_utime + used.ru_stime
+                raise Ended(None)
+            if pid == 0:
+                return
+
+    def _look(self) -> None:
+        me, at_most = os.getpid(), self._limits.processes
+        if len(list(islice(descendants(me), at_most + 1))) > at_most:  # soon known, also of a thousand
+            raise Ended("processes")
+        used = used_below(me)
+        if used.threads > at_most:
+            raise Ended("processes")
+        if used.memory_bytes > self._limits.memory_bytes:
+            raise Ended("memory")
+
+    def _finished(self, why: Ending | None, seconds: float) -> Finished:
+        assert self._status is not None
+        code = os.waitstatus_to_exitcode(self._status)
+        over_cpu = code in (-signal.SIGXCPU, _SHELL_SIGNALLED + signal.SIGXCPU)
+        over_cpu |= code == -signal.SIGKILL and self._worked_s >= self._limits.cpu_s  # the hard limit's signal
+        ended: Ending = why or ("cpu" if over_cpu else "exit" if code >= 0 else "signal")
+        return Finished(
+            ended=ended,
+            code=code if ended == "exit" else None,
+            signal=-code if ended == "signal" else None,
+            cut_bytes=self._cut,
+            seconds=seconds,
+        )
+
+    def _send(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            try:
+                del self._to_send[: self._link.send(self._to_send)]
+            except ConnectionError:
+                raise Ended(None, "the connection was closed") from None
+
+    def _send_all(self) -> None:
+        self._link.settimeout(SEND_S)
+        with contextlib.suppress(OSError):
+            self._link.sendall(self._to_send)
+
+    def _stop(self, *_: object) -> None:
+        self._stopped = True

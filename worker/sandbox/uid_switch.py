@@ -1,0 +1,75 @@
+"""How a worker that is root starts bubblewrap as another user in a workspace that this user has no
+way to.
+
+Homes and `.shoal` are closed to others, and stay so. A shell that is root still, in a mount
+namespace of its own, binds the workspace (and the program, which may lie in a home as well) at a
+place that everybody can reach, then gives up being root for good and becomes bubblewrap. Nothing of
+that is seen outside, and it goes with the command.
+
+Needs CAP_SYS_ADMIN, which root has on a machine and mostly not in a container, and programs of
+util-linux: `unshare`, `mount`, `setpriv`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from worker.sandbox.command import SandboxBroken
+
+_PLACES: Final = ("/mnt", "/media", "/srv", "/opt", "/var/empty")
+_SIZE: Final = "64k"
+_LINES: Final = (
+    "set -e",
+    'place=$1 folder=$2 top=$3 uid=$4 gid=$5; shift 5; cd "$folder"',
+    f'mount -t tmpfs -o "mode=0755,size={_SIZE},nosuid,nodev" none "$place"',
+    'mkdir "$place/workspace" "$place/program"',
+    'mount -c --bind . "$place/workspace"',
+    'cd /; [ -z "$top" ] || mount --bind "$top" "$place/program"',
+    'exec setpriv --reuid "$uid" --regid "$gid" --clear-groups --inh-caps=-all "$@"',
+)
+
+
+class User(msgspec.Struct, frozen=True):
+    """Whom bubblewrap is started as, when the worker is root."""
+
+    uid: int
+    gid: int
+
+
+class Program(msgspec.Struct, frozen=True):
+    """bubblewrap: `path`, and the folder `top` above it that holds all it needs (`None`: it is the machine's own)."""
+
+    path: Path
+    top: Path | None = None
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """`words` start bubblewrap, when its options are put behind them; `workspace` is where the
+    folder is by then."""
+
+    words: tuple[str, ...]
+    workspace: str
+
+
+def passage(program: Program, folder: str, user: User) -> Passage:
+    """Raises SandboxBroken where there is no place to bind at."""
+    path, top = program.path, program.top
+    place = _place([folder, *([] if top is None else [str(top)])])
+    started = str(path) if top is None else f"{place}/program/{path.relative_to(top)}"
+    shell = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", "\n".join(_LINES), "sh")
+    given = (place, folder, "" if top is None else str(top), str(user.uid), str(user.gid), started)
+    return Passage((*shell, *given), f"{place}/workspace")
+
+
+def _place(sources: Sequence[str]) -> str:
+    """A folder that can be covered, for this command alone: none of the sources lies in it."""
+    real = [Path(os.path.realpath(source)) for source in sources]
+    for place in map(Path, _PLACES):
+        if place.is_dir() and not place.is_symlink() and not any(source.is_relative_to(place) for source in real):
+            return str(place)
+    raise SandboxBroken(f"there is none of the folders {', '.join(_PLACES)} to show a workspace at; make one of them")

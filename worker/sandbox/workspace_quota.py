@@ -1,0 +1,111 @@
+"""A workspace as the user of its commands sees it: measured while one runs, opened for the worker
+again when it ended.
+
+A worker of another user can neither enter nor repair what a command has closed to its group; a
+supervisor can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from worker.guards.openat import folder_beneath
+from worker.sandbox import scratch
+
+DEPTH_LIMIT: Final = 48
+"""As deep as a worker looks (`worker.guards.usage`)."""
+
+_FOLDER_BITS: Final = 0o770
+_FILE_BITS: Final = 0o660
+_OWN: Final = 0o700
+
+
+def over(workspace: int, room_bytes: int, room_files: int) -> bool:
+    """Whether the workspace (a handle) holds more than this, 0 = as much as it likes, or hides what
+    it holds."""
+    if not room_bytes and not room_files:
+        return False
+    size_bytes = files = 0
+    try:
+        for parts, info in _walk(workspace):
+            files += 1
+            if not stat.S_ISDIR(info.st_mode) and info.st_nlink:
+                size_bytes += max(info.st_size, info.st_blocks * 512)
+            if (room_bytes and size_bytes > room_bytes) or (room_files and files > room_files):
+                return True
+            if len(parts) > DEPTH_LIMIT:
+                return True
+    except PermissionError:
+        return True
+    return False
+
+
+def reopen(workspace: int) -> None:
+    """Give the group of the workspace what it has of the workspace itself on all of ours in there,
+    so that a worker may measure and change it; what lies too deep goes. Nothing of the command runs
+    any more. Links are not followed."""
+    top = os.fstat(workspace)
+    bits = stat.S_IMODE(top.st_mode) & _FOLDER_BITS | _OWN
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        inside = waiting.pop()
+        with contextlib.suppress(OSError), folder_beneath(workspace, inside) as at:
+            for name in os.listdir(at):
+                if not _reopened(at, name, bits, top.st_gid):
+                    continue
+                if len(inside) + 1 < DEPTH_LIMIT:
+                    waiting.append((*inside, name))
+                    continue
+                short = f".deep-{secrets.token_hex(8)}"
+                os.rename(name, short, src_dir_fd=at, dst_dir_fd=workspace)
+                scratch.remove(Path(f"/proc/self/fd/{workspace}/{short}"))
+
+
+def _reopened(at: int, name: str, bits: int, group: int) -> bool:
+    """Whether it is a folder. By a handle, for a command of a subagent may be at work in there."""
+    try:
+        handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    except OSError:
+        return False
+    try:
+        info = os.fstat(handle)
+        is_folder = stat.S_ISDIR(info.st_mode)
+        if info.st_uid != os.geteuid() or not (is_folder or stat.S_ISREG(info.st_mode)):
+            return is_folder
+        way = f"/proc/self/fd/{handle}"
+        with contextlib.suppress(OSError):
+            if info.st_gid != group:
+                os.chown(way, -1, group)
+            wanted = stat.S_IMODE(info.st_mode) | (bits | stat.S_ISGID if is_folder else bits & _FILE_BITS)
+            if info.st_gid != group or wanted != stat.S_IMODE(info.st_mode):
+                os.chmod(way, wanted)
+        return is_folder
+    finally:
+        os.close(handle)
+
+
+def _walk(workspace: int) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
+    """Everything in there, with the names on the way. Raises PermissionError for a folder of ours
+    that is closed."""
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        inside = waiting.pop()
+        try:
+            with folder_beneath(workspace, inside) as at, os.scandir(at) as listed:
+                for entry in listed:
+                    with contextlib.suppress(FileNotFoundError):
+                        info = entry.stat(follow_symlinks=False)
+                        parts = (*inside, entry.name)
+                        yield parts, info
+                        if stat.S_ISDIR(info.st_mode):
+                            waiting.append(parts)
+        except PermissionError:
+            raise
+        except OSError:
+            continue  # gone meanwhile, or swapped for something else

@@ -1,0 +1,94 @@
+"""Finding files by name. Patterns have three signs, and matching takes no longer than name times
+pattern."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from worker.agent.tools.tool import FileEntry, Safety, ToolContext
+
+SHOWN: Final = 200
+_PARTS: Final = 32
+
+
+class GlobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which names."""
+
+    pattern: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=200,
+            description="Such as `notes/*.md` or `**/*.csv`: `*` is any text in one name, `?` one character, `**` any "
+            "folders. There are no other signs. A pattern without `/` is looked for in every folder.",
+        ),
+    ]
+
+
+class Glob:
+    """Answers one path a line, with its size."""
+
+    name = "glob"
+    description = "Find files in your workspace by a pattern of their names."
+    parameters = GlobArguments
+    safety: Safety = "read_only"
+    timeout_s = 20.0
+
+    async def run(self, arguments: GlobArguments, context: ToolContext) -> str:
+        entries = await context.files.entries()
+        found = await asyncio.to_thread(_matching, entries, arguments.pattern)
+        if not found:
+            return f"No file is named like {arguments.pattern!r}. list_dir shows what there is."
+        lines = [
+            entry.path if entry.size_bytes is None else f"{entry.path} ({entry.size_bytes:,} bytes)" for entry in found
+        ]
+        more = f"\n\n[{len(lines) - SHOWN} more; use a narrower pattern]" if len(lines) > SHOWN else ""
+        return "\n".join(lines[:SHOWN]) + more
+
+
+def _matching(entries: Sequence[FileEntry], pattern: str) -> list[FileEntry]:
+    parts = _parts(pattern)
+    return [entry for entry in entries if not entry.path.endswith("/") and _fits(entry.path.split("/"), parts)]
+
+
+def _parts(pattern: str) -> list[str]:
+    """The names of a pattern; `**` once in a row, and in front of a pattern that is one name."""
+    parts = [part for part in pattern.strip().split("/") if part not in ("", ".")][:_PARTS]
+    if len(parts) == 1:
+        parts.insert(0, "**")
+    return [part for n, part in enumerate(parts) if not (part == "**" and parts[n - 1 : n] == ["**"])]
+
+
+def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
+    """Whether a path fits: for each part of the pattern, which of the names may stand before it."""
+    reached = {0}
+    for part in parts:
+        if part == "**":
+            reached = set(range(min(reached), len(names) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(names) and _name_fits(names[at], part)}
+        if not reached:
+            return False
+    return len(names) in reached
+
+
+def _name_fits(name: str, part: str) -> bool:
+    """`*` and `?` in one name. A `*` that took too little takes one character more; an earlier one
+    never has to."""
+    at = sign = 0
+    star, taken = -1, 0
+    while at < len(name):
+        if sign < len(part) and part[sign] == "*":
+            star, taken = sign, at
+            sign += 1
+        elif sign < len(part) and part[sign] in ("?", name[at]):
+            at, sign = at + 1, sign + 1
+        elif star >= 0:
+            taken += 1
+            at, sign = taken, star + 1
+        else:
+            return False
+    return all(rest == "*" for rest in part[sign:])

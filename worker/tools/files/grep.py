@@ -1,0 +1,151 @@
+"""Finding text in files: plain words, no patterns. A pattern can be made to run for hours; words
+cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Annotated, Final
+
+import msgspec
+
+from shared.errors import ToolFailed
+from worker.agent.tools.tool import Safety, ToolContext
+
+SHOWN_CHARS: Final = 1000
+"""How much of one entry is shown, around what was found."""
+
+SEARCH_S: Final = 12.0
+"""How long files are searched; what is left then is named by its number."""
+
+COUNTED: Final = 1000
+"""After so many places no further file is searched."""
+
+_BEFORE_CHARS: Final = 300
+_LOG: Final = "HISTORY.md"
+
+
+class GrepArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to find."""
+
+    words: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=200,
+            description="Words, parts of words or dates that must all stand in one line (in HISTORY.md: in one entry), "
+            'in any order and case, such as `2026-11 dentist`. A phrase goes in double quotes: `"blue car"`.',
+        ),
+    ]
+    path: Annotated[
+        str | None,
+        msgspec.Meta(description="The file or folder to look in, such as `HISTORY.md` or `notes`; leave out for all."),
+    ] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many places to show at most.")] = 20
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """One place: which file, which line (0 for an entry of HISTORY.md), and what stands there."""
+
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}" if self.line else f"{self.path}: {self.text}"
+
+
+class Grep:
+    """Answers one place a line; of HISTORY.md whole entries, the newest first."""
+
+    name = "grep"
+    description = (
+        "Find lines in your files, and entries of HISTORY.md (newest first), by words or dates. "
+        "Use it to look up what happened earlier."
+    )
+    parameters = GrepArguments
+    safety: Safety = "read_only"
+    timeout_s = 20.0
+
+    async def run(self, arguments: GrepArguments, context: ToolContext) -> str:
+        terms = _terms(arguments.words)
+        if not terms:
+            raise ToolFailed("there are no words to look for; give at least one, such as 'dentist' or '2026-11'")
+        names, one = await _names(context, arguments.path)
+        hits, searched = await _found(context, names, terms, must=one)
+        left = len(names) - searched
+        unseen = f"{left} of {len(names)} files were not searched; name one, or a folder" if left else ""
+        if not hits:
+            where = arguments.path or "any file"
+            note = f" [{unseen}]" if unseen else ""
+            return f"Nothing in {where} has {arguments.words!r}. Try fewer or other words, or a part of a date.{note}"
+        more = len(hits) - arguments.limit
+        notes = [f"{more} more; use more words to narrow it"] if more > 0 else []
+        notes += [unseen] if unseen else []
+        return "\n\n".join(map(str, hits[: arguments.limit])) + (f"\n\n[{'; '.join(notes)}]" if notes else "")
+
+
+async def _names(context: ToolContext, path: str | None) -> tuple[Sequence[str], bool]:
+    """The files to look in, and whether it is one that was named."""
+    if path is None:
+        return await context.files.names(), False
+    folder = "".join(f"{part}/" for part in path.strip().split("/") if part not in ("", "."))
+    inside = [name for name in await context.files.names() if name.startswith(folder)]
+    return (inside, False) if inside else ([path], True)
+
+
+async def _found(
+    context: ToolContext, names: Sequence[str], terms: Sequence[str], *, must: bool
+) -> tuple[list[Hit], int]:
+    """Hits, and how many files were searched until there were enough of them or the time was over;
+    one file after the other, so that no more than one is held. With `must`, a file that cannot be
+    read is an error."""
+    hits: list[Hit] = []
+    until = context.clock.monotonic() + SEARCH_S
+    for searched, name in enumerate(names):
+        if len(hits) >= COUNTED or context.clock.monotonic() > until:
+            return hits, searched
+        try:
+            text = await context.files.read(name)
+        except ToolFailed:
+            if must:
+                raise
+            continue  # a picture, say: no text to look in
+        hits += await asyncio.to_thread(_search, name, text, terms)
+    return hits, len(names)
+
+
+def _terms(words: str) -> list[str]:
+    """`a "b c"` are the terms `a` and `b c`."""
+    pieces = words.split('"')
+    plain = [word for piece in pieces[::2] for word in piece.split()]
+    return [term.casefold() for term in [*plain, *(piece.strip() for piece in pieces[1::2])] if term]
+
+
+def _search(path: str, text: str, terms: Sequence[str]) -> list[Hit]:
+    return list(islice(_hits(path, text, terms), COUNTED))
+
+
+def _hits(path: str, text: str, terms: Sequence[str]) -> Iterator[Hit]:
+    if path == _LOG:
+        for entry in reversed(re.split(r"\n\n+", text)):
+            if _has(entry, terms):
+                yield Hit(path, 0, _around(entry, terms[0]))
+    else:
+        for number, line in enumerate(text.split("\n"), 1):
+            if _has(line, terms):
+                yield Hit(path, number, _around(line.strip(), terms[0]))
+
+
+def _has(text: str, terms: Sequence[str]) -> bool:
+    folded = text.casefold()
+    return all(term in folded for term in terms)
+
+
+def _around(text: str, term: str) -> str:
+    if len(text) <= SHOWN_CHARS:
+        return text
+    start = max(0, min(text.casefold().find(term) - _BEFORE_CHARS, len(text) - SHOWN_CHARS))
+    end = start + SHOWN_CHARS
+    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")

@@ -1,0 +1,94 @@
+"""Reading a file, page by page; documents as text, pictures as pictures."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Final
+
+import msgspec
+
+from shared.errors import ToolFailed
+from worker.agent.pictures import Pictured
+from worker.agent.tools.tool import Safety, ToolContext
+from worker.documents.kinds import description, document_of, picture_of
+from worker.documents.reader import DocumentReader
+from worker.turn.images import picture_in
+
+PAGE_BYTES: Final = 8 * 1024
+"""What is shown at once: less than what a tool's result may have, so that the note behind it is
+seen."""
+
+
+class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which part of which file."""
+
+    path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md` or `skills/recap/SKILL.md`.")]
+    offset: Annotated[int, msgspec.Meta(ge=1, description="The first line to read, counted from 1.")] = 1
+    limit: Annotated[int, msgspec.Meta(ge=1, description="How many lines to read at most.")] = 1000
+
+
+class ReadFile:
+    """Answers with the text, and where to go on when there is more; of a picture, with what it is,
+    and shows it."""
+
+    name = "read_file"
+    description = (
+        "Read a text file, or the text of a PDF, Word (.docx), Excel (.xlsx) or PowerPoint (.pptx) file; "
+        "look at a picture (PNG, JPEG, GIF, WebP). "
+        "A long one comes in pages: the note at the end says which `offset` comes next."
+    )
+    parameters = ReadFileArguments
+    safety: Safety = "read_only"
+    timeout_s = 90.0
+
+    def __init__(self, documents: DocumentReader | None = None) -> None:
+        self._documents = documents or DocumentReader()
+
+    async def run(self, arguments: ReadFileArguments, context: ToolContext) -> str | Pictured:
+        path = arguments.path
+        content = await context.files.content(path)
+        if isinstance(content, bytes):
+            if (kind_of_picture := picture_of(content)) is not None:
+                picture_in(path, content)
+                return Pictured(
+                    f"({path!r} is a picture: {kind_of_picture}, {len(content):,} bytes. You see it in this turn; to "
+                    "see it later, read it again)",
+                    (path,),
+                )
+            if (kind := document_of(content)) is None:
+                raise ToolFailed(
+                    f"{path!r} is no text: it is {description(content)}, {len(content):,} bytes, and cannot be read"
+                )
+            content = await self._documents.text(path, kind, content)
+        if not content:
+            return f"({path!r} is empty)"
+        return await asyncio.to_thread(_shown, path, content, arguments.offset, arguments.limit)
+
+
+def _shown(path: str, text: str, offset: int, limit: int) -> str:
+    lines = text.removesuffix("\n").split("\n")
+    first = offset - 1
+    if first >= len(lines):
+        raise ToolFailed(f"{path!r} has {len(lines)} lines; there is no line {offset}")
+    page, cut = _page(lines[first : first + limit])
+    last = first + len(page)
+    notes = [f"line {last} is cut"] if cut else []
+    if first or last < len(lines):
+        notes.append(f"lines {offset}-{last} of {len(lines)}")
+    if last < len(lines):
+        notes.append(f"go on with offset={last + 1}")
+    return "\n".join(page) + (f"\n\n[{'; '.join(notes)}]" if notes else "")
+
+
+def _page(lines: list[str]) -> tuple[list[str], bool]:
+    """As many whole lines as fit, and whether the only one had to be cut."""
+    page: list[str] = []
+    left = PAGE_BYTES
+    for line in lines:
+        left -= len(line.encode("utf-8", "replace")) + 1
+        if left < 0:
+            break
+        page.append(line)
+    if page:
+        return page, False
+    return [lines[0].encode("utf-8", "replace")[:PAGE_BYTES].decode("utf-8", "ignore")], True

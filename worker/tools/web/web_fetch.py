@@ -1,0 +1,72 @@
+"""Reading a page of the web."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from shared.errors import ToolFailed
+from worker.agent.tools.tool import Safety, ToolContext
+from worker.documents.page_reader import PAGE_TYPES, PageReader
+from worker.documents.untrusted import fenced, one_line, visible
+from worker.guards.fetch import Fetcher
+
+PAGE_BYTES: Final = 8 * 1024
+"""What is shown at once: less than what a tool's result may have, so that the notes around it are
+seen."""
+
+_URL_CHARS: Final = 1000
+_WAIT_S: Final = 20.0  # for a turn among those who fetch or parse at the same time
+
+
+class WebFetchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which part of which page."""
+
+    url: Annotated[str, msgspec.Meta(description="Such as `https://example.org/news`.")]
+    max_chars: Annotated[int, msgspec.Meta(ge=100, le=PAGE_BYTES, description="How much to show at most.")] = PAGE_BYTES
+    offset: Annotated[int, msgspec.Meta(ge=0, description="How many characters of the text to leave out.")] = 0
+
+
+class WebFetch:
+    """Answers with the address that the page has in the end, its title and its text, and where to
+    go on."""
+
+    name = "web_fetch"
+    description = (
+        "Read a page of the public web as text. A long one comes in parts: the note at the end says which `offset` "
+        "comes next."
+    )
+    parameters = WebFetchArguments
+    safety: Safety = "read_only"
+
+    def __init__(self, fetcher: Fetcher, reader: PageReader) -> None:
+        self._fetcher = fetcher
+        self._reader = reader
+
+    @property
+    def timeout_s(self) -> float:
+        return self._fetcher.total_s + self._reader.parse_s + _WAIT_S
+
+    async def run(self, arguments: WebFetchArguments, context: ToolContext) -> str:
+        answer = await self._fetcher.fetch(arguments.url, types=PAGE_TYPES)
+        if not answer.ok:
+            raise ToolFailed(f"{one_line(answer.url, 200)!r} answered with status {answer.status}; try another page")
+        page = await self._reader.read(answer)
+        text = visible(page.text).strip()
+        start = arguments.offset
+        if start and start >= len(text):
+            raise ToolFailed(f"the text of the page has {len(text)} characters; there is nothing at {start}")
+        part = text[start : start + arguments.max_chars].encode("utf-8", "replace")[:PAGE_BYTES]
+        shown = part.decode("utf-8", "ignore")
+        end = start + len(shown)
+        notes = []
+        if start or end < len(text):
+            notes.append(f"characters {start}-{end} of {len(text)}")
+        if end < len(text):
+            notes.append(f"go on with offset={end}")
+        if answer.cut:
+            notes.append("the page is longer than what is read of one; its end is missing")
+        head = f"URL: {one_line(answer.url, _URL_CHARS)}\n"
+        title = f"Title: {one_line(page.title, 200)}\n" if page.title else ""
+        return fenced(f"{head}{title}\n{shown or '(no text)'}") + (f"\n[{'; '.join(notes)}]" if notes else "")

@@ -1,0 +1,303 @@
+"""Answering a conversation: everything that an agent needs is put together here, turn by turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import ModelError, ToolFailed
+from shared.log import logger
+from shared.media.store import MediaStore
+from shared.messages.inbound import PRESET
+from shared.metrics import MODEL_REQUESTS
+from shared.process.heap import settle
+from shared.settings import Settings, ToolsSettings, child_environment
+from shared.store.access.audit import Audit
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.provider_limits import ProviderLimits
+from shared.store.fleet.spending import Spending
+from shared.store.schedules.schedules import Schedules
+from shared.store.sessions.memory import MemoryStore, MemoryText
+from shared.store.subagents.subagents import Children
+from shared.store.turns.inbox import InboxLimits
+from worker.agent.hook import CompositeHook
+from worker.agent.journal import Show
+from worker.agent.loop import run_agent
+from worker.agent.model.compact import make_compact
+from worker.agent.tools.tool import Tool, Toolbox, cut
+from worker.agent.turn import AgentResult, AgentRunSpec
+from worker.guards.approval import ApprovalPolicy, consent_of
+from worker.guards.chats import ChatPolicy
+from worker.guards.confined_process import can_shut_in
+from worker.guards.folder import Quota
+from worker.guards.openat import Access, NoSuchFile
+from worker.guards.workspace import Workspace, Workspaces
+from worker.hooks.logging import LoggingHook
+from worker.hooks.metrics import MetricsHook
+from worker.llm.registry import Models
+from worker.mcp.servers import McpServers, Toolboxes
+from worker.prompts.system import SystemPrompt
+from worker.sandbox.command import Limits, Sandbox
+from worker.skills.catalogue import OWN, Catalogue, Skill
+from worker.subagents.subagent import SubagentAgent, allowed
+from worker.tools.cron import CronTool
+from worker.tools.exec import Exec
+from worker.tools.message import Message
+from worker.tools.plugins import plugin_hooks, plugin_tools
+from worker.tools.registry import build_tools
+from worker.tools.spawn import WAIT_S, SpawnTool
+from worker.turn.attachments import Attachments, TurnAttachments
+from worker.turn.budget import ChatBudget, LateCounts
+from worker.turn.conversation import Conversation
+from worker.turn.files import TurnFiles
+from worker.turn.journal import TurnJournal
+from worker.turn.outside import LeasedOutside
+from worker.turn.schedules import HEARTBEAT_FILE, TurnSchedules, unless_quiet
+from worker.turn.traces import agent_done, agent_span
+
+HEARTBEAT_BYTES: Final = 16 * 1024
+"""As much of a HEARTBEAT.md is told."""
+
+OWN_SKILLS_S: Final = 2.0
+"""How long a turn waits for the list of the skills in its workspace."""
+
+log = logger("worker")
+
+
+class Answerer:
+    """The agent of one process: its models, tools, hooks, skills and prompt. Raises SettingsError
+    when one of them cannot be had as the settings want it."""
+
+    def __init__(self, settings: Settings, client: RedisClient, memory: MemoryStore) -> None:
+        agent, limits = settings.agent, InboxLimits.of(settings)
+        self._settings = settings
+        self.timezone: Final = agent.timezone or machine_timezone()
+
+        self._memory = memory
+        self.children: Final = Children(client, limits)
+        self.schedules: Final = Schedules(client, settings.cron, limits)
+        self._spending = Spending(client)
+        self._audit = Audit(client)
+        self._late_counts = LateCounts(self._spending)
+        self.media: Final = MediaStore(settings.media)
+        self._attachments = Attachments(self.media)
+        space = settings.workspace
+        quota = Quota(space.quota_mb * 1024 * 1024, space.files, space.results_days * 86_400)
+        self.workspaces: Final = Workspaces(space.root, quota, access=Access(space.group))
+        self._approval = ApprovalPolicy(settings)
+
+        self.models = Models(settings.model, ProviderLimits(client))
+        tools = self._tools()
+        self.mcp: Final = McpServers(settings.mcp, taken=[Exec.name, *(tool.name for tool in tools)])
+
+        def box(every: Iterable[Tool]) -> Toolbox:
+            return Toolbox(every, result_limit_bytes=agent.result_bytes, report=_report)
+
+        self._toolboxes = Toolboxes(tools, self.mcp, box)
+        self._child_toolboxes = Toolboxes(allowed(tools), self.mcp, box)
+        talk = [LoggingHook(log.debug)] if settings.log.level == "debug" else []  # at other levels it says nothing
+        self._hook = CompositeHook(
+            [*talk, MetricsHook(), *plugin_hooks(settings.plugins)],
+            report=_report,
+            call_limit_s=agent.hook_s,
+        )
+        self._skills = Catalogue(agent.dir, environment=child_environment({}))
+        self._prompt = SystemPrompt(agent.dir, self._skills, tools=[tool.name for tool in tools])
+        self.subagent: Final = SubagentAgent(
+            settings,
+            self.children,
+            memory,
+            models=self.models,
+            tools=self._child_toolboxes,
+            hook=self._hook,
+            report=_report,
+            spending=self._spending,
+            late_counts=self._late_counts,
+            workspaces=self.workspaces,
+            skills=self._skills,
+            timezone=self.timezone,
+        )
+
+    async def __call__(self, conversation: Conversation, journal: TurnJournal, show: Show) -> AgentResult:
+        """Raises what `run_agent` raises."""
+        message, work = conversation.message, conversation.work
+        settings, agent = self._settings, self._settings.agent
+        preset = message.metadata.get(PRESET, work.preset)
+        model = self.models.get(preset)
+        limits = await self.models.limits_of(preset)
+        facts = await self.models.facts_of(preset)
+        tools = await self._toolboxes.now()
+        skills = self._skills.skills()
+        workspace = self.workspaces.of(conversation.session)
+        own = await self._own_skills(workspace)
+        attached = TurnAttachments(self._attachments, workspace, journal, conversation.joined)
+        said = await attached.message(message, conversation.entry, conversation.images)
+        await attached.resume()
+        schedules = TurnSchedules(self.schedules, settings.cron, conversation.claim, message)
+        in_group = message.metadata.get("group") == "1"
+        files = TurnFiles(
+            self._memory,
+            work.scope,
+            MemoryText(work.memory, work.memory_version),
+            claim=conversation.claim,
+            limit_bytes=settings.memory.file_bytes,
+            skills=skills,
+            workspace=workspace,
+        )
+        spec = AgentRunSpec(
+            session=conversation.session,
+            entry=said.entry,
+            images=said.images,
+            channel=message.channel,
+            chat_id=message.chat_id,
+            sender_name=message.metadata.get("sender_name", "") if in_group else "",
+            sender_id=message.sender_id if in_group else "",
+            system=self._prompt.text(work.memory, own),
+            history=conversation.history,
+            resume=conversation.resume,
+            joined={number: one.said for number, one in conversation.joined.items()},
+            timezone=self.timezone,
+            max_rounds=agent.max_rounds,
+            memory_window=agent.memory_window,
+            max_tokens=limits.max_tokens,
+            temperature=limits.temperature,
+            continuations=agent.continuations,
+            context_tokens=limits.context_tokens,
+            compact_at=agent.compact_at,
+            compact_keep=agent.compact_keep,
+            saved_result_chars=agent.saved_result_chars,
+            files=files,
+            pictures=files,
+            outside=LeasedOutside(journal, files),
+            schedules=schedules,
+            consent=consent_of(self._approval, work.n, lambda: conversation.messages),
+        )
+        try:
+            with agent_span("shoal", conversation.session, model.name) as now:
+                result = await run_agent(
+                    spec,
+                    model,
+                    tools,
+                    journal,
+                    hook=self._hook,
+                    show=show,
+                    compact=make_compact(model),
+                    followups=attached,
+                    allowance=ChatBudget(
+                        self._spending,
+                        conversation.session,
+                        settings.budget,
+                        late=self._late_counts,
+                        price=facts.cost_usd,
+                    ),
+                )
+                agent_done(now, result)
+        except ModelError as exc:
+            MODEL_REQUESTS.labels(model.name, exc.kind).inc()
+            raise
+        await schedules.keep_heartbeat(
+            result.entries, every_s=settings.heartbeat.every_min * 60, now_ms=SYSTEM_CLOCK.now_ms()
+        )
+        return result if conversation.joined else unless_quiet(message, result)
+
+    async def heartbeat(self, session: str) -> str:
+        """What the HEARTBEAT.md of a session says; `""` when there is none. Raises ToolFailed when
+        its workspace is away."""
+        try:
+            data = await self.workspaces.of(session).read(HEARTBEAT_FILE)
+        except NoSuchFile:
+            return ""
+        return cut(data.decode(errors="replace"), HEARTBEAT_BYTES, rest=f"read {HEARTBEAT_FILE!r} for all of it")
+
+    def offer_exec(self, sandbox: Sandbox) -> None:
+        """Offer exec from the next turn, and the next subagent, on."""
+        tools, mine = self._settings.tools, child_environment({})
+        limits = Limits(
+            cpu_s=tools.exec_cpu_s,
+            memory_bytes=tools.exec_memory_mb * 2**20,
+            processes=tools.exec_processes,
+            file_bytes=tools.exec_file_mb * 2**20,
+            wall_s=tools.exec_timeout_s,
+            output_bytes=tools.exec_output_kb * 1024,
+        )
+        shown = {name: mine[name] for name in tools.exec_env if name in mine}
+        tool = Exec(
+            sandbox, self.workspaces, limits=limits, network=tools.exec_network, environment=shown, audit=self._audit
+        )
+        self._toolboxes.add(tool)
+        self._child_toolboxes.add(tool.for_subagents())
+
+    async def warm(self) -> None:
+        """Do what the first turn would have to wait for, and say which models a budget in dollars
+        does not see."""
+        for name in await self.models.unpriced() if self._settings.budget.usd_per_day else ():
+            log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
+        await self.models.warm()
+        with contextlib.suppress(ToolFailed):
+            await self.workspaces.warm()
+        if not can_shut_in():
+            log.warning("parsers not shut in", doing="limiting them only", reason="it takes Linux 6.2 with Landlock")
+        settle()
+        log.info("model ready", model=self.models.name)
+
+    async def close(self) -> None:
+        """Let connections go."""
+        await self.mcp.close()
+        await self._late_counts.close()
+        await self.models.close()
+        self.workspaces.close()
+        self._attachments.close()
+
+    def _tools(self) -> list[Tool]:
+        """Those that every turn has from the start: ours, then those of plugins, which take no name
+        of ours."""
+        settings, agent = self._settings, self._settings.agent
+        reach, files = ChatPolicy(settings.tools.message_to), settings.media.per_message
+        message = Message(reach, self.media, files=files, audit=self._audit)
+        own = [*build_tools(), message, *_web_tools(settings.tools)]
+        if settings.cron.on:
+            own.append(CronTool(settings.heartbeat.every_min))
+        own.append(SpawnTool(self.children, wait_s=min(WAIT_S, agent.subagent_timeout_s, agent.turn_timeout_s / 2)))
+        return [*own, *plugin_tools(settings.plugins, taken=[Exec.name, *(tool.name for tool in own)])]
+
+    async def _own_skills(self, workspace: Workspace) -> tuple[Skill, ...]:
+        """What an agent wrote into its workspace; nothing while that is away, for a turn needs none
+        of it."""
+        if workspace.surely_without(OWN):
+            return ()
+        try:
+            async with asyncio.timeout(OWN_SKILLS_S):
+                return await workspace.call(self._skills.own)
+        except (ToolFailed, TimeoutError):
+            log.warning("workspace away", doing="going on without its skills")
+            return ()
+
+
+def _web_tools(settings: ToolsSettings) -> tuple[Tool, ...]:
+    """The tools for the web, if they are on; only then is their HTTP library imported."""
+    if not settings.web:
+        return ()
+    from worker.tools.web.client import build_web_tools
+
+    return build_web_tools(
+        engine=settings.search_engine,
+        url=settings.search_url,
+        key=settings.search_key.reveal() if settings.search_key else "",
+        fetch_bytes=settings.fetch_bytes,
+        fetch_s=settings.fetch_s,
+        allow=settings.web_allow,
+    )
+
+
+def machine_timezone() -> str:
+    """The machine's IANA time zone, as far as it says; else UTC."""
+    name = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
+    return name or "UTC"
+
+
+def _report(where: str, error: BaseException) -> None:
+    log.error("fault isolated", where=where, error=type(error).__name__, exc_info=error)

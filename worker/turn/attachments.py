@@ -1,0 +1,159 @@
+"""What a person sent along with a message, put where the agent can get at it before its turn
+begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from shared.errors import BadInput, ToolFailed
+from shared.log import logger
+from shared.media.reference import PREFIX, MediaRef, read_reference
+from shared.media.store import MediaStore, NoSuchMedia
+from shared.messages.inbound import InboundMessage
+from shared.messages.transcript import UserEntry
+from worker.agent.followups import Followups, Said
+from worker.agent.image import Image
+from worker.guards.threads import FileThreads
+from worker.guards.workspace import Workspace
+from worker.turn.conversation import Joined
+from worker.turn.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, file_note, read_images
+
+FOLDER: Final = "inbox"
+THREADS: Final = 2
+
+log = logger("worker")
+
+
+class Attachments:
+    """Brings stored files to turns: pictures for the model to see, everything else as files in the
+    workspace.
+
+    Nothing that is attached ends a turn: what cannot be had becomes a note. `close()` lets its
+    threads go.
+    """
+
+    def __init__(self, store: MediaStore) -> None:
+        self._store = store
+        self._threads = FileThreads(THREADS)
+
+    async def bring(
+        self, session: str, media: Sequence[str], turn: int, workspace: Workspace
+    ) -> tuple[tuple[Image, ...], tuple[str, ...]]:
+        """The pictures of a message, and a note in brackets for everything else that came with it.
+
+        A file is put to `inbox/<turn>-<name>`; one that is there already, since an earlier attempt,
+        is left as it is.
+        """
+        plain, notes = read_images([one for one in media if not one.startswith(PREFIX)])
+        images = list(plain)
+        told = list(notes)
+        taken: set[str] = set()
+        for reference in media:
+            if not reference.startswith(PREFIX):
+                continue
+            found = await self._one(session, reference, turn, workspace, taken, room=len(images) < MAX_IMAGES)
+            if isinstance(found, Image):
+                images.append(found)
+            else:
+                told.append(found)
+        return tuple(images), tuple(told)
+
+    async def _one(
+        self, session: str, reference: str, turn: int, workspace: Workspace, taken: set[str], *, room: bool
+    ) -> Image | str:
+        try:
+            ref = read_reference(reference)
+        except BadInput:
+            return "[an attachment could not be read]"
+        try:
+            data = await self._threads.run(lambda _: self._store.read(session, ref))
+        except NoSuchMedia:
+            return file_note(ref, "it is not there any more")
+        except (ToolFailed, OSError) as exc:
+            log.warning("attachment away", error=type(exc).__name__)
+            return file_note(ref, "it cannot be had just now")
+        if ref.kind.is_image and room and len(data) <= IMAGE_LIMIT_BYTES:
+            return Image(ref.kind.media_type, data)
+        path = _free(f"{FOLDER}/{turn}-{_safe(ref)}", taken)
+        try:
+            if path not in {entry.path for entry in await workspace.entries()}:
+                await workspace.write(path, data, limit_bytes=self._store.file_bytes)
+        except ToolFailed as exc:
+            return file_note(ref, f"it could not be put into the workspace: {exc}")
+        return file_note(ref, f"it is the file {path!r}")
+
+    def close(self) -> None:
+        self._threads.close()
+
+
+class TurnAttachments:
+    """Those of one turn: of its message, and of the messages that join it, which `inner` brings and
+    `joined` holds."""
+
+    def __init__(
+        self, attachments: Attachments, workspace: Workspace, inner: Followups, joined: dict[int, Joined]
+    ) -> None:
+        self._attachments = attachments
+        self._workspace = workspace
+        self._inner = inner
+        self._joined = joined
+
+    @property
+    def open(self) -> bool:
+        """Whether messages that come while the turn runs may join it."""
+        return self._inner.open
+
+    async def take(self) -> Sequence[Said]:
+        """The messages that join the turn now, with what was sent along (see `Followups`)."""
+        before = set(self._joined)
+        said = await self._inner.take()
+        new = [number for number in self._joined if number not in before]
+        if len(new) != len(said):
+            return said
+        await self._bring(new)
+        return [self._joined[number].said for number in new]
+
+    async def resume(self) -> None:
+        """Bring what came with the messages that joined an earlier attempt."""
+        await self._bring(list(self._joined))
+
+    async def message(self, message: InboundMessage, entry: UserEntry, images: tuple[Image, ...]) -> Said:
+        """A message as the agent gets it, with what was sent along put where it can be seen."""
+        return await self._with_files(message, entry.turn, Said(entry, images))
+
+    async def _bring(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            one = self._joined[number]
+            if one.message is not None:
+                said = await self._with_files(one.message, number, one.said)
+                self._joined[number] = Joined(one.message, said)
+
+    async def _with_files(self, message: InboundMessage, number: int, said: Said) -> Said:
+        if not any(one.startswith(PREFIX) for one in message.media):
+            return said
+        images, notes = await self._attachments.bring(message.session, message.media, number, self._workspace)
+        entry = msgspec.structs.replace(said.entry, content=entry_text(message.content, images, notes))
+        return msgspec.structs.replace(said, entry=entry, images=images)
+
+
+def _safe(ref: MediaRef) -> str:
+    """A file name that needs no quotes anywhere, with the suffix that its content has."""
+    stem = ref.name.rpartition(".")[0] or ref.name
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:48] or "file"
+    own = ref.name.rpartition(".")[2].lower() if "." in ref.name else ""
+    text = ref.suffix == "txt" and re.fullmatch(r"[a-z0-9]{1,8}", own)  # a .csv or .py stays one
+    return f"{plain}.{own if text else ref.suffix}"
+
+
+def _free(path: str, taken: set[str]) -> str:
+    stem, _, suffix = path.rpartition(".")
+    n = 1
+    while path.casefold() in taken:
+        n += 1
+        path = f"{stem}-{n}.{suffix}"
+    taken.add(path.casefold())
+    return path

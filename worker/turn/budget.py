@@ -1,0 +1,138 @@
+"""What one chat may use in one day."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway, Refused
+from shared.metrics import BUDGETS_REACHED
+from shared.settings import BudgetSettings
+from shared.store.fleet.spending import Spending, Spent
+from worker.agent.model.model import Usage
+
+LATE_S: Final = 5.0
+"""How long a count may take that nobody waits for."""
+
+_DAY_MS: Final = 86_400_000
+
+
+class LateCounts:
+    """What is counted beside turns, which do not wait for it: of calls that were broken off, and of
+    all where no budget needs the sum."""
+
+    def __init__(self, spending: Spending) -> None:
+        self._spending = spending
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, session: str, tokens: int, usd: float) -> None:
+        """Begin to count, and return. What Redis does not take within LATE_S is not counted."""
+        task = asyncio.create_task(self._count(session, tokens, usd))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Return when all of it is counted or given up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _count(self, session: str, tokens: int, usd: float) -> None:
+        with contextlib.suppress(RedisAway, Refused, TimeoutError):
+            async with asyncio.timeout(LATE_S):
+                await self._spending.add(session, tokens, usd)
+
+
+class ChatBudget:
+    """The Allowance of one turn: counts what its chat uses, and ends the turn when the day's budget
+    is gone.
+
+    Without a budget it only counts, beside the turn. `price` says what an estimate costs in USD.
+    While Redis is away nothing is counted and nothing refused: the lease loop says that it is away,
+    and a turn must not end because of its bookkeeping.
+    """
+
+    def __init__(
+        self,
+        spending: Spending,
+        session: str,
+        settings: BudgetSettings,
+        *,
+        late: LateCounts,
+        price: Callable[[Usage], float],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._spending = spending
+        self._late = late
+        self._price = price
+        self._session = session
+        self._settings = settings
+        self._clock = clock
+        self._known: Spent | None = None
+
+    async def refusal(self) -> str | None:
+        """Why no further call may be made today. Reads the totals where no call of today has told
+        them."""
+        if not self._limited:
+            return None
+        if self._known is None or self._known.day != self._clock.now_ms() // _DAY_MS:
+            self._known = None
+            with contextlib.suppress(RedisAway, Refused):
+                self._known = await self._spending.read(self._session)
+        budget = None if self._known is None else self._reached(self._known)
+        if budget is None:
+            return None
+        BUDGETS_REACHED.labels(budget).inc()
+        return f"This chat has used its {self._words(budget)} of today. {_ANEW}"
+
+    async def spent(self, usage: Usage) -> str | None:
+        """Count a call. A sentence for the person, once a day, when `warn_at` of a budget is
+        used."""
+        settings, tokens = self._settings, usage.prompt_tokens + usage.completion_tokens
+        if not self._limited:
+            self._late.add(self._session, tokens, usage.cost_usd)
+            return None
+        with contextlib.suppress(RedisAway, Refused):
+            self._known = await self._spending.add(
+                self._session,
+                tokens,
+                usage.cost_usd,
+                warn_tokens=round(settings.tokens_per_day * settings.warn_at),
+                warn_usd=settings.usd_per_day * settings.warn_at,
+            )
+            if self._known.warn:
+                budget, share = self._nearest(self._known)
+                return f"This chat has used {share:.0%} of its {self._words(budget)} of today. {_ANEW}"
+        return None
+
+    @property
+    def _limited(self) -> bool:
+        return bool(self._settings.tokens_per_day or self._settings.usd_per_day)
+
+    def spent_soon(self, usage: Usage) -> None:
+        """Count a call that was broken off, beside the turn. The call after it hears whether to
+        warn."""
+        self._late.add(self._session, usage.prompt_tokens + usage.completion_tokens, self._price(usage))
+
+    def _shares(self, spent: Spent) -> dict[str, float]:
+        """How much of each budget is used; only of those that are set."""
+        settings = self._settings
+        used = {"tokens": (spent.tokens, settings.tokens_per_day), "usd": (spent.usd, settings.usd_per_day)}
+        return {budget: part / whole for budget, (part, whole) in used.items() if whole}
+
+    def _reached(self, spent: Spent) -> str | None:
+        return next((budget for budget, share in self._shares(spent).items() if share >= 1), None)
+
+    def _nearest(self, spent: Spent) -> tuple[str, float]:
+        return max(self._shares(spent).items(), key=lambda item: item[1])
+
+    def _words(self, budget: str) -> str:
+        if budget == "tokens":
+            return f"{self._settings.tokens_per_day:,} tokens"
+        usd = self._settings.usd_per_day
+        return f"${usd:,.2f}" if usd >= 0.01 else f"${usd:g}"
+
+
+_ANEW: Final = "The budget starts anew at 00:00 UTC."

@@ -1,0 +1,155 @@
+"""What a leased turn is about, read from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from shared.errors import BadRecord, ShoalError
+from shared.log import logger
+from shared.messages.inbound import SYSTEM, InboundMessage, decode_inbound
+from shared.messages.subagent import is_report
+from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry, decode_ledger, decode_transcript
+from shared.store.turns.queue import Claim, TurnWork
+from worker.agent.followups import Said
+from worker.agent.image import Image
+from worker.turn.images import entry_text, read_images
+
+UNREADABLE: Final = "[A message that cannot be read. Say so, and ask for it again.]"
+
+log = logger("turns")
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """A message that joined a turn, as it came and as the model gets it. `message` is None when
+    nobody can read it."""
+
+    message: InboundMessage | None
+    said: Said
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """What the agent gets: the message, also as an entry of the transcript, the conversation before
+    it, and the steps that an earlier attempt made."""
+
+    claim: Claim
+    message: InboundMessage
+    entry: UserEntry
+    history: tuple[TranscriptEntry, ...]
+    resume: tuple[LedgerEntry, ...]
+    images: tuple[Image, ...] = ()
+    joined: dict[int, Joined] = {}
+    """What joined the turn, by number, in order. The turn's journal adds what joins while it
+    runs."""
+
+    @property
+    def session(self) -> str:
+        return self.claim.session
+
+    @property
+    def messages(self) -> tuple[InboundMessage, ...]:
+        """The messages that the turn answers, as far as they can be read."""
+        return (self.message, *(one.message for one in self.joined.values() if one.message is not None))
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the messages that the turn answers."""
+        return tuple(message.id for message in self.messages)
+
+    @property
+    def entries(self) -> tuple[UserEntry, ...]:
+        """What was said, as history keeps it."""
+        return (self.entry, *(one.said.entry for one in self.joined.values()))
+
+    @property
+    def work(self) -> TurnWork:
+        """The rest of what the store handed over: memory, preset, counts."""
+        assert self.claim.turn is not None
+        return self.claim.turn
+
+
+class NewerLedger(ShoalError):
+    """The turn was begun by a newer release, which wrote a step that this one does not know: that
+    one must go on."""
+
+
+def read_conversation(claim: Claim) -> Conversation:
+    """Raises BadRecord or BadInput for a message that cannot be answered by anybody,
+    NewerLedger."""
+    work = claim.turn
+    assert work is not None
+    message = _settled(decode_inbound(work.record))
+    if message.session != claim.session:
+        raise BadRecord("record_misplaced", f"a message of another session lies in {claim.member!r}")
+    images, notes = read_images(message.media)
+    return Conversation(
+        claim,
+        message,
+        UserEntry(
+            content=entry_text(message.content, images, notes),
+            turn=work.n,
+            at=message.timestamp,
+            sender_id=message.sender_id,
+        ),
+        (*message.history, *_readable(work.history)),
+        tuple(map(_step, work.ledger)),
+        images,
+        {number: read_joined(claim, number, record) for number, record in work.joined},
+    )
+
+
+def read_joined(claim: Claim, number: int, record: bytes) -> Joined:
+    """A message that joined the turn of `claim`. One that cannot be read is named as that."""
+    assert claim.turn is not None
+    try:
+        message = _settled(decode_inbound(record))
+    except BadRecord as exc:
+        log.error("record refused", code=exc.code, number=number)
+        return Joined(None, Said(UserEntry(content=UNREADABLE, turn=claim.turn.n)))
+    images, notes = read_images(message.media)
+    in_group = message.metadata.get("group") == "1"
+    entry = UserEntry(
+        content=entry_text(message.content, images, notes),
+        turn=claim.turn.n,
+        at=message.timestamp,
+        sender_id=message.sender_id,
+    )
+    sender_name = message.metadata.get("sender_name", "") if in_group else ""
+    return Joined(message, Said(entry, images, sender_name, message.sender_id if in_group else ""))
+
+
+def _settled(message: InboundMessage) -> InboundMessage:
+    """The message as one of the chat that it is for. Of channel `system` there are only the reports
+    of subagents: they name that chat, and nobody but the script that ends one writes them. Raises
+    BadRecord for any other."""
+    if message.channel != SYSTEM:
+        return message
+    if not is_report(message):
+        raise BadRecord("record_forged", "a message of the system that is no report of a subagent")
+    channel, chat_id = message.origin
+    return msgspec.structs.replace(message, channel=channel, chat_id=chat_id)
+
+
+def _step(record: bytes) -> LedgerEntry:
+    try:
+        return decode_ledger(record)
+    except BadRecord as exc:
+        raise NewerLedger(f"a step of the ledger cannot be read: {exc.code}") from None
+
+
+def _readable(history: Sequence[bytes]) -> list[TranscriptEntry]:
+    """The entries that this release can read: one of a newer release must not silence a chat."""
+    try:
+        return decode_transcript.every(history)
+    except BadRecord:
+        return list(_read_singly(history))
+
+
+def _read_singly(history: Sequence[bytes]) -> Iterator[TranscriptEntry]:
+    for entry in history:
+        try:
+            yield decode_transcript(entry)
+        except BadRecord as exc:
+            log.warning("history entry skipped", code=exc.code)

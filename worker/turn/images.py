@@ -1,0 +1,125 @@
+"""Reading the pictures of a message. What one is, its bytes say; a name or a declared type says
+nothing."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Final
+
+from shared.errors import BadInput, ToolFailed
+from shared.media.bombs import Damaged, image_size
+from shared.media.reference import PREFIX, MediaRef, read_reference
+from worker.agent.image import Image, image_mark
+
+IMAGE_LIMIT_BYTES: Final = 5 * 1024 * 1024
+"""Of one picture, unpacked: the most that every large provider takes."""
+
+MAX_IMAGES: Final = 8
+"""Of one message."""
+
+FILE_PIXELS: Final = 50_000_000
+"""Of a picture in a file, unpacked: a small file may say that it is huge."""
+
+_DATA_URL: Final = re.compile(r"data:(?P<type>[^,;]*)(?:;[^,;]*)*;base64,", re.ASCII)
+_SUFFIXES: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+_DECLARED: Final = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
+
+
+def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...]]:
+    """The pictures among the attachments, and a note in brackets for each attachment that is left
+    out.
+
+    An attachment is a `data:…;base64,…` URL. Taken are PNG, JPEG, GIF and WebP, MAX_IMAGES of them.
+    A reference to a stored file (`worker.turn.attachments` brings it) becomes a note that names it.
+    Never raises.
+    """
+    images: list[Image] = []
+    notes: list[str] = []
+    beyond = 0
+    for attachment in media:
+        image = _read(attachment)
+        if isinstance(image, str):
+            notes.append(image)
+        elif len(images) < MAX_IMAGES:
+            images.append(image)
+        else:
+            beyond += 1
+    if beyond:
+        notes.append(f"[{beyond} more images were left out: at most {MAX_IMAGES} are taken of one message]")
+    return tuple(images), tuple(notes)
+
+
+def picture_in(path: str, data: bytes) -> Image:
+    """The picture that a file of the workspace is. Raises ToolFailed, `file refused: <reason>`, for
+    one that cannot be shown to a model: of another kind, too big, or with a header that claims too
+    many pixels."""
+    media_type = _media_type(data)
+    if media_type is None:
+        raise _refused(path, "it is none of PNG, JPEG, GIF and WebP")
+    if len(data) > IMAGE_LIMIT_BYTES:
+        raise _refused(path, f"it has {len(data):,} bytes; at most {IMAGE_LIMIT_BYTES:,} can be shown")
+    try:
+        width, height = image_size(_SUFFIXES[media_type], data)
+    except Damaged as exc:
+        raise _refused(path, str(exc)) from None
+    if width * height > FILE_PIXELS:
+        raise _refused(path, f"it has {width:,} x {height:,} pixels; at most {FILE_PIXELS:,} can be shown")
+    return Image(media_type, data)
+
+
+def entry_text(content: str, images: Sequence[Image], notes: Sequence[str]) -> str:
+    """The text of a message for its UserEntry: what was written, then a mark for each picture, then
+    the notes."""
+    marks = "\n".join([*map(image_mark, images), *notes])
+    return "\n\n".join(part for part in (content, marks) if part)
+
+
+def file_note(ref: MediaRef, told: str = "") -> str:
+    """A stored file as the model reads of it, such as `[file: plan.pdf, PDF document, 12 kB; it is
+    the file …]`."""
+    size = f"{max(1, round(ref.size_bytes / 1000)):,} kB"
+    name = "".join(sign for sign in ref.name if sign not in "[]")
+    return f"[file: {name}, {ref.kind.about}, {size}{'; ' if told else ''}{told}]"
+
+
+def _read(attachment: str) -> Image | str:
+    """The picture, or the note why it is none."""
+    if attachment.startswith(PREFIX):
+        try:
+            return file_note(read_reference(attachment))
+        except BadInput:
+            return "[an attachment could not be read]"
+    url = _DATA_URL.match(attachment)
+    declared = url["type"].lower() if url else ""
+    declared = declared if _DECLARED.fullmatch(declared) else "unknown"
+    unread = f"[an attachment of type {declared} could not be read]"
+    if url is None:
+        return unread
+    if (len(attachment) - url.end()) // 4 * 3 - attachment[-2:].count("=") > IMAGE_LIMIT_BYTES:
+        limit_mb = IMAGE_LIMIT_BYTES // (1024 * 1024)
+        return f"[an attachment of type {declared} was left out: it is larger than {limit_mb} MB]"
+    try:
+        data = b64decode(attachment[url.end() :], validate=True)
+    except (binascii.Error, ValueError):
+        return unread
+    media_type = _media_type(data)
+    return unread if media_type is None else Image(media_type, data)
+
+
+def _refused(path: str, why: str) -> ToolFailed:
+    return ToolFailed(f"file refused: {why} ({path!r}). Show another picture, or make a smaller PNG of it")
+
+
+def _media_type(data: bytes) -> str | None:
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return None

@@ -1,0 +1,199 @@
+"""A turn's border with the fleet: its ledger in the store, and the moments at which its lease is
+asked about."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from shared.errors import BadInput, RedisAway, TurnParked, TurnReleased
+from shared.log import logger
+from shared.messages.effects import Effect, Say
+from shared.messages.transcript import (
+    ApprovalEntry,
+    AssistantEntry,
+    EffectEntry,
+    IntentEntry,
+    LedgerEntry,
+    TakenEntry,
+    ToolEntry,
+)
+from shared.metrics import APPROVALS, MESSAGES_JOINED
+from shared.process.crash_points import crash_point
+from shared.store.turns.queue import Claim
+from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
+from worker.agent.followups import Said
+from worker.agent.turn import AgentResult
+from worker.lease.lease import Lease
+from worker.turn.conversation import Joined, read_joined
+
+log = logger("turns")
+
+STORE_PATIENCE_S: Final = 3600.0
+"""While Redis is away nobody else can take the turn, so its writes wait; the fence in each decides
+afterwards."""
+
+_KINDS: Final = {AssistantEntry: "reply", IntentEntry: "intent", ToolEntry: "result", EffectEntry: "effect"}
+
+
+class Ledgers(Protocol):
+    """Where the steps of a piece of work are written: `Turns`, `Children`."""
+
+    async def append(
+        self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
+    ) -> None: ...
+
+
+class LeaseJournal:
+    """The agent's border with the fleet, for one lease. `entries` is the ledger, of earlier
+    attempts too; it grows here."""
+
+    def __init__(self, lease: Lease, ledgers: Ledgers, entries: Sequence[LedgerEntry]) -> None:
+        self.entries = list(entries)
+        self._lease = lease
+        self._ledgers = ledgers
+        self._writing = asyncio.Lock()
+        self._doubtful: tuple[LedgerEntry, Effect | None] | None = None
+
+    @property
+    def lease(self) -> Lease:
+        """What the turn is held by."""
+        return self._lease
+
+    async def checkpoint(self) -> None:
+        """Wait while the lease is in doubt; raise what ends the turn here (a drain ends it at this
+        border)."""
+        await self._lease.allow()
+        if self._lease.draining:
+            raise TurnReleased("drain")
+
+    async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
+        """Write the next step, and carry out its effect with it."""
+        await self._lease.allow()
+        async with self._writing:
+            if self._doubtful is not None:
+                with contextlib.suppress(BadInput):  # it was not written, and would not be
+                    await self._write(*self._doubtful)
+                self._doubtful = None
+            try:
+                await self._write(entry, effect)
+            except asyncio.CancelledError:
+                # A tool ran out of time. The step may be there: it is sent again before the next
+                # one, and is so once.
+                self._doubtful = entry, effect
+                raise
+
+    async def _write(self, entry: LedgerEntry, effect: Effect | None) -> None:
+        kind = _KINDS[type(entry)]
+        crash_point(f"before_ledger_{kind}")
+        step = len(self.entries) + 1
+        await self._ledgers.append(self._lease.claim, step, entry, effect, retry_for_s=STORE_PATIENCE_S)
+        crash_point(f"after_ledger_{kind}")
+        self.entries.append(entry)
+
+    async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
+        """Only a turn can wait for a person."""
+        raise AssertionError(f"{question.tool!r} needs a yes, and nobody can be asked here")
+
+    async def confirm(self) -> None:
+        """Renew the lease before something that cannot be taken back."""
+        await self._lease.confirm()
+
+
+class TurnJournal(LeaseJournal):
+    """That of a turn. `joined` is what joined it; it grows here, too."""
+
+    def __init__(
+        self, lease: Lease, turns: Turns, entries: Sequence[LedgerEntry], joined: dict[int, Joined] | None = None
+    ) -> None:
+        super().__init__(lease, turns, entries)
+        self.joined = {} if joined is None else joined
+        self._turns = turns
+        assert lease.claim.turn is not None
+        self._work = lease.claim.turn
+
+    def spoken(self) -> bool:
+        """Whether the message tool spoke in the turn's own chat, in any attempt, to the messages
+        that joined last."""
+        return bool(self.entries) and self._told()[1]  # it is asked at each delta, and most turns have no entries
+
+    def unsaid(self, result: AgentResult) -> str:
+        """The final text without what the message tool has said. Why a turn is not finished is told
+        all the same."""
+        before, spoken = self._told()
+        return "\n\n".join(before) if spoken and result.outcome in ("done", "empty") else result.content
+
+    def _told(self) -> tuple[list[str], bool]:
+        """The answers that messages came behind without the message tool, and whether it spoke
+        since the last did."""
+        own, before, answer, spoken = self._lease.claim.session, [], "", False
+        for entry in self.entries:
+            match entry:
+                case TakenEntry():
+                    before += [answer] if answer and not spoken else []
+                    answer, spoken = "", False
+                case AssistantEntry(tool_calls=calls, content=content):
+                    answer = "" if calls else content or ""
+                case EffectEntry(kind=kind, to=to) if (kind, to) == (Say.kind, own):
+                    spoken = True
+        return before, spoken
+
+    async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
+        """Ask, or wait on, and give the lease up until a person answers or `wait_s` is over (see
+        `Journal`)."""
+        await self._lease.allow()
+        async with self._writing:
+            crash_point("before_park")
+            known = question in self.entries
+            step = self.entries.index(question) + 1 if known else len(self.entries) + 1
+            waits = await self._turns.approvals.park(
+                self._lease.claim,
+                self._lease.queue.name,
+                step,
+                question,
+                wait_s=wait_s,
+                cap_bytes=LEDGER_CAP_BYTES,
+                retry_for_s=STORE_PATIENCE_S,
+            )
+            crash_point("after_park")
+        if not waits:
+            APPROVALS.labels("expired").inc()
+            log.info("approval expired", tool=question.tool, question=question.id, digest=question.digest)
+            return
+        if not known:
+            APPROVALS.labels("asked").inc()
+            log.info("approval asked", tool=question.tool, question=question.id, digest=question.digest)
+        raise TurnParked(f"{question.tool!r} waits for a yes")
+
+    async def superseded(self) -> bool:
+        """Whether the turn was told to stop because a newer message takes its place, as far as can
+        be known now."""
+        with contextlib.suppress(RedisAway):
+            return await self._turns.superseded(self._lease.claim)
+        return False
+
+    @property
+    def open(self) -> bool:
+        """Whether messages that come while the turn runs may join it."""
+        return self._work.steers
+
+    async def take(self) -> Sequence[Said]:
+        """The messages that join the turn now (see `Followups`)."""
+        at_start = not self.entries
+        if not (self._work.steers or (at_start and self._work.joins_at_start)):
+            return ()
+        await self._lease.allow()
+        async with self._writing:
+            crash_point("before_take")
+            step = len(self.entries) + 1
+            taken = await self._turns.take(self._lease.claim, step, at_start=at_start, retry_for_s=STORE_PATIENCE_S)
+            crash_point("after_take")
+            if taken is None:
+                return ()
+            self.entries.append(taken.entry)
+            new = {number: read_joined(self._lease.claim, number, record) for number, record in taken.records}
+            self.joined.update(new)
+            MESSAGES_JOINED.inc(len(new))
+            return [joined.said for joined in new.values()]

@@ -1,0 +1,128 @@
+"""Shows a running turn to whoever looks at its chat: deltas in small bundles, by pub/sub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway
+from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent
+from shared.metrics import FIRST_TOKEN_SECONDS
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import publish
+from shared.tasks import cancel_all
+
+BUNDLE_S: Final = 0.04
+FULL_EVERY_S: Final = 1.5
+"""How often the whole text is sent again, for people who came in the middle or missed a piece."""
+
+UNSEEN_S: Final = 1.0
+"""How long nothing is sent after nobody was there to see it."""
+
+
+class LiveShow:
+    """The Show of one attempt at a turn. Text is bundled for 40 ms; what is lost is healed by the
+    next full text.
+
+    `visible` is the text of the running reply so far. Sending stops while `held()` is true (a
+    suspended lease). Text is left out once `spoken()` is true: what the agent says then at its end
+    is not sent.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        session: str,
+        turn: int,
+        attempt: int,
+        *,
+        held: Callable[[], bool] = lambda: False,
+        spoken: Callable[[], bool] = lambda: False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.visible = ""
+        self._client = client
+        self._session, self._turn, self._attempt = session, turn, attempt
+        self._held = held
+        self._spoken = spoken
+        self._clock = clock
+        self._seq = 0
+        self._sent = 0
+        self._full_at = 0.0
+        self._quiet_until = 0.0
+        self._made_at: float | None = clock.monotonic()
+        self._dirty: asyncio.Event | None = None
+        self._shown = False
+        self._pump: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> LiveShow:
+        self._shown = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._shown = False
+        if self._pump is not None:
+            await cancel_all([self._pump])
+
+    async def text(self, delta: str) -> None:
+        """More text of the reply."""
+        if self._spoken():
+            return
+        if self._made_at is not None:
+            FIRST_TOKEN_SECONDS.observe(self._clock.monotonic() - self._made_at)
+            self._made_at = None
+        self.visible += delta
+        self._send_soon()
+
+    async def reset(self) -> None:
+        """All text so far is taken back."""
+        if self.visible:
+            self.visible = ""
+            self._full_at = 0.0
+            self._send_soon()
+
+    def _send_soon(self) -> None:
+        if self._dirty is None:  # many turns say nothing before their end
+            self._dirty = asyncio.Event()
+        if not self._dirty.is_set():
+            self._dirty.set()
+        if self._shown and self._pump is None:
+            self._pump = asyncio.create_task(self._keep_sending(self._dirty))
+
+    async def progress(self, text: str) -> None:
+        """A line about what is being done."""
+        await self._publish(ProgressEvent(self._turn, text))
+
+    async def send_once(self) -> None:
+        """Send what has not been sent yet, if anybody looks."""
+        now = self._clock.monotonic()
+        if now < self._quiet_until or self._held():
+            self._full_at = 0.0
+            return
+        full = now - self._full_at >= FULL_EVERY_S
+        text = self.visible if full else self.visible[self._sent :]
+        if full:
+            self._full_at = now
+        self._sent = len(self.visible)
+        event = DeltaEvent(self._turn, self._attempt, self._seq, text, full)
+        self._seq += 1
+        if await self._publish(event) == 0:
+            self._quiet_until = now + UNSEEN_S
+            self._full_at = 0.0
+
+    async def _publish(self, event: LiveEvent) -> int:
+        if self._held():
+            return 0
+        try:
+            return await publish(self._client, self._session, event)
+        except RedisAway:
+            return 0
+
+    async def _keep_sending(self, dirty: asyncio.Event) -> None:
+        while True:
+            await dirty.wait()
+            dirty.clear()
+            await self.send_once()
+            await asyncio.sleep(BUNDLE_S)

@@ -1,0 +1,119 @@
+"""The schedules of a chat as one turn may use them: in its own chat, while it holds its lease."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from shared.errors import BadInput, RedisAway, Refused, ToolFailed
+from shared.log import logger
+from shared.messages.inbound import InboundMessage
+from shared.messages.schedule import HEARTBEAT, Every, Misfire, Plan, Schedule, Standing, is_background
+from shared.messages.transcript import AssistantEntry, TranscriptEntry
+from shared.settings import CronSettings
+from shared.store.schedules.schedules import Schedules
+from shared.store.schedules.times import check_plan, check_timezone
+from shared.store.turns.queue import Claim
+from shared.tracing import current_traceparent
+from worker.agent.turn import AgentResult
+
+HEARTBEAT_FILE: Final = "HEARTBEAT.md"
+
+NOTHING_NEEDED: Final = "HEARTBEAT_OK"
+"""What the agent answers to a heartbeat that needs nothing: nobody is told, and nothing is kept of
+it."""
+
+log = logger("turns")
+
+T = TypeVar("T")
+
+
+class TurnSchedules:
+    """Those of the chat of `message`, for the turn that holds `claim`. A turn that a schedule began
+    plans nothing new, nor does one that is told of its subagents, or plans would beget plans."""
+
+    def __init__(self, store: Schedules, settings: CronSettings, claim: Claim, message: InboundMessage) -> None:
+        self._store = store
+        self._settings = settings
+        self._claim = claim
+        self._message = message
+
+    async def add(
+        self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
+    ) -> tuple[Schedule, int]:
+        assert self._claim.turn is not None
+        if is_background(self._message) or self._claim.turn.background:
+            raise ToolFailed("a run of a schedule cannot make schedules; tell the person what to ask for")
+        try:
+            check_timezone(timezone)
+            first_ms = check_plan(plan, now_ms=now_ms, min_every_s=self._settings.min_every_s)
+        except BadInput as exc:
+            raise ToolFailed(exc.message) from None
+        schedule = self._schedule(self._id(key), text, plan, misfire, timezone, now_ms)
+        made = await _reached(self._store.add(schedule, first_ms, claim=self._claim))
+        return made.schedule, made.next_ms
+
+    async def listed(self) -> Sequence[Standing]:
+        return await _reached(self._store.of(self._message.session))
+
+    async def remove(self, id: str) -> None:
+        if not await _reached(self._store.remove(self._message.session, id, claim=self._claim)):
+            there = ", ".join(one.schedule.id for one in await self.listed()) or "none"
+            raise ToolFailed(f"there is no schedule {id!r} in this chat (any more). There are: {there}")
+
+    async def keep_heartbeat(self, entries: Iterable[TranscriptEntry], *, every_s: float, now_ms: int) -> None:
+        """See that the chat has a heartbeat when its turn had to do with HEARTBEAT.md. One whose
+        file is gone ends at its next tick. Raises LeaseLost."""
+        calls = (call for entry in entries if isinstance(entry, AssistantEntry) for call in entry.tool_calls)
+        if every_s <= 0 or not any(HEARTBEAT_FILE in call.arguments for call in calls):
+            return
+        every_ms = int(every_s * 1000)
+        plan = Every(every_ms, now_ms)
+        schedule = self._schedule(HEARTBEAT, f"({HEARTBEAT_FILE})", plan, "skip", "UTC", now_ms)
+        try:
+            await self._store.add(schedule, now_ms + every_ms, claim=self._claim, once=False)
+        except (Refused, RedisAway) as exc:
+            log.warning("no heartbeat", reason=type(exc).__name__)
+
+    def _schedule(self, id: str, text: str, plan: Plan, misfire: Misfire, timezone: str, now_ms: int) -> Schedule:
+        message = self._message
+        return Schedule(
+            id=id,
+            channel=message.channel,
+            chat_id=message.chat_id,
+            thread=message.thread,
+            owner=message.sender_id,
+            text=text,
+            plan=plan,
+            misfire=misfire,
+            timezone=timezone,
+            created_at=now_ms,
+            traceparent=current_traceparent(),
+        )
+
+    def _id(self, key: str) -> str:
+        """The same for the same call of the same turn, on whichever worker; 8 hex digits."""
+        assert self._claim.turn is not None
+        drawn = f"{self._claim.session}\0{self._claim.turn.n}\0{key}"
+        return hashlib.blake2s(drawn.encode(), digest_size=4).hexdigest()
+
+
+def unless_quiet(message: InboundMessage, result: AgentResult) -> AgentResult:
+    """The result; an empty one of a heartbeat that needed nothing."""
+    if message.metadata.get("schedule") == HEARTBEAT and result.content.strip(" .`*\n") == NOTHING_NEEDED:
+        return msgspec.structs.replace(result, content="", entries=())
+    return result
+
+
+async def _reached(asked: Awaitable[T]) -> T:
+    try:
+        return await asked
+    except RedisAway:
+        raise ToolFailed(
+            "the schedules cannot be reached just now. If this was to change something, list them before you try again"
+        ) from None
+    except Refused as exc:
+        raise ToolFailed(exc.message) from None
