@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tools.house.files import House, read_house
+from tools.house.names import EXCUSED, is_banned
+from tools.house.table import SECTIONS, Row
+
+ROOT = Path(__file__).parents[2]
+ROWS = [row for rows in SECTIONS.values() for row in rows]
+HELD = [row for row in ROWS if row.limit is not None]
+UNREACHED = [row for row in HELD if row.until_reached is not None]
+
+
+@cache
+def this_house() -> House:
+    """Read this checkout once for all rows."""
+    return read_house(ROOT)
+
+
+@pytest.mark.xdist_group("house")  # one process parses the files, not each
+@pytest.mark.parametrize("row", HELD, ids=lambda row: row.title)
+def test_a_count_keeps_its_limit(row: Row) -> None:
+    """No change makes a count worse, whether or not it has reached its limit."""
+    count = row.count(this_house())
+    assert row.accepts(count.value, row.allowed), "\n".join(
+        [
+            f"{row.title}: {count.value:g} today, {row.allowed:g} allowed, {row.limit:g} wanted.",
+            "`.venv/bin/python -m tools.house --lists` names every place. The last ones are:",
+            *count.evidence[-20:],
+        ]
+    )
+
+
+@pytest.mark.parametrize("row", UNREACHED, ids=lambda row: row.title)
+def test_a_value_for_the_meantime_is_looser_than_the_limit(row: Row) -> None:
+    """A row that has reached its limit needs no second value."""
+    assert row.until_reached is not None
+    assert not row.accepts(row.until_reached, row.limit)
+
+
+def test_every_title_is_unique() -> None:
+    """Readers of the JSON find a count by its title."""
+    titles = [row.title for row in ROWS]
+    assert len(titles) == len(set(titles))
+
+
+def test_only_banned_identifiers_are_excused_and_each_has_a_reason() -> None:
+    """Every excuse is needed and explained."""
+    assert all(is_banned(name) and reason for name, reason in EXCUSED.items())
