@@ -11,7 +11,7 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: up test channels tools peers lint lock clean
+.PHONY: up test channels tools peers lint house lock clean
 
 up: $(VENV)/.stamp-base $(VENV)/bin/shoal
 	@exec $(PY) -m console up
@@ -24,6 +24,10 @@ lint: $(VENV)/.stamp-dev $(VENV)/bin/shoal
 	@$(PY) -m ruff format --quiet --check .
 	@$(PY) -m mypy --no-error-summary
 	@$(VENV)/bin/lint-imports --no-cache >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+
+# How readable the code is, in counts, beside the values that we want.
+house: | $(PY)
+	@$(PY) -m tools.house
 
 # The libraries of chat channels and of tracing: 60 MB that the page and the console do not need.
 channels: $(VENV)/.stamp-channels
