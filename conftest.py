@@ -35,9 +35,9 @@ OF_PROCESSES: Final = (
     "tests/console/test_up.py",
     "tests/worker/mcp/",
     "tests/worker/sandbox/",
-    "tests/worker/test_guardian.py",
-    "tests/worker/test_lease_worker.py",
-    "tests/worker/test_process.py",
+    "tests/worker/process/test_guardian.py",
+    "tests/worker/arq/test_lease_worker.py",
+    "tests/worker/process/test_worker_process.py",
 )
 """Where real processes are started and killed, against the clock of the machine. One test of FLEETS and
 one of the others runs at a time."""

@@ -34,7 +34,11 @@ TESTS: Final = (
         "tests/gateway/test_approvals.py",
         "tests/gateway/test_schedules_in_chats.py",
     ),
-    ("tests/worker/test_leases.py", "tests/worker/test_run_turn.py", "tests/worker/test_lease_worker.py"),
+    (
+        "tests/worker/lease/test_lease_loop.py",
+        "tests/worker/attempt/test_run_turn.py",
+        "tests/worker/arq/test_lease_worker.py",
+    ),
 )
 FIRST: Final = {
     "access": "test_pairing",

@@ -31,7 +31,7 @@ from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult, saved_history
-from worker.jobs.run_turn import RunTurn
+from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal

@@ -45,7 +45,7 @@ _WORKER: Final = _COMMON | {
     "worker/lease/lease.py": "queue and lease",
     "shared/store/turns/queue.py": "queue and lease",
     "shared/store/turns/turn_writes.py": "commit",
-    "worker/jobs/run_turn.py": "commit",
+    "worker/attempt/run_turn.py": "commit",
     "worker/turn/answer.py": "putting a turn together",
     "worker/agent/": "agent loop",
     "worker/": "other",

@@ -17,7 +17,7 @@ def test_the_innermost_known_frame_says_which_part_it_is() -> None:
         part_of(("json/encoder.py:encode", "worker/prompts/system.py:text", "worker/turn/answer.py:__call__"))
         == "prompt"
     )
-    assert part_of(("structlog/stdlib.py:info", "worker/jobs/run_turn.py:__call__")) == "log"
+    assert part_of(("structlog/stdlib.py:info", "worker/attempt/run_turn.py:__call__")) == "log"
     assert part_of(("3.11/asyncio/events.py:_run",)) == "event loop"
 
 

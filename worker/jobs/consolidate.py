@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.store.sessions.memory import MemoryStore
-from worker.jobs.later import deadly, patiently
+from worker.jobs.retry_later import deadly, patiently
 from worker.memory.consolidator import Consolidator
 
 Context = dict[str, Any]

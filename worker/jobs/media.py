@@ -10,7 +10,7 @@ from shared.errors import ToolFailed, TryLater
 from shared.log import logger
 from shared.media.store import MediaStore
 from worker.guards.workspace import Workspaces
-from worker.jobs.later import wait_after
+from worker.jobs.retry_later import wait_after
 
 log = logger("jobs")
 

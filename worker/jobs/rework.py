@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.log import logger
 from shared.store.sessions.memory import MemoryStore
-from worker.jobs.later import deadly, patiently
+from worker.jobs.retry_later import deadly, patiently
 from worker.memory.consolidator import Consolidator
 
 log = logger("jobs")

@@ -15,8 +15,8 @@ from shared.tracing import span
 from shared.tracing.spans import JOB
 from worker.jobs.consolidate import archive, consolidate, idle
 from worker.jobs.ephemeral_sessions import sweep_throw_aways
-from worker.jobs.later import JOB_S, PATIENT_TRIES
 from worker.jobs.media import expire_media, forget_media
+from worker.jobs.retry_later import JOB_S, PATIENT_TRIES
 from worker.jobs.rework import rework
 from worker.jobs.sweep import sweep
 

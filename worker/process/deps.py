@@ -33,8 +33,8 @@ from shared.store.turns.turn_writes import Turns
 from shared.tasks import cancel_all
 from shared.tracing import process as tracing
 from shared.version import VERSION
-from worker.jobs.run_subagent import RunSubagent
-from worker.jobs.run_turn import RunTurn
+from worker.attempt.run_subagent import RunSubagent
+from worker.attempt.run_turn import RunTurn
 from worker.jobs.sweep import Sweep
 from worker.jobs.ticks import Ticker
 from worker.lease.lease import Lease

@@ -28,10 +28,10 @@ from tests.helpers.clock import HandClock
 from tests.helpers.remembering import SCOPE, SESSION, command, fill, plain_turn, talk
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.wait import eventually
-from tests.worker.test_lease_worker import working
+from tests.worker.arq.test_lease_worker import working
 from worker.arq.lease_worker import LeaseWorker
 from worker.jobs.consolidate import archive, consolidate, idle
-from worker.jobs.later import DEADLY_CRASHES, PATIENT_TRIES, SOON_S, patiently, wait_after
+from worker.jobs.retry_later import DEADLY_CRASHES, PATIENT_TRIES, SOON_S, patiently, wait_after
 from worker.jobs.rework import rework
 from worker.jobs.sweep import AGAIN_MS, Sweep, sweep
 from worker.jobs.table import CRON, FUNCTIONS

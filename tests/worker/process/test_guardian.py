@@ -24,7 +24,7 @@ from tests.helpers.build import say
 from tests.helpers.wait import eventually
 from worker.process.worker_handle import Config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 Start = Callable[..., subprocess.Popen[bytes]]
 

@@ -35,7 +35,7 @@ from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.jobs.run_turn import INTERRUPTED, RunTurn
+from worker.attempt.run_turn import INTERRUPTED, RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal

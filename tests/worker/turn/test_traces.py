@@ -46,8 +46,8 @@ from tests.helpers.wait import eventually
 from tests.worker.agent.turns import Turn
 from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult
-from worker.jobs.run_subagent import RunSubagent
-from worker.jobs.run_turn import RunTurn
+from worker.attempt.run_subagent import RunSubagent
+from worker.attempt.run_turn import RunTurn
 from worker.jobs.table import FUNCTIONS
 from worker.jobs.ticks import Ticker
 from worker.lease.lease_loop import LeaseLoop

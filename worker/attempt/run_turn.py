@@ -33,9 +33,9 @@ from shared.store.turns.queue import TurnWork
 from shared.store.turns.turn_writes import DeadLetter, Turns
 from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult, saved_history
+from worker.attempt.apologies import APOLOGIES
+from worker.attempt.retries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
 from worker.jobs.answer_times import count_answers
-from worker.jobs.apologies import APOLOGIES
-from worker.jobs.tries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
 from worker.lease.lease import Lease
 from worker.process.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.turn.conversation import Conversation, NewerLedger, read_conversation, read_joined

@@ -22,8 +22,8 @@ from tests.helpers.children import SESSION, Parent, reports
 from tests.helpers.wait import eventually
 from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult, TurnOutcome
-from worker.jobs.run_subagent import RunSubagent
-from worker.jobs.tries import CRASH_LIMIT
+from worker.attempt.retries import CRASH_LIMIT
+from worker.attempt.run_subagent import RunSubagent
 from worker.lease.lease_loop import LeaseLoop
 from worker.subagents.assignment import Assignment
 from worker.turn.journal import LeaseJournal

@@ -25,8 +25,8 @@ from shared.settings import AgentSettings
 from shared.store.subagents.subagents import Children
 from shared.store.turns.queue import ChildWork
 from worker.agent.turn import AgentResult
-from worker.jobs.apologies import APOLOGIES
-from worker.jobs.tries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
+from worker.attempt.apologies import APOLOGIES
+from worker.attempt.retries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
 from worker.lease.lease import Lease
 from worker.process.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.subagents.assignment import Assignment

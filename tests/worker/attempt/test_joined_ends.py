@@ -26,8 +26,8 @@ from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
+from worker.attempt.run_turn import RunTurn
 from worker.guards.chats import ChatPolicy
-from worker.jobs.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.tools.message import Message
 from worker.turn.conversation import Conversation

@@ -24,7 +24,7 @@ from tests.helpers.build import message, say
 from tests.helpers.wait import eventually
 from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult
-from worker.jobs.run_turn import RunTurn
+from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal

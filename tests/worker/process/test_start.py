@@ -21,7 +21,7 @@ from tests.helpers.fleet import replies
 from tests.helpers.openai_server import ScriptedOpenAI
 from tests.helpers.processes import ROOT, Process
 from tests.helpers.wait import eventually
-from tests.worker.test_process import page
+from tests.worker.process.test_worker_process import page
 
 Start = Callable[..., Process]
 

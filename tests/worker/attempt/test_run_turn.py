@@ -28,8 +28,8 @@ from tests.helpers.build import message, say
 from tests.helpers.wait import eventually
 from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult
-from worker.jobs.run_turn import RunTurn
-from worker.jobs.tries import CRASH_LIMIT
+from worker.attempt.retries import CRASH_LIMIT
+from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.process.quarantine import AFTER_CRASHES, Quarantine
 from worker.turn.conversation import Conversation
