@@ -24,8 +24,8 @@ def main() -> int:
         return runner_main.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run agent turns and jobs from the queues.")
     parser.add_argument("queues", nargs="*", type=queue_name, metavar="turns|jobs|runner", help="(default: turns jobs)")
-    given = parser.parse_args()
-    return Guardian((sys.executable, "-m", "worker.main", *given.queues)).run()
+    arguments = parser.parse_args()
+    return Guardian((sys.executable, "-m", "worker.main", *arguments.queues)).run()
 
 
 if __name__ == "__main__":

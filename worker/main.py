@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.errors import SettingsError
 from shared.settings import load, redis_url
-from worker.process.worker_handle import config_of, queue_name
+from worker.process.worker_handle import guardian_config, queue_name
 
 
 def main() -> int:
@@ -21,20 +21,20 @@ def main() -> int:
     parser.add_argument("--guard", required=True, help="file descriptor of the link to the guardian, and our nonce")
     parser.add_argument("--slot", type=int, default=0)
     parser.add_argument("--tell", action="store_true", help="tell the guardian what it needs to know of the settings")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     # Ctrl-C in a terminal reaches the whole group; the guardian decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    fd, owner = given.guard.split(",")
+    fd, owner = arguments.guard.split(",")
     link = socket.socket(fileno=int(fd))
     try:
         settings = load()
-        config = config_of(settings, redis_url(settings))
-        if given.tell:
-            config.tell(link)
+        config = guardian_config(settings, redis_url(settings))
+        if arguments.tell:
+            config.send(link)
         # Most of what there is to import: neither the guardian nor the other workers wait for it.
         from worker.process import worker_process
 
-        worker_process.run(settings, queues=given.queues, owner=owner, link=link, slot=given.slot)
+        worker_process.run(settings, queues=arguments.queues, owner=owner, link=link, slot=arguments.slot)
     except SettingsError as exc:
         sys.stderr.write(f"{exc}\n")
         return 2

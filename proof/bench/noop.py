@@ -35,7 +35,7 @@ from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal
-from worker.turn.live_updates import LiveShow
+from worker.turn.live_updates import LiveUpdates
 
 ANSWER: Final = "ok"
 NAME: Final = "bench-worker"
@@ -45,7 +45,7 @@ REPLIES: Final = "bench:replies"
 """Where the turns of arq say that they are done, by pub/sub."""
 
 
-async def _nothing(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+async def _nothing(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
     final = AssistantEntry(content=ANSWER, turn=1)
     entries = saved_history(conversation.entries[0], journal.entries, final)
     return AgentResult(content=ANSWER, entries=entries, rounds=1, usage=Usage())

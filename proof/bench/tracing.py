@@ -35,7 +35,7 @@ from worker.agent.loop import run_agent
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.policies.traced import traced
-from worker.turn.traces import agent_done, agent_span, ended, turn_span
+from worker.turn.traces import agent_span, set_agent_result, set_outcome, turn_span
 
 ROUNDS: Final = 10
 SPANS: Final = 2000
@@ -112,9 +112,9 @@ async def _message() -> None:
         model = traced(ScriptedModel([calls(call("calculate")), "42"]), asked="m", provider="openai")
         with agent_span("shoal", claim.session, "m") as agent:
             tools = Toolbox([RecordingTool("calculate")])
-            agent_done(agent, await run_agent(SPEC, model, tools, MemoryJournal(), show=RecordingShow()))
+            set_agent_result(agent, await run_agent(SPEC, model, tools, MemoryJournal(), show=RecordingShow()))
         line = replace(OutboundMessage(content="42", turn=1), traceparent=current_traceparent())
-        ended(now, "done")
+        set_outcome(now, "done")
     with delivering(line, "web", claim.session):
         pass
 

@@ -26,9 +26,9 @@ from worker.agent.model.model import ToolCallRequest
 from worker.agent.tools.schema import names_of
 from worker.agent.tools.tool import NO_FILES, Safety, Tool, Toolbox, ToolOutcome
 from worker.sandbox.command import Command, Finished
-from worker.subagents.subagent import NOT_FOR_SUBAGENTS, allowed
+from worker.subagents.subagent import NOT_FOR_SUBAGENTS, subagent_tools
 from worker.tools.registry import TOOLS
-from worker.turn.answer import Answerer
+from worker.turn.answer import TurnAgent
 
 HARMLESS = sorted(name for name, (safety, _) in GOOD.items() if safety != "unsafe")
 JUNK: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]
@@ -182,7 +182,7 @@ class AnySandbox:
 
 async def test_no_tool_is_offered_that_this_suite_does_not_know(client: RedisClient) -> None:
     """With everything on that can be on. A new tool gets a line in OFFERED; its rights are decided there, too."""
-    answerer = Answerer(
+    answerer = TurnAgent(
         Settings(plugins=PluginSettings(off=("letters", "signed", "count_letters"))), client, MemoryStore(client)
     )
     answerer.offer_exec(AnySandbox())
@@ -193,5 +193,5 @@ async def test_no_tool_is_offered_that_this_suite_does_not_know(client: RedisCli
     assert names == known
     assert set(GOOD) == set(TOOLS)
     assert {name for name in names if name not in NOT_FOR_SUBAGENTS} == {
-        tool.name for tool in allowed(box._tools.values())
+        tool.name for tool in subagent_tools(box._tools.values())
     }

@@ -14,13 +14,13 @@ import time
 
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.queue import LeaseQueue
-from worker.process.guardian_link import GuardLink
-from worker.process.worker_handle import Config
+from worker.process.guardian_link import GuardianLink
+from worker.process.worker_handle import GuardianConfig
 
 
-async def main(config: Config, behaviour: str, link: socket.socket, owner: str) -> None:
+async def main(config: GuardianConfig, behaviour: str, link: socket.socket, owner: str) -> None:
     client = RedisClient(config.redis_url)
-    guard = GuardLink(link, lease_s=config.lease_s)
+    guard = GuardianLink(link, lease_s=config.lease_s)
     queue = LeaseQueue(client, "turns", owner=owner, lease_s=config.lease_s)
     claims = await queue.acquire(10)
     await client.command("RPUSH", "test:said", f"{len(claims)}")
@@ -35,7 +35,7 @@ async def main(config: Config, behaviour: str, link: socket.socket, owner: str) 
 if __name__ == "__main__":
     words, behaviour, _, given = sys.argv[1:5]
     fd, owner = given.split(",")
-    link, config = socket.socket(fileno=int(fd)), Config(**json.loads(words))
+    link, config = socket.socket(fileno=int(fd)), GuardianConfig(**json.loads(words))
     if "--tell" in sys.argv:
-        config.tell(link)
+        config.send(link)
     asyncio.run(main(config, behaviour, link, owner))

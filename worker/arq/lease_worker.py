@@ -27,10 +27,10 @@ from shared.metrics import QUEUE_WAIT_SECONDS
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load
-from worker.arq.pool import plain_pool
+from worker.arq.pool import make_pool
 from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
-from worker.process.serving import Serving
+from worker.process.serving import LoopGroup
 
 HEART_BEAT_S: Final = 0.5
 TICK_KEPT_S: Final = 60.0
@@ -66,8 +66,8 @@ class LeaseWorker(arq_worker.Worker):
     _scores: dict[str, int]
 
     @cached_property
-    def _serving(self) -> Serving:
-        return Serving(drain_s=lambda: self.ctx.get("drain_s", 0), give_up=self._give_up)
+    def _loop_group(self) -> LoopGroup:
+        return LoopGroup(drain_s=lambda: self.ctx.get("drain_s", 0), give_up=self._give_up)
 
     async def main(self) -> None:
         """Start, run until drained."""
@@ -78,9 +78,9 @@ class LeaseWorker(arq_worker.Worker):
         self.open()
         loops = cast(LoopFactory, self.ctx["lease_loops"])(self.run_leased)
         ending = asyncio.Event()
-        beating = asyncio.create_task(self.keep_beating(ending))
+        beating = asyncio.create_task(self.run_cron(ending))
         try:
-            await self._serving.run(loops)
+            await self._loop_group.run(loops)
         finally:
             ending.set()
             await beating
@@ -99,7 +99,7 @@ class LeaseWorker(arq_worker.Worker):
 
     def handle_sig(self, signum: signal.Signals) -> None:
         """Drain; a second signal cuts what is still running."""
-        self._serving.signalled(signum)
+        self._loop_group.on_signal(signum)
 
     async def finish_job(
         self,
@@ -167,7 +167,7 @@ class LeaseWorker(arq_worker.Worker):
 
     def _connect(self, client: RedisClient, url: str) -> ArqRedis:
         pool = WakingRedis(
-            plain_pool(url),
+            make_pool(url),
             job_serializer=self.job_serializer,
             job_deserializer=self.job_deserializer,
             default_queue_name=self.queue_name,
@@ -176,7 +176,7 @@ class LeaseWorker(arq_worker.Worker):
         pool.waker = client
         return pool
 
-    async def keep_beating(self, ending: asyncio.Event) -> None:
+    async def run_cron(self, ending: asyncio.Event) -> None:
         """Queue jobs at their times until `ending`."""
         while self.cron_jobs and not ending.is_set():
             try:

@@ -8,12 +8,12 @@ from redis import asyncio as aioredis
 
 from shared.store.client.redis_client import SOCKET_TIMEOUT_S
 
-_UNTOLD: Final[dict[str, Any]] = {"lib_name": None, "lib_version": None}
+_NO_CLIENT_INFO: Final[dict[str, Any]] = {"lib_name": None, "lib_version": None}
 """A connection says nothing of redis-py: two commands less after each reconnect, and no right to
 them needed."""
 
 
-def plain_pool(url: str) -> aioredis.ConnectionPool:
+def make_pool(url: str) -> aioredis.ConnectionPool:
     """A pool that connects when it is first used."""
     # A certificate is for a host; redis-py would take anybody's who has one from the same
     # authority.
@@ -24,6 +24,6 @@ def plain_pool(url: str) -> aioredis.ConnectionPool:
         socket_connect_timeout=SOCKET_TIMEOUT_S,
         max_connections=8,
         timeout=None,
-        **_UNTOLD,
+        **_NO_CLIENT_INFO,
         **tls,
     )

@@ -18,9 +18,9 @@ from worker.arq.lease_worker import LeaseWorker
 from worker.jobs.probe import probe
 from worker.jobs.table import CRON, FUNCTIONS
 from worker.process.deps import QUEUES, WorkerDeps
-from worker.process.guardian_link import GuardLink
-from worker.process.worker_handle import config_of
-from worker.process.worker_process import settings_of_process
+from worker.process.guardian_link import GuardianLink
+from worker.process.worker_handle import guardian_config
+from worker.process.worker_process import configure_process
 
 # arq's command makes `arq.worker.Worker(...)` by that name; this is how it comes to make ours.
 arq.worker.Worker = LeaseWorker  # type: ignore[misc]
@@ -30,10 +30,10 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=repr)
 
 async def startup(ctx: dict[str, Any]) -> None:
     """Join what the worker needs and put it into arq's context."""
-    settings, owner = settings_of_process(load()), nonce()
+    settings, owner = configure_process(load()), nonce()
     link = _start_guardian(owner)
-    config_of(settings, redis_url(settings)).tell(link)
-    deps = WorkerDeps(settings, queues=QUEUES, owner=owner, link=GuardLink(link, lease_s=settings.worker.lease_s))
+    guardian_config(settings, redis_url(settings)).send(link)
+    deps = WorkerDeps(settings, queues=QUEUES, owner=owner, link=GuardianLink(link, lease_s=settings.worker.lease_s))
     ctx.update(deps.context(), lease_loops=deps.make_loops)
     await deps.start()
 
@@ -58,11 +58,11 @@ class WorkerSettings:
     log_results = False
 
 
-def jobs_worker(context: dict[str, Any]) -> LeaseWorker:
+def make_jobs_worker(context: dict[str, Any]) -> LeaseWorker:
     """A worker that is asked to run jobs, and neither starts nor ends anything itself."""
-    given = arq.worker.get_kwargs(WorkerSettings)  # type: ignore[arg-type]
+    arguments = arq.worker.get_kwargs(WorkerSettings)  # type: ignore[arg-type]
     ours = {"ctx": context, "handle_signals": False, "on_startup": None, "on_shutdown": None}
-    return LeaseWorker(**{**given, **ours})  # type: ignore[arg-type]
+    return LeaseWorker(**{**arguments, **ours})  # type: ignore[arg-type]
 
 
 def _start_guardian(owner: str) -> socket.socket:

@@ -26,12 +26,12 @@ from shared.store.subagents.subagents import Children
 from shared.store.turns.queue import ChildWork
 from worker.agent.turn import AgentResult
 from worker.attempt.apologies import APOLOGIES
-from worker.attempt.retries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
+from worker.attempt.retries import CRASH_LIMIT, NEWER_RELEASE_WAIT_S, error_wait, unavailable_wait
 from worker.lease.lease import Lease
 from worker.process.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.subagents.assignment import Assignment
 from worker.turn.journal import STORE_PATIENCE_S, LeaseJournal
-from worker.turn.traces import ended, subagent_span
+from worker.turn.traces import set_outcome, subagent_span
 
 UNREADABLE_WAIT_S: Final = 60.0
 log = logger("subagents")
@@ -80,7 +80,7 @@ class RunSubagent:
             return
         about = bind_work(session=task.session)
         with about, subagent_span(lease.claim, task.session, task.id) as now:
-            what = ended(now, await self._end(lease, work, task))
+            what = set_outcome(now, await self._end(lease, work, task))
             seconds = round(self._clock.monotonic() - began, 3)
             log.info("subagent left", outcome=what, child=task.id, seconds=seconds, waited_ms=lease.claim.waited_ms)
 
@@ -91,7 +91,7 @@ class RunSubagent:
         except BadRecord as exc:
             log.warning("subagent left to others", why=exc.code)  # of a newer release, whose worker shall go on
             if left_s > 0:
-                await lease.queue.release(lease.claim, delay_s=NEWER_WAIT_S, retry_for_s=STORE_PATIENCE_S)
+                await lease.queue.release(lease.claim, delay_s=NEWER_RELEASE_WAIT_S, retry_for_s=STORE_PATIENCE_S)
                 return "left"
             resume = ()
         if work.crashes >= CRASH_LIMIT:
@@ -107,7 +107,7 @@ class RunSubagent:
                     verdict = await quarantine.run(lease)
                 else:
                     result = await self._agent(Assignment(lease.claim, task, resume), journal)
-                    limit.in_time()
+                    limit.stop_timer()
                     await lease.allow()
         except TurnReleased as exc:
             await lease.queue.release(lease.claim, delay_s=exc.delay_s, retry_for_s=STORE_PATIENCE_S)
@@ -140,7 +140,7 @@ class RunSubagent:
     async def _report(self, lease: Lease, task: SubagentTask, outcome: Outcome, result: str) -> str:
         """End it, and tell its session, in one step."""
         try:
-            told = await self._children.end(
+            status = await self._children.end(
                 task,
                 outcome,
                 result,
@@ -152,9 +152,9 @@ class RunSubagent:
             if not await self._cancelled(task, exc):
                 raise
             return _drop(task)
-        if told == "dropped":
+        if status == "dropped":
             _drop(task)
-        return outcome if told == "known" else _count(outcome)
+        return outcome if status == "known" else _count(outcome)
 
     async def _cancelled(self, task: SubagentTask, exc: Exception) -> bool:
         """Whether somebody ended it, alone or with its conversation; then nothing more is to be
@@ -178,7 +178,7 @@ class RunSubagent:
         log.warning("model failed", kind=error.kind, retryable=error.retryable)
         if not error.retryable:
             return await self._report(lease, task, "failed", "The model refused the request.")
-        wait_s = away_wait(error, work.attempt, work.away_ms / 1000, self._settings, self._rng)
+        wait_s = unavailable_wait(error, work.attempt, work.away_ms / 1000, self._settings, self._rng)
         if wait_s is None:
             return await self._report(lease, task, "failed", "The model could not be reached for a long time.")
         await lease.queue.release(lease.claim, delay_s=wait_s, count="away", retry_for_s=STORE_PATIENCE_S)

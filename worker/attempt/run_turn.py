@@ -34,14 +34,14 @@ from shared.store.turns.turn_writes import DeadLetter, Turns
 from worker.agent.model.model import Usage
 from worker.agent.turn import AgentResult, saved_history
 from worker.attempt.apologies import APOLOGIES
-from worker.attempt.retries import CRASH_LIMIT, NEWER_WAIT_S, away_wait, error_wait
+from worker.attempt.retries import CRASH_LIMIT, NEWER_RELEASE_WAIT_S, error_wait, unavailable_wait
 from worker.jobs.answer_times import count_answers
 from worker.lease.lease import Lease
 from worker.process.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.turn.conversation import Conversation, NewerLedger, read_conversation, read_joined
 from worker.turn.journal import STORE_PATIENCE_S, TurnJournal
-from worker.turn.live_updates import LiveShow
-from worker.turn.traces import ended, of_line, turn_span
+from worker.turn.live_updates import LiveUpdates
+from worker.turn.traces import link_joined, set_outcome, turn_span
 
 STOPPED: Final = "[stopped by the user]"
 INTERRUPTED: Final = "[interrupted by a newer message]"
@@ -51,7 +51,7 @@ OnCommit = Callable[[str, int], Awaitable[None]]
 """Called after each commit with the session and how many entries its conversation has now. What it
 raises is logged."""
 
-AgentCall = Callable[[Conversation, TurnJournal, LiveShow], Awaitable[AgentResult]]
+AgentCall = Callable[[Conversation, TurnJournal, LiveUpdates], Awaitable[AgentResult]]
 
 
 class RunTurn:
@@ -90,8 +90,8 @@ class RunTurn:
         TURNS_RUNNING.inc()
         try:
             with turn_span(lease.claim, queue) as now:
-                outcome = ended(now, await self._end(lease, work))
-                if not lease.counted:
+                outcome = set_outcome(now, await self._end(lease, work))
+                if not lease.counted_by_child:
                     TURNS.labels(outcome).inc()
                 seconds = self._clock.monotonic() - started
                 TURN_SECONDS.observe(seconds)
@@ -104,19 +104,19 @@ class RunTurn:
             conversation = read_conversation(lease.claim)
         except (BadRecord, BadInput) as exc:
             log.error("record refused", code=exc.code)
-            return await self._bury(lease, work, None, "bad_record")
+            return await self._dead_letter(lease, work, None, "bad_record")
         except NewerLedger as exc:
-            return await self._leave(lease, work, exc)
+            return await self._leave_to_newer(lease, work, exc)
         journal = TurnJournal(lease, self._turns, conversation.resume, conversation.joined)
         if work.crashes >= CRASH_LIMIT:
-            return await self._bury(lease, work, conversation, "crashes")
-        show = LiveShow(
+            return await self._dead_letter(lease, work, conversation, "crashes")
+        show = LiveUpdates(
             self._client,
             conversation.session,
             work.n,
             work.attempt,
-            held=lambda: lease.suspended,
-            spoken=journal.spoken,
+            suspended=lambda: lease.suspended,
+            reply_sent=journal.reply_sent,
             clock=self._clock,
         )
         verdict: Verdict | None = None
@@ -131,7 +131,7 @@ class RunTurn:
                     async with show:
                         result = await self._agent(conversation, journal, show)
                         crash_point("after_agent")
-                    limit.in_time()
+                    limit.stop_timer()
                     await lease.allow()
         except TurnStopped as exc:
             return await self._stopped(lease, work, conversation, journal, exc.partial or show.visible)
@@ -141,13 +141,15 @@ class RunTurn:
             await lease.queue.release(lease.claim, delay_s=exc.delay_s, retry_for_s=STORE_PATIENCE_S)
             return "released"
         except TurnLimited as exc:
-            return await self._bury(lease, work, conversation, exc.limit, apology=f"Sorry, I had to stop: {exc}.")
+            return await self._dead_letter(
+                lease, work, conversation, exc.limit, apology=f"Sorry, I had to stop: {exc}."
+            )
         except TimeoutError:
             if lease.suspended:
                 # It was Redis that took so long. When it is back, whoever has the lease goes on.
                 await lease.queue.release(lease.claim, retry_for_s=STORE_PATIENCE_S)
                 return "released"
-            return await self._bury(lease, work, conversation, "timeout")
+            return await self._dead_letter(lease, work, conversation, "timeout")
         except ModelError as exc:
             return await self._model_failed(lease, work, conversation, exc)
         except LeaseLost:
@@ -161,29 +163,29 @@ class RunTurn:
             return await self._failed(lease, work, conversation)
         if verdict is not None:
             return await self._after_quarantine(lease, work, conversation, verdict)
-        said = journal.unsaid(result)
-        await self._commit(lease, work, conversation, "reply", "done", said, result.entries, result=result)
+        reply = journal.pending_reply(result)
+        await self._commit(lease, work, conversation, "reply", "done", reply, result.entries, result=result)
         return "done"
 
-    async def _leave(self, lease: Lease, work: TurnWork, newer: NewerLedger) -> str:
+    async def _leave_to_newer(self, lease: Lease, work: TurnWork, newer: NewerLedger) -> str:
         """For a worker of the release that began it; when none comes for as long as a model may be
         away, nobody can."""
         log.warning("turn left to others", why=str(newer))
         if work.away_ms / 1000 > self._settings.give_up_s:
-            return await self._bury(lease, work, None, "bad_record")
-        await lease.queue.release(lease.claim, delay_s=NEWER_WAIT_S, count="away", retry_for_s=STORE_PATIENCE_S)
+            return await self._dead_letter(lease, work, None, "bad_record")
+        await lease.queue.release(lease.claim, delay_s=NEWER_RELEASE_WAIT_S, count="away", retry_for_s=STORE_PATIENCE_S)
         return "left"
 
     async def _after_quarantine(
         self, lease: Lease, work: TurnWork, conversation: Conversation, verdict: Verdict
     ) -> str:
         if verdict == "guilty":
-            return await self._bury(lease, work, conversation, "poison")
+            return await self._dead_letter(lease, work, conversation, "poison")
         if verdict == "unproven":
             await lease.queue.release(lease.claim, delay_s=1.0, count="crashes", retry_for_s=STORE_PATIENCE_S)
         return f"quarantine_{verdict}"
 
-    async def _hear_all(self, lease: Lease, work: TurnWork, conversation: Conversation) -> None:
+    async def _load_missed_joins(self, lease: Lease, work: TurnWork, conversation: Conversation) -> None:
         """What joined the turn unheard, for the answer to its `take` was lost or a child got it,
         ends with it."""
         if work.steers or work.joins_at_start:
@@ -210,9 +212,9 @@ class RunTurn:
             in_reply_to=conversation.ids if conversation else (),
             kind=kind,
             at=self._clock.now_ms(),
-            usage=None if result is None else _used(result.usage),
+            usage=None if result is None else _tokens_used(result.usage),
             unfinished=result is not None and result.outcome in ("round_cap", "budget"),
-            traceparent=of_line(conversation),
+            traceparent=link_joined(conversation),
         )
         crash_point("before_commit")
         committed = await self._turns.commit(
@@ -239,9 +241,9 @@ class RunTurn:
     async def _stopped(
         self, lease: Lease, work: TurnWork, conversation: Conversation, journal: TurnJournal, partial: str
     ) -> str:
-        await self._hear_all(lease, work, conversation)
+        await self._load_missed_joins(lease, work, conversation)
         mark = INTERRUPTED if await journal.superseded() else STOPPED
-        final = self._said(work, f"{partial.rstrip()}\n\n{mark}".lstrip())
+        final = self._assistant_entry(work, f"{partial.rstrip()}\n\n{mark}".lstrip())
         first, *joined = conversation.entries
         history = saved_history(
             first, journal.entries, final, joined=joined, result_chars=self._settings.saved_result_chars
@@ -253,13 +255,13 @@ class RunTurn:
         log.warning("model failed", kind=error.kind, retryable=error.retryable)
         if not error.retryable:
             reason = error.kind if error.kind in APOLOGIES else "error"
-            return await self._bury(lease, work, conversation, reason)
+            return await self._dead_letter(lease, work, conversation, reason)
         away_s = work.away_ms / 1000
-        wait_s = away_wait(error, work.attempt, away_s, self._settings, self._rng)
+        wait_s = unavailable_wait(error, work.attempt, away_s, self._settings, self._rng)
         if wait_s is None:
-            return await self._bury(lease, work, conversation, "model_away")
+            return await self._dead_letter(lease, work, conversation, "model_away")
         if away_s + wait_s > self._settings.tell_s:
-            show = LiveShow(self._client, lease.claim.session, work.n, work.attempt)
+            show = LiveUpdates(self._client, lease.claim.session, work.n, work.attempt)
             await show.progress("the model cannot be reached just now; I keep trying")
         await lease.queue.release(lease.claim, delay_s=wait_s, count="away", retry_for_s=STORE_PATIENCE_S)
         return "model_away"
@@ -267,11 +269,11 @@ class RunTurn:
     async def _failed(self, lease: Lease, work: TurnWork, conversation: Conversation) -> str:
         wait_s = error_wait(work.errors, self._rng)
         if wait_s is None:
-            return await self._bury(lease, work, conversation, "error")
+            return await self._dead_letter(lease, work, conversation, "error")
         await lease.queue.release(lease.claim, delay_s=wait_s, count="errors", retry_for_s=STORE_PATIENCE_S)
         return "error"
 
-    async def _bury(
+    async def _dead_letter(
         self, lease: Lease, work: TurnWork, conversation: Conversation | None, reason: str, *, apology: str = ""
     ) -> str:
         """Dead letter and apology, so that the next message of the chat can go on."""
@@ -280,19 +282,19 @@ class RunTurn:
         dead = DeadLetter(f"{reason} {reference}", work.record)
         history: tuple[TranscriptEntry, ...] = ()
         if conversation is not None:
-            await self._hear_all(lease, work, conversation)
-            history = (*conversation.entries, self._said(work, f"[no answer was given: {reason}]"))
+            await self._load_missed_joins(lease, work, conversation)
+            history = (*conversation.entries, self._assistant_entry(work, f"[no answer was given: {reason}]"))
         if await self._commit(lease, work, conversation, "apology", "failed", text, history, dead):
             messages = len(conversation.ids) if conversation else 1
             log.error("dead letter", reason=reason, reference=reference, messages=messages)
             DEAD_LETTERS.labels(reason).inc(messages)
         return "dead"
 
-    def _said(self, work: TurnWork, content: str) -> AssistantEntry:
+    def _assistant_entry(self, work: TurnWork, content: str) -> AssistantEntry:
         return AssistantEntry(content=content, turn=work.n, at=self._clock.now_ms())
 
 
-def _used(usage: Usage) -> TokensUsed | None:
+def _tokens_used(usage: Usage) -> TokensUsed | None:
     """None when no provider has said it."""
     if not (usage.prompt_tokens or usage.completion_tokens):
         return None

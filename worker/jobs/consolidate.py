@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.store.sessions.memory import MemoryStore
-from worker.jobs.retry_later import deadly, patiently
+from worker.jobs.retry_later import keeps_crashing, with_retries
 from worker.memory.consolidator import Consolidator
 
 Context = dict[str, Any]
@@ -14,28 +14,32 @@ Context = dict[str, Any]
 
 async def consolidate(context: Context, session: str) -> None:
     """Bring a conversation that has become long down to its newest entries. Raises TryLater."""
-    made: Consolidator = context["deps"].consolidator
-    keep, unread = made.settings.keep, deadly(context)
-    await patiently(context, session, lambda patient: made.consolidate(session, keep, patient=patient, unread=unread))
+    consolidator: Consolidator = context["deps"].consolidator
+    keep, unread = consolidator.settings.keep, keeps_crashing(context)
+    await with_retries(
+        context, session, lambda patient: consolidator.consolidate(session, keep, patient=patient, unread=unread)
+    )
 
 
 async def archive(context: Context, session: str) -> None:
     """Bring what `/new` ended into memory. Raises TryLater."""
-    made: Consolidator = context["deps"].consolidator
-    unread = deadly(context)
-    await patiently(context, session, lambda patient: made.archive(session, patient=patient, unread=unread))
+    consolidator: Consolidator = context["deps"].consolidator
+    unread = keeps_crashing(context)
+    await with_retries(context, session, lambda patient: consolidator.archive(session, patient=patient, unread=unread))
 
 
 async def idle(context: Context, session: str) -> None:
     """Bring a conversation that rests down to its last few entries; then it is settled. Raises
     TryLater."""
-    made: Consolidator = context["deps"].consolidator
+    consolidator: Consolidator = context["deps"].consolidator
     memory: MemoryStore = context["deps"].memory
 
     async def work(patient: bool) -> None:
         due = await memory.idle.find(session)
-        await made.consolidate(session, made.settings.idle_keep, patient=patient, unread=deadly(context))
+        await consolidator.consolidate(
+            session, consolidator.settings.idle_keep, patient=patient, unread=keeps_crashing(context)
+        )
         if due is not None and not (await memory.waiting(session)).archive:
             await memory.idle.settle(due)
 
-    await patiently(context, session, work)
+    await with_retries(context, session, work)

@@ -22,12 +22,12 @@ BATCHES: Final = 200
 log = logger("jobs")
 
 
-class ThrowAwaySweep:
+class EphemeralSweep:
     """Most sessions were ended by the gateway that answered; of these only files are left. The
     others are those whose gateway died, or whose answer nobody came for within a day."""
 
     def __init__(self, client: RedisClient, media: MediaStore, workspaces: Workspaces) -> None:
-        self._throw_aways = ThrowAways(client)
+        self._ephemeral = ThrowAways(client)
         self._media = media
         self._workspaces = workspaces
 
@@ -35,30 +35,30 @@ class ThrowAwaySweep:
         """Look once; how many sessions went. Raises RedisAway."""
         gone = 0
         for _ in range(BATCHES):
-            found = await self._throw_aways.agenda.due(BATCH)
+            found = await self._ephemeral.agenda.due(BATCH)
             for due in found:
-                gone += await self._end(due)
+                gone += await self._end_session(due)
             if len(found) < BATCH:
                 break
         return gone
 
-    async def _end(self, due: Due) -> bool:
-        await self._throw_aways.erase(due.member)
+    async def _end_session(self, due: Due) -> bool:
+        await self._ephemeral.erase(due.member)
         folder, before_s = folder_name(due.member), SYSTEM_CLOCK.now_ms() / 1000
         try:
             await asyncio.to_thread(self._media.forget, folder, before_s=before_s)
             await self._workspaces.forget(folder, before_s=before_s)
         except (OSError, ToolFailed) as exc:
             log.warning("files not forgotten yet", error=type(exc).__name__)
-            await self._throw_aways.agenda.put_off(due, AGAIN_MS)
+            await self._ephemeral.agenda.put_off(due, AGAIN_MS)
             return False
-        return await self._throw_aways.agenda.settle(due)
+        return await self._ephemeral.agenda.settle(due)
 
 
-async def sweep_throw_aways(context: dict[str, Any]) -> None:
+async def sweep_ephemeral_sessions(context: dict[str, Any]) -> None:
     """The cron job. The next minute makes up for one that fails."""
     deps = context["deps"]
-    made = ThrowAwaySweep(deps.client, deps.media, deps.workspaces)
+    made = EphemeralSweep(deps.client, deps.media, deps.workspaces)
     try:
         if gone := await made.run_once():
             log.info("throw-away sessions ended", sessions=gone)

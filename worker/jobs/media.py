@@ -22,21 +22,21 @@ async def forget_media(context: dict[str, Any], folder: str) -> None:
     media: MediaStore = context["deps"].media
     workspaces: Workspaces = context["deps"].workspaces
     before_s = context["enqueue_time"].timestamp()
-    away: list[str] = []
+    unavailable: list[str] = []
     sent = kept = 0
     try:
         sent = await asyncio.to_thread(media.forget, folder, before_s=before_s)
     except OSError as exc:
-        away.append(f"media ({type(exc).__name__})")
+        unavailable.append(f"media ({type(exc).__name__})")
     try:
         kept = await workspaces.forget(folder, before_s=before_s)
     except (OSError, ToolFailed) as exc:
-        away.append(f"workspace ({type(exc).__name__})")
-    if sent or kept or not away:
+        unavailable.append(f"workspace ({type(exc).__name__})")
+    if sent or kept or not unavailable:
         log.info("files forgotten", files=sent, workspace=kept)
-    if away:
+    if unavailable:
         wait_s = wait_after(context["job_try"])
-        log.warning("files not forgotten yet", away=away, wait_s=round(wait_s))
+        log.warning("files not forgotten yet", away=unavailable, wait_s=round(wait_s))
         raise TryLater("a volume is away", wait_s)
 
 

@@ -6,6 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 
-async def probe(ctx: dict[str, Any], said: str = "") -> str:
+async def probe(ctx: dict[str, Any], text: str = "") -> str:
     """Return what was said."""
-    return said
+    return text

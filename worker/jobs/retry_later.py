@@ -22,13 +22,13 @@ PATIENT_TRIES: Final = 30
 """The first few waits double, the others are of an hour: with so many tries a job has waited for
 about a day."""
 
-DEADLY_CRASHES: Final = 3
+CRASHES_BEFORE_SKIP: Final = 3
 """So many workers died with a job in their hands, and it does not do again what it did then."""
 
 log = logger("jobs")
 
 
-async def patiently(context: dict[str, Any], name: str, work: Callable[[bool], Awaitable[object]]) -> None:
+async def with_retries(context: dict[str, Any], name: str, work: Callable[[bool], Awaitable[object]]) -> None:
     """Do `work(patient)` for the session or scope `name`. From the 31st try on `patient` is False:
     wait no more.
 
@@ -37,7 +37,7 @@ async def patiently(context: dict[str, Any], name: str, work: Callable[[bool], A
     is due is found again.
     """
     tries: int = context["job_try"]
-    lease = _lease(context)
+    lease = _lease_of(context)
     with bind_work(session=name):
         try:
             async with asyncio.timeout(JOB_S) as limit, _ended_by_drain(limit, lease):
@@ -57,13 +57,13 @@ async def patiently(context: dict[str, Any], name: str, work: Callable[[bool], A
             log.exception("job failed", tries=tries)
 
 
-def deadly(context: dict[str, Any]) -> bool:
+def keeps_crashing(context: dict[str, Any]) -> bool:
     """Whether workers keep dying with this job."""
-    lease = _lease(context)
-    return lease is not None and lease.claim.job_crashes >= DEADLY_CRASHES
+    lease = _lease_of(context)
+    return lease is not None and lease.claim.job_crashes >= CRASHES_BEFORE_SKIP
 
 
-def _lease(context: dict[str, Any]) -> Lease | None:
+def _lease_of(context: dict[str, Any]) -> Lease | None:
     """The lease of this job; none when it is called by hand."""
     leases: dict[str, Lease] = context.get("leases", {})
     return leases.get(context.get("job_id", ""))

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.log import logger
 from shared.store.sessions.memory import MemoryStore
-from worker.jobs.retry_later import deadly, patiently
+from worker.jobs.retry_later import keeps_crashing, with_retries
 from worker.memory.consolidator import Consolidator
 
 log = logger("jobs")
@@ -19,16 +19,16 @@ async def rework(context: dict[str, Any], scope: str) -> None:
 
     Raises TryLater.
     """
-    made: Consolidator = context["deps"].consolidator
+    consolidator: Consolidator = context["deps"].consolidator
     memory: MemoryStore = context["deps"].memory
 
     async def work(patient: bool) -> None:
         due = await memory.rework.find(scope)
-        if deadly(context):
+        if keeps_crashing(context):
             log.error("rework given up", reason="crashes")
         else:
-            await made.rework(scope, patient=patient)
+            await consolidator.rework(scope, patient=patient)
         if due is not None:
             await memory.rework.settle(due)
 
-    await patiently(context, scope, work)
+    await with_retries(context, scope, work)

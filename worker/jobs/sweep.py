@@ -21,7 +21,7 @@ BATCHES: Final = 20
 log = logger("jobs")
 
 
-class Sweep:
+class MemorySweep:
     """Queues a job for each member of the two agendas that is due.
 
     A member is first put off and then looked after: whatever ends in between, it is found again.
@@ -41,20 +41,20 @@ class Sweep:
         """Look once. Raises RedisAway, Refused."""
         if self._children is not None and (back := await self._children.put_back()):
             log.warning("subagents put back", subagents=back)
-        await self._look(self._memory.idle, self._conversation)
-        await self._look(self._memory.rework, self._rework)
+        await self._sweep_agenda(self._memory.idle, self._queue_conversation)
+        await self._sweep_agenda(self._memory.rework, self._queue_rework)
 
-    async def _look(self, agenda: Agenda, care: Callable[[Due], Awaitable[bool]]) -> None:
+    async def _sweep_agenda(self, agenda: Agenda, queue_jobs: Callable[[Due], Awaitable[bool]]) -> None:
         for _ in range(BATCHES):
             found = await agenda.due(BATCH)
             for due in found:
-                if await care(due):
+                if await queue_jobs(due):
                     continue
                 await agenda.settle(due)
             if len(found) < BATCH:
                 return
 
-    async def _conversation(self, due: Due) -> bool:
+    async def _queue_conversation(self, due: Due) -> bool:
         """Whether there is something to do, and it will be done."""
         waiting = await self._memory.waiting(due.member)
         rests = self._settings.idle_s > 0 and waiting.history > self._settings.idle_keep
@@ -67,7 +67,7 @@ class Sweep:
                 await self._jobs.idle(due.member)
         return True
 
-    async def _rework(self, due: Due) -> bool:
+    async def _queue_rework(self, due: Due) -> bool:
         if self._settings.rework_h <= 0:
             return False
         if await self._memory.rework.put_off(due, AGAIN_MS):
@@ -77,7 +77,7 @@ class Sweep:
 
 async def sweep(context: dict[str, Any]) -> None:
     """The cron job. `context["deps"]` has `sweep`. The next minute makes up for one that fails."""
-    made: Sweep = context["deps"].sweep
+    made: MemorySweep = context["deps"].sweep
     try:
         await made.run_once()
     except (RedisAway, Refused) as exc:

@@ -14,7 +14,7 @@ from shared.errors import TryLater
 from shared.tracing import span
 from shared.tracing.spans import JOB
 from worker.jobs.consolidate import archive, consolidate, idle
-from worker.jobs.ephemeral_sessions import sweep_throw_aways
+from worker.jobs.ephemeral_sessions import sweep_ephemeral_sessions
 from worker.jobs.media import expire_media, forget_media
 from worker.jobs.retry_later import JOB_S, PATIENT_TRIES
 from worker.jobs.rework import rework
@@ -28,7 +28,7 @@ SWEEP_S: Final = 50.0
 Job = Callable[[dict[str, Any], str], Awaitable[None]]
 
 
-def _job(work: Job) -> Function:
+def _make_job(work: Job) -> Function:
     """A job that asks arq for another try by TryLater. Its result is not kept: the same id may be
     queued again."""
 
@@ -45,12 +45,12 @@ def _job(work: Job) -> Function:
     return func(made, timeout=JOB_S + 60, max_tries=MAX_TRIES, keep_result=0)
 
 
-FUNCTIONS: Final[tuple[Function, ...]] = tuple(map(_job, (consolidate, idle, archive, rework, forget_media)))
+FUNCTIONS: Final[tuple[Function, ...]] = tuple(map(_make_job, (consolidate, idle, archive, rework, forget_media)))
 _sweep: Any = sweep
 _expire_media: Any = expire_media
-_sweep_throw_aways: Any = sweep_throw_aways
+_sweep_ephemeral_sessions: Any = sweep_ephemeral_sessions
 CRON: Final[tuple[CronJob, ...]] = (
     cron(_sweep, name="sweep", second=0, timeout=SWEEP_S, max_tries=1),
-    cron(_sweep_throw_aways, name="throw-away sessions", second=30, timeout=SWEEP_S, max_tries=1),
+    cron(_sweep_ephemeral_sessions, name="throw-away sessions", second=30, timeout=SWEEP_S, max_tries=1),
     cron(_expire_media, name="expire media", minute=17, second=0, timeout=JOB_S, max_tries=1),
 )

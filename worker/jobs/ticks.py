@@ -35,7 +35,7 @@ from shared.tracing import Span, current, fresh, span
 from shared.tracing.spans import TICK
 from worker.turn.schedules import NOTHING_NEEDED
 
-LOOK_S: Final = 5.0
+POLL_S: Final = 5.0
 """How long a worker does not look when nothing is due: a schedule for sooner than that may run so
 late."""
 
@@ -43,12 +43,12 @@ SOON_S: Final = 1.0
 JITTER_S: Final = 0.25
 """So that not all workers come at the same moment."""
 
-AT_ONCE: Final = 4
+CONCURRENCY: Final = 4
 """Ticks that one worker runs at once: fewer than the connections of its pool, and a file that hangs
 is in few ways."""
 
 LATER_MS: Final = 60_000
-COUNTED: Final = 250
+COUNT_LIMIT: Final = 250
 """As many missed ticks are counted at once."""
 
 HEARTBEAT_TEXT: Final = (
@@ -63,37 +63,37 @@ looked at."""
 log = logger("ticks")
 
 
-class Step(NamedTuple):
+class TickPlan(NamedTuple):
     """What to do at a tick: whether to run it, and where the schedule goes from there."""
 
     run: bool
     move: Move
 
 
-def step(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronSettings) -> Step:
+def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronSettings) -> TickPlan:
     """What becomes of the tick `tick` at the time `now`, both in ms. What is at most `late_s` late
     is in time."""
     if now - tick <= settings.late_s * 1000:
         following = next_tick(plan, tick)
-        return Step(True, Move(to=following, due_ms=following or 0, skip_busy=misfire == "skip"))
+        return TickPlan(True, Move(to=following, due_ms=following or 0, skip_busy=misfire == "skip"))
     if misfire == "all":
-        return _each(plan, tick, now, settings.catch_up)
-    passed = len(ticks_between(plan, tick, now, limit=COUNTED))
+        return _replay_missed(plan, tick, now, settings.catch_up)
+    passed = len(ticks_between(plan, tick, now, limit=COUNT_LIMIT))
     following = next_tick(plan, now)
     if misfire == "skip":
-        return Step(False, Move(to=following, due_ms=following or 0, missed=passed + 1))
-    return Step(True, Move(to=following, due_ms=following or 0, missed=passed, skip_busy=False))
+        return TickPlan(False, Move(to=following, due_ms=following or 0, missed=passed + 1))
+    return TickPlan(True, Move(to=following, due_ms=following or 0, missed=passed, skip_busy=False))
 
 
-def _each(plan: Plan, tick: int, now: int, catch_up: int) -> Step:
+def _replay_missed(plan: Plan, tick: int, now: int, catch_up: int) -> TickPlan:
     """One of several missed ticks that shall all be run, if they are not too many."""
     newest = ticks_between(plan, tick, now, limit=catch_up)
     if len(newest) == catch_up:
-        passed = len(ticks_between(plan, tick, newest[0] - 1, limit=COUNTED))
-        return Step(False, Move(to=newest[0], due_ms=now, missed=passed + 1))
+        passed = len(ticks_between(plan, tick, newest[0] - 1, limit=COUNT_LIMIT))
+        return TickPlan(False, Move(to=newest[0], due_ms=now, missed=passed + 1))
     following = next_tick(plan, tick)
     due = 0 if following is None else following if following > now else now + 1
-    return Step(True, Move(to=following, due_ms=due, skip_busy=False))
+    return TickPlan(True, Move(to=following, due_ms=due, skip_busy=False))
 
 
 class Ticker:
@@ -120,13 +120,13 @@ class Ticker:
             try:
                 wait_s = await self.run_once()
             except RedisAway:
-                wait_s = LOOK_S
+                wait_s = POLL_S
             except Refused as exc:
                 log.warning("ticks wait", reason=exc.code)
-                wait_s = LOOK_S
+                wait_s = POLL_S
             except Exception:
                 log.exception("ticks wait")  # turns are answered all the same
-                wait_s = LOOK_S
+                wait_s = POLL_S
             await asyncio.sleep(wait_s + self._rng.uniform(0, JITTER_S))
 
     async def run_once(self, *, now_ms: int | None = None) -> float:
@@ -138,26 +138,26 @@ class Ticker:
         look = await self._schedules.due(now_ms=now_ms)
         due = list(look.due)
         self._rng.shuffle(due)  # workers that come at the same time share the work
-        for at in range(0, len(due), AT_ONCE):
+        for at in range(0, len(due), CONCURRENCY):
             try:
                 async with asyncio.TaskGroup() as group:
-                    for one in due[at : at + AT_ONCE]:
-                        group.create_task(self._isolated(one, look, now_ms))
+                    for one in due[at : at + CONCURRENCY]:
+                        group.create_task(self._run_isolated(one, look, now_ms))
             except BaseExceptionGroup as fault:
                 raise fault.exceptions[0] from None
         if len(due) == BATCH:
             return 0.0
-        next_s = LOOK_S if look.next_in_ms is None else look.next_in_ms / 1000
-        return min(next_s, SOON_S if due else LOOK_S)
+        next_s = POLL_S if look.next_in_ms is None else look.next_in_ms / 1000
+        return min(next_s, SOON_S if due else POLL_S)
 
-    async def _isolated(self, due: Due, look: Look, now_ms: int | None) -> None:
+    async def _run_isolated(self, due: Due, look: Look, now_ms: int | None) -> None:
         """A schedule that cannot be run is in nobody's way."""
         try:
             if due.schedule is None:
                 log.warning("schedule left to others", member=log_id(due.member))
                 await self._schedules.put_off(due, LATER_MS)
             else:
-                await self._tick(due, due.schedule, look.now_ms, now_ms)
+                await self._run_tick(due, due.schedule, look.now_ms, now_ms)
         except (RedisAway, Refused):
             raise
         except ToolFailed as exc:
@@ -167,7 +167,7 @@ class Ticker:
             log.exception("schedule put off", member=log_id(due.member))
             await self._schedules.put_off(due, LATER_MS)
 
-    async def _tick(self, due: Due, schedule: Schedule, now: int, now_ms: int | None) -> None:
+    async def _run_tick(self, due: Due, schedule: Schedule, now: int, now_ms: int | None) -> None:
         late = now - due.tick > self._settings.late_s * 1000
         wait_ms = _spread_ms(due.member, self._settings.spread_s)
         if late and schedule.misfire != "skip" and not due.put_off and wait_ms > 0:
@@ -175,28 +175,28 @@ class Ticker:
                 SCHEDULES_FIRED.labels("put_off").inc()
             return
         if schedule.heartbeat:
-            chosen, text = await self._heartbeat(due, schedule, now)
+            chosen, text = await self._plan_heartbeat(due, schedule, now)
         else:
-            chosen, text = step(schedule.plan, schedule.misfire, due.tick, now, self._settings), schedule.text
+            chosen, text = plan_tick(schedule.plan, schedule.misfire, due.tick, now, self._settings), schedule.text
         with span(TICK) as began:  # a trace of its own: what planned it may be long ago
             message: InboundMessage | None = None
             if chosen.run:
-                _tell(began, schedule)
+                _set_tick_attributes(began, schedule)
                 traceparent = (current() or fresh()).traceparent
                 message = tick_message(schedule, due.tick, now_ms=now, late=late, text=text, traceparent=traceparent)
             outcome = await self._schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
             if outcome != FIRED:
                 began.drop()
-        counts = _counts(outcome, chosen.move)
+        counts = _count_outcomes(outcome, chosen.move)
         for name, many in counts.items():
             SCHEDULES_FIRED.labels(name).inc(many)
         if counts:
             log.info("tick", schedule=schedule.id, session=log_id(schedule.session), late=late, **counts)
 
-    async def _heartbeat(self, due: Due, schedule: Schedule, now: int) -> tuple[Step, str]:
+    async def _plan_heartbeat(self, due: Due, schedule: Schedule, now: int) -> tuple[TickPlan, str]:
         """The file is looked at before anything is asked of a model. Without one, the heartbeat is
         over."""
-        over = Step(False, Move(to=None)), ""
+        over = TickPlan(False, Move(to=None)), ""
         if not self._heartbeat_ms or self._read_heartbeat is None:
             return over
         content = (await self._read_heartbeat(schedule.session)).strip()
@@ -204,18 +204,18 @@ class Ticker:
             return over
         plan = Every(self._heartbeat_ms, due.tick)
         text = HEARTBEAT_TEXT.format(quiet=NOTHING_NEEDED, content=content)
-        return step(plan, "skip", due.tick, now, self._settings), text
+        return plan_tick(plan, "skip", due.tick, now, self._settings), text
 
 
-def _tell(now: Span, schedule: Schedule) -> None:
-    if now.on:
-        now.set("shoal.channel", schedule.channel)
-        now.set("shoal.session", log_id(schedule.session))
-        now.set("shoal.schedule", schedule.id)
-        now.link(schedule.traceparent)
+def _set_tick_attributes(tick_span: Span, schedule: Schedule) -> None:
+    if tick_span.on:
+        tick_span.set("shoal.channel", schedule.channel)
+        tick_span.set("shoal.session", log_id(schedule.session))
+        tick_span.set("shoal.schedule", schedule.id)
+        tick_span.link(schedule.traceparent)
 
 
-def _counts(outcome: int, move: Move) -> dict[str, int]:
+def _count_outcomes(outcome: int, move: Move) -> dict[str, int]:
     """How many ticks had which end, for the metric and the log."""
     if outcome == LOST:
         return {}

@@ -12,14 +12,14 @@ from shared.errors import LeaseLost
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.tasks import AGAIN_S
 
-LOOK_S: Final = 0.25
+CHECK_EVERY_S: Final = 0.25
 """How often, at least, it is looked whether the fence was reached."""
 
 FENCE: Final = 0.75
 """Share of the lease after which a turn that could not be renewed starts nothing more."""
 
 
-class StandIn(Protocol):
+class ProxyRenewal(Protocol):
     """Who may renew our leases while we cannot: the guardian."""
 
     def renewed_at(self) -> float:
@@ -37,16 +37,18 @@ class NoStandIn:
 class Lease:
     """A claim under work: may it go on, and what shall end it."""
 
-    def __init__(self, claim: Claim, queue: LeaseQueue, *, taken_at: float, clock: Clock, stand_in: StandIn) -> None:
+    def __init__(
+        self, claim: Claim, queue: LeaseQueue, *, claimed_at: float, clock: Clock, proxy: ProxyRenewal
+    ) -> None:
         self.claim = claim
         self.queue = queue
-        self.counted = False
+        self.counted_by_child = False
         """Whether the end of the work was counted where it ran, in a process of its own."""
         self._draining = False
         self._drained: asyncio.Event | None = None
-        self._taken_at = self._renewed_at = taken_at
+        self._claimed_at = self._renewed_at = claimed_at
         self._clock = clock
-        self._stand_in = stand_in
+        self._proxy = proxy
         self._renewed: asyncio.Event | None = None
         self._reason: Exception | None = None
         self._cancel: Callable[[], object] | None = None
@@ -72,7 +74,7 @@ class Lease:
     def suspended(self) -> bool:
         """Whether so much of the lease is gone without a renewal that nothing new may be started or
         sent."""
-        good = max(self._renewed_at, self._stand_in.renewed_at())
+        good = max(self._renewed_at, self._proxy.renewed_at())
         return self._clock.monotonic() - good > FENCE * self.queue.lease_s
 
     async def allow(self) -> None:
@@ -90,7 +92,7 @@ class Lease:
     async def until_suspended(self) -> None:
         """Return as soon as `suspended` is so: what the store cannot guard must end by then."""
         while not self.suspended:  # noqa: ASYNC110 (time passes; nothing happens that could set an event)
-            await asyncio.sleep(min(LOOK_S, self.queue.lease_s / 40))
+            await asyncio.sleep(min(CHECK_EVERY_S, self.queue.lease_s / 40))
 
     async def confirm(self) -> None:
         """Renew now, before something that must not happen twice. Raises LeaseLost, RedisAway."""
@@ -104,7 +106,7 @@ class Lease:
     def renewed(self, sent_at: float) -> None:
         """A renewal that was sent at `sent_at` (monotonic) was granted."""
         self._renewed_at = max(self._renewed_at, sent_at)
-        self._look_again()
+        self._wake_waiters()
 
     def lose(self) -> None:
         """Another owner has it."""
@@ -114,10 +116,10 @@ class Lease:
         """End the work inside `interruptible()` with `reason`; the first reason counts."""
         if self._reason is None:
             self._reason = reason
-            self._look_again()
+            self._wake_waiters()
             self._cancel_work()
 
-    def _look_again(self) -> None:
+    def _wake_waiters(self) -> None:
         if self._renewed is not None:
             self._renewed.set()
 
@@ -166,13 +168,13 @@ class _Interruptible:
             self._timer = loop.call_later(self._limit_s, self._lease.interrupt, TimeoutError("it took too long"))
         return self
 
-    def in_time(self) -> None:
+    def stop_timer(self) -> None:
         """What is left may take as long as it takes."""
         if self._timer is not None:
             self._timer.cancel()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.in_time()
+        self.stop_timer()
         reason, self._lease._cancel = self._lease._reason, None
         if kind is not None and reason is not None and issubclass(kind, asyncio.CancelledError):
             while self._task.uncancel():

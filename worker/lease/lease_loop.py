@@ -22,11 +22,11 @@ from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.tasks import cancel_all
 from shared.tracing import continued
-from worker.lease.lease import Lease, NoStandIn, StandIn
+from worker.lease.lease import Lease, NoStandIn, ProxyRenewal
 
 RENEWALS_PER_LEASE: Final = 5
 
-ROUNDS_FIRST: Final = 3
+YIELDS_BEFORE_WAIT: Final = 3
 """Of the event loop, before the next wait is sent: what was just taken begins first, and what ends
 at once is sent."""
 
@@ -42,7 +42,7 @@ class Acquire(Protocol):
     async def __call__(self, count: int, *, most: int, grace: bool, subagents: int) -> list[Claim]: ...
 
 
-def _some(free: int) -> int:
+def _batch_size(free: int) -> int:
     return max(1, free // 8)
 
 
@@ -58,7 +58,7 @@ class LeaseLoop:
         slots: int,
         run: Runner,
         clock: Clock = SYSTEM_CLOCK,
-        stand_in: StandIn | None = None,
+        proxy: ProxyRenewal | None = None,
     ) -> None:
         if slots < 1:
             raise ValueError(f"a lease loop needs at least one slot, not {slots!r}")
@@ -67,15 +67,15 @@ class LeaseLoop:
         self.subagent_slots = max(1, slots * 3 // 4)
         self.connected = asyncio.Event()
         """Set while Redis answers."""
-        self._run_one = run
+        self._runner = run
         self._clock = clock
-        self._stand_in = stand_in or NoStandIn()
+        self._proxy = proxy or NoStandIn()
         self._leases: set[Lease] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._busy = asyncio.Event()
         self._draining = False
-        self._waits = self._waits_for_room = False
+        self._waits = self._waits_for_subagent_slot = False
         self._ending: asyncio.Task[None] | None = None
         self._reclaim_at = math.inf
         self._grace_until = clock.monotonic() + queue.lease_s / 2
@@ -91,7 +91,7 @@ class LeaseLoop:
         return len(self._leases)
 
     @property
-    def _room(self) -> int:
+    def _free_subagent_slots(self) -> int:
         """How many subagents more may run."""
         return max(0, self.subagent_slots - sum(lease.claim.child is not None for lease in self._leases))
 
@@ -103,7 +103,7 @@ class LeaseLoop:
     async def run(self) -> None:
         """Take and renew until `drain`. Redis may come and go meanwhile."""
         renewing = asyncio.create_task(self._keep_renewing())
-        working = asyncio.create_task(self._keep_working())
+        working = asyncio.create_task(self._claim_until_drained())
         try:
             await asyncio.wait({renewing, working}, return_when=asyncio.FIRST_COMPLETED)
             # Renewing ends only by a bug, and a worker that cannot renew must not go on taking.
@@ -124,19 +124,21 @@ class LeaseLoop:
             await cancel_all([renewing])
             await self.queue.close()
 
-    async def take_once(self) -> bool:
+    async def claim_once(self) -> bool:
         """Fill some of the free slots; whether there was work."""
         free = self.slots - len(self._leases)
-        return free > 0 and await self._take(self.queue.acquire, free) > 0
+        return free > 0 and await self._claim(self.queue.acquire, free) > 0
 
-    async def _take(self, acquire: Acquire, free: int) -> int:
+    async def _claim(self, acquire: Acquire, free: int) -> int:
         """Take an eighth of the free slots, so that work spreads over workers, or more where much
         is due; how many.
 
         It is never more than a quarter of all: so the store finds the next ones while these begin.
         """
         sent, most = self._clock.monotonic(), min(free, max(1, self.slots // 4))
-        claims = await acquire(_some(free), most=most, grace=sent < self._grace_until, subagents=self._room)
+        claims = await acquire(
+            _batch_size(free), most=most, grace=sent < self._grace_until, subagents=self._free_subagent_slots
+        )
         self.connected.set()
         for claim in claims:
             self._start(claim, sent)
@@ -166,13 +168,13 @@ class LeaseLoop:
         self._freed.set()
         self._end_wait()
 
-    def cut(self) -> None:
+    def interrupt_all(self) -> None:
         """What is still running after the time to drain is given back in the middle."""
         for lease in list(self._leases):
             lease.interrupt(TurnReleased("drain"))
 
-    def _start(self, claim: Claim, taken_at: float) -> None:
-        lease = Lease(claim, self.queue, taken_at=taken_at, clock=self._clock, stand_in=self._stand_in)
+    def _start(self, claim: Claim, claimed_at: float) -> None:
+        lease = Lease(claim, self.queue, claimed_at=claimed_at, clock=self._clock, proxy=self._proxy)
         if self._draining:
             lease.drain()
         self._leases.add(lease)
@@ -194,7 +196,7 @@ class LeaseLoop:
             trace_id = trace.trace_id if trace else None
             with bind_work(session=session, turn=n, attempt=attempt, worker=lease.claim.owner[:12], trace_id=trace_id):
                 try:
-                    await self._run_one(lease)
+                    await self._runner(lease)
                 except LeaseLost:
                     STALE_WRITES_REFUSED.inc()
                     log.warning("lease lost")
@@ -205,28 +207,28 @@ class LeaseLoop:
                     with contextlib.suppress(LeaseLost, RedisAway):
                         await self.queue.release(lease.claim, delay_s=5, count="errors")
                 finally:
-                    self._ended(lease)
+                    self._on_ended(lease)
 
-    def _ended(self, lease: Lease) -> None:
+    def _on_ended(self, lease: Lease) -> None:
         self._leases.discard(lease)
         if not self._leases:
             self._busy.clear()
         self._freed.set()
-        if self._waits_for_room and self._room:
+        if self._waits_for_subagent_slot and self._free_subagent_slots:
             self._end_wait()  # it does not hear of subagents; now it looks
 
-    async def _keep_working(self) -> None:
-        await self._keep_taking()
+    async def _claim_until_drained(self) -> None:
+        await self._keep_claiming()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _keep_taking(self) -> None:
+    async def _keep_claiming(self) -> None:
         waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
         away, may_be_more = False, True
         while not self._draining:
             try:
                 if away:
-                    await self._come_back()
+                    await self._on_reconnect()
                     away, may_be_more, waits = False, True, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
                 elif self._clock.monotonic() >= self._reclaim_at:
                     await self._reclaim()
@@ -235,11 +237,11 @@ class LeaseLoop:
                     self._freed.clear()
                     await self._freed.wait()
                 elif may_be_more:
-                    may_be_more = await self._take(self.queue.acquire, free) >= _some(free)
+                    may_be_more = await self._claim(self.queue.acquire, free) >= _batch_size(free)
                 else:
-                    for _ in range(ROUNDS_FIRST):
+                    for _ in range(YIELDS_BEFORE_WAIT):
                         await asyncio.sleep(0)
-                    may_be_more = await self._take_next()
+                    may_be_more = await self._claim_next()
             except RedisAway as exc:
                 if not away:
                     log.warning("redis away", queue=self.queue.name, error=str(exc))
@@ -248,24 +250,24 @@ class LeaseLoop:
                 self.connected.clear()
                 await asyncio.sleep(next(waits))
 
-    async def _take_next(self) -> bool:
+    async def _claim_next(self) -> bool:
         """Wait for work and take it; whether there may be more."""
         if self.draining:
             return False
         free = self.slots - len(self._leases)
-        self._waits, self._waits_for_room = True, not self._room
+        self._waits, self._waits_for_subagent_slot = True, not self._free_subagent_slots
         try:
-            return await self._take(self.queue.acquire_next, free) >= _some(free)
+            return await self._claim(self.queue.acquire_next, free) >= _batch_size(free)
         finally:
-            self._waits = self._waits_for_room = False
+            self._waits = self._waits_for_subagent_slot = False
 
     def _end_wait(self) -> None:
         """Have `_take_next` look now; it cannot be cancelled, for it may have taken something
         already."""
         if self._waits and self._ending is None:
-            self._ending = asyncio.create_task(self._say_end())
+            self._ending = asyncio.create_task(self._send_end_wait())
 
-    async def _say_end(self) -> None:
+    async def _send_end_wait(self) -> None:
         try:
             await self.queue.end_wait()
         except RedisAway:
@@ -273,7 +275,7 @@ class LeaseLoop:
         finally:
             self._ending = None
 
-    async def _come_back(self) -> None:
+    async def _on_reconnect(self) -> None:
         given_back = await self._reclaim()
         log.info("redis back", queue=self.queue.name, given_back=given_back)
         now = self._clock.monotonic()

@@ -30,7 +30,7 @@ measures."""
 Labels = tuple[str, ...]
 
 
-class Counted(msgspec.Struct, frozen=True):
+class ChildCounters(msgspec.Struct, frozen=True):
     """Counters with their values, and times with how many there were and their sum in s; each by
     its labels."""
 
@@ -38,7 +38,7 @@ class Counted(msgspec.Struct, frozen=True):
     times: dict[str, list[tuple[Labels, int, float]]]
 
 
-def told() -> bytes:
+def encode_counters() -> bytes:
     """All that this process has counted."""
     counts = {
         name: [(labels, value) for labels, value in totals(counter).items() if value]
@@ -48,14 +48,14 @@ def told() -> bytes:
         name: [(labels, many, seconds) for labels, (many, seconds) in observed(histogram).items()]
         for name, histogram in _TIMES.items()
     }
-    return msgspec.msgpack.encode(Counted(counts, times))
+    return msgspec.msgpack.encode(ChildCounters(counts, times))
 
 
-def count(data: bytes) -> bool:
+def merge_counters(data: bytes) -> bool:
     """Count it here, too; whether it could be read. Numbers and sums are exact; of several times
     each is taken for their mean."""
     try:
-        found = msgspec.msgpack.decode(data, type=Counted)
+        found = msgspec.msgpack.decode(data, type=ChildCounters)
     except msgspec.DecodeError:
         return False
     for name, counts in found.counts.items():

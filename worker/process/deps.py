@@ -35,27 +35,27 @@ from shared.tracing import process as tracing
 from shared.version import VERSION
 from worker.attempt.run_subagent import RunSubagent
 from worker.attempt.run_turn import RunTurn
-from worker.jobs.sweep import Sweep
+from worker.jobs.sweep import MemorySweep
 from worker.jobs.ticks import Ticker
 from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
 from worker.memory.consolidator import Consolidator
-from worker.process.guardian_link import GuardLink
+from worker.process.guardian_link import GuardianLink
 from worker.process.quarantine import Quarantine
-from worker.process.stops import Stops
+from worker.process.stops import StopListener
 from worker.sandbox.process_supervisor import SandboxKeeper
-from worker.turn.answer import Answerer
+from worker.turn.answer import TurnAgent
 
 QUEUES: Final = ("turns", "jobs")
-LONG_TURN: Final = 500
+LONG_TURN_ENTRIES: Final = 500
 """Entries of the conversation beyond the window: a long turn may fill the window without the
 message it answered."""
 
-FIRST_LOOK_S: Final = 10.0
+SANDBOX_CHECK_S: Final = 10.0
 """How long a turn waits for the first look for a sandbox, which a worker that is ready may still be
 at."""
 
-SETTLED_S: Final = 2.0
+CONNECT_PATIENCE_S: Final = 2.0
 """How long what can wait until a worker is ready waits for that."""
 
 log = logger("worker")
@@ -71,9 +71,9 @@ class WorkerDeps:
         *,
         queues: Sequence[str],
         owner: str,
-        link: GuardLink | None,
+        link: GuardianLink | None,
         slot: int = 0,
-        apart: bool = False,
+        isolated: bool = False,
     ) -> None:
         self.owner = owner
         self.link = link
@@ -83,35 +83,35 @@ class WorkerDeps:
         self.started = False  # there is something to close
         self._settings = settings
         self._loops: list[LeaseLoop] = []
-        self._looping = asyncio.Event()
+        self._loops_made = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._stops = Stops(self.client, self._loops)
+        self._stops = StopListener(self.client, self._loops)
         self.memory = MemoryStore(self.client, MemoryLimits(log_bytes=settings.memory.log_bytes))
         self._memory_jobs = MemoryJobs(Jobs(self.client))
-        self._answerer = Answerer(settings, self.client, self.memory)
-        self.media = self._answerer.media
-        self.workspaces = self._answerer.workspaces
-        self.sweep = Sweep(self.memory, self._memory_jobs, settings.memory, self._answerer.children)
-        self._sandbox = SandboxKeeper(settings, self._answerer.offer_exec)
+        self._turn_agent = TurnAgent(settings, self.client, self.memory)
+        self.media = self._turn_agent.media
+        self.workspaces = self._turn_agent.workspaces
+        self.sweep = MemorySweep(self.memory, self._memory_jobs, settings.memory, self._turn_agent.children)
+        self._sandbox = SandboxKeeper(settings, self._turn_agent.offer_exec)
         self._ticker = Ticker(
-            self._answerer.schedules,
+            self._turn_agent.schedules,
             settings.cron,
             heartbeat_s=settings.heartbeat.every_min * 60,
-            read_heartbeat=self._answerer.heartbeat,
+            read_heartbeat=self._turn_agent.read_heartbeat,
         )
         self._run_turn = RunTurn(
             self.client,
             Turns(self.client, InboxLimits.of(settings)),
-            self._answerer,
+            self._turn_agent,
             settings=settings.agent,
-            on_commit=self._committed,
-            quarantine=None if apart else Quarantine(),
+            on_commit=self._on_commit,
+            quarantine=None if isolated else Quarantine(),
         )
         self._run_subagent = RunSubagent(
-            self._answerer.children,
-            self._answerer.subagent,
+            self._turn_agent.children,
+            self._turn_agent.subagent,
             settings=settings.agent,
-            quarantine=None if apart else Quarantine(),
+            quarantine=None if isolated else Quarantine(),
         )
         self.consolidator: Consolidator
         """There once the worker has started."""
@@ -133,9 +133,9 @@ class WorkerDeps:
             version=VERSION,
             slots=settings.worker.turns if "turns" in self.queues else 0,
             details={"model": settings.model.name, "queues": ",".join(self.queues)},
-            ways=self._answerer.models.ways,
+            ways=self._turn_agent.models.ways,
         )
-        self._vitals = OwnVitals()
+        self._process_stats = OwnVitals()
 
     def context(self) -> dict[str, Any]:
         """What a job finds in arq's context, and LeaseWorker beside it."""
@@ -151,14 +151,14 @@ class WorkerDeps:
         worker, agent = self._settings.worker, self._settings.agent
 
         async def run_turn(lease: Lease) -> None:
-            await self._first_look()
+            await self._until_sandbox_checked()
             await self._run_turn(lease)
 
         async def run_any(lease: Lease) -> None:
             if lease.claim.child is None:
                 await run_job(lease)
             else:
-                await self._first_look()
+                await self._until_sandbox_checked()
                 await self._run_subagent(lease)
 
         plans: dict[str, tuple[int, Runner]] = {
@@ -167,7 +167,7 @@ class WorkerDeps:
         }
         for name in self.queues:
             slots, runner = plans[name]
-            window = agent.memory_window + LONG_TURN
+            window = agent.memory_window + LONG_TURN_ENTRIES
             queue = LeaseQueue(
                 self.client,
                 name,
@@ -177,51 +177,53 @@ class WorkerDeps:
                 subagents=SubagentCaps(agent.subagents_per_session, agent.subagents_in_all),
                 share=worker.share,
             )
-            self._loops.append(LeaseLoop(queue, slots=slots, run=runner, stand_in=self.link))
-        self._looping.set()
+            self._loops.append(LeaseLoop(queue, slots=slots, run=runner, proxy=self.link))
+        self._loops_made.set()
         return self._loops
 
     async def start(self) -> None:
         """Open what a worker listens on, and say that it is there. Raises SettingsError for a taken
         port."""
         await self._health.start()
-        limits = await self._answerer.models.limits_of()
+        limits = await self._turn_agent.models.limits_of()
         self.consolidator = Consolidator(
             self.memory,
-            self._answerer.models.get(),
+            self._turn_agent.models.get(),
             self._settings.memory,
-            timezone=self._answerer.timezone,
+            timezone=self._turn_agent.timezone,
             max_tokens=limits.max_tokens,
             context_tokens=limits.context_tokens,
             spending=Spending(self.client),
         )
-        await self.listen()
+        await self.listen_for_stops()
         if "turns" in self.queues:
-            self._answerer.mcp.start()
-        self.chore("sandbox", self._sandbox.keep_looking())
-        self.chore("presence", self._keep_announcing())
-        self.chore("model", self._warm())
-        self.chore("event loop lag", measure_lag())
-        self.chore("ticks", self._ticker.run())
+            self._turn_agent.mcp.start()
+        self.start_background("sandbox", self._sandbox.keep_looking())
+        self.start_background("presence", self._keep_announcing())
+        self.start_background("model", self._preload())
+        self.start_background("event loop lag", measure_lag())
+        self.start_background("ticks", self._ticker.run())
         if self.link is not None:
-            self.chore("guard link", self.link.run(self._orphaned))
+            self.start_background("guard link", self.link.run(self._orphaned))
         self.started = True
-        log.info("worker started", model=self._answerer.models.name, queues=self.queues, health_port=self._health.port)
+        log.info(
+            "worker started", model=self._turn_agent.models.name, queues=self.queues, health_port=self._health.port
+        )
 
-    async def settled(self) -> None:
+    async def until_connected(self) -> None:
         """Return when the worker is ready, or after 2 s: one that waits for Redis has time for what
         comes then."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLED_S):
-                await self._looping.wait()
+            async with asyncio.timeout(CONNECT_PATIENCE_S):
+                await self._loops_made.wait()
                 for loop in self._loops:
                     await loop.connected.wait()
 
-    def chore(self, name: str, work: Coroutine[None, None, None]) -> None:
+    def start_background(self, name: str, work: Coroutine[None, None, None]) -> None:
         """Do something beside the loops until the worker is closed; if it breaks, the worker
         drains."""
         task = asyncio.create_task(work, name=name)
-        task.add_done_callback(self._chore_ended)
+        task.add_done_callback(self._on_background_done)
         self._tasks.append(task)
 
     async def close(self) -> None:
@@ -229,7 +231,7 @@ class WorkerDeps:
         await cancel_all(self._tasks)
         await self._health.stop()
         await self._sandbox.close()
-        await self._answerer.close()
+        await self._turn_agent.close()
         try:
             await withdraw(self.client, self._presence)
         except RedisAway:
@@ -237,32 +239,32 @@ class WorkerDeps:
         await self.client.close()
         await tracing.stop()
 
-    async def run_apart(self, claim: Claim) -> None:
+    async def run_isolated(self, claim: Claim) -> None:
         """Run one turn or subagent that another process has leased, in its name, to its end.
         SIGTERM gives it back."""
         [loop] = self.make_loops(self._run_turn)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.drain)
         try:
-            await self.listen()
+            await self.listen_for_stops()
             await self._sandbox.open()
             await loop.run_claimed(claim)
         finally:
             await cancel_all(self._tasks)
             await self._sandbox.close()
-            await self._answerer.close()
+            await self._turn_agent.close()
             await self.client.close()
             await tracing.stop()
 
-    async def listen(self) -> None:
+    async def listen_for_stops(self) -> None:
         """Hear when people say stop."""
-        await self._stops.listen()
-        self.chore("control", self._stops.run())
+        await self._stops.subscribe()
+        self.start_background("control", self._stops.run())
 
-    async def _committed(self, session: str, entries: int) -> None:
+    async def _on_commit(self, session: str, entries: int) -> None:
         if entries >= self._settings.memory.consolidate_at:
             await self._memory_jobs.consolidate(session)
 
-    def _chore_ended(self, task: asyncio.Task[None]) -> None:
+    def _on_background_done(self, task: asyncio.Task[None]) -> None:
         """A chore that breaks is a bug: drain and be started anew rather than live on by half."""
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("chore failed", chore=task.get_name(), doing="draining", exc_info=error)
@@ -272,28 +274,28 @@ class WorkerDeps:
         log.error("guardian lost", doing="draining")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    async def _warm(self) -> None:
+    async def _preload(self) -> None:
         """Once the worker is ready: until then, a thread that imports would take its time from the
         event loop."""
-        await self.settled()
-        await self._answerer.warm()
+        await self.until_connected()
+        await self._turn_agent.preload()
         if self._settings.tools.web:
             await asyncio.to_thread(import_module, "worker.guards.request")
 
-    async def _first_look(self) -> None:
+    async def _until_sandbox_checked(self) -> None:
         if not self._sandbox.looked.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FIRST_LOOK_S):
+                async with asyncio.timeout(SANDBOX_CHECK_S):
                     await self._sandbox.looked.wait()
 
     async def _keep_announcing(self) -> None:
-        await self._first_look()  # what it found is told
+        await self._until_sandbox_checked()  # what it found is told
         while True:
             running = sum(loop.running for loop in self._loops)
             draining = any(loop.draining for loop in self._loops)
-            details = self._presence.details | self._answerer.mcp.details() | self._sandbox.details()
+            details = self._presence.details | self._turn_agent.mcp.details() | self._sandbox.details()
             presence = msgspec.structs.replace(
-                self._presence, running=running, draining=draining, details=details, vitals=self._vitals.read()
+                self._presence, running=running, draining=draining, details=details, vitals=self._process_stats.read()
             )
             with contextlib.suppress(RedisAway):  # the lease loops say so
                 await announce(self.client, presence)

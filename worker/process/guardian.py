@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from worker.process.worker_handle import Config, Grave, Ward
+from worker.process.worker_handle import GuardianConfig, LeaseReturn, WorkerHandle
 
 RESTART_FIRST_S: Final = 0.1
 RESTART_CAP_S: Final = 10.0
@@ -27,7 +27,7 @@ HEALTHY_S: Final = 5.0
 EXIT_SETTINGS: Final = 2
 
 
-class Started(NamedTuple):
+class SpawnedWorker(NamedTuple):
     """A worker that was just started, and our end of the link to it."""
 
     child: subprocess.Popen[bytes]
@@ -39,17 +39,17 @@ class Guardian:
     """Starts workers and keeps them. The first one reads the settings, and tells how many there are
     to be."""
 
-    _config: Config
+    _config: GuardianConfig
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self._wards: dict[int, Ward] = {}
+        self._workers: dict[int, WorkerHandle] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._slots: dict[int, int] = {}
-        self._graves: list[Grave] = []
+        self._lease_returns: list[LeaseReturn] = []
         self._restart_at: dict[int, float] = {}
         self._waits: dict[int, float] = {}
-        self._asked = self._heeded = 0
+        self._signals_received = self._signals_handled = 0
         self._stopping = False
         self._kill_at = 0.0
         self._code = 0
@@ -65,39 +65,39 @@ class Guardian:
         self._signals.setblocking(False)
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._note)
+            signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         first = self._spawn(0, "--tell")
-        config = self._hear(first)
+        config = self._receive_config(first)
         if config is None:
             code = first.child.wait()
-            return 0 if self._asked and code == -signal.SIGTERM else abs(code)
+            return 0 if self._signals_received and code == -signal.SIGTERM else abs(code)
         self._config = config
         self._waits = dict.fromkeys(range(config.processes), RESTART_FIRST_S)
-        self._keep(0, first)
+        self._adopt(0, first)
         for slot in range(1, config.processes):
-            self._keep(slot, self._spawn(slot))
-        while self._children or self._restart_at or self._graves:
-            self._turn()
+            self._adopt(slot, self._spawn(slot))
+        while self._children or self._restart_at or self._lease_returns:
+            self._run_once()
         return self._code
 
-    def _hear(self, first: Started) -> Config | None:
+    def _receive_config(self, first: SpawnedWorker) -> GuardianConfig | None:
         while True:
             ready, _, _ = select.select([self._wakeup, first.link], [], [])
             if first.link in ready:
-                return Config.heard(first.link)
+                return GuardianConfig.receive(first.link)
             self._wakeup.recv(4096)
-            if self._asked:
+            if self._signals_received:
                 first.child.terminate()
 
-    def _note(self, *_: object) -> None:
+    def _on_signal(self, *_: object) -> None:
         """Signals are acted on between two steps, never in the middle of one: a worker may just be
         being started."""
-        self._asked += 1
+        self._signals_received += 1
 
     def _stop(self, asked: int) -> None:
         """Hand the first signal on; a second one kills."""
-        self._heeded = asked
+        self._signals_handled = asked
         if not self._stopping:
             self._stopping = True
             self._restart_at.clear()
@@ -105,21 +105,23 @@ class Guardian:
         for child in self._children.values():
             child.send_signal(signal.SIGKILL if asked > 1 else signal.SIGTERM)
 
-    def _turn(self) -> None:
-        wanted = [self._wakeup, *(ward.link for ward in self._wards.values() if not ward.dead)]
-        ready, _, _ = select.select(wanted, [], [], self._pause_s())
+    def _run_once(self) -> None:
+        wanted = [self._wakeup, *(ward.link for ward in self._workers.values() if not ward.dead)]
+        ready, _, _ = select.select(wanted, [], [], self._select_timeout_s())
         if self._wakeup in ready:
             self._wakeup.recv(4096)
-        for ward in self._wards.values():
+        for ward in self._workers.values():
             if ward.link in ready:
-                ward.listen()
-        if (asked := self._asked) > self._heeded:
+                ward.read_ticks()
+        if (asked := self._signals_received) > self._signals_handled:
             self._stop(asked)
         self._reap()
-        self._graves = [grave for grave in self._graves if not grave.tend(hurry=self._stopping)]
-        for ward in list(self._wards.values()):
+        self._lease_returns = [
+            grave for grave in self._lease_returns if not grave.run_once(shutting_down=self._stopping)
+        ]
+        for ward in list(self._workers.values()):
             if not ward.dead:
-                ward.look_after()
+                ward.supervise()
         now = time.monotonic()
         if self._stopping and now > self._kill_at:
             for child in self._children.values():
@@ -127,12 +129,12 @@ class Guardian:
         for slot, at in list(self._restart_at.items()):
             if now >= at:
                 del self._restart_at[slot]
-                self._keep(slot, self._spawn(slot))
+                self._adopt(slot, self._spawn(slot))
 
-    def _pause_s(self) -> float:
-        pauses = [self._config.look_every_s]
-        if self._graves:
-            pauses.append(Grave.BETWEEN_S)
+    def _select_timeout_s(self) -> float:
+        pauses = [self._config.check_every_s]
+        if self._lease_returns:
+            pauses.append(LeaseReturn.INTERVAL_S)
         pauses += [at - time.monotonic() for at in self._restart_at.values()]
         return max(0.0, min(pauses))
 
@@ -141,27 +143,27 @@ class Guardian:
             code = child.poll()
             if code is None:
                 continue
-            ward, slot = self._wards.pop(pid), self._slots.pop(pid)
+            ward, slot = self._workers.pop(pid), self._slots.pop(pid)
             del self._children[pid]
-            self._config.say("worker ended", pid=pid, code=code)
-            self._graves.append(ward.bury(crashed=code != 0))
+            self._config.log_event("worker ended", pid=pid, code=code)
+            self._lease_returns.append(ward.return_leases(crashed=code != 0))
             if self._stopping:
                 # One that was told to end before it was up had nothing to drain.
                 early = code == -signal.SIGTERM and not ward.ticked
                 self._code = max(self._code, 0 if early else abs(code))
                 continue
             if code == EXIT_SETTINGS and not ward.ticked:
-                self._config.say("worker cannot start", pid=pid, doing="ending")
+                self._config.log_event("worker cannot start", pid=pid, doing="ending")
                 self._code = code
-                self._stop(max(1, self._asked))
+                self._stop(max(1, self._signals_received))
                 continue
             # Back-off is for what cannot start. One that ran and was killed is missed at once.
-            ran = code < 0 or time.monotonic() - ward.started > HEALTHY_S
+            ran = code < 0 or time.monotonic() - ward.started_at > HEALTHY_S
             wait_s = RESTART_FIRST_S if ran and ward.ticked else self._waits[slot]
             self._waits[slot] = min(wait_s * 2, RESTART_CAP_S)
             self._restart_at[slot] = time.monotonic() + wait_s
 
-    def _spawn(self, slot: int, *more: str) -> Started:
+    def _spawn(self, slot: int, *more: str) -> SpawnedWorker:
         mine, theirs = socket.socketpair()
         owner = os.urandom(16).hex()
         with theirs:
@@ -169,40 +171,40 @@ class Guardian:
                 [*self._command, "--guard", f"{theirs.fileno()},{owner}", "--slot", str(slot), *more],
                 pass_fds=[theirs.fileno()],
             )
-        return Started(child, owner, mine)
+        return SpawnedWorker(child, owner, mine)
 
-    def _keep(self, slot: int, started: Started) -> None:
+    def _adopt(self, slot: int, started: SpawnedWorker) -> None:
         child, owner, link = started
         self._children[child.pid] = child
         self._slots[child.pid] = slot
-        self._wards[child.pid] = Ward(self._config, owner, link, child.pid)
-        self._config.say("worker started", pid=child.pid)
+        self._workers[child.pid] = WorkerHandle(self._config, owner, link, child.pid)
+        self._config.log_event("worker started", pid=child.pid)
 
 
-def watch(owner: str, link: socket.socket, pid: int) -> int:
+def guard_process(owner: str, link: socket.socket, pid: int) -> int:
     """Guard a worker that is not our child (it was started by arq's own command) until it ends."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    config = Config.heard(link)
+    config = GuardianConfig.receive(link)
     if config is None:
         return 0
-    ward = Ward(config, owner, link, pid)
+    ward = WorkerHandle(config, owner, link, pid)
     while not ward.dead:
-        ready, _, _ = select.select([link], [], [], config.look_every_s)
+        ready, _, _ = select.select([link], [], [], config.check_every_s)
         if ready:
-            ward.listen()
+            ward.read_ticks()
         if not ward.dead:
-            ward.look_after()
-    grave = ward.bury(crashed=True)
-    while not grave.tend():
-        time.sleep(Grave.BETWEEN_S)
+            ward.supervise()
+    grave = ward.return_leases(crashed=True)
+    while not grave.run_once():
+        time.sleep(LeaseReturn.INTERVAL_S)
     return 0
 
 
 def main() -> int:
     """`python -m worker.process.guardian <owner> <link fd> <pid>` guards a worker that runs."""
     owner, link, pid = sys.argv[1:4]
-    return watch(owner, socket.socket(fileno=int(link)), int(pid))
+    return guard_process(owner, socket.socket(fileno=int(link)), int(pid))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Final
 TICKS_PER_LEASE: Final = 10
 
 
-class GuardLink:
+class GuardianLink:
     """Tells the guardian that the event loop runs, and hears when the guardian renewed in our
     place."""
 
@@ -19,7 +19,7 @@ class GuardLink:
         self._link = link
         self._every_s = lease_s / TICKS_PER_LEASE
         self._renewed_at = 0.0
-        self._alone = False
+        self._guardian_gone = False
 
     def renewed_at(self) -> float:
         """Monotonic time at which the guardian last renewed our leases; 0 if never. Reads what it
@@ -30,11 +30,11 @@ class GuardLink:
                     word, _, value = line.partition(b" ")
                     if word == b"renewed":
                         self._renewed_at = float(value)
-            self._alone = True
+            self._guardian_gone = True
         except BlockingIOError:
             pass
         except OSError:
-            self._alone = True
+            self._guardian_gone = True
         return self._renewed_at
 
     async def run(self, orphaned: Callable[[], None]) -> None:
@@ -45,9 +45,9 @@ class GuardLink:
             except BlockingIOError:
                 pass  # a stopped guardian does not read; it will find enough ticks later
             except OSError:
-                self._alone = True
+                self._guardian_gone = True
             self.renewed_at()
-            if self._alone:
+            if self._guardian_gone:
                 orphaned()
                 return
             await asyncio.sleep(self._every_s)

@@ -25,7 +25,7 @@ from worker.process import child_counters
 AFTER_CRASHES: Final = 2
 """So many workers die beside others before a turn is put apart."""
 
-PLACES: Final = 4
+MAX_CHILDREN: Final = 4
 """So many children at once in one worker: each is a process that starts, and many at once would all
 start too slowly."""
 
@@ -48,8 +48,8 @@ log = logger("quarantine")
 class Quarantine:
     """Runs leased turns in children, one child a turn, `places` at once."""
 
-    def __init__(self, *, places: int = PLACES, silence_s: float = SILENCE_S) -> None:
-        self._free = places
+    def __init__(self, *, max_children: int = MAX_CHILDREN, silence_s: float = SILENCE_S) -> None:
+        self._free_slots = max_children
         self._silence_s = silence_s
 
     async def run(self, lease: Lease) -> Verdict:
@@ -60,16 +60,16 @@ class Quarantine:
         then. Cancelled, it kills the child. Raises TurnReleased when no place is free: who waited
         for one here would stand beside the next crash of this worker, and be blamed for it.
         """
-        if self._free == 0:
+        if self._free_slots == 0:
             raise TurnReleased("quarantine", delay_s=random.uniform(0.5, 1.5))
-        self._free -= 1
+        self._free_slots -= 1
         try:
             await lease.queue.put_apart(lease.claim)
-            return await self._apart(lease)
+            return await self._run_child(lease)
         finally:
-            self._free += 1
+            self._free_slots += 1
 
-    async def _apart(self, lease: Lease) -> Verdict:
+    async def _run_child(self, lease: Lease) -> Verdict:
         mine, theirs = socket.socketpair()
         mine.setblocking(False)
         try:
@@ -83,7 +83,7 @@ class Quarantine:
                 )
             log.warning("quarantined", child=child.pid)
             try:
-                return await self._watch(lease, child, mine)
+                return await self._supervise(lease, child, mine)
             finally:
                 if child.returncode is None:
                     child.kill()
@@ -91,15 +91,15 @@ class Quarantine:
         finally:
             mine.close()
 
-    async def _watch(self, lease: Lease, child: asyncio.subprocess.Process, link: socket.socket) -> Verdict:
-        draining = asyncio.create_task(_pass_drain_on(lease, child))
-        said = bytearray()
+    async def _supervise(self, lease: Lease, child: asyncio.subprocess.Process, link: socket.socket) -> Verdict:
+        draining = asyncio.create_task(_forward_drain(lease, child))
+        output = bytearray()
         try:
             with contextlib.suppress(TimeoutError, OSError):
-                await self._hear(lease, link, said)
-            alive, ended, report = bytes(said).partition(ENDED)
+                await self._read_output(lease, link, output)
+            alive, ended, report = bytes(output).partition(ENDED)
             if ended:
-                lease.counted = child_counters.count(report)
+                lease.counted_by_child = child_counters.merge_counters(report)
                 QUARANTINES.labels("ended").inc()
             if child.returncode is None:
                 with contextlib.suppress(TimeoutError):
@@ -116,19 +116,19 @@ class Quarantine:
         QUARANTINES.labels(verdict).inc()
         return verdict
 
-    async def _hear(self, lease: Lease, link: socket.socket, said: bytearray) -> None:
+    async def _read_output(self, lease: Lease, link: socket.socket, output: bytearray) -> None:
         """Send the claim, and hear the child until it has said its last."""
         loop = asyncio.get_running_loop()
         record = msgspec.msgpack.encode(lease.claim)
         await loop.sock_sendall(link, len(record).to_bytes(4) + record)
         more = ALIVE
-        while more and len(said) < child_counters.LIMIT_BYTES:
+        while more and len(output) < child_counters.LIMIT_BYTES:
             async with asyncio.timeout(self._silence_s):
                 more = await loop.sock_recv(link, 4096)
-            said += more
+            output += more
 
 
-async def _pass_drain_on(lease: Lease, child: asyncio.subprocess.Process) -> None:
+async def _forward_drain(lease: Lease, child: asyncio.subprocess.Process) -> None:
     await lease.until_draining()
     with contextlib.suppress(ProcessLookupError):
         child.terminate()

@@ -19,11 +19,11 @@ from shared.store.turns.queue import Claim
 from worker.process import child_counters
 from worker.process.deps import WorkerDeps
 from worker.process.quarantine import ALIVE, ENDED, TICK_S
-from worker.process.worker_process import event_loop, settings_of_process
+from worker.process.worker_process import configure_process, event_loop
 from worker.sandbox.prctl import DEATH_SIGNAL, prctl
 
 FRAME_LIMIT_BYTES: Final = 64 * 1024 * 1024
-LAST_WORDS_S: Final = 2.0
+FINAL_REPORT_S: Final = 2.0
 
 
 def main() -> int:
@@ -31,40 +31,40 @@ def main() -> int:
     ended."""
     link = socket.socket(fileno=int(sys.argv[1]))
     _die_with_parent()
-    settings = settings_of_process(load())
+    settings = configure_process(load())
     _limit_memory(settings)
-    size = int.from_bytes(_read(link, 4))
+    size = int.from_bytes(_receive_exactly(link, 4))
     if not 0 < size <= FRAME_LIMIT_BYTES:
         return 3
-    claim = msgspec.msgpack.decode(_read(link, size), type=Claim)
+    claim = msgspec.msgpack.decode(_receive_exactly(link, size), type=Claim)
     link.setblocking(False)
     with asyncio.Runner(loop_factory=event_loop) as runner:
-        runner.run(_run(settings, claim, link))
+        runner.run(_run_claim(settings, claim, link))
         with contextlib.suppress(OSError):
-            link.settimeout(LAST_WORDS_S)
-            link.sendall(ENDED + child_counters.told())
+            link.settimeout(FINAL_REPORT_S)
+            link.sendall(ENDED + child_counters.encode_counters())
             link.shutdown(socket.SHUT_WR)
     return 0
 
 
-async def _run(settings: Settings, claim: Claim, link: socket.socket) -> None:
+async def _run_claim(settings: Settings, claim: Claim, link: socket.socket) -> None:
     queue = "turns" if claim.child is None else "jobs"
-    deps = WorkerDeps(settings, queues=[queue], owner=claim.owner, link=None, apart=True)
-    ticking = asyncio.create_task(_tick(link))
+    deps = WorkerDeps(settings, queues=[queue], owner=claim.owner, link=None, isolated=True)
+    ticking = asyncio.create_task(_send_ticks(link))
     try:
-        await deps.run_apart(claim)
+        await deps.run_isolated(claim)
     finally:
         ticking.cancel()
 
 
-async def _tick(link: socket.socket) -> None:
+async def _send_ticks(link: socket.socket) -> None:
     while True:
         with contextlib.suppress(OSError):
             link.send(ALIVE)
         await asyncio.sleep(TICK_S)
 
 
-def _read(link: socket.socket, size: int) -> bytes:
+def _receive_exactly(link: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         piece = link.recv(size - len(data))

@@ -15,7 +15,7 @@ CUT_BEFORE_END_S: Final = 5.0
 log = logger("worker")
 
 
-class Serving:
+class LoopGroup:
     """A first signal drains: nothing new is taken, turns are handed over at their next border, and
     what is still running 5 s before `drain_s` is over is cut. A second signal cuts at once. When
     even that does not end it, `give_up` is called, which is to cancel whoever waits.
@@ -40,7 +40,7 @@ class Serving:
             if self._draining is not None:
                 self._draining.cancel()
 
-    def signalled(self, signum: int) -> None:
+    def on_signal(self, signum: int) -> None:
         """Drain; a second signal cuts what is still running."""
         if self._draining is None:
             log.info("draining", signal=signal.Signals(signum).name, running=self._running())
@@ -60,7 +60,7 @@ class Serving:
 
     def _cut(self) -> None:
         for loop in self._loops:
-            loop.cut()
+            loop.interrupt_all()
 
     def _running(self) -> int:
         return sum(loop.running for loop in self._loops)

@@ -11,22 +11,22 @@ from shared.store.delivery.fanout import Fanout
 from worker.lease.lease_loop import LeaseLoop
 
 
-class Stops:
+class StopListener:
     """Ends what runs in `loops`, a list that may still grow, when its chat says so."""
 
     def __init__(self, client: RedisClient, loops: Sequence[LeaseLoop]) -> None:
         self._loops = loops
         self._control = Fanout(client, on_gap=self._renew_now)
 
-    async def listen(self) -> None:
+    async def subscribe(self) -> None:
         """Ask to be told."""
-        await self._control.listen_raw(keys.CONTROL, self._heard)
+        await self._control.listen_raw(keys.CONTROL, self._on_stop)
 
     async def run(self) -> None:
         """Hear, until cancelled."""
         await self._control.run()
 
-    def _heard(self, data: bytes) -> None:
+    def _on_stop(self, data: bytes) -> None:
         """`<member> <turn>`; what stands behind a subagent does not matter."""
         member, _, turn = data.decode().rpartition(" ")
         for loop in self._loops:

@@ -27,7 +27,7 @@ LATE_PERIODS: Final = 2
 RENEWALS_PER_LEASE: Final = 5
 
 
-class Config(NamedTuple):
+class GuardianConfig(NamedTuple):
     """What a guardian needs to know of the settings: a worker tells it, which has read and checked
     them."""
 
@@ -39,11 +39,11 @@ class Config(NamedTuple):
     readable: bool = False
 
     @property
-    def look_every_s(self) -> float:
+    def check_every_s(self) -> float:
         """How often a guardian looks at its workers: four times in a renewal period."""
         return self.lease_s / RENEWALS_PER_LEASE / 4
 
-    def say(self, event: str, **values: object) -> None:
+    def log_event(self, event: str, **values: object) -> None:
         """One line on stderr that looks like the workers' logs: JSON, or text for a person."""
         if self.readable:
             fields = " ".join(f"{name}={value}" for name, value in values.items())
@@ -54,13 +54,13 @@ class Config(NamedTuple):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
-    def tell(self, link: socket.socket) -> None:
+    def send(self, link: socket.socket) -> None:
         """The worker's side. It goes over the link and is no argument, for there is a password in
         it."""
         link.sendall(json.dumps(self._asdict()).encode() + b"\n")
 
     @classmethod
-    def heard(cls, link: socket.socket) -> Config | None:
+    def receive(cls, link: socket.socket) -> GuardianConfig | None:
         """The guardian's side: wait for it; None when the worker ended before."""
         line = b""
         while not line.endswith(b"\n"):
@@ -78,14 +78,14 @@ def queue_name(word: str) -> str:
     return word
 
 
-def config_of(settings: Settings, redis_url: str) -> Config:
+def guardian_config(settings: Settings, redis_url: str) -> GuardianConfig:
     """What these settings say."""
     worker = settings.worker
     readable = not settings.log.as_json(terminal=sys.stderr.isatty())
-    return Config(redis_url, worker.lease_s, worker.drain_s, worker.processes, readable=readable)
+    return GuardianConfig(redis_url, worker.lease_s, worker.drain_s, worker.processes, readable=readable)
 
 
-class Leases:
+class WorkerLeases:
     """What a guardian does to the leases of one worker, known by the worker's owner nonce."""
 
     def __init__(self, redis_url: str, lease_s: float, owner: str) -> None:
@@ -102,11 +102,11 @@ class Leases:
             if pairs:
                 flat = [word for pair in pairs for word in pair]
                 names = [keys.queue(queue), keys.leases(queue)]
-                self._run(load("turns/renew"), names, [self._owner, self._lease_ms, *flat])
+                self._run_script(load("turns/renew"), names, [self._owner, self._lease_ms, *flat])
                 count += len(pairs)
         return count
 
-    def give_back(self, *, crashed: bool) -> int:
+    def release_all(self, *, crashed: bool) -> int:
         """Release all of them, after a crash counting one for each; how many there were. Raises
         OSError."""
         count = 0
@@ -114,7 +114,7 @@ class Leases:
             for member, token in self._owned(queue):
                 names = [keys.queue(queue), keys.leases(queue), keys.wake(queue), keys.noted(member)]
                 args = [member, f"{self._owner}:{token}", "0", "crashes" if crashed else ""]
-                count += self._run(load("turns/release"), names, args) == 1
+                count += self._run_script(load("turns/release"), names, args) == 1
         return count
 
     def close(self) -> None:
@@ -128,18 +128,18 @@ class Leases:
         found: dict[str, str] = {}
         cursor: Answer = b"0"
         while True:
-            answer = self._command("HSCAN", keys.leases(queue), _text(cursor), "COUNT", "500")
+            answer = self._command("HSCAN", keys.leases(queue), _decode_reply(cursor), "COUNT", "500")
             assert isinstance(answer, list)
             cursor, flat = answer
             assert isinstance(flat, list)
             for i in range(0, len(flat), 2):
-                owner, _, token = _text(flat[i + 1]).partition(":")
+                owner, _, token = _decode_reply(flat[i + 1]).partition(":")
                 if owner == self._owner:
-                    found[_text(flat[i])] = token
+                    found[_decode_reply(flat[i])] = token
             if cursor == b"0":
                 return list(found.items())
 
-    def _run(self, script: Script, names: list[str], args: list[str]) -> Answer:
+    def _run_script(self, script: Script, names: list[str], args: list[str]) -> Answer:
         return self._command("EVAL", script.source, str(len(names)), *names, *args)
 
     def _command(self, *words: str) -> Answer:
@@ -154,28 +154,28 @@ class Leases:
             raise
 
 
-class Ward:
+class WorkerHandle:
     """One worker under guard: its end of the socket pair, when it was last heard, and its
     leases."""
 
-    def __init__(self, config: Config, owner: str, link: socket.socket, pid: int) -> None:
+    def __init__(self, config: GuardianConfig, owner: str, link: socket.socket, pid: int) -> None:
         self.pid = pid
         self.link = link
-        self.leases = Leases(config.redis_url, config.lease_s, owner)
-        self.started = self.heard = time.monotonic()
+        self.leases = WorkerLeases(config.redis_url, config.lease_s, owner)
+        self.started_at = self.last_tick_at = time.monotonic()
         self.dead = False
         self.ticked = False
         """Whether it ever ran: its settings are fine, its ports are free, its event loop turns."""
         self._config = config
-        self._stood_in = 0.0
-        self._late = LATE_PERIODS * config.lease_s / RENEWALS_PER_LEASE
+        self._proxy_renewed_at = 0.0
+        self._late_after_s = LATE_PERIODS * config.lease_s / RENEWALS_PER_LEASE
         link.setblocking(False)
 
-    def listen(self) -> None:
+    def read_ticks(self) -> None:
         """Read the worker's ticks; the end of the stream marks it dead."""
         try:
             while self.link.recv(4096):
-                self.heard = time.monotonic()
+                self.last_tick_at = time.monotonic()
                 self.ticked = True
             self.dead = True
         except BlockingIOError:
@@ -183,40 +183,40 @@ class Ward:
         except OSError:
             self.dead = True
 
-    def look_after(self) -> None:
+    def supervise(self) -> None:
         """Stand in for a late worker; end one that made no progress for `stuck_s`."""
         now = time.monotonic()
-        silent_s = now - self.heard
+        silent_s = now - self.last_tick_at
         if silent_s > self._config.stuck_s:
-            self._config.say("worker stuck", pid=self.pid, silent_s=round(silent_s, 1), doing="killing it")
+            self._config.log_event("worker stuck", pid=self.pid, silent_s=round(silent_s, 1), doing="killing it")
             os.kill(self.pid, signal.SIGKILL)
-            self.heard = now
-        elif silent_s > self._late and now - self._stood_in > self._config.lease_s / RENEWALS_PER_LEASE:
-            self._stood_in = now
+            self.last_tick_at = now
+        elif silent_s > self._late_after_s and now - self._proxy_renewed_at > self._config.lease_s / RENEWALS_PER_LEASE:
+            self._proxy_renewed_at = now
             try:
                 count = self.leases.renew()
                 self.link.send(b"renewed %f\n" % now)
-                self._config.say("stood in", pid=self.pid, silent_s=round(silent_s, 1), leases=count)
+                self._config.log_event("stood in", pid=self.pid, silent_s=round(silent_s, 1), leases=count)
             except (OSError, RespError) as exc:
-                self._config.say("cannot stand in", pid=self.pid, error=str(exc))
+                self._config.log_event("cannot stand in", pid=self.pid, error=str(exc))
 
-    def bury(self, *, crashed: bool) -> Grave:
+    def return_leases(self, *, crashed: bool) -> LeaseReturn:
         """What is left to do when the worker is dead."""
         self.dead = True
         self.link.close()
-        return Grave(self._config, self.pid, self.leases, crashed=crashed)
+        return LeaseReturn(self._config, self.pid, self.leases, crashed=crashed)
 
 
-class Grave:
+class LeaseReturn:
     """Gives the leases of a dead worker back: at once, and a moment later what was acquired with
     its last breath."""
 
     ROUNDS: Final = 2
-    BETWEEN_S: Final = 0.1
+    INTERVAL_S: Final = 0.1
     RETRY_CAP_S: Final = 1.0
-    HURRY_S: Final = 2.0
+    SHUTDOWN_LIMIT_S: Final = 2.0
 
-    def __init__(self, config: Config, pid: int, leases: Leases, *, crashed: bool) -> None:
+    def __init__(self, config: GuardianConfig, pid: int, leases: WorkerLeases, *, crashed: bool) -> None:
         self._config = config
         self._pid = pid
         self._leases = leases
@@ -225,9 +225,9 @@ class Grave:
         self._next_at = 0.0
         self._rounds = 0
         self._count = 0
-        self._wait_s = self.BETWEEN_S
+        self._wait_s = self.INTERVAL_S
 
-    def tend(self, *, hurry: bool = False) -> bool:
+    def run_once(self, *, shutting_down: bool = False) -> bool:
         """Do what is due now; whether all is done.
 
         While Redis is away it tries again until the leases lapse anyway; in a `hurry` (everything
@@ -237,21 +237,23 @@ class Grave:
         if now < self._next_at:
             return False
         try:
-            self._count += self._leases.give_back(crashed=self._crashed)
+            self._count += self._leases.release_all(crashed=self._crashed)
             self._rounds += 1
         except (OSError, RespError) as exc:
-            if self._wait_s == self.BETWEEN_S:
-                self._config.say("cannot give leases back", pid=self._pid, error=str(exc), doing="trying again")
+            if self._wait_s == self.INTERVAL_S:
+                self._config.log_event("cannot give leases back", pid=self._pid, error=str(exc), doing="trying again")
             self._wait_s = min(self._wait_s * 2, self.RETRY_CAP_S)
         self._next_at = now + self._wait_s
-        limit_s = min(self._config.lease_s, self.HURRY_S) if hurry else self._config.lease_s
+        limit_s = min(self._config.lease_s, self.SHUTDOWN_LIMIT_S) if shutting_down else self._config.lease_s
         if self._rounds < self.ROUNDS and now - self._began < limit_s:
             return False
         self._leases.close()
-        self._config.say("leases given back", pid=self._pid, leases=self._count, seconds=round(now - self._began, 3))
+        self._config.log_event(
+            "leases given back", pid=self._pid, leases=self._count, seconds=round(now - self._began, 3)
+        )
         return True
 
 
-def _text(answer: Answer) -> str:
+def _decode_reply(answer: Answer) -> str:
     assert isinstance(answer, bytes)
     return answer.decode()

@@ -15,8 +15,8 @@ from shared.settings import Settings, secrets_of
 from shared.tracing import process as tracing
 from worker.arq.late_jobs import LateJobs
 from worker.process.deps import QUEUES, WorkerDeps
-from worker.process.guardian_link import GuardLink
-from worker.process.serving import Serving
+from worker.process.guardian_link import GuardianLink
+from worker.process.serving import LoopGroup
 
 
 def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.socket, slot: int) -> None:
@@ -25,18 +25,18 @@ def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.s
     loop = event_loop()
     asyncio.set_event_loop(loop)
     deps = WorkerDeps(
-        settings_of_process(settings),
+        configure_process(settings),
         queues=queues or QUEUES,
         owner=owner,
-        link=GuardLink(link, lease_s=settings.worker.lease_s),
+        link=GuardianLink(link, lease_s=settings.worker.lease_s),
         slot=slot,
     )
-    serving = Serving(drain_s=lambda: settings.worker.drain_s, give_up=lambda: working.cancel())
-    loop.add_signal_handler(signal.SIGTERM, serving.signalled, signal.SIGTERM)
+    serving = LoopGroup(drain_s=lambda: settings.worker.drain_s, give_up=lambda: working.cancel())
+    loop.add_signal_handler(signal.SIGTERM, serving.on_signal, signal.SIGTERM)
     # Ctrl-C in a terminal reaches the whole group; the guardian decides what becomes of it. Heard and not ignored,
     # for what this process ignores, everything that it starts would ignore as well.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    working = loop.create_task(_work(deps, serving))
+    working = loop.create_task(_serve(deps, serving))
     try:
         loop.run_until_complete(working)
     except asyncio.CancelledError:
@@ -46,19 +46,19 @@ def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.s
             loop.run_until_complete(deps.close())
 
 
-async def _work(deps: WorkerDeps, serving: Serving) -> None:
+async def _serve(deps: WorkerDeps, serving: LoopGroup) -> None:
     await deps.start()
     jobs = LateJobs(deps.context())
     loops = deps.make_loops(jobs)
     if "jobs" in deps.queues:  # what a worker for turns alone queued at its times, it would not run
-        deps.chore("arq", jobs.run(deps.settled))
+        deps.start_background("arq", jobs.run(deps.until_connected))
     try:
         await serving.run(loops)
     finally:
         await jobs.close()
 
 
-def settings_of_process(settings: Settings) -> Settings:
+def configure_process(settings: Settings) -> Settings:
     """The same; log and traces of this process are set up by them, and their secrets are kept out
     of both. Raises SettingsError."""
     shared_log.configure(settings.log, process="worker", for_good=True)

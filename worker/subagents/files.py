@@ -12,7 +12,7 @@ from worker.guards.paths import parts_of
 from worker.turn.files import TurnFiles
 from worker.turn.memory_file import HISTORY, MEMORY
 
-_REMEMBERED: Final = {name.casefold() for name in (MEMORY, HISTORY)}
+_MEMORY_FILES: Final = {name.casefold() for name in (MEMORY, HISTORY)}
 
 
 class SubagentFiles(TurnFiles):
@@ -33,10 +33,10 @@ class SubagentFiles(TurnFiles):
         return {}
 
     async def entries(self) -> Sequence[FileEntry]:
-        return [entry for entry in await super().entries() if entry.path.casefold() not in _REMEMBERED]
+        return [entry for entry in await super().entries() if entry.path.casefold() not in _MEMORY_FILES]
 
 
 def _refuse_memory(path: str) -> None:
     parts = parts_of(path)
-    if len(parts) == 1 and parts[0].casefold() in _REMEMBERED:
+    if len(parts) == 1 and parts[0].casefold() in _MEMORY_FILES:
         raise ToolFailed(f"{path!r} is not there: a subagent has no memory. Say in your result what to remember")

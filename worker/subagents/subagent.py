@@ -28,16 +28,16 @@ from worker.prompts.subagent import subagent_system, subagent_task
 from worker.skills.catalogue import Catalogue
 from worker.subagents.assignment import Assignment
 from worker.subagents.files import SubagentFiles
-from worker.turn.budget import ChatBudget, LateCounts
+from worker.turn.budget import BackgroundSpending, ChatBudget
 from worker.turn.journal import LeaseJournal
 from worker.turn.outside import LeasedOutside
-from worker.turn.traces import agent_done, agent_span
+from worker.turn.traces import agent_span, set_agent_result
 
 NOT_FOR_SUBAGENTS: Final = frozenset({"message", "spawn", "cron"})
 """A subagent starts none of its own, says nothing to anybody and plans nothing: it answers."""
 
 
-def allowed(tools: Iterable[Tool]) -> list[Tool]:
+def subagent_tools(tools: Iterable[Tool]) -> list[Tool]:
     """Those of a turn's tools that a subagent has, too; it never has others."""
     return [tool for tool in tools if tool.name not in NOT_FOR_SUBAGENTS]
 
@@ -56,7 +56,7 @@ class SubagentAgent:
         hook: AgentHook,
         report: Report,
         spending: Spending,
-        late_counts: LateCounts,
+        late_counts: BackgroundSpending,
         workspaces: Workspaces,
         skills: Catalogue,
         timezone: str,
@@ -127,7 +127,7 @@ class SubagentAgent:
                     compact=make_compact(model),
                     allowance=budget,
                 )
-                agent_done(now, result)
+                set_agent_result(now, result)
                 return result
         except ModelError as exc:
             MODEL_REQUESTS.labels(model.name, exc.kind).inc()

@@ -43,7 +43,7 @@ from worker.mcp.servers import McpServers, Toolboxes
 from worker.prompts.system import SystemPrompt
 from worker.sandbox.command import Limits, Sandbox
 from worker.skills.catalogue import OWN, Catalogue, Skill
-from worker.subagents.subagent import SubagentAgent, allowed
+from worker.subagents.subagent import SubagentAgent, subagent_tools
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
 from worker.tools.message import Message
@@ -51,13 +51,13 @@ from worker.tools.plugins import plugin_hooks, plugin_tools
 from worker.tools.registry import build_tools
 from worker.tools.spawn import WAIT_S, SpawnTool
 from worker.turn.attachments import Attachments, TurnAttachments
-from worker.turn.budget import ChatBudget, LateCounts
+from worker.turn.budget import BackgroundSpending, ChatBudget
 from worker.turn.conversation import Conversation
 from worker.turn.files import TurnFiles
 from worker.turn.journal import TurnJournal
 from worker.turn.outside import LeasedOutside
-from worker.turn.schedules import HEARTBEAT_FILE, TurnSchedules, unless_quiet
-from worker.turn.traces import agent_done, agent_span
+from worker.turn.schedules import HEARTBEAT_FILE, TurnSchedules, drop_quiet_heartbeat
+from worker.turn.traces import agent_span, set_agent_result
 
 HEARTBEAT_BYTES: Final = 16 * 1024
 """As much of a HEARTBEAT.md is told."""
@@ -68,7 +68,7 @@ OWN_SKILLS_S: Final = 2.0
 log = logger("worker")
 
 
-class Answerer:
+class TurnAgent:
     """The agent of one process: its models, tools, hooks, skills and prompt. Raises SettingsError
     when one of them cannot be had as the settings want it."""
 
@@ -82,7 +82,7 @@ class Answerer:
         self.schedules: Final = Schedules(client, settings.cron, limits)
         self._spending = Spending(client)
         self._audit = Audit(client)
-        self._late_counts = LateCounts(self._spending)
+        self._late_counts = BackgroundSpending(self._spending)
         self.media: Final = MediaStore(settings.media)
         self._attachments = Attachments(self.media)
         space = settings.workspace
@@ -91,18 +91,18 @@ class Answerer:
         self._approval = ApprovalPolicy(settings)
 
         self.models = Models(settings.model, ProviderLimits(client))
-        tools = self._tools()
+        tools = self._build_tools()
         self.mcp: Final = McpServers(settings.mcp, taken=[Exec.name, *(tool.name for tool in tools)])
 
-        def box(every: Iterable[Tool]) -> Toolbox:
-            return Toolbox(every, result_limit_bytes=agent.result_bytes, report=_report)
+        def make_toolbox(every: Iterable[Tool]) -> Toolbox:
+            return Toolbox(every, result_limit_bytes=agent.result_bytes, report=_report_fault)
 
-        self._toolboxes = Toolboxes(tools, self.mcp, box)
-        self._child_toolboxes = Toolboxes(allowed(tools), self.mcp, box)
+        self._toolboxes = Toolboxes(tools, self.mcp, make_toolbox)
+        self._child_toolboxes = Toolboxes(subagent_tools(tools), self.mcp, make_toolbox)
         talk = [LoggingHook(log.debug)] if settings.log.level == "debug" else []  # at other levels it says nothing
         self._hook = CompositeHook(
             [*talk, MetricsHook(), *plugin_hooks(settings.plugins)],
-            report=_report,
+            report=_report_fault,
             call_limit_s=agent.hook_s,
         )
         self._skills = Catalogue(agent.dir, environment=child_environment({}))
@@ -114,7 +114,7 @@ class Answerer:
             models=self.models,
             tools=self._child_toolboxes,
             hook=self._hook,
-            report=_report,
+            report=_report_fault,
             spending=self._spending,
             late_counts=self._late_counts,
             workspaces=self.workspaces,
@@ -135,8 +135,8 @@ class Answerer:
         workspace = self.workspaces.of(conversation.session)
         own = await self._own_skills(workspace)
         attached = TurnAttachments(self._attachments, workspace, journal, conversation.joined)
-        said = await attached.message(message, conversation.entry, conversation.images)
-        await attached.resume()
+        opening = await attached.load_message(message, conversation.entry, conversation.images)
+        await attached.load_joined()
         schedules = TurnSchedules(self.schedules, settings.cron, conversation.claim, message)
         in_group = message.metadata.get("group") == "1"
         files = TurnFiles(
@@ -150,8 +150,8 @@ class Answerer:
         )
         spec = AgentRunSpec(
             session=conversation.session,
-            entry=said.entry,
-            images=said.images,
+            entry=opening.entry,
+            images=opening.images,
             channel=message.channel,
             chat_id=message.chat_id,
             sender_name=message.metadata.get("sender_name", "") if in_group else "",
@@ -195,16 +195,16 @@ class Answerer:
                         price=facts.cost_usd,
                     ),
                 )
-                agent_done(now, result)
+                set_agent_result(now, result)
         except ModelError as exc:
             MODEL_REQUESTS.labels(model.name, exc.kind).inc()
             raise
         await schedules.keep_heartbeat(
             result.entries, every_s=settings.heartbeat.every_min * 60, now_ms=SYSTEM_CLOCK.now_ms()
         )
-        return result if conversation.joined else unless_quiet(message, result)
+        return result if conversation.joined else drop_quiet_heartbeat(message, result)
 
-    async def heartbeat(self, session: str) -> str:
+    async def read_heartbeat(self, session: str) -> str:
         """What the HEARTBEAT.md of a session says; `""` when there is none. Raises ToolFailed when
         its workspace is away."""
         try:
@@ -231,7 +231,7 @@ class Answerer:
         self._toolboxes.add(tool)
         self._child_toolboxes.add(tool.for_subagents())
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """Do what the first turn would have to wait for, and say which models a budget in dollars
         does not see."""
         for name in await self.models.unpriced() if self._settings.budget.usd_per_day else ():
@@ -252,7 +252,7 @@ class Answerer:
         self.workspaces.close()
         self._attachments.close()
 
-    def _tools(self) -> list[Tool]:
+    def _build_tools(self) -> list[Tool]:
         """Those that every turn has from the start: ours, then those of plugins, which take no name
         of ours."""
         settings, agent = self._settings, self._settings.agent
@@ -299,5 +299,5 @@ def machine_timezone() -> str:
     return name or "UTC"
 
 
-def _report(where: str, error: BaseException) -> None:
+def _report_fault(where: str, error: BaseException) -> None:
     log.error("fault isolated", where=where, error=type(error).__name__, exc_info=error)

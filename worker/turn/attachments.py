@@ -19,7 +19,7 @@ from worker.agent.followups import Followups, Said
 from worker.agent.image import Image
 from worker.guards.threads import FileThreads
 from worker.guards.workspace import Workspace
-from worker.turn.conversation import Joined
+from worker.turn.conversation import JoinedMessage
 from worker.turn.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, file_note, read_images
 
 FOLDER: Final = "inbox"
@@ -40,7 +40,7 @@ class Attachments:
         self._store = store
         self._threads = FileThreads(THREADS)
 
-    async def bring(
+    async def load(
         self, session: str, media: Sequence[str], turn: int, workspace: Workspace
     ) -> tuple[tuple[Image, ...], tuple[str, ...]]:
         """The pictures of a message, and a note in brackets for everything else that came with it.
@@ -50,20 +50,20 @@ class Attachments:
         """
         plain, notes = read_images([one for one in media if not one.startswith(PREFIX)])
         images = list(plain)
-        told = list(notes)
-        taken: set[str] = set()
+        left_out = list(notes)
+        used: set[str] = set()
         for reference in media:
             if not reference.startswith(PREFIX):
                 continue
-            found = await self._one(session, reference, turn, workspace, taken, room=len(images) < MAX_IMAGES)
+            found = await self._load_file(session, reference, turn, workspace, used, room=len(images) < MAX_IMAGES)
             if isinstance(found, Image):
                 images.append(found)
             else:
-                told.append(found)
-        return tuple(images), tuple(told)
+                left_out.append(found)
+        return tuple(images), tuple(left_out)
 
-    async def _one(
-        self, session: str, reference: str, turn: int, workspace: Workspace, taken: set[str], *, room: bool
+    async def _load_file(
+        self, session: str, reference: str, turn: int, workspace: Workspace, used: set[str], *, room: bool
     ) -> Image | str:
         try:
             ref = read_reference(reference)
@@ -78,7 +78,7 @@ class Attachments:
             return file_note(ref, "it cannot be had just now")
         if ref.kind.is_image and room and len(data) <= IMAGE_LIMIT_BYTES:
             return Image(ref.kind.media_type, data)
-        path = _free(f"{FOLDER}/{turn}-{_safe(ref)}", taken)
+        path = _unused_path(f"{FOLDER}/{turn}-{_safe_name(ref)}", used)
         try:
             if path not in {entry.path for entry in await workspace.entries()}:
                 await workspace.write(path, data, limit_bytes=self._store.file_bytes)
@@ -95,7 +95,7 @@ class TurnAttachments:
     `joined` holds."""
 
     def __init__(
-        self, attachments: Attachments, workspace: Workspace, inner: Followups, joined: dict[int, Joined]
+        self, attachments: Attachments, workspace: Workspace, inner: Followups, joined: dict[int, JoinedMessage]
     ) -> None:
         self._attachments = attachments
         self._workspace = workspace
@@ -114,33 +114,33 @@ class TurnAttachments:
         new = [number for number in self._joined if number not in before]
         if len(new) != len(said):
             return said
-        await self._bring(new)
+        await self._load_all(new)
         return [self._joined[number].said for number in new]
 
-    async def resume(self) -> None:
+    async def load_joined(self) -> None:
         """Bring what came with the messages that joined an earlier attempt."""
-        await self._bring(list(self._joined))
+        await self._load_all(list(self._joined))
 
-    async def message(self, message: InboundMessage, entry: UserEntry, images: tuple[Image, ...]) -> Said:
+    async def load_message(self, message: InboundMessage, entry: UserEntry, images: tuple[Image, ...]) -> Said:
         """A message as the agent gets it, with what was sent along put where it can be seen."""
         return await self._with_files(message, entry.turn, Said(entry, images))
 
-    async def _bring(self, numbers: Sequence[int]) -> None:
+    async def _load_all(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             one = self._joined[number]
             if one.message is not None:
                 said = await self._with_files(one.message, number, one.said)
-                self._joined[number] = Joined(one.message, said)
+                self._joined[number] = JoinedMessage(one.message, said)
 
     async def _with_files(self, message: InboundMessage, number: int, said: Said) -> Said:
         if not any(one.startswith(PREFIX) for one in message.media):
             return said
-        images, notes = await self._attachments.bring(message.session, message.media, number, self._workspace)
+        images, notes = await self._attachments.load(message.session, message.media, number, self._workspace)
         entry = msgspec.structs.replace(said.entry, content=entry_text(message.content, images, notes))
         return msgspec.structs.replace(said, entry=entry, images=images)
 
 
-def _safe(ref: MediaRef) -> str:
+def _safe_name(ref: MediaRef) -> str:
     """A file name that needs no quotes anywhere, with the suffix that its content has."""
     stem = ref.name.rpartition(".")[0] or ref.name
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:48] or "file"
@@ -149,11 +149,11 @@ def _safe(ref: MediaRef) -> str:
     return f"{plain}.{own if text else ref.suffix}"
 
 
-def _free(path: str, taken: set[str]) -> str:
+def _unused_path(path: str, used: set[str]) -> str:
     stem, _, suffix = path.rpartition(".")
     n = 1
-    while path.casefold() in taken:
+    while path.casefold() in used:
         n += 1
         path = f"{stem}-{n}.{suffix}"
-    taken.add(path.casefold())
+    used.add(path.casefold())
     return path

@@ -14,13 +14,13 @@ from shared.settings import BudgetSettings
 from shared.store.fleet.spending import Spending, Spent
 from worker.agent.model.model import Usage
 
-LATE_S: Final = 5.0
+RECORD_TIMEOUT_S: Final = 5.0
 """How long a count may take that nobody waits for."""
 
 _DAY_MS: Final = 86_400_000
 
 
-class LateCounts:
+class BackgroundSpending:
     """What is counted beside turns, which do not wait for it: of calls that were broken off, and of
     all where no budget needs the sum."""
 
@@ -41,7 +41,7 @@ class LateCounts:
 
     async def _count(self, session: str, tokens: int, usd: float) -> None:
         with contextlib.suppress(RedisAway, Refused, TimeoutError):
-            async with asyncio.timeout(LATE_S):
+            async with asyncio.timeout(RECORD_TIMEOUT_S):
                 await self._spending.add(session, tokens, usd)
 
 
@@ -60,7 +60,7 @@ class ChatBudget:
         session: str,
         settings: BudgetSettings,
         *,
-        late: LateCounts,
+        late: BackgroundSpending,
         price: Callable[[Usage], float],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -70,22 +70,22 @@ class ChatBudget:
         self._session = session
         self._settings = settings
         self._clock = clock
-        self._known: Spent | None = None
+        self._totals: Spent | None = None
 
     async def refusal(self) -> str | None:
         """Why no further call may be made today. Reads the totals where no call of today has told
         them."""
         if not self._limited:
             return None
-        if self._known is None or self._known.day != self._clock.now_ms() // _DAY_MS:
-            self._known = None
+        if self._totals is None or self._totals.day != self._clock.now_ms() // _DAY_MS:
+            self._totals = None
             with contextlib.suppress(RedisAway, Refused):
-                self._known = await self._spending.read(self._session)
-        budget = None if self._known is None else self._reached(self._known)
+                self._totals = await self._spending.read(self._session)
+        budget = None if self._totals is None else self._exceeded(self._totals)
         if budget is None:
             return None
         BUDGETS_REACHED.labels(budget).inc()
-        return f"This chat has used its {self._words(budget)} of today. {_ANEW}"
+        return f"This chat has used its {self._describe_limit(budget)} of today. {_RESETS}"
 
     async def spent(self, usage: Usage) -> str | None:
         """Count a call. A sentence for the person, once a day, when `warn_at` of a budget is
@@ -95,16 +95,16 @@ class ChatBudget:
             self._late.add(self._session, tokens, usage.cost_usd)
             return None
         with contextlib.suppress(RedisAway, Refused):
-            self._known = await self._spending.add(
+            self._totals = await self._spending.add(
                 self._session,
                 tokens,
                 usage.cost_usd,
                 warn_tokens=round(settings.tokens_per_day * settings.warn_at),
                 warn_usd=settings.usd_per_day * settings.warn_at,
             )
-            if self._known.warn:
-                budget, share = self._nearest(self._known)
-                return f"This chat has used {share:.0%} of its {self._words(budget)} of today. {_ANEW}"
+            if self._totals.warn:
+                budget, share = self._nearest(self._totals)
+                return f"This chat has used {share:.0%} of its {self._describe_limit(budget)} of today. {_RESETS}"
         return None
 
     @property
@@ -122,17 +122,17 @@ class ChatBudget:
         used = {"tokens": (spent.tokens, settings.tokens_per_day), "usd": (spent.usd, settings.usd_per_day)}
         return {budget: part / whole for budget, (part, whole) in used.items() if whole}
 
-    def _reached(self, spent: Spent) -> str | None:
+    def _exceeded(self, spent: Spent) -> str | None:
         return next((budget for budget, share in self._shares(spent).items() if share >= 1), None)
 
     def _nearest(self, spent: Spent) -> tuple[str, float]:
         return max(self._shares(spent).items(), key=lambda item: item[1])
 
-    def _words(self, budget: str) -> str:
+    def _describe_limit(self, budget: str) -> str:
         if budget == "tokens":
             return f"{self._settings.tokens_per_day:,} tokens"
         usd = self._settings.usd_per_day
         return f"${usd:,.2f}" if usd >= 0.01 else f"${usd:g}"
 
 
-_ANEW: Final = "The budget starts anew at 00:00 UTC."
+_RESETS: Final = "The budget starts anew at 00:00 UTC."

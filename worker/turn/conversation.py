@@ -22,7 +22,7 @@ UNREADABLE: Final = "[A message that cannot be read. Say so, and ask for it agai
 log = logger("turns")
 
 
-class Joined(msgspec.Struct, frozen=True):
+class JoinedMessage(msgspec.Struct, frozen=True):
     """A message that joined a turn, as it came and as the model gets it. `message` is None when
     nobody can read it."""
 
@@ -40,7 +40,7 @@ class Conversation(msgspec.Struct, frozen=True):
     history: tuple[TranscriptEntry, ...]
     resume: tuple[LedgerEntry, ...]
     images: tuple[Image, ...] = ()
-    joined: dict[int, Joined] = {}
+    joined: dict[int, JoinedMessage] = {}
     """What joined the turn, by number, in order. The turn's journal adds what joins while it
     runs."""
 
@@ -80,7 +80,7 @@ def read_conversation(claim: Claim) -> Conversation:
     NewerLedger."""
     work = claim.turn
     assert work is not None
-    message = _settled(decode_inbound(work.record))
+    message = _resolve_origin(decode_inbound(work.record))
     if message.session != claim.session:
         raise BadRecord("record_misplaced", f"a message of another session lies in {claim.member!r}")
     images, notes = read_images(message.media)
@@ -93,21 +93,21 @@ def read_conversation(claim: Claim) -> Conversation:
             at=message.timestamp,
             sender_id=message.sender_id,
         ),
-        (*message.history, *_readable(work.history)),
-        tuple(map(_step, work.ledger)),
+        (*message.history, *_decode_history(work.history)),
+        tuple(map(_decode_step, work.ledger)),
         images,
         {number: read_joined(claim, number, record) for number, record in work.joined},
     )
 
 
-def read_joined(claim: Claim, number: int, record: bytes) -> Joined:
+def read_joined(claim: Claim, number: int, record: bytes) -> JoinedMessage:
     """A message that joined the turn of `claim`. One that cannot be read is named as that."""
     assert claim.turn is not None
     try:
-        message = _settled(decode_inbound(record))
+        message = _resolve_origin(decode_inbound(record))
     except BadRecord as exc:
         log.error("record refused", code=exc.code, number=number)
-        return Joined(None, Said(UserEntry(content=UNREADABLE, turn=claim.turn.n)))
+        return JoinedMessage(None, Said(UserEntry(content=UNREADABLE, turn=claim.turn.n)))
     images, notes = read_images(message.media)
     in_group = message.metadata.get("group") == "1"
     entry = UserEntry(
@@ -117,10 +117,10 @@ def read_joined(claim: Claim, number: int, record: bytes) -> Joined:
         sender_id=message.sender_id,
     )
     sender_name = message.metadata.get("sender_name", "") if in_group else ""
-    return Joined(message, Said(entry, images, sender_name, message.sender_id if in_group else ""))
+    return JoinedMessage(message, Said(entry, images, sender_name, message.sender_id if in_group else ""))
 
 
-def _settled(message: InboundMessage) -> InboundMessage:
+def _resolve_origin(message: InboundMessage) -> InboundMessage:
     """The message as one of the chat that it is for. Of channel `system` there are only the reports
     of subagents: they name that chat, and nobody but the script that ends one writes them. Raises
     BadRecord for any other."""
@@ -132,22 +132,22 @@ def _settled(message: InboundMessage) -> InboundMessage:
     return msgspec.structs.replace(message, channel=channel, chat_id=chat_id)
 
 
-def _step(record: bytes) -> LedgerEntry:
+def _decode_step(record: bytes) -> LedgerEntry:
     try:
         return decode_ledger(record)
     except BadRecord as exc:
         raise NewerLedger(f"a step of the ledger cannot be read: {exc.code}") from None
 
 
-def _readable(history: Sequence[bytes]) -> list[TranscriptEntry]:
+def _decode_history(history: Sequence[bytes]) -> list[TranscriptEntry]:
     """The entries that this release can read: one of a newer release must not silence a chat."""
     try:
         return decode_transcript.every(history)
     except BadRecord:
-        return list(_read_singly(history))
+        return list(_decode_singly(history))
 
 
-def _read_singly(history: Sequence[bytes]) -> Iterator[TranscriptEntry]:
+def _decode_singly(history: Sequence[bytes]) -> Iterator[TranscriptEntry]:
     for entry in history:
         try:
             yield decode_transcript(entry)

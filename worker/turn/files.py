@@ -24,8 +24,8 @@ from worker.turn.memory_file import HISTORY, MEMORY, MemoryFile
 TEXT_LIMIT_BYTES: Final = 2 * 1024 * 1024
 """What is read of one text file at most."""
 
-_OF_THE_STORE: Final = {name.casefold(): name for name in (MEMORY, HISTORY)}
-_NAMED: Final = 20
+_STORE_FILES: Final = {name.casefold(): name for name in (MEMORY, HISTORY)}
+_MAX_NAMES: Final = 20
 
 
 class TurnFiles:
@@ -69,8 +69,8 @@ class TurnFiles:
                 return await self._memory.read()
             case [name] if name == HISTORY:
                 return await self._memory.history()
-            case [name] if name.casefold() in _OF_THE_STORE:
-                raise ToolFailed(f"there is no file {path!r}; there is {_OF_THE_STORE[name.casefold()]!r}")
+            case [name] if name.casefold() in _STORE_FILES:
+                raise ToolFailed(f"there is no file {path!r}; there is {_STORE_FILES[name.casefold()]!r}")
             case ["skills", name, *inside] if (skill := self._skills.get(name.casefold())) is not None:
                 return await self._read_skill(path, skill, "/".join(inside))
             case [_, *_] if self._workspace is not None:
@@ -97,8 +97,8 @@ class TurnFiles:
                 await self._memory.replace(text, was, as_of=self._as_of)
             case [name] if name == HISTORY:
                 raise ToolFailed(f"{path!r} is read-only; what shall be remembered goes into {MEMORY!r}")
-            case [name] if name.casefold() in _OF_THE_STORE:
-                raise ToolFailed(f"{path!r} cannot be written; did you mean {_OF_THE_STORE[name.casefold()]!r}?")
+            case [name] if name.casefold() in _STORE_FILES:
+                raise ToolFailed(f"{path!r} cannot be written; did you mean {_STORE_FILES[name.casefold()]!r}?")
             case ["skills", name, *_] if name.casefold() in self._skills:
                 raise ToolFailed(f"{path!r} is read-only: the skill {name!r} is not yours. Use another name")
             case _ if self._workspace is None:
@@ -129,7 +129,7 @@ class TurnFiles:
         first, *inside = entry.path.split("/")
         if first == "skills" and inside and inside[0].casefold() in self._skills:
             return False
-        return bool(inside) or first.casefold() not in _OF_THE_STORE
+        return bool(inside) or first.casefold() not in _STORE_FILES
 
     async def _read_own(self, path: str, workspace: Workspace) -> str | bytes:
         try:
@@ -161,8 +161,8 @@ class TurnFiles:
 
     async def _missing(self, path: str) -> ToolFailed:
         names = await self.names()
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return ToolFailed(f"there is no file {path!r}. There are: {', '.join(names[:_NAMED])}{more}")
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        return ToolFailed(f"there is no file {path!r}. There are: {', '.join(names[:_MAX_NAMES])}{more}")
 
     def _skill_names(self) -> list[str]:
         return [f"skills/{skill.name}/{name}" for skill in self._skills.values() for name in skill.names()]

@@ -40,7 +40,7 @@ def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...
     notes: list[str] = []
     beyond = 0
     for attachment in media:
-        image = _read(attachment)
+        image = _read_attachment(attachment)
         if isinstance(image, str):
             notes.append(image)
         elif len(images) < MAX_IMAGES:
@@ -58,15 +58,15 @@ def picture_in(path: str, data: bytes) -> Image:
     many pixels."""
     media_type = _media_type(data)
     if media_type is None:
-        raise _refused(path, "it is none of PNG, JPEG, GIF and WebP")
+        raise _refuse_file(path, "it is none of PNG, JPEG, GIF and WebP")
     if len(data) > IMAGE_LIMIT_BYTES:
-        raise _refused(path, f"it has {len(data):,} bytes; at most {IMAGE_LIMIT_BYTES:,} can be shown")
+        raise _refuse_file(path, f"it has {len(data):,} bytes; at most {IMAGE_LIMIT_BYTES:,} can be shown")
     try:
         width, height = image_size(_SUFFIXES[media_type], data)
     except Damaged as exc:
-        raise _refused(path, str(exc)) from None
+        raise _refuse_file(path, str(exc)) from None
     if width * height > FILE_PIXELS:
-        raise _refused(path, f"it has {width:,} x {height:,} pixels; at most {FILE_PIXELS:,} can be shown")
+        raise _refuse_file(path, f"it has {width:,} x {height:,} pixels; at most {FILE_PIXELS:,} can be shown")
     return Image(media_type, data)
 
 
@@ -77,15 +77,15 @@ def entry_text(content: str, images: Sequence[Image], notes: Sequence[str]) -> s
     return "\n\n".join(part for part in (content, marks) if part)
 
 
-def file_note(ref: MediaRef, told: str = "") -> str:
+def file_note(ref: MediaRef, detail: str = "") -> str:
     """A stored file as the model reads of it, such as `[file: plan.pdf, PDF document, 12 kB; it is
     the file …]`."""
     size = f"{max(1, round(ref.size_bytes / 1000)):,} kB"
     name = "".join(sign for sign in ref.name if sign not in "[]")
-    return f"[file: {name}, {ref.kind.about}, {size}{'; ' if told else ''}{told}]"
+    return f"[file: {name}, {ref.kind.about}, {size}{'; ' if detail else ''}{detail}]"
 
 
-def _read(attachment: str) -> Image | str:
+def _read_attachment(attachment: str) -> Image | str:
     """The picture, or the note why it is none."""
     if attachment.startswith(PREFIX):
         try:
@@ -109,7 +109,7 @@ def _read(attachment: str) -> Image | str:
     return unread if media_type is None else Image(media_type, data)
 
 
-def _refused(path: str, why: str) -> ToolFailed:
+def _refuse_file(path: str, why: str) -> ToolFailed:
     return ToolFailed(f"file refused: {why} ({path!r}). Show another picture, or make a smaller PNG of it")
 
 

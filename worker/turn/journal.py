@@ -27,7 +27,7 @@ from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 from worker.agent.followups import Said
 from worker.agent.turn import AgentResult
 from worker.lease.lease import Lease
-from worker.turn.conversation import Joined, read_joined
+from worker.turn.conversation import JoinedMessage, read_joined
 
 log = logger("turns")
 
@@ -55,7 +55,7 @@ class LeaseJournal:
         self._lease = lease
         self._ledgers = ledgers
         self._writing = asyncio.Lock()
-        self._doubtful: tuple[LedgerEntry, Effect | None] | None = None
+        self._unconfirmed: tuple[LedgerEntry, Effect | None] | None = None
 
     @property
     def lease(self) -> Lease:
@@ -73,16 +73,16 @@ class LeaseJournal:
         """Write the next step, and carry out its effect with it."""
         await self._lease.allow()
         async with self._writing:
-            if self._doubtful is not None:
+            if self._unconfirmed is not None:
                 with contextlib.suppress(BadInput):  # it was not written, and would not be
-                    await self._write(*self._doubtful)
-                self._doubtful = None
+                    await self._write(*self._unconfirmed)
+                self._unconfirmed = None
             try:
                 await self._write(entry, effect)
             except asyncio.CancelledError:
                 # A tool ran out of time. The step may be there: it is sent again before the next
                 # one, and is so once.
-                self._doubtful = entry, effect
+                self._unconfirmed = entry, effect
                 raise
 
     async def _write(self, entry: LedgerEntry, effect: Effect | None) -> None:
@@ -106,7 +106,7 @@ class TurnJournal(LeaseJournal):
     """That of a turn. `joined` is what joined it; it grows here, too."""
 
     def __init__(
-        self, lease: Lease, turns: Turns, entries: Sequence[LedgerEntry], joined: dict[int, Joined] | None = None
+        self, lease: Lease, turns: Turns, entries: Sequence[LedgerEntry], joined: dict[int, JoinedMessage] | None = None
     ) -> None:
         super().__init__(lease, turns, entries)
         self.joined = {} if joined is None else joined
@@ -114,18 +114,20 @@ class TurnJournal(LeaseJournal):
         assert lease.claim.turn is not None
         self._work = lease.claim.turn
 
-    def spoken(self) -> bool:
+    def reply_sent(self) -> bool:
         """Whether the message tool spoke in the turn's own chat, in any attempt, to the messages
         that joined last."""
-        return bool(self.entries) and self._told()[1]  # it is asked at each delta, and most turns have no entries
+        return (
+            bool(self.entries) and self._replies_and_sent()[1]
+        )  # it is asked at each delta, and most turns have no entries
 
-    def unsaid(self, result: AgentResult) -> str:
+    def pending_reply(self, result: AgentResult) -> str:
         """The final text without what the message tool has said. Why a turn is not finished is told
         all the same."""
-        before, spoken = self._told()
+        before, spoken = self._replies_and_sent()
         return "\n\n".join(before) if spoken and result.outcome in ("done", "empty") else result.content
 
-    def _told(self) -> tuple[list[str], bool]:
+    def _replies_and_sent(self) -> tuple[list[str], bool]:
         """The answers that messages came behind without the message tool, and whether it spoke
         since the last did."""
         own, before, answer, spoken = self._lease.claim.session, [], "", False
@@ -188,12 +190,12 @@ class TurnJournal(LeaseJournal):
         async with self._writing:
             crash_point("before_take")
             step = len(self.entries) + 1
-            taken = await self._turns.take(self._lease.claim, step, at_start=at_start, retry_for_s=STORE_PATIENCE_S)
+            accepted = await self._turns.take(self._lease.claim, step, at_start=at_start, retry_for_s=STORE_PATIENCE_S)
             crash_point("after_take")
-            if taken is None:
+            if accepted is None:
                 return ()
-            self.entries.append(taken.entry)
-            new = {number: read_joined(self._lease.claim, number, record) for number, record in taken.records}
+            self.entries.append(accepted.entry)
+            new = {number: read_joined(self._lease.claim, number, record) for number, record in accepted.records}
             self.joined.update(new)
             MESSAGES_JOINED.inc(len(new))
             return [joined.said for joined in new.values()]

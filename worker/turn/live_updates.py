@@ -18,11 +18,11 @@ BUNDLE_S: Final = 0.04
 FULL_EVERY_S: Final = 1.5
 """How often the whole text is sent again, for people who came in the middle or missed a piece."""
 
-UNSEEN_S: Final = 1.0
+UNWATCHED_PAUSE_S: Final = 1.0
 """How long nothing is sent after nobody was there to see it."""
 
 
-class LiveShow:
+class LiveUpdates:
     """The Show of one attempt at a turn. Text is bundled for 40 ms; what is lost is healed by the
     next full text.
 
@@ -38,15 +38,15 @@ class LiveShow:
         turn: int,
         attempt: int,
         *,
-        held: Callable[[], bool] = lambda: False,
-        spoken: Callable[[], bool] = lambda: False,
+        suspended: Callable[[], bool] = lambda: False,
+        reply_sent: Callable[[], bool] = lambda: False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.visible = ""
         self._client = client
         self._session, self._turn, self._attempt = session, turn, attempt
-        self._held = held
-        self._spoken = spoken
+        self._suspended = suspended
+        self._reply_sent = reply_sent
         self._clock = clock
         self._seq = 0
         self._sent = 0
@@ -54,21 +54,21 @@ class LiveShow:
         self._quiet_until = 0.0
         self._made_at: float | None = clock.monotonic()
         self._dirty: asyncio.Event | None = None
-        self._shown = False
+        self._open = False
         self._pump: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> LiveShow:
-        self._shown = True
+    async def __aenter__(self) -> LiveUpdates:
+        self._open = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._shown = False
+        self._open = False
         if self._pump is not None:
             await cancel_all([self._pump])
 
     async def text(self, delta: str) -> None:
         """More text of the reply."""
-        if self._spoken():
+        if self._reply_sent():
             return
         if self._made_at is not None:
             FIRST_TOKEN_SECONDS.observe(self._clock.monotonic() - self._made_at)
@@ -88,7 +88,7 @@ class LiveShow:
             self._dirty = asyncio.Event()
         if not self._dirty.is_set():
             self._dirty.set()
-        if self._shown and self._pump is None:
+        if self._open and self._pump is None:
             self._pump = asyncio.create_task(self._keep_sending(self._dirty))
 
     async def progress(self, text: str) -> None:
@@ -98,7 +98,7 @@ class LiveShow:
     async def send_once(self) -> None:
         """Send what has not been sent yet, if anybody looks."""
         now = self._clock.monotonic()
-        if now < self._quiet_until or self._held():
+        if now < self._quiet_until or self._suspended():
             self._full_at = 0.0
             return
         full = now - self._full_at >= FULL_EVERY_S
@@ -109,11 +109,11 @@ class LiveShow:
         event = DeltaEvent(self._turn, self._attempt, self._seq, text, full)
         self._seq += 1
         if await self._publish(event) == 0:
-            self._quiet_until = now + UNSEEN_S
+            self._quiet_until = now + UNWATCHED_PAUSE_S
             self._full_at = 0.0
 
     async def _publish(self, event: LiveEvent) -> int:
-        if self._held():
+        if self._suspended():
             return 0
         try:
             return await publish(self._client, self._session, event)

@@ -53,14 +53,14 @@ class TurnSchedules:
         except BadInput as exc:
             raise ToolFailed(exc.message) from None
         schedule = self._schedule(self._id(key), text, plan, misfire, timezone, now_ms)
-        made = await _reached(self._store.add(schedule, first_ms, claim=self._claim))
+        made = await _await_schedules(self._store.add(schedule, first_ms, claim=self._claim))
         return made.schedule, made.next_ms
 
     async def listed(self) -> Sequence[Standing]:
-        return await _reached(self._store.of(self._message.session))
+        return await _await_schedules(self._store.of(self._message.session))
 
     async def remove(self, id: str) -> None:
-        if not await _reached(self._store.remove(self._message.session, id, claim=self._claim)):
+        if not await _await_schedules(self._store.remove(self._message.session, id, claim=self._claim)):
             there = ", ".join(one.schedule.id for one in await self.listed()) or "none"
             raise ToolFailed(f"there is no schedule {id!r} in this chat (any more). There are: {there}")
 
@@ -101,14 +101,14 @@ class TurnSchedules:
         return hashlib.blake2s(drawn.encode(), digest_size=4).hexdigest()
 
 
-def unless_quiet(message: InboundMessage, result: AgentResult) -> AgentResult:
+def drop_quiet_heartbeat(message: InboundMessage, result: AgentResult) -> AgentResult:
     """The result; an empty one of a heartbeat that needed nothing."""
     if message.metadata.get("schedule") == HEARTBEAT and result.content.strip(" .`*\n") == NOTHING_NEEDED:
         return msgspec.structs.replace(result, content="", entries=())
     return result
 
 
-async def _reached(asked: Awaitable[T]) -> T:
+async def _await_schedules(asked: Awaitable[T]) -> T:
     try:
         return await asked
     except RedisAway:

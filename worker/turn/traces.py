@@ -20,7 +20,7 @@ def turn_span(claim: Claim, queue: str) -> Span:
     """That of one attempt at a turn, which was due in `queue`."""
     now = span(TURN)
     if now.on and claim.turn is not None:
-        _tell(now, claim, claim.session, claim.turn.attempt, claim.turn.crashes)
+        _set_attempt(now, claim, claim.session, claim.turn.attempt, claim.turn.crashes)
         now.set("shoal.turn", claim.turn.n)
         now.set("shoal.queue", queue)
     return now
@@ -30,7 +30,7 @@ def subagent_span(claim: Claim, session: str, id: str) -> Span:
     """That of one attempt at a subagent."""
     now = span(SUBAGENT)
     if now.on and claim.child is not None:
-        _tell(now, claim, session, claim.child.attempt, claim.child.crashes)
+        _set_attempt(now, claim, session, claim.child.attempt, claim.child.crashes)
         now.set("shoal.child", id)
     return now
 
@@ -46,7 +46,7 @@ def agent_span(name: str, session: str, model: str) -> Span:
     return now
 
 
-def agent_done(now: Span, result: AgentResult) -> None:
+def set_agent_result(now: Span, result: AgentResult) -> None:
     """Say what an agent used."""
     if now.on:
         used = result.usage
@@ -58,7 +58,7 @@ def agent_done(now: Span, result: AgentResult) -> None:
         now.set("shoal.outcome", result.outcome)
 
 
-def ended(now: Span, outcome: str) -> str:
+def set_outcome(now: Span, outcome: str) -> str:
     """Say how a turn or a subagent was left. The outcome is handed on."""
     if now.on:
         now.set("shoal.outcome", outcome)
@@ -67,7 +67,7 @@ def ended(now: Span, outcome: str) -> str:
     return outcome
 
 
-def of_line(conversation: Conversation | None) -> str | None:
+def link_joined(conversation: Conversation | None) -> str | None:
     """The traceparent of the line that ends a turn. The messages that joined it are linked to the
     turn's span."""
     now = active()
@@ -77,7 +77,7 @@ def of_line(conversation: Conversation | None) -> str | None:
     return current_traceparent()
 
 
-def _tell(now: Span, claim: Claim, session: str, attempt: int, crashes: int) -> None:
+def _set_attempt(now: Span, claim: Claim, session: str, attempt: int, crashes: int) -> None:
     now.set("shoal.channel", split_session(session)[0])
     now.set("shoal.session", log_id(session))
     now.set("shoal.attempt", attempt)

@@ -12,7 +12,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load
 from shared.store.jobs.jobs import JOB_PREFIX, RESULT_PREFIX, Jobs
 from shared.store.turns.queue import Claim, LeaseQueue
-from worker.process.worker_handle import Leases
+from worker.process.worker_handle import WorkerLeases
 
 RETRY, ABORTED = "arq:retry:", "arq:abort"
 
@@ -96,8 +96,8 @@ async def due_in_s(client: RedisClient, id: str) -> float:
 
 async def buried(url: str, owner: str, *, crashed: bool) -> None:
     """What the guardian does for a dead worker."""
-    leases = Leases(url, 30, owner)
-    await asyncio.to_thread(leases.give_back, crashed=crashed)
+    leases = WorkerLeases(url, 30, owner)
+    await asyncio.to_thread(leases.release_all, crashed=crashed)
     leases.close()
 
 

@@ -32,7 +32,7 @@ from worker.lease.lease_loop import LeaseLoop
 from worker.tools.message import Message
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal
-from worker.turn.live_updates import LiveShow
+from worker.turn.live_updates import LiveUpdates
 
 SESSION = "web:owner/a"
 
@@ -58,7 +58,7 @@ class Worker:
         runner = RunTurn(client, turns, self.answer, settings=AgentSettings())
         self.loop = LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=30), slots=1, run=runner)
 
-    async def answer(self, conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def answer(self, conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         spec = AgentRunSpec(
             session=conversation.session,
             entry=conversation.entry,
@@ -69,7 +69,7 @@ class Worker:
         return await run_agent(spec, self.model, self.tools, journal, show=show, followups=journal)
 
     async def done(self) -> bool:
-        await self.loop.take_once()
+        await self.loop.claim_once()
         await self.loop.renew_once()
         return self.loop.running == 0 and not await self.client.command("ZCARD", keys.queue("turns"))
 
@@ -90,7 +90,7 @@ async def test_a_stop_while_messages_join_answers_them_too(client: RedisClient) 
     worker = Worker(client, ScriptedModel(["hello"]), turns)
     await say(worker.inbox, "one", id="x1")
     await say(worker.inbox, "two", id="x2")
-    await worker.loop.take_once()
+    await worker.loop.claim_once()
     await eventually(turns.took.is_set, within_s=20)
     await worker.inbox.stop(SESSION)
     await eventually(worker.done, within_s=20)

@@ -28,7 +28,7 @@ from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal
-from worker.turn.live_updates import LiveShow
+from worker.turn.live_updates import LiveUpdates
 
 SESSION = "web:owner/a"
 
@@ -42,7 +42,7 @@ class Agent:
         self.ended: list[str] = []
         self.go_on = asyncio.Event()
 
-    async def __call__(self, conversation: Conversation, _journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def __call__(self, conversation: Conversation, _journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         text = conversation.message.content
         self.begun.append(text)
         if text != "quick":
@@ -111,7 +111,7 @@ async def test_a_turn_whose_lease_is_taken_away_ends_at_once_without_a_trace(
     agent = Agent()
     loop = make_loop(client, agent)
     await say(Inbox(client), "slow")
-    await loop.take_once()
+    await loop.claim_once()
     await eventually(lambda: agent.begun == ["slow"])
     if by == "the control channel":
         async with hearing(client, loop):
@@ -124,9 +124,9 @@ async def test_a_turn_whose_lease_is_taken_away_ends_at_once_without_a_trace(
     assert agent.ended == []
     assert await told(client) == [("command", "New conversation.")]
     await nothing_counted(client)
-    assert not await loop.take_once()
+    assert not await loop.claim_once()
     await say(Inbox(client), "quick")
-    await loop.take_once()
+    await loop.claim_once()
     await eventually(lambda: loop.running == 0)
     assert await told(client) == [("command", "New conversation."), ("reply", "quick!")]
     await nothing_counted(client)
@@ -137,7 +137,7 @@ async def test_a_turn_that_heard_nothing_is_refused_at_its_commit(client: RedisC
     agent = Agent()
     loop = make_loop(client, agent)
     await say(Inbox(client), "slow")
-    await loop.take_once()
+    await loop.claim_once()
     await eventually(lambda: agent.begun == ["slow"])
     await begin_anew(client)
     agent.go_on.set()
@@ -153,12 +153,12 @@ async def test_the_next_message_does_not_wait_for_an_old_turn_that_will_not_end(
     agent = Agent(stubborn=True)
     loop = make_loop(client, agent)
     await say(Inbox(client), "slow")
-    await loop.take_once()
+    await loop.claim_once()
     await eventually(lambda: agent.begun == ["slow"])
     async with hearing(client, loop):
         await begin_anew(client)
     await say(Inbox(client), "quick")
-    await loop.take_once()
+    await loop.claim_once()
     await eventually(lambda: agent.ended == ["quick"])
     await eventually(lambda: loop.running == 1)
     agent.go_on.set()

@@ -65,7 +65,7 @@ async def spawned(client: RedisClient) -> None:
 
 async def ended(client: RedisClient, loop: LeaseLoop) -> Child:
     async def over() -> bool:
-        await loop.take_once()
+        await loop.claim_once()
         return loop.running == 0 and not await client.command("ZCARD", keys.SUBAGENTS)
 
     await eventually(over, within_s=10)
@@ -149,7 +149,7 @@ async def test_a_model_that_is_away_costs_no_slot_and_is_given_up_in_the_end(cli
     await spawned(client)
     away = raising(ModelError("overloaded", "later", retryable=True))
     loop = make_loop(client, away)
-    await loop.take_once()
+    await loop.claim_once()
     await eventually(lambda: loop.running == 0)
     child = await Children(client).read(ID)
     assert child is not None
@@ -196,7 +196,7 @@ async def test_a_result_that_comes_after_the_conversation_ended_is_dropped_and_c
     await spawned(client)
     before = count("subagent_results_dropped")
     loop = make_loop(client, agent)
-    await loop.take_once()
+    await loop.claim_once()
     await going.wait()
     await forget(client, SESSION)
     goes_on.set()
@@ -218,7 +218,7 @@ async def test_a_cancelled_one_writes_nothing_more(client: RedisClient) -> None:
     await spawned(client)
     before = count("subagents", outcome="cancelled")
     loop = make_loop(client, agent)
-    await loop.take_once()
+    await loop.claim_once()
     await going.wait()
     assert await Children(client).cancel(SESSION) == 1
     await loop.renew_once()

@@ -34,11 +34,11 @@ from worker.lease.lease_loop import LeaseLoop
 from worker.process.quarantine import AFTER_CRASHES, Quarantine
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal
-from worker.turn.live_updates import LiveShow
+from worker.turn.live_updates import LiveUpdates
 
 SESSION = "web:owner/a"
 
-Agent = Callable[[Conversation, TurnJournal, LiveShow], Awaitable[AgentResult]]
+Agent = Callable[[Conversation, TurnJournal, LiveUpdates], Awaitable[AgentResult]]
 
 
 class NoWaits(random.Random):
@@ -53,7 +53,7 @@ def answer(text: str, conversation: Conversation) -> AgentResult:
     return AgentResult(content=text, entries=entries, rounds=1, usage=Usage())
 
 
-async def echo(conversation: Conversation, _journal: TurnJournal, _show: LiveShow) -> AgentResult:
+async def echo(conversation: Conversation, _journal: TurnJournal, _show: LiveUpdates) -> AgentResult:
     return answer(f"you said {conversation.message.content}", conversation)
 
 
@@ -64,7 +64,7 @@ def make_loop(client: RedisClient, agent: Agent, *, timeout_s: float = 60) -> Le
 
 async def run_until_idle(client: RedisClient, loop: LeaseLoop, *, within_s: float = 10) -> None:
     async def idle() -> bool:
-        await loop.take_once()
+        await loop.claim_once()
         return loop.running == 0 and int(await client.command("ZCARD", keys.queue("turns"))) == 0
 
     await eventually(idle, within_s=within_s)
@@ -98,7 +98,7 @@ async def test_a_bug_makes_three_tries_and_then_a_dead_letter_with_an_apology(cl
     """The error count belongs to the message; the next message of the chat goes on."""
     tries = list[int]()
 
-    async def broken(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def broken(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         if conversation.message.content != "poison":
             return await echo(conversation, journal, show)
         tries.append(conversation.entry.turn)
@@ -154,7 +154,7 @@ async def test_a_model_that_is_away_is_waited_for_and_nothing_is_counted(client:
     """Release with back-off: no slot held, no attempt counted, the answer comes when the model is back."""
     tries = 0
 
-    async def away(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def away(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         nonlocal tries
         tries += 1
         if tries < 4:
@@ -194,7 +194,7 @@ async def test_a_provider_that_asks_for_a_day_of_patience_gets_a_minute(client: 
 
     await say(Inbox(client))
     loop = make_loop(client, away)
-    await loop.take_once()
+    await loop.claim_once()
     await eventually(lambda: loop.running == 0)
     seconds, _ = await client.command("TIME")
     due = float(await client.command("ZSCORE", keys.queue("turns"), keys.turn(SESSION))) / 1000
@@ -242,7 +242,7 @@ async def test_a_turn_that_takes_too_long_ends_in_an_apology(client: RedisClient
 async def test_a_full_ledger_ends_the_turn_with_its_reason(client: RedisClient) -> None:
     """A cap is named to the person."""
 
-    async def greedy(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def greedy(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         while True:
             await journal.append(AssistantEntry(content="x" * 1_000_000, turn=1))
 
@@ -256,13 +256,13 @@ async def test_a_turn_that_finds_no_place_apart_waits_outside(client: RedisClien
     """Held by a worker it would stand beside the next crash, too, and be blamed for it. Nothing is counted."""
     await say(Inbox(client), "beside a poison")
     await client.command("HSET", keys.session(SESSION), "tries", 1, "crashes", AFTER_CRASHES)
-    runner = RunTurn(client, Turns(client), echo, quarantine=Quarantine(places=0))
+    runner = RunTurn(client, Turns(client), echo, quarantine=Quarantine(max_children=0))
     loop = LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=30), slots=10, run=runner)
-    assert await loop.take_once()
+    assert await loop.claim_once()
     await eventually(lambda: loop.running == 0)
     assert await client.command("HMGET", keys.session(SESSION), "crashes", "errors") == [b"2", None]
     assert await client.command("HLEN", keys.leases("turns")) == 0
-    assert not await loop.take_once(), "not at once"
+    assert not await loop.claim_once(), "not at once"
     assert await client.command("ZCARD", keys.queue("turns")) == 1
 
 
@@ -281,7 +281,7 @@ async def test_a_stopped_turn_keeps_what_was_said_and_done(client: RedisClient) 
     """Stop: the shown text is the reply, the ledger's steps go into history, the next message is untouched."""
     running = asyncio.Event()
 
-    async def slow(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def slow(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         if conversation.message.content == "after":
             return await echo(conversation, journal, show)
         await journal.append(AssistantEntry(content="", turn=1, tool_calls=(ToolCall("c1", "calculate", "{}"),)))
@@ -293,7 +293,7 @@ async def test_a_stopped_turn_keeps_what_was_said_and_done(client: RedisClient) 
     inbox, loop = Inbox(client), make_loop(client, slow)
     await say(inbox, "go")
     await say(inbox, "after")
-    await loop.take_once()
+    await loop.claim_once()
     await running.wait()
     await inbox.stop(SESSION)
     await loop.renew_once()
@@ -324,7 +324,7 @@ async def test_two_bursts_over_two_workers_are_answered_in_the_order_of_accepted
     order = list[str]()
     busy = 0
 
-    async def watch(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def watch(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         nonlocal busy
         busy += 1
         assert busy == 1
@@ -350,7 +350,7 @@ async def test_history_is_handed_to_the_next_turn(client: RedisClient) -> None:
     """What was committed is what the next turn sees, wherever it runs."""
     seen: list[list[str]] = []
 
-    async def watch(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def watch(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         seen.append([str(entry.content) for entry in conversation.history])
         return await echo(conversation, journal, show)
 
@@ -371,7 +371,7 @@ async def test_a_turn_that_a_newer_release_began_is_left_to_it_and_given_up_only
     )
     await client.command("HSET", keys.session(SESSION), "tries", 1, "ledger", 21)
     loop = make_loop(client, echo)
-    await loop.take_once()
+    await loop.claim_once()
     await eventually(lambda: loop.running == 0)
     told = await client.command("HMGET", keys.session(SESSION), "errors", "crashes")
     assert told == [None, None]
@@ -398,7 +398,7 @@ async def test_how_long_people_waited_is_counted_by_how_it_ended(client: RedisCl
 
     tries: list[int] = []
 
-    async def broken(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def broken(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         if conversation.message.content != "bad":
             return await echo(conversation, journal, show)
         tries.append(1)

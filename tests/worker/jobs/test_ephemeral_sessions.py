@@ -18,7 +18,7 @@ from shared.store.sessions.requests import Asked, Requests
 from shared.store.turns.inbox import Inbox
 from worker.guards.workspace import Workspaces
 from worker.jobs import ephemeral_sessions
-from worker.jobs.ephemeral_sessions import ThrowAwaySweep
+from worker.jobs.ephemeral_sessions import EphemeralSweep
 
 
 async def request(client: RedisClient) -> Asked:
@@ -44,7 +44,7 @@ class Swept:
     def __init__(self, client: RedisClient, folder: Path) -> None:
         self.media = MediaStore(MediaSettings(dir=folder / "media"))
         self.workspaces = Workspaces(folder / "workspaces")
-        self.sweep = ThrowAwaySweep(client, self.media, self.workspaces)
+        self.sweep = EphemeralSweep(client, self.media, self.workspaces)
 
 
 async def test_the_files_of_an_ended_session_go(client: RedisClient, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_a_volume_that_is_away_is_asked_again_later(client: RedisClient, t
     asked = await request(client)
     await ThrowAways(client).end(asked.session)
     away = Away(tmp_path)
-    sweep = ThrowAwaySweep(client, MediaStore(MediaSettings(dir=tmp_path)), away)
+    sweep = EphemeralSweep(client, MediaStore(MediaSettings(dir=tmp_path)), away)
     assert await sweep.run_once() == 0
     assert await ThrowAways(client).agenda.due() == []
     assert await client.command("ZSCORE", keys.THROW_AWAYS, asked.session) is not None

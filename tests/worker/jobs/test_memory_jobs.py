@@ -31,9 +31,9 @@ from tests.helpers.wait import eventually
 from tests.worker.arq.test_lease_worker import working
 from worker.arq.lease_worker import LeaseWorker
 from worker.jobs.consolidate import archive, consolidate, idle
-from worker.jobs.retry_later import DEADLY_CRASHES, PATIENT_TRIES, SOON_S, patiently, wait_after
+from worker.jobs.retry_later import CRASHES_BEFORE_SKIP, PATIENT_TRIES, SOON_S, wait_after, with_retries
 from worker.jobs.rework import rework
-from worker.jobs.sweep import AGAIN_MS, Sweep, sweep
+from worker.jobs.sweep import AGAIN_MS, MemorySweep, sweep
 from worker.jobs.table import CRON, FUNCTIONS
 from worker.lease.lease import Lease, NoStandIn
 from worker.memory.consolidator import Consolidator
@@ -53,7 +53,7 @@ def dependencies(client: RedisClient, replies: Replies, settings: MemorySettings
     return SimpleNamespace(
         memory=memory,
         consolidator=Consolidator(memory, ScriptedModel(replies), settings),
-        sweep=Sweep(memory, MemoryJobs(Jobs(client)), settings),
+        sweep=MemorySweep(memory, MemoryJobs(Jobs(client)), settings),
     )
 
 
@@ -140,7 +140,7 @@ async def test_what_may_pass_is_tried_later(fault: Exception, at_least_s: float,
         raise fault
 
     with pytest.raises(TryLater) as later:
-        await patiently({"job_try": 1}, SESSION, work)
+        await with_retries({"job_try": 1}, SESSION, work)
     assert at_least_s <= later.value.wait_s <= at_most_s
 
 
@@ -152,7 +152,7 @@ async def test_patience_ends_after_about_a_day() -> None:
         asked.append(patient)
 
     for tries in (1, PATIENT_TRIES, PATIENT_TRIES + 1):
-        await patiently({"job_try": tries}, SESSION, work)
+        await with_retries({"job_try": tries}, SESSION, work)
     assert asked == [True, True, False]
     assert all(wait_after(tries) <= 3600 for tries in range(1, 1000))
     assert 18 * 3600 < sum(wait_after(tries) for tries in range(1, PATIENT_TRIES + 1)) < 26 * 3600
@@ -178,7 +178,7 @@ async def test_a_bug_ends_the_job_and_is_said() -> None:
         raise ZeroDivisionError
 
     with capture_logs(processors=[add_work]) as lines:
-        await patiently({"job_try": 1}, SESSION, work)
+        await with_retries({"job_try": 1}, SESSION, work)
     [line] = lines
     assert (line["event"], line["log_level"], line["session"]) == ("job failed", "error", log_id(SESSION))
     assert SESSION not in str(line)
@@ -356,7 +356,7 @@ async def test_a_job_that_workers_die_of_keeps_its_piece_raw(client: RedisClient
     deps = dependencies(client, [])
     await fill(client, 4)
     id = f"consolidate:{SESSION}"
-    await client.command("SET", keys.crashed(id), DEADLY_CRASHES)
+    await client.command("SET", keys.crashed(id), CRASHES_BEFORE_SKIP)
     async with serving(redis_url, deps) as worker:
         await MemoryJobs(Jobs(client)).consolidate(SESSION)
         await eventually(lambda: worker.jobs_complete == 1)
@@ -373,7 +373,7 @@ async def test_a_rework_that_workers_die_of_leaves_the_memory_as_it_is(client: R
     await fill(client, 5)
     await consolidate(context(deps), SESSION)
     before = await deps.memory.read(SCOPE)
-    await client.command("SET", keys.crashed(f"rework:{SCOPE}"), DEADLY_CRASHES)
+    await client.command("SET", keys.crashed(f"rework:{SCOPE}"), CRASHES_BEFORE_SKIP)
     deps.consolidator = Consolidator(deps.memory, ScriptedModel([]), MemorySettings())
     async with serving(redis_url, deps) as worker:
         await MemoryJobs(Jobs(client)).rework(SCOPE)
@@ -410,13 +410,13 @@ async def test_a_memory_job_that_meets_a_drain_does_not_begin(client: RedisClien
     """Taken with the worker's last breath, it goes back before anything is asked."""
     queue = LeaseQueue(client, "jobs", owner="w", lease_s=30)
     claim = Claim("consolidate:x", "w", "1", 0, False, None)
-    lease = Lease(claim, queue, taken_at=0, clock=HandClock(), stand_in=NoStandIn())
+    lease = Lease(claim, queue, claimed_at=0, clock=HandClock(), proxy=NoStandIn())
     lease.drain()
 
     async def work(patient: bool) -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(TryLater) as later:
-        await patiently({"job_try": 1, "job_id": "consolidate:x", "leases": {"consolidate:x": lease}}, SESSION, work)
+        await with_retries({"job_try": 1, "job_id": "consolidate:x", "leases": {"consolidate:x": lease}}, SESSION, work)
     assert (later.value.reason, later.value.wait_s) == ("drain", 0.0)
     await queue.close()

@@ -20,7 +20,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import BATCH, Due, Move, Schedules
 from tests.helpers.schedules import MINUTE, answer_all, inbox, left, schedule, server_ms
 from tests.helpers.wait import eventually
-from worker.jobs.ticks import LOOK_S, SOON_S, Step, Ticker, step
+from worker.jobs.ticks import POLL_S, SOON_S, Ticker, TickPlan, plan_tick
 
 HOUR = 60 * MINUTE
 NOW = 1_795_262_400_000
@@ -120,32 +120,32 @@ CLOCK = Cron("*/20 * * * *", "UTC")
     ("plan", "misfire", "tick", "now", "wanted"),
     [
         # In time, or a little late: run, whatever the policy is.
-        (EVERY_10, "skip", 10, 10, Step(True, Move(to=at(20), due_ms=at(20)))),
-        (EVERY_10, "skip", 10, 11, Step(True, Move(to=at(20), due_ms=at(20)))),
-        (EVERY_10, "once", 10, 11, Step(True, Move(to=at(20), due_ms=at(20), skip_busy=False))),
-        (EVERY_10, "all", 10, 11, Step(True, Move(to=at(20), due_ms=at(20), skip_busy=False))),
-        (At(at(10)), "once", 10, 10, Step(True, Move(to=None, skip_busy=False))),
+        (EVERY_10, "skip", 10, 10, TickPlan(True, Move(to=at(20), due_ms=at(20)))),
+        (EVERY_10, "skip", 10, 11, TickPlan(True, Move(to=at(20), due_ms=at(20)))),
+        (EVERY_10, "once", 10, 11, TickPlan(True, Move(to=at(20), due_ms=at(20), skip_busy=False))),
+        (EVERY_10, "all", 10, 11, TickPlan(True, Move(to=at(20), due_ms=at(20), skip_busy=False))),
+        (At(at(10)), "once", 10, 10, TickPlan(True, Move(to=None, skip_busy=False))),
         # An hour away: the ticks of 10, 20, .. 60 were missed.
-        (EVERY_10, "skip", 10, 65, Step(False, Move(to=at(70), due_ms=at(70), missed=6))),
-        (EVERY_10, "once", 10, 65, Step(True, Move(to=at(70), due_ms=at(70), missed=5, skip_busy=False))),
-        (EVERY_10, "all", 10, 65, Step(True, Move(to=at(20), due_ms=at(65) + 1, skip_busy=False))),
+        (EVERY_10, "skip", 10, 65, TickPlan(False, Move(to=at(70), due_ms=at(70), missed=6))),
+        (EVERY_10, "once", 10, 65, TickPlan(True, Move(to=at(70), due_ms=at(70), missed=5, skip_busy=False))),
+        (EVERY_10, "all", 10, 65, TickPlan(True, Move(to=at(20), due_ms=at(65) + 1, skip_busy=False))),
         # Of those that shall all be run, the newest ten.
-        (EVERY_10, "all", 10, 145, Step(False, Move(to=at(50), due_ms=at(145), missed=4))),
-        (EVERY_10, "all", 50, 145, Step(True, Move(to=at(60), due_ms=at(145) + 1, skip_busy=False))),
-        (EVERY_10, "all", 140, 145, Step(True, Move(to=at(150), due_ms=at(150), skip_busy=False))),
+        (EVERY_10, "all", 10, 145, TickPlan(False, Move(to=at(50), due_ms=at(145), missed=4))),
+        (EVERY_10, "all", 50, 145, TickPlan(True, Move(to=at(60), due_ms=at(145) + 1, skip_busy=False))),
+        (EVERY_10, "all", 140, 145, TickPlan(True, Move(to=at(150), due_ms=at(150), skip_busy=False))),
         # A single time.
-        (At(at(10)), "skip", 10, 65, Step(False, Move(to=None, missed=1))),
-        (At(at(10)), "once", 10, 65, Step(True, Move(to=None, skip_busy=False))),
-        (At(at(10)), "all", 10, 65, Step(True, Move(to=None, skip_busy=False))),
+        (At(at(10)), "skip", 10, 65, TickPlan(False, Move(to=None, missed=1))),
+        (At(at(10)), "once", 10, 65, TickPlan(True, Move(to=None, skip_busy=False))),
+        (At(at(10)), "all", 10, 65, TickPlan(True, Move(to=None, skip_busy=False))),
         # The clock of a place.
-        (CLOCK, "skip", 20, 65, Step(False, Move(to=at(80), due_ms=at(80), missed=3))),
-        (CLOCK, "once", 20, 65, Step(True, Move(to=at(80), due_ms=at(80), missed=2, skip_busy=False))),
-        (CLOCK, "all", 20, 65, Step(True, Move(to=at(40), due_ms=at(65) + 1, skip_busy=False))),
+        (CLOCK, "skip", 20, 65, TickPlan(False, Move(to=at(80), due_ms=at(80), missed=3))),
+        (CLOCK, "once", 20, 65, TickPlan(True, Move(to=at(80), due_ms=at(80), missed=2, skip_busy=False))),
+        (CLOCK, "all", 20, 65, TickPlan(True, Move(to=at(40), due_ms=at(65) + 1, skip_busy=False))),
     ],
 )  # fmt: skip
-def test_what_becomes_of_a_tick(plan: Plan, misfire: Misfire, tick: float, now: float, wanted: Step) -> None:
+def test_what_becomes_of_a_tick(plan: Plan, misfire: Misfire, tick: float, now: float, wanted: TickPlan) -> None:
     """The table of the policies: skip, once, all with a cap."""
-    assert step(plan, misfire, at(tick), at(now), SETTINGS) == wanted
+    assert plan_tick(plan, misfire, at(tick), at(now), SETTINGS) == wanted
 
 
 @pytest.mark.parametrize(
@@ -213,16 +213,16 @@ async def test_a_worker_looks_when_the_next_one_is_due(client: RedisClient) -> N
     """Seldom when nothing is planned, in time for what is, and again at once when there is more than it takes."""
     schedules = Schedules(client)
     ticker = Ticker(schedules, AT_ONCE)
-    assert await ticker.run_once(now_ms=NOW) == LOOK_S
+    assert await ticker.run_once(now_ms=NOW) == POLL_S
     await schedules.add(schedule(), NOW + 3000)
     assert await ticker.run_once(now_ms=NOW) == 3.0
     assert await ticker.run_once(now_ms=NOW + 3000) == SOON_S
-    assert await ticker.run_once(now_ms=NOW + 3001) == LOOK_S
+    assert await ticker.run_once(now_ms=NOW + 3001) == POLL_S
     for number in range(BATCH + 1):
         await schedules.add(schedule(chat=f"owner/{number}"), NOW, once=False)
     assert await ticker.run_once(now_ms=NOW) == 0.0
     assert await ticker.run_once(now_ms=NOW) == SOON_S
-    assert await ticker.run_once(now_ms=NOW) == LOOK_S
+    assert await ticker.run_once(now_ms=NOW) == POLL_S
 
 
 async def test_a_ticker_outlives_a_store_that_is_away(client: RedisClient) -> None:

@@ -21,7 +21,7 @@ from tests.helpers.sharing import person, tick
 from tests.helpers.wait import eventually
 from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop
-from worker.process.worker_handle import Leases
+from worker.process.worker_handle import WorkerLeases
 
 LEASE_S: Final = 5.0
 
@@ -67,7 +67,7 @@ class Loops:
     async def end(self) -> None:
         for loop in self.made:
             loop.drain()
-            loop.cut()
+            loop.interrupt_all()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -134,7 +134,7 @@ async def test_a_drained_tick_goes_on_elsewhere(client: RedisClient, loops: Loop
     await eventually(lambda: loops.begun == ["tick/0"])
     await tick(inbox, "tick/1")
     first.drain()
-    first.cut()
+    first.interrupt_all()
     await eventually(lambda: first.running == 0)
     assert await client.command("ZRANGE", keys.queue(keys.BACKGROUND), 0, -1) == [
         b"turn:web:tick/0",
@@ -154,8 +154,8 @@ async def test_the_guardian_of_a_dead_worker_gives_its_ticks_back(
     assert len(await LeaseQueue(client, "turns", owner=owner, lease_s=LEASE_S).acquire(2)) == 2
     loops.start(slots=2)
     await eventually(lambda: _blocked(client, 1))
-    leases = Leases(redis_url, LEASE_S, owner)
-    assert await asyncio.to_thread(leases.give_back, crashed=True) == 2
+    leases = WorkerLeases(redis_url, LEASE_S, owner)
+    assert await asyncio.to_thread(leases.release_all, crashed=True) == 2
     leases.close()
     await eventually(lambda: sorted(loops.begun) == ["p/a", "tick/0"], within_s=30)
     assert await client.command("HGET", keys.session("web:tick/0"), "crashes") == b"1"

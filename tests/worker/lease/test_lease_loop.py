@@ -48,7 +48,7 @@ class Fleet:
     async def end(self) -> None:
         for loop in self.loops:
             loop.drain()
-            loop.cut()
+            loop.interrupt_all()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -178,7 +178,7 @@ async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(client: R
 
     paused = fleet.make(run, lease_s=0.5)
     await say(Inbox(client))
-    assert await paused.take_once()
+    assert await paused.claim_once()
     await eventually(lambda: paused.running == 1)
     done = list[str]()
     fleet.start(committer(client, done), lease_s=0.5)
@@ -200,7 +200,7 @@ async def test_past_three_quarters_of_the_lease_nothing_new_is_started(client: R
 
     loop = fleet.make(run, clock=clock, lease_s=100)
     await say(Inbox(client))
-    await loop.take_once()
+    await loop.claim_once()
     await eventually(lambda: leases)
     clock.at += 74
     await asyncio.wait_for(leases[0].allow(), 1)
@@ -251,7 +251,7 @@ async def test_a_drain_hands_the_work_over_within_a_moment(client: RedisClient, 
     await eventually(lambda: old.running == 1)
     fleet.start(committer(client, done))
     old.drain()
-    old.cut()
+    old.interrupt_all()
     await eventually(lambda: done, within_s=1)
     fields = await client.command("HMGET", keys.session("web:owner/a"), "errors", "crashes")
     assert fields == [None, None]

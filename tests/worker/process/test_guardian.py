@@ -22,7 +22,7 @@ from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from tests.helpers.build import say
 from tests.helpers.wait import eventually
-from worker.process.worker_handle import Config
+from worker.process.worker_handle import GuardianConfig
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,7 +37,7 @@ def start(redis_url: str) -> Iterator[Start]:
     def start_one(
         behaviour: str, *, lease_s: float = 2.0, stuck_s: float = 60.0, processes: int = 1
     ) -> subprocess.Popen[bytes]:
-        config = json.dumps(Config(redis_url, lease_s, 5.0, processes, stuck_s)._asdict())
+        config = json.dumps(GuardianConfig(redis_url, lease_s, 5.0, processes, stuck_s)._asdict())
         command = (sys.executable, "-m", "tests.helpers.guarded", config, behaviour)
         script = f"import sys; from worker.process.guardian import Guardian; sys.exit(Guardian({command!r}).run())"
         guardian = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.DEVNULL)

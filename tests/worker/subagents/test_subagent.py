@@ -22,7 +22,7 @@ from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.turn import AgentResult
 from worker.subagents.assignment import Assignment
 from worker.subagents.subagent import NOT_FOR_SUBAGENTS
-from worker.turn.answer import Answerer
+from worker.turn.answer import TurnAgent
 from worker.turn.journal import LeaseJournal
 
 Do = Callable[..., Awaitable[tuple[AgentResult, MemoryJournal]]]
@@ -38,7 +38,7 @@ def server() -> Iterator[ScriptedOpenAI]:
 async def do(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> AsyncIterator[Do]:
     """Lets a subagent of some settings do a task."""
     server.reset()
-    made: list[Answerer] = []
+    made: list[TurnAgent] = []
 
     async def run(
         *answers: Answer, context: str = "", agent: dict[str, Any] | None = None, **sections: Any
@@ -52,7 +52,7 @@ async def do(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> Asy
             workspace=WorkspaceSettings(root=tmp_path / "workspaces"),
             **sections,
         )
-        made.append(Answerer(settings, client, MemoryStore(client)))
+        made.append(TurnAgent(settings, client, MemoryStore(client)))
         asked = replace(task("aaaaaaaa"), context=context)
         work = ChildWork(encode(asked), 0, 0, 1, 0, (), "", 0, 0)
         claim = Claim("sub:aaaaaaaa", "worker", "1", 0, False, None, 0, work)

@@ -24,7 +24,7 @@ from worker.agent.model.model import Usage
 from worker.agent.tools.tool import Toolbox, ToolContext
 from worker.agent.turn import AgentResult
 from worker.tools.cron import CronTool
-from worker.turn.schedules import TurnSchedules, unless_quiet
+from worker.turn.schedules import TurnSchedules, drop_quiet_heartbeat
 
 SESSION = "web:owner/a"
 CLOCK = HandClock(1_795_262_400.0)  # Saturday, 2026-11-21, 12:00 UTC
@@ -257,7 +257,9 @@ def test_a_heartbeat_that_needs_nothing_tells_nobody(schedule: str, content: str
     said = msgspec.structs.replace(message(), metadata={"schedule": schedule})
     entry = AssistantEntry(content=content, turn=1)
     result = AgentResult(content=content, entries=(entry,), rounds=1, usage=Usage())
-    assert unless_quiet(said, result) == (result if kept else msgspec.structs.replace(result, content="", entries=()))
+    assert drop_quiet_heartbeat(said, result) == (
+        result if kept else msgspec.structs.replace(result, content="", entries=())
+    )
 
 
 def test_every_parameter_is_described_in_a_schema_of_one_object() -> None:

@@ -40,7 +40,7 @@ from tests.helpers.wait import eventually
 from tests.worker.skills.shelves import write_skill
 from worker.agent.model.compact import PROMPT
 from worker.agent.turn import AgentResult
-from worker.turn.answer import Answerer
+from worker.turn.answer import TurnAgent
 from worker.turn.conversation import read_conversation
 from worker.turn.journal import TurnJournal
 from worker.turn.schedules import NOTHING_NEEDED
@@ -61,7 +61,7 @@ def server() -> Iterator[ScriptedOpenAI]:
 async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> AsyncIterator[Ask]:
     """Lets the agent of some settings answer a message."""
     server.reset()
-    made: list[Answerer] = []
+    made: list[TurnAgent] = []
 
     async def answer(
         *answers: Answer,
@@ -84,7 +84,7 @@ async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> As
             **sections,
         )
         store = MemoryStore(client)
-        made.append(Answerer(settings, client, store))
+        made.append(TurnAgent(settings, client, store))
         memory = await store.read(SCOPE)
         numbers = tuple(range(len(history) + 2, len(history) + 2 + len(joined)))
         work = TurnWork(
@@ -310,9 +310,9 @@ async def test_a_model_without_a_price_is_told_where_dollars_are_counted(
         budget=BudgetSettings(usd_per_day=usd),
         workspace=WorkspaceSettings(root=tmp_path / "workspaces"),
     )
-    answerer = Answerer(settings, client, MemoryStore(client))
+    answerer = TurnAgent(settings, client, MemoryStore(client))
     with capture_logs() as logs:
-        await answerer.warm()
+        await answerer.preload()
     await answerer.close()
     told = [one for one in logs if one["log_level"] == "warning"]
     assert [one["model"] for one in told] == expected

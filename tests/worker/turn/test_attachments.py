@@ -18,7 +18,7 @@ from worker.agent.image import Image
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
 from worker.turn.attachments import Attachments, TurnAttachments
-from worker.turn.conversation import Joined
+from worker.turn.conversation import JoinedMessage
 from worker.turn.images import IMAGE_LIMIT_BYTES
 
 SESSION = "web:owner/a"
@@ -37,7 +37,7 @@ class Desk:
         return str(self.store.put(SESSION, data, name))
 
     async def bring(self, *media: str, turn: int = 3) -> tuple[tuple[Image, ...], tuple[str, ...]]:
-        return await self.attachments.bring(SESSION, media, turn, self.workspace)
+        return await self.attachments.load(SESSION, media, turn, self.workspace)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ class Joining:
 
     open = True
 
-    def __init__(self, joined: dict[int, Joined], *new: tuple[int, Joined]) -> None:
+    def __init__(self, joined: dict[int, JoinedMessage], *new: tuple[int, JoinedMessage]) -> None:
         self._joined = joined
         self._new = new
 
@@ -125,10 +125,10 @@ class Joining:
 async def test_a_message_that_joins_a_turn_brings_its_files(desk: Desk) -> None:
     """As the first one does; what joined an earlier attempt is brought again."""
 
-    def joined(text: str, *media: str) -> Joined:
+    def joined(text: str, *media: str) -> JoinedMessage:
         came = message(text)
         came = type(came)(**{name: getattr(came, name) for name in came.__struct_fields__} | {"media": media})
-        return Joined(came, Said(UserEntry(content=text, turn=1)))
+        return JoinedMessage(came, Said(UserEntry(content=text, turn=1)))
 
     earlier = {2: joined("earlier", desk.put(b"one", "one.txt"))}
     attached = TurnAttachments(
@@ -137,7 +137,7 @@ async def test_a_message_that_joins_a_turn_brings_its_files(desk: Desk) -> None:
         Joining(earlier, (4, joined("now", desk.put(png(), "p.png"))), (5, joined("plain"))),
         earlier,
     )
-    await attached.resume()
+    await attached.load_joined()
     assert "inbox/2-one.txt" in earlier[2].said.entry.content
     with_picture, plain = await attached.take()
     assert with_picture.images == (Image("image/png", png()),)

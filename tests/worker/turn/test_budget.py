@@ -15,7 +15,7 @@ from shared.store.fleet.spending import Spending
 from tests.helpers.clock import HandClock
 from worker.agent.limits import Allowance
 from worker.agent.model.model import Usage
-from worker.turn.budget import LATE_S, ChatBudget, LateCounts
+from worker.turn.budget import RECORD_TIMEOUT_S, BackgroundSpending, ChatBudget
 
 CHAT = "web:owner/a"
 NOWHERE = "redis://127.0.0.1:1"
@@ -26,11 +26,11 @@ def dollar_a_token(usage: Usage) -> float:
 
 
 def budget(
-    client: RedisClient, *, late: LateCounts | None = None, clock: HandClock | None = None, **settings: float
+    client: RedisClient, *, late: BackgroundSpending | None = None, clock: HandClock | None = None, **settings: float
 ) -> ChatBudget:
     made = BudgetSettings(**settings)  # type: ignore[arg-type]
     spending = Spending(client)
-    late = late or LateCounts(spending)
+    late = late or BackgroundSpending(spending)
     return ChatBudget(spending, CHAT, made, late=late, price=dollar_a_token, clock=clock or SYSTEM_CLOCK)
 
 
@@ -81,7 +81,7 @@ async def test_the_budget_that_is_nearer_to_its_end_is_named(client: RedisClient
 
 async def test_without_a_budget_it_only_counts(client: RedisClient) -> None:
     """So that /status can say what a chat used, and beside the turn, which does not wait for it."""
-    late = LateCounts(Spending(client))
+    late = BackgroundSpending(Spending(client))
     allowance = budget(client, late=late)
     assert await allowance.spent(Usage(10**9, 1, cost_usd=1000.0)) is None
     assert await allowance.refusal() is None
@@ -116,7 +116,7 @@ async def test_while_redis_is_away_nothing_is_refused_and_nothing_raised() -> No
 
 async def test_a_call_that_was_broken_off_counts_after_its_turn_has_ended(client: RedisClient) -> None:
     """In tokens and in money; the one who counts does not wait, and a cancelled turn does not stop it."""
-    late, begun = LateCounts(Spending(client)), asyncio.Event()
+    late, begun = BackgroundSpending(Spending(client)), asyncio.Event()
 
     async def turn() -> None:
         begun.set()
@@ -138,7 +138,7 @@ async def test_a_call_that_was_broken_off_counts_after_its_turn_has_ended(client
 
 async def test_a_late_count_leaves_the_warning_to_the_next_call(client: RedisClient) -> None:
     """It is given once a day, and nobody would see it in a turn that has ended."""
-    late = LateCounts(Spending(client))
+    late = BackgroundSpending(Spending(client))
     allowance = budget(client, late=late, tokens_per_day=100)
     allowance.spent_soon(Usage(90, 0))
     await late.close()
@@ -150,8 +150,8 @@ async def test_a_late_count_leaves_the_warning_to_the_next_call(client: RedisCli
 async def test_while_redis_is_away_a_late_count_is_given_up() -> None:
     """A worker that leaves waits for it a few seconds at most."""
     nobody = RedisClient(NOWHERE)
-    late = LateCounts(Spending(nobody))
+    late = BackgroundSpending(Spending(nobody))
     budget(nobody, late=late).spent_soon(Usage(1, 0))
-    async with asyncio.timeout(LATE_S + 1):
+    async with asyncio.timeout(RECORD_TIMEOUT_S + 1):
         await late.close()
     await nobody.close()

@@ -39,11 +39,11 @@ from worker.attempt.run_turn import INTERRUPTED, RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal
-from worker.turn.live_updates import LiveShow
+from worker.turn.live_updates import LiveUpdates
 
 SESSION: Final = "web:owner/a"
 BURST: Final = 20
-Agent = Callable[[Conversation, TurnJournal, LiveShow], Awaitable[AgentResult]]
+Agent = Callable[[Conversation, TurnJournal, LiveUpdates], Awaitable[AgentResult]]
 
 
 class Model(ScriptedModel):
@@ -76,7 +76,7 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def agent_with(model: Model, *tools: RecordingTool) -> Agent:
-    async def agent(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def agent(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         spec = AgentRunSpec(
             session=conversation.session,
             entry=conversation.entry,
@@ -115,7 +115,7 @@ class Fleet:
     async def tick(self) -> bool:
         """Both workers take what is due; whether everything is done."""
         for loop in self.loops:
-            await loop.take_once()
+            await loop.claim_once()
             await loop.renew_once()
         running = sum(loop.running for loop in self.loops)
         return not running and not await self.client.command("ZCARD", keys.queue("turns"))

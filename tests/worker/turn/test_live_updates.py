@@ -8,7 +8,7 @@ from shared.store.client.redis_client import RedisClient
 from tests.helpers.clock import HandClock
 from tests.helpers.fleet import Seen, watching
 from tests.helpers.wait import eventually
-from worker.turn.live_updates import FULL_EVERY_S, UNSEEN_S, LiveShow
+from worker.turn.live_updates import FULL_EVERY_S, UNWATCHED_PAUSE_S, LiveUpdates
 
 SESSION = "web:owner/a"
 
@@ -20,7 +20,7 @@ def texts(seen: Seen) -> list[tuple[str, bool]]:
 async def test_the_first_text_is_full_and_later_ones_are_what_is_new(client: RedisClient) -> None:
     """Deltas carry turn, attempt and a sequence number without holes."""
     clock = HandClock()
-    show = LiveShow(client, SESSION, 7, 2, clock=clock)
+    show = LiveUpdates(client, SESSION, 7, 2, clock=clock)
     async with watching(client, SESSION) as seen:
         for piece in ("One ", "two ", "three"):
             await show.text(piece)
@@ -32,7 +32,7 @@ async def test_the_first_text_is_full_and_later_ones_are_what_is_new(client: Red
 
 async def test_several_pieces_travel_in_one_bundle(client: RedisClient) -> None:
     """A model's tokens are not messages of their own."""
-    async with watching(client, SESSION) as seen, LiveShow(client, SESSION, 1, 1) as show:
+    async with watching(client, SESSION) as seen, LiveUpdates(client, SESSION, 1, 1) as show:
         for i in range(100):
             await show.text(f"{i} ")
         await eventually(lambda: "".join(text for text, _ in texts(seen)).endswith("99 "))
@@ -42,7 +42,7 @@ async def test_several_pieces_travel_in_one_bundle(client: RedisClient) -> None:
 async def test_the_whole_text_is_sent_again_from_time_to_time(client: RedisClient) -> None:
     """For those who came in the middle or missed a piece."""
     clock = HandClock()
-    show = LiveShow(client, SESSION, 1, 1, clock=clock)
+    show = LiveUpdates(client, SESSION, 1, 1, clock=clock)
     async with watching(client, SESSION) as seen:
         await show.text("a")
         await show.send_once()
@@ -56,7 +56,7 @@ async def test_the_whole_text_is_sent_again_from_time_to_time(client: RedisClien
 async def test_text_that_is_taken_back_is_replaced_by_a_full_one(client: RedisClient) -> None:
     """A retry starts over in the same bubble."""
     clock = HandClock()
-    show = LiveShow(client, SESSION, 1, 1, clock=clock)
+    show = LiveUpdates(client, SESSION, 1, 1, clock=clock)
     async with watching(client, SESSION) as seen:
         await show.text("wrong")
         await show.send_once()
@@ -71,13 +71,13 @@ async def test_text_that_is_taken_back_is_replaced_by_a_full_one(client: RedisCl
 async def test_nothing_is_sent_for_a_while_when_nobody_looks(client: RedisClient) -> None:
     """A worker that sees no receiver stops sending; who comes later gets the text from its beginning."""
     clock = HandClock()
-    show = LiveShow(client, SESSION, 1, 1, clock=clock)
+    show = LiveUpdates(client, SESSION, 1, 1, clock=clock)
     await show.text("unseen ")
     await show.send_once()
     async with watching(client, SESSION) as seen:
         await show.text("still ")
         await show.send_once()
-        clock.at += UNSEEN_S
+        clock.at += UNWATCHED_PAUSE_S
         await show.text("now")
         await show.send_once()
         await eventually(lambda: seen.deltas())
@@ -87,7 +87,7 @@ async def test_nothing_is_sent_for_a_while_when_nobody_looks(client: RedisClient
 async def test_a_suspended_lease_shows_nothing(client: RedisClient) -> None:
     """Self-fence: past three quarters of the lease nothing is sent; afterwards the text is whole."""
     clock, held = HandClock(), True
-    show = LiveShow(client, SESSION, 1, 1, held=lambda: held, clock=clock)
+    show = LiveUpdates(client, SESSION, 1, 1, suspended=lambda: held, clock=clock)
     async with watching(client, SESSION) as seen:
         await show.text("a")
         await show.send_once()
@@ -106,7 +106,7 @@ async def test_a_suspended_lease_shows_nothing(client: RedisClient) -> None:
 async def test_a_redis_that_is_away_does_not_disturb_the_turn() -> None:
     """What is shown may be lost; the turn goes on."""
     client = RedisClient("redis://127.0.0.1:1", timeout_s=0.2)
-    async with LiveShow(client, SESSION, 1, 1) as show:
+    async with LiveUpdates(client, SESSION, 1, 1) as show:
         await show.text("a")
         await show.progress("b")
     await client.close()
@@ -115,7 +115,7 @@ async def test_a_redis_that_is_away_does_not_disturb_the_turn() -> None:
 async def test_text_is_left_out_once_the_message_tool_has_spoken(client: RedisClient) -> None:
     """What the agent says at the end of such a turn is not sent, so it is not shown either; what it does is."""
     spoken = False
-    show = LiveShow(client, "web:owner/a", 1, 1, spoken=lambda: spoken)
+    show = LiveUpdates(client, "web:owner/a", 1, 1, reply_sent=lambda: spoken)
     await show.text("before")
     assert show.visible == "before"
     await show.reset()
@@ -133,12 +133,12 @@ async def test_the_time_to_the_first_text_is_measured_once(client: RedisClient) 
         return count, total
 
     clock = HandClock()
-    (count, total), show = measured(), LiveShow(client, SESSION, 1, 1, clock=clock)
+    (count, total), show = measured(), LiveUpdates(client, SESSION, 1, 1, clock=clock)
     clock.at += 2.5
     await show.text("One ")
     clock.at += 10
     await show.text("two")
     await show.reset()
     await show.text("anew")
-    await LiveShow(client, SESSION, 1, 1, spoken=lambda: True).text("unsent")
+    await LiveUpdates(client, SESSION, 1, 1, reply_sent=lambda: True).text("unsent")
     assert measured() == (count + 1, total + 2.5)

@@ -36,7 +36,7 @@ from worker.lease.lease_loop import LeaseLoop
 from worker.tools.message import FROM_ELSEWHERE, Message, MessageArguments
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal
-from worker.turn.live_updates import LiveShow
+from worker.turn.live_updates import LiveUpdates
 
 A, B = "web:owner/a", "web:owner/b"
 
@@ -65,7 +65,7 @@ class Fleet:
         runner = RunTurn(client, Turns(client), self.answer, settings=AgentSettings())
         self.loop = LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=30), slots=10, run=runner)
 
-    async def answer(self, conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def answer(self, conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         spec = AgentRunSpec(
             session=conversation.session,
             entry=conversation.entry,
@@ -77,7 +77,7 @@ class Fleet:
 
     async def run(self) -> None:
         async def idle() -> bool:
-            await self.loop.take_once()
+            await self.loop.claim_once()
             return self.loop.running == 0 and int(await self.client.command("ZCARD", keys.queue("turns"))) == 0
 
         await eventually(idle, within_s=20)
@@ -221,7 +221,7 @@ async def test_a_line_that_was_perhaps_said_when_time_ran_out_is_said_once(
     turns = Unheard(client)
     turns.written = written
 
-    async def answer(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def answer(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         result = await fleet.answer(conversation, journal, show)
         stored = await client.command("XRANGE", keys.ledger(A), "-", "+")
         seen.extend([[decode_ledger(fields[1]) for _, fields in stored], list(journal.entries)])

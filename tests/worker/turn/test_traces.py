@@ -55,14 +55,14 @@ from worker.subagents.assignment import Assignment
 from worker.tools.spawn import SpawnTool
 from worker.turn.conversation import Conversation
 from worker.turn.journal import LeaseJournal, TurnJournal
-from worker.turn.live_updates import LiveShow
+from worker.turn.live_updates import LiveUpdates
 
 SESSION = "web:owner/a"
 CAME = fresh(sampled=True)
 NOW = 1_795_262_400_000
 MINUTE = 60_000
 
-Agent = Callable[[Conversation, TurnJournal, LiveShow], Awaitable[AgentResult]]
+Agent = Callable[[Conversation, TurnJournal, LiveUpdates], Awaitable[AgentResult]]
 
 
 class NoWaits(random.Random):
@@ -72,7 +72,7 @@ class NoWaits(random.Random):
         return 0.0
 
 
-async def echo(conversation: Conversation, _journal: TurnJournal, _show: LiveShow) -> AgentResult:
+async def echo(conversation: Conversation, _journal: TurnJournal, _show: LiveUpdates) -> AgentResult:
     entries = (conversation.entry, AssistantEntry(content="canary", turn=conversation.entry.turn))
     return AgentResult(content="canary", entries=entries, rounds=1, usage=Usage())
 
@@ -91,7 +91,7 @@ def turns_of(client: RedisClient, agent: Agent = echo, *, owner: str = "", lease
 
 async def answered(client: RedisClient, loop: LeaseLoop) -> None:
     async def over() -> bool:
-        await loop.take_once()
+        await loop.claim_once()
         return loop.running == 0 and not await client.command("ZCARD", keys.queue(loop.queue.name))
 
     await eventually(over, within_s=20)
@@ -234,7 +234,7 @@ async def test_a_turn_that_others_go_on_with_is_none(client: RedisClient) -> Non
     await say(client, CAME)
     tries = iter([raising(TurnReleased("drain")), echo])
 
-    async def agent(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def agent(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         return await next(tries)(conversation, journal, show)
 
     with recording() as kept:
@@ -249,7 +249,7 @@ async def test_a_turn_that_could_not_be_written_says_why(client: RedisClient) ->
     await say(client, CAME)
     with recording() as kept:
         loop = turns_of(client, raising(RedisAway("canary")))
-        await loop.take_once()
+        await loop.claim_once()
         await eventually(lambda: kept.spans, within_s=20)
     assert kept.one("turn").error == "RedisAway"
 
@@ -273,7 +273,7 @@ async def test_messages_that_joined_a_turn_are_linked_to_it(client: RedisClient)
     await client.command("HSET", keys.session(SESSION), "busy", "steer")
     await say(client, CAME, *others)
 
-    async def taking(conversation: Conversation, journal: TurnJournal, show: LiveShow) -> AgentResult:
+    async def taking(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
         await journal.take()
         return await echo(conversation, journal, show)
 

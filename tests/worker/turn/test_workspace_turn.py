@@ -18,7 +18,7 @@ from shared.store.turns.queue import Claim, TurnWork
 from tests.helpers.build import message
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
-from worker.turn.answer import Answerer
+from worker.turn.answer import TurnAgent
 from worker.turn.conversation import read_conversation
 from worker.turn.journal import TurnJournal
 
@@ -61,7 +61,7 @@ async def turn_on_a_new_worker(
         memory_version="",
         preset="",
     )
-    answerer = Answerer(settings, client, MemoryStore(client))
+    answerer = TurnAgent(settings, client, MemoryStore(client))
     try:
         if warm:
             await answerer.workspaces.warm()
