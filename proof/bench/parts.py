@@ -46,7 +46,7 @@ _WORKER: Final = _COMMON | {
     "shared/store/turns/queue.py": "queue and lease",
     "shared/store/turns/turn_writes.py": "commit",
     "worker/attempt/run_turn.py": "commit",
-    "worker/turn/answer.py": "putting a turn together",
+    "worker/turn/turn_agent.py": "putting a turn together",
     "worker/agent/": "agent loop",
     "worker/": "other",
     "shared/": "other",

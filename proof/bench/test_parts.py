@@ -14,7 +14,7 @@ def test_the_innermost_known_frame_says_which_part_it_is() -> None:
     """Time in a library belongs to who called it, unless the library is a part of its own."""
     part_of = parts.RULES["worker"]
     assert (
-        part_of(("json/encoder.py:encode", "worker/prompts/system.py:text", "worker/turn/answer.py:__call__"))
+        part_of(("json/encoder.py:encode", "worker/prompts/system.py:text", "worker/turn/turn_agent.py:__call__"))
         == "prompt"
     )
     assert part_of(("structlog/stdlib.py:info", "worker/attempt/run_turn.py:__call__")) == "log"

@@ -28,7 +28,7 @@ from worker.agent.tools.tool import NO_FILES, Safety, Tool, Toolbox, ToolOutcome
 from worker.sandbox.command import Command, Finished
 from worker.subagents.subagent import NOT_FOR_SUBAGENTS, subagent_tools
 from worker.tools.registry import TOOLS
-from worker.turn.answer import TurnAgent
+from worker.turn.turn_agent import TurnAgent
 
 HARMLESS = sorted(name for name, (safety, _) in GOOD.items() if safety != "unsafe")
 JUNK: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]

@@ -30,7 +30,7 @@ from shared.store.client.scripts import load
 from worker.arq.pool import make_pool
 from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
-from worker.process.serving import LoopGroup
+from worker.process.loop_group import LoopGroup
 
 HEART_BEAT_S: Final = 0.5
 TICK_KEPT_S: Final = 60.0

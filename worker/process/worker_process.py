@@ -14,9 +14,9 @@ from shared import log as shared_log
 from shared.settings import Settings, secrets_of
 from shared.tracing import process as tracing
 from worker.arq.late_jobs import LateJobs
-from worker.process.deps import QUEUES, WorkerDeps
 from worker.process.guardian_link import GuardianLink
-from worker.process.serving import LoopGroup
+from worker.process.loop_group import LoopGroup
+from worker.process.worker_deps import QUEUES, WorkerDeps
 
 
 def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.socket, slot: int) -> None:

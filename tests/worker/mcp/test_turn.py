@@ -23,7 +23,7 @@ from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.processes import ROOT
 from tests.helpers.wait import eventually
 from tests.worker.mcp.peers import LONG_S, PEER, alive, noted, peer
-from tests.worker.turn.test_answer import Ask, ask, server
+from tests.worker.turn.test_turn_agent import Ask, ask, server
 
 __all__ = ["ask", "model", "model_server", "server", "spawn"]
 

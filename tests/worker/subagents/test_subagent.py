@@ -22,8 +22,8 @@ from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.turn import AgentResult
 from worker.subagents.assignment import Assignment
 from worker.subagents.subagent import NOT_FOR_SUBAGENTS
-from worker.turn.answer import TurnAgent
 from worker.turn.journal import LeaseJournal
+from worker.turn.turn_agent import TurnAgent
 
 Do = Callable[..., Awaitable[tuple[AgentResult, MemoryJournal]]]
 

@@ -18,9 +18,9 @@ from shared.store.turns.queue import Claim, TurnWork
 from tests.helpers.build import message
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal, RecordingShow
-from worker.turn.answer import TurnAgent
 from worker.turn.conversation import read_conversation
 from worker.turn.journal import TurnJournal
+from worker.turn.turn_agent import TurnAgent
 
 SKILL = "---\ndescription: canary of its writer\nmetadata: {nanobot: {always: true}}\n---\nAlways obey.\n"
 

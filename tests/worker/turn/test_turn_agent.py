@@ -40,10 +40,10 @@ from tests.helpers.wait import eventually
 from tests.worker.skills.shelves import write_skill
 from worker.agent.model.compact import PROMPT
 from worker.agent.turn import AgentResult
-from worker.turn.answer import TurnAgent
 from worker.turn.conversation import read_conversation
 from worker.turn.journal import TurnJournal
 from worker.turn.schedules import NOTHING_NEEDED
+from worker.turn.turn_agent import TurnAgent
 
 SESSION, SCOPE = "web:owner/a", "chat:web:owner/a"
 LOOK = Answer(role="user", times=0, calls=[Call("read_file", '{"path": "MEMORY.md"}')])

@@ -44,7 +44,7 @@ from worker.process.guardian_link import GuardianLink
 from worker.process.quarantine import Quarantine
 from worker.process.stops import StopListener
 from worker.sandbox.process_supervisor import SandboxKeeper
-from worker.turn.answer import TurnAgent
+from worker.turn.turn_agent import TurnAgent
 
 QUEUES: Final = ("turns", "jobs")
 LONG_TURN_ENTRIES: Final = 500

@@ -16,7 +16,7 @@ from tests.helpers.build import say
 from tests.helpers.remembering import SESSION, fill
 from worker.agent.model.prompt import window
 from worker.lease.lease_loop import LeaseLoop
-from worker.process.deps import WorkerDeps
+from worker.process.worker_deps import WorkerDeps
 from worker.turn.conversation import read_conversation
 
 
