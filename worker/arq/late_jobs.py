@@ -42,7 +42,7 @@ class LateJobs:
             settle()
             worker.open()
             self._worker.set_result(worker)
-            await worker.run_cron(self._ending)
+            await worker.queue_timed_jobs(self._ending)
         finally:
             self._worker.cancel()
             self._ended.set()

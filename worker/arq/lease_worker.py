@@ -78,7 +78,7 @@ class LeaseWorker(arq_worker.Worker):
         self.open()
         loops = cast(LoopFactory, self.ctx["lease_loops"])(self.run_leased)
         ending = asyncio.Event()
-        beating = asyncio.create_task(self.run_cron(ending))
+        beating = asyncio.create_task(self.queue_timed_jobs(ending))
         try:
             await self._loop_group.run(loops)
         finally:
@@ -176,7 +176,7 @@ class LeaseWorker(arq_worker.Worker):
         pool.waker = client
         return pool
 
-    async def run_cron(self, ending: asyncio.Event) -> None:
+    async def queue_timed_jobs(self, ending: asyncio.Event) -> None:
         """Queue jobs at their times until `ending`."""
         while self.cron_jobs and not ending.is_set():
             try:
