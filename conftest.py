@@ -30,7 +30,7 @@ OF_PROCESSES: Final = (
     "tests/e2e/",
     "tests/gateway/test_chat_channel.py",
     "tests/gateway/test_start.py",
-    "tests/records/test_rollback.py",
+    "tests/records/test_rolling_update.py",
     "tests/console/test_screen.py",
     "tests/console/test_up.py",
     "tests/worker/mcp/",

@@ -1,7 +1,7 @@
 """Bytes of the records that cross a process border: msgpack, size- and depth-capped, with a
 version.
 
-A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that the release
+A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that the version
 before and the one after can read it. Nothing here can import or run code, whatever the bytes say.
 """
 
@@ -14,19 +14,9 @@ import msgspec
 
 from shared.errors import BadRecord
 
-SCHEMA_VERSION: Final = 1
-"""Of what every release can do something with."""
-
-KNOWN_VERSION: Final = 2
-"""The newest that this release knows. Release 1 knows 1, and leaves what is above it to newer
-workers."""
-
-REPORT_VERSION: Final = 2
-"""Of a subagent's report: release 1 would take it for a message of another session, and give it
-up."""
-
-REQUEST_VERSION: Final = 2
-"""Of a message that brings its conversation or its model: release 1 would answer without them."""
+SCHEMA_VERSION: Final = 2
+"""Version of the records that are queued. A worker leaves a record with a higher version than its
+own to newer workers: raise it when an old worker must not handle what is new in a record."""
 
 RECORD_LIMIT_BYTES: Final = 4 * 1024 * 1024
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.openai_server import ScriptedOpenAI
-from tests.helpers.processes import Process
+from tests.helpers.processes import ROOT, Process
 
 Spawn = Callable[..., Process]
 
@@ -32,7 +32,9 @@ def spawn(redis_url: str, model: ScriptedOpenAI, tmp_path: Path) -> Iterator[Spa
     """Starts `python -m worker` or `python -m gateway`; kills what is left of them afterwards."""
     started: list[Process] = []
 
-    def start(module: str, *args: str, env: Mapping[str, str] | None = None, **settings: str) -> Process:
+    def start(
+        module: str, *args: str, env: Mapping[str, str] | None = None, root: Path = ROOT, **settings: str
+    ) -> Process:
         variables = {
             "SHOAL_REDIS__URL": redis_url,
             "SHOAL_DATA__DIR": str(tmp_path),
@@ -43,7 +45,7 @@ def spawn(redis_url: str, model: ScriptedOpenAI, tmp_path: Path) -> Iterator[Spa
             **{f"SHOAL_{name}": value for name, value in settings.items()},
             **(env or {}),
         }
-        process = Process(module, *args, env=variables, log=tmp_path / f"{module}-{len(started)}.log")
+        process = Process(module, *args, env=variables, log=tmp_path / f"{module}-{len(started)}.log", root=root)
         started.append(process)
         return process
 

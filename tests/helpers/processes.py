@@ -19,12 +19,12 @@ PLAIN = {"SHOAL_LOG__FORMAT": "json", "SHOAL_METRICS__PORT": "0", "SHOAL_WORKER_
 class Process:
     """One `python -m ...`; `log` is what it wrote."""
 
-    def __init__(self, module: str, *args: str, env: dict[str, str], log: Path) -> None:
+    def __init__(self, module: str, *args: str, env: dict[str, str], log: Path, root: Path = ROOT) -> None:
         self.log_path = log
         with log.open("ab") as out:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", module, *args],
-                cwd=ROOT,
+                cwd=root,
                 env={**_clean_environment(), **PLAIN, **env},
                 stdout=out,
                 stderr=out,

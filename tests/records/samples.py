@@ -1,7 +1,4 @@
-"""What a release writes: one record of every kind and shape, and a store in the middle of its work.
-
-It runs with the code of an older release as well, so what only newer ones have is added in `newer`.
-"""
+"""Samples of everything that is written: one record of every kind and shape, and a store in the middle of its work."""
 
 from __future__ import annotations
 
@@ -9,23 +6,33 @@ from typing import Final
 
 import msgspec
 
+from shared.messages.answer import RequestFailed, StoredAnswer
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent, encode_live
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, SaidLine, TokensUsed
+from shared.messages.schedule import At, Cron, Every, Plan, Schedule
+from shared.messages.subagent import SubagentTask, report
 from shared.messages.transcript import (
+    ApprovalEntry,
     AssistantEntry,
+    DecisionEntry,
+    EffectEntry,
     IntentEntry,
     LedgerEntry,
+    TakenEntry,
     ToolCall,
     ToolEntry,
     TranscriptEntry,
     UserEntry,
 )
 from shared.store import keys
+from shared.store.access.pairing import Person
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import Presence, announce
+from shared.store.fleet.presence import Presence, Vitals, announce
 from shared.store.jobs.jobs import Jobs
+from shared.store.sessions.backup import Numbered, SessionFile
+from shared.store.turns.approvals import answered, asking
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import DeadLetter, Turns
@@ -51,7 +58,11 @@ def message(chat: str, id: str, content: str) -> InboundMessage:
 
 
 def records() -> dict[str, tuple[str, bytes]]:
-    """Kind and bytes, by meaning."""
+    """Return kind and bytes of every sample, by its meaning."""
+    return _everyday() | _others()
+
+
+def _everyday() -> dict[str, tuple[str, bytes]]:
     small = message("a", "m1", "Grüße 👋")
     full = msgspec.structs.replace(
         small, media=("file:1",), metadata={"group": "1"}, thread="t1", traceparent=f"00-{'1' * 32}-{'2' * 16}-01"
@@ -85,18 +96,7 @@ def records() -> dict[str, tuple[str, bytes]]:
     }
 
 
-def newer() -> dict[str, tuple[str, bytes]]:
-    """What release 1 did not have."""
-    from shared.messages.answer import RequestFailed, StoredAnswer
-    from shared.messages.outbound import TokensUsed
-    from shared.messages.schedule import At, Cron, Every, Plan, Schedule
-    from shared.messages.subagent import SubagentTask, report
-    from shared.messages.transcript import ApprovalEntry, DecisionEntry, EffectEntry, TakenEntry
-    from shared.store.access.pairing import Person
-    from shared.store.fleet.presence import Vitals
-    from shared.store.sessions.backup import Numbered, SessionFile
-    from shared.store.turns.approvals import answered, asking
-
+def _others() -> dict[str, tuple[str, bytes]]:
     vitals = Vitals(
         memory_bytes=61_000_000, lag_s=0.0025, accepted_per_s=1.5, refused_per_s=0.1, ended_per_s=1.4, failed_per_s=0.2,
         first_token=(0, 3, 1), turn=(0, 2, 2), answer=(0, 1, 3),

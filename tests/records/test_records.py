@@ -1,4 +1,4 @@
-"""Records of one release read by another, in both directions, from bytes that were frozen when they were written."""
+"""Records that another version wrote are read by this one, from bytes that were frozen when they were written."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import reply
-from tests.records import frozen, samples, shape
-from tests.records.release_1 import shapes as release_1
+from tests.records import frozen_records, samples, shape
 
 READERS: dict[str, Any] = {
     "inbound": decode_inbound,
@@ -43,39 +42,29 @@ READERS: dict[str, Any] = {
     "person": decode_person,
     "answer": decode_answer,
 }
-NEW_KINDS = ("session", "subagent", "step", "person", "answer")
-"""Kinds of records that release 1 has not; a `step` is one of a ledger, which release 1 leaves to others."""
-
-SINCE_RELEASE_1 = {
-    "Numbered", "SessionFile", "Schedule", "At", "Every", "Cron", "SubagentTask", "EffectEntry", "TakenEntry",
-    "ApprovalEntry", "DecisionEntry", "JoinedEvent", "Vitals", "Person", "TokensUsed", "StoredAnswer", "RequestFailed",
-}  # fmt: skip
-
-WRITTEN = [(release, meaning) for release in frozen.RELEASES for meaning in frozen.records(release)]
 HOW = "look at it, then run `python -m tests.records.freeze` and commit what it changes"
 
 
-@pytest.mark.parametrize("meaning", samples.records() | samples.newer())
+@pytest.mark.parametrize("meaning", samples.records())
 def test_what_is_written_now_is_what_was_frozen(meaning: str) -> None:
     """Byte for byte: a record that changes is noticed here, and its old bytes are in the history of the file."""
-    now = (samples.records() | samples.newer())[meaning]
-    assert frozen.records("now").get(meaning) == now, f"{meaning!r} is written differently: {HOW}"
+    now = samples.records()[meaning]
+    assert frozen_records.records().get(meaning) == now, f"{meaning!r} is written differently: {HOW}"
 
 
-@pytest.mark.parametrize(("release", "meaning"), WRITTEN)
-def test_this_release_reads_what_was_frozen(release: str, meaning: str) -> None:
+@pytest.mark.parametrize("meaning", frozen_records.records())
+def test_this_version_reads_what_was_frozen(meaning: str) -> None:
     """Every value comes back as it was meant: read, and written again, it is the same record."""
-    kind, data = frozen.records(release)[meaning]
+    kind, data = frozen_records.records()[meaning]
     read = READERS[kind](data)
     json = kind in ("live", "presence", "session")
     assert (msgspec.json if json else msgspec.msgpack).encode(read) == data
-    assert frozen.records("now")[meaning][1] == data, "both releases write it alike"
 
 
-@pytest.mark.parametrize(("release", "meaning"), WRITTEN)
-def test_a_field_of_a_release_to_come_is_passed_over(release: str, meaning: str) -> None:
-    """By this release and by release 1. The file of a session has a version instead."""
-    kind, data = frozen.records(release)[meaning]
+@pytest.mark.parametrize("meaning", frozen_records.records())
+def test_a_field_of_a_later_version_is_ignored(meaning: str) -> None:
+    """Fields may be added at any time. The file of an exported session has a version number instead."""
+    kind, data = frozen_records.records()[meaning]
     if kind == "session":
         with pytest.raises(msgspec.ValidationError, match="future"):
             READERS[kind](data[:-1] + b',"future":1}')
@@ -83,41 +72,17 @@ def test_a_field_of_a_release_to_come_is_passed_over(release: str, meaning: str)
     module: Any = msgspec.json if kind in ("live", "presence") else msgspec.msgpack
     longer = module.encode(module.decode(data) | {"future": [1, {"a": "b"}]})
     assert READERS[kind](longer) == READERS[kind](data)
-    if kind not in NEW_KINDS:
-        assert release_1.read(kind, longer) == release_1.read(kind, data)
-
-
-@pytest.mark.parametrize(
-    "meaning", [name for name, (kind, _) in frozen.records("now").items() if kind not in NEW_KINDS]
-)
-def test_release_1_reads_what_this_release_writes(meaning: str) -> None:
-    """With the same values; the answer of a command, which it does not know, is shown as a notice."""
-    kind, data = frozen.records("now")[meaning]
-    theirs, ours = release_1.read(kind, data), READERS[kind](data)
-    if meaning == "the answer of a command":
-        assert (theirs.kind, theirs.turn) == ("notice", 0)
-        return
-    told = msgspec.to_builtins(ours)
-    assert {name: told[name] for name in msgspec.to_builtins(theirs)} == msgspec.to_builtins(theirs)
-    assert type(theirs).__name__ == type(ours).__name__
 
 
 def test_no_record_lost_what_others_rely_on() -> None:
     """Fields are only added, with a default; tags stay."""
-    assert shape.broken(frozen.read("now", "shapes"), shape.shapes()) == []
-    copies = {name: shape.shape(kind) for name, kind in vars(release_1).items() if _is_record(kind)}
-    assert shape.broken(copies, shape.shapes()) == [], "compared with release 1"
-    assert {record.__name__ for record in shape.RECORDS} - set(copies) == SINCE_RELEASE_1
+    assert shape.broken(frozen_records.read("shapes"), shape.shapes()) == []
 
 
 def test_what_was_added_is_frozen() -> None:
-    """So that the next release is compared with this one."""
-    changed = shape.changed(frozen.read("now", "shapes"), shape.shapes())
-    assert changed == [], f"allowed, if older releases read it harmlessly; {HOW}"
-
-
-def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    """The next version is then compared with this one."""
+    changed = shape.changed(frozen_records.read("shapes"), shape.shapes())
+    assert changed == [], f"allowed, if older versions can ignore it; {HOW}"
 
 
 def without(now: dict[str, Any]) -> None:
@@ -161,10 +126,9 @@ def test_an_optional_field_breaks_nothing_and_asks_to_be_frozen() -> None:
     assert shape.changed(shape.shapes(), now) == ["ToolCall.index is new"]
 
 
-@pytest.mark.parametrize("release", frozen.RELEASES)
-async def test_a_store_that_another_release_left_is_gone_on_with(client: RedisClient, release: str) -> None:
+async def test_a_store_that_another_version_left_is_continued(client: RedisClient) -> None:
     """A turn in its middle, counters, waiting messages, a log, a dead letter, a job, a presence: all are understood."""
-    await frozen.put(client, frozen.read(release, "store"))
+    await frozen_records.restore(client, frozen_records.read("store"))
     quiet, running = await Sessions(client).state(samples.QUIET), await Sessions(client).state(samples.RUNNING)
     assert (quiet.counter, quiet.waiting, quiet.entries) == (2, (), 2)
     assert (running.counter, running.waiting, running.turn, running.running) == (3, ("r1", "r2", "r3"), 1, True)

@@ -42,13 +42,17 @@ class Script(NamedTuple):
 
 @cache
 def load(name: str) -> Script:
-    """Read `lua/<name>.lua`; a name has its folder in it ("turns/acquire"). Raises
-    FileNotFoundError."""
-    shebang, _, body = _read(name).partition("\n")
+    """Read `lua/<name>.lua`; a name has its folder in it ("turns/acquire"). Raises FileNotFoundError."""
+    return from_folder(name, _FOLDER)
+
+
+def from_folder(name: str, folder: str) -> Script:
+    """Read a script, and what it uses of `lib/`, from another folder than our own (it ends in `/`)."""
+    shebang, _, body = _read(name, folder).partition("\n")
     first = body.partition("\n")[0]
     if first.startswith(WITH):
-        body = f"{_read('lib/' + first.removeprefix(WITH))}\n{body}"
-    return Script(name, f"{shebang}\n{_needed(_read('lib/core'), body)}\n{body}")
+        body = f"{_read('lib/' + first.removeprefix(WITH), folder)}\n{body}"
+    return Script(name, f"{shebang}\n{_needed(_read('lib/core', folder), body)}\n{body}")
 
 
 def script_names() -> list[str]:
@@ -80,6 +84,6 @@ def sha(script: Script) -> str:
     return hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest()
 
 
-def _read(name: str) -> str:
-    with open(f"{_FOLDER}{name}.lua", encoding="utf-8") as file:
+def _read(name: str, folder: str) -> str:
+    with open(f"{folder}{name}.lua", encoding="utf-8") as file:
         return file.read()

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from shared.errors import BadRecord, LeaseLost, ToolFailed, TurnLimited
-from shared.messages.codec import REPORT_VERSION, encode
+from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.effects import Effect
 from shared.messages.subagent import Outcome, SubagentTask, decode_task, fitted, report
 from shared.messages.transcript import LedgerEntry
@@ -131,7 +131,7 @@ class Children:
             ],
             [
                 task.id, claim.lease if claim else "", outcome, fitted(result).encode("utf-8", "replace"),
-                encode(report(task, outcome, result, now_ms=now_ms)), REPORT_VERSION,
+                encode(report(task, outcome, result, now_ms=now_ms)), SCHEMA_VERSION,
                 self._limits.session_days * DAY_MS,
             ],
             retry_for_s=retry_for_s,

@@ -10,8 +10,8 @@ import msgspec
 from shared.ephemeral import KEEP_MS, is_throw_away
 from shared.errors import BadInput, Refused, TooBig
 from shared.ids import session_id
-from shared.messages.codec import REQUEST_VERSION, SCHEMA_VERSION, encode
-from shared.messages.inbound import PRESET, RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
+from shared.messages.codec import SCHEMA_VERSION, encode
+from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_background
 from shared.process.crash_points import crash_point
@@ -205,7 +205,7 @@ class Inbox:
                 keys.brake(_sender(message)), keys.leases(TURNS),
             ],
             [
-                encode(message), _version(message), f"{message.chat_id}/{message.id}", keys.seen(message.channel),
+                encode(message), SCHEMA_VERSION, f"{message.chat_id}/{message.id}", keys.seen(message.channel),
                 limits.seen_days, keys.turn(session), limits.cap, limits.sessions_cap, limits.keep_ms(session),
                 limits.log_days * DAY_MS, encode(show) if show is not None else b"", message.chat_id,
                 _title(message.content), scope_of(limits.memory_scope, message), int(only_count),
@@ -265,10 +265,6 @@ def whose(message: InboundMessage, *, internal: bool = False) -> str:
     if is_background(message):
         return keys.BACKGROUND
     return "" if internal or message.metadata.get("group") == "1" else _sender(message)[:16]
-
-
-def _version(message: InboundMessage) -> int:
-    return REQUEST_VERSION if message.history or PRESET in message.metadata else SCHEMA_VERSION
 
 
 def _writer(message: InboundMessage) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from shared.errors import LeaseLost
 from shared.ids import log_id
 from shared.log import logger
-from shared.messages.codec import KNOWN_VERSION
+from shared.messages.codec import SCHEMA_VERSION
 from shared.messages.traceparent import traceparent_of
 from shared.store import keys
 from shared.store.client.connection import ReplyError
@@ -192,7 +192,7 @@ class LeaseQueue:
 
     def _call(self, count: int, most: int | None, grace: bool, subagents: int | None) -> list[Value]:
         return [
-            self.owner, int(self.lease_s * 1000), count, int(grace), KNOWN_VERSION, self._window, *self._subagents,
+            self.owner, int(self.lease_s * 1000), count, int(grace), SCHEMA_VERSION, self._window, *self._subagents,
             self._share, count if subagents is None else subagents, most or count,
         ]  # fmt: skip
 

@@ -10,7 +10,7 @@ import msgspec
 from shared.ephemeral import is_throw_away
 from shared.errors import BadInput, LeaseLost, TurnLimited, TurnStopped
 from shared.ids import split_session
-from shared.messages.codec import KNOWN_VERSION, SCHEMA_VERSION, encode
+from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.effects import Effect, Say, Spawn
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import LogLine
@@ -116,7 +116,7 @@ class Turns:
                 keys.wake(TURNS), keys.live(session),
             ],
             [
-                claim.member, claim.lease, claim.turn.n, step, int(at_start), LEDGER_CAP_BYTES, KNOWN_VERSION,
+                claim.member, claim.lease, claim.turn.n, step, int(at_start), LEDGER_CAP_BYTES, SCHEMA_VERSION,
                 self._limits.cap,
             ],
             retry_for_s=retry_for_s,

@@ -6,19 +6,16 @@ import pytest
 
 from shared.errors import BadInput, LeaseLost, ToolFailed, TurnStopped
 from shared.messages.effects import Spawn
-from shared.messages.inbound import decode_inbound
-from shared.messages.subagent import is_report
 from shared.messages.transcript import EffectEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.erase import erase, forget
 from shared.store.subagents.subagents import Children
 from shared.store.turns.inbox import Inbox, InboxLimits
-from shared.store.turns.queue import LeaseQueue, SubagentCaps
+from shared.store.turns.queue import SubagentCaps
 from shared.store.turns.turn_writes import CHILDREN_CAP
 from tests.helpers.build import say
 from tests.helpers.children import CHAT, SESSION, Parent, end, jobs, reports, take, task
-from tests.records.release_1 import store as release_1
 
 
 async def left(client: RedisClient) -> list[str]:
@@ -48,20 +45,6 @@ async def test_a_worker_that_lost_its_turn_spawns_nothing(client: RedisClient) -
     with pytest.raises(LeaseLost):
         await parent.spawn("aaaaaaaa")
     assert await left(client) == []
-
-
-async def test_release_1_leaves_a_report_to_those_who_know_what_it_is(client: RedisClient) -> None:
-    """It would take it for a message of another session, and make a dead letter of it."""
-    parent = await Parent.begin(client)
-    await parent.spawn("aaaaaaaa")
-    await parent.commit()
-    [child] = await take(client)
-    await end(client, child)
-    assert await release_1.acquire(client, "old", 60_000) == []
-    await client.command("ZADD", keys.queue("turns"), 1, keys.turn(SESSION))  # it was put off by a second
-    [claim] = await LeaseQueue(client, "turns", owner="new", lease_s=60.0).acquire(1)
-    assert claim.turn is not None
-    assert is_report(decode_inbound(claim.turn.record))
 
 
 @pytest.mark.parametrize("by", ["stop", "interrupt"])

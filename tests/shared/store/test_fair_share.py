@@ -12,7 +12,7 @@ import pytest
 from console.top.problems import serves
 from shared.errors import Refused
 from shared.ids import nonce
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage
 from shared.metrics import REGISTRY
 from shared.process.fleet_gauges import Readings
 from shared.store import keys
@@ -25,7 +25,6 @@ from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import message
 from tests.helpers.sharing import Slots, person, tick, where
-from tests.records.release_1 import store as release_1
 
 SESSION = "web:owner/a"
 MEMBER = keys.turn(SESSION)
@@ -140,25 +139,6 @@ async def test_what_runs_is_among_the_turns_until_it_ends(client: RedisClient, i
     [claim] = slots.running
     await slots.queue.release(claim)
     assert await where(client) == ["background"]
-
-
-async def test_an_older_gateway_puts_it_among_the_turns_as_well_and_it_runs_once(
-    client: RedisClient, inbox: Inbox
-) -> None:
-    """In a deploy of two releases a session may be in both queues: there is one lease, and what is left over goes."""
-    await tick(inbox)
-    said = message()
-    await release_1.ingest(client, said, SaidLine(id=said.id, text=said.content))
-    assert await where(client) == ["turns", "background"]
-    slots = Slots(client, 5)
-    await slots.fill()
-    assert slots.begun == ["owner/a"]
-    assert await where(client) == ["turns"]
-    await slots.turn()
-    await slots.turn()
-    assert slots.begun == ["owner/a", "owner/a"]
-    assert await where(client) == []
-    assert await client.command("HLEN", keys.leases("turns")) == 0
 
 
 # Their own place

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import LeaseLost, TurnStopped
 from shared.ids import nonce
-from shared.messages.codec import KNOWN_VERSION, encode
+from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import decode_inbound
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
@@ -24,7 +24,6 @@ from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import DeadLetter, Taken, Turns
 from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import message, reply
-from tests.records.release_1 import store as release_1
 
 SESSION = "web:owner/a"
 
@@ -162,7 +161,7 @@ async def test_what_nobody_marked_stops_the_row(client: RedisClient) -> None:
     claim = await steer.acquire()
     record = encode(message("newer"))
     await client.command("HSET", keys.session(SESSION), "n", 5)
-    await client.command("XADD", keys.inbox(SESSION), "5-0", "v", KNOWN_VERSION + 1, "m", record, "b", "steer")
+    await client.command("XADD", keys.inbox(SESSION), "5-0", "v", SCHEMA_VERSION + 1, "m", record, "b", "steer")
     assert await steer.take(claim, 1) is None
 
 
@@ -348,28 +347,6 @@ async def rest(chat: Chat, claim: Claim) -> list[tuple[int, int]]:
         found.append((claim.turn.n, claim.turn.stop))
         await chat.commit(claim)
     return found
-
-
-async def test_release_1_answers_what_ours_would_let_join(chat: Chat) -> None:
-    """During a rolling deploy nothing is lost: what an old worker does not know makes turns of their own."""
-    await chat.say("a")
-    claim = await chat.acquire()
-    await chat.say("b")
-    await chat.take(claim, 1)
-    await LeaseQueue(chat.client, "turns", owner=claim.owner, lease_s=30).release(claim)
-    owner = nonce()
-    for n in (1, 2):
-        [row] = await release_1.acquire(chat.client, owner, 1000)
-        lease = f"{owner}:{row[1].decode()}"
-        assert await release_1.commit(chat.client, SESSION, lease, n, 2_000_000, [], reply("yes", n)) == 1
-    assert await chat.waiting() == []
-    await chat.say("c")
-    assert (await chat.sessions.state(SESSION)).joined == 0
-    again = await chat.acquire()
-    assert again.turn is not None
-    assert (again.turn.n, again.turn.joined) == (3, ())
-    await chat.commit(again)
-    assert await chat.client.command("HGET", keys.session(SESSION), "taken") is None
 
 
 async def test_a_turn_whose_steps_the_server_lost_takes_nothing(chat: Chat) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shared.errors import BadInput, LeaseLost, Refused, TooBig, TurnLimited
 from shared.ids import nonce, session_id
-from shared.messages.codec import KNOWN_VERSION, encode
+from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import decode_inbound
 from shared.messages.live import TurnEvent
 from shared.messages.transcript import AssistantEntry, UserEntry, decode_ledger
@@ -358,7 +358,7 @@ async def test_a_record_of_a_newer_release_is_left_for_a_newer_worker(client: Re
         await say(inbox, chat=f"owner/new{chat}")
         await client.command("DEL", keys.inbox(f"web:owner/new{chat}"))
         record = encode(message(chat=f"owner/new{chat}"))
-        await client.command("XADD", keys.inbox(f"web:owner/new{chat}"), "1-0", "v", KNOWN_VERSION + 1, "m", record)
+        await client.command("XADD", keys.inbox(f"web:owner/new{chat}"), "1-0", "v", SCHEMA_VERSION + 1, "m", record)
     await say(inbox, chat="owner/old")
     worker = queue(client)
     found = await eventually(lambda: worker.acquire(1))

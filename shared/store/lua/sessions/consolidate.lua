@@ -18,7 +18,6 @@ for _, entry in ipairs(gone) do
   size = size + #entry
 end
 redis.call('HINCRBY', session, ARGV[1], #gone)
--- What was archived by a release that did not count its bytes is not counted down either.
 local bytes = ARGV[1] == 'mark' and 'history' or 'archive'
 if redis.call('EXISTS', list) == 0 then
   redis.call('HDEL', session, bytes)

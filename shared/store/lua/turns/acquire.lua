@@ -251,9 +251,7 @@ local function take_from_background(row)
     local found = redis.call('ZRANGEBYSCORE', BACKGROUND, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1)
     local member = found[1]
     if not member then return false end
-    if redis.call('ZSCORE', queue, member) then
-      redis.call('ZREM', BACKGROUND, member)  -- an older release put it there, too
-    elseif try(member, tonumber(found[2]), redis.call('HGET', leases, member), BACKGROUND) then
+    if try(member, tonumber(found[2]), redis.call('HGET', leases, member), BACKGROUND) then
       row.begun('background')
       return true
     end

@@ -1,4 +1,4 @@
-"""Frozen records: bytes as a release wrote them, kept as text. Bytes are latin-1 in JSON, so that one can read them."""
+"""Frozen records: bytes as an earlier version wrote them, kept in `frozen/` as readable latin-1 in JSON."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from typing import Any, Final
 
 from shared.store.client.redis_client import RedisClient
 
-HERE: Final = Path(__file__).parent
-RELEASES: Final = ("release_1", "now")
+FOLDER: Final = Path(__file__).with_name("frozen")
 
 Keys = dict[str, tuple[str, Any]]
 """Key -> its Redis type, and its content."""
 
 
-def read(release: str, name: str) -> Any:
-    """A frozen file of a release."""
-    return json.loads((HERE / release / f"{name}.json").read_text(encoding="utf-8"))
+def read(name: str) -> Any:
+    """Return the content of a frozen file."""
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def write(folder: Path, name: str, content: Any) -> None:
-    """Freeze it."""
+def write(name: str, content: Any) -> None:
+    """Freeze some content under a name."""
     text = json.dumps(content, indent=1, sort_keys=True)
-    (folder / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+    (FOLDER / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def records(release: str) -> dict[str, tuple[str, bytes]]:
-    """What a release writes, by its meaning: the kind of record, and the bytes."""
-    return {meaning: (kind, text.encode("latin-1")) for meaning, (kind, text) in read(release, "records").items()}
+def records() -> dict[str, tuple[str, bytes]]:
+    """Return kind and bytes of each frozen record, by its meaning."""
+    return {meaning: (kind, text.encode("latin-1")) for meaning, (kind, text) in read("records").items()}
 
 
-async def take(client: RedisClient) -> Keys:
-    """Everything in Redis."""
+async def dump(client: RedisClient) -> Keys:
+    """Return everything in Redis."""
     found: Keys = {}
     for key in sorted(await client.command("KEYS", "*")):
         kind = (await client.command("TYPE", key)).decode()
@@ -47,8 +46,8 @@ async def take(client: RedisClient) -> Keys:
     return found
 
 
-async def put(client: RedisClient, keys: Keys) -> None:
-    """Make Redis hold this."""
+async def restore(client: RedisClient, keys: Keys) -> None:
+    """Write dumped keys into Redis."""
     for key, (kind, content) in keys.items():
         match kind:
             case "hash":
