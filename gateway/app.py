@@ -6,12 +6,12 @@ import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 
-from gateway.channel import Channel, Sink
+from gateway.channel import Channel, MessageSink
 from gateway.chat_channel import ChatChannel
 from gateway.choice import make_channels, problems_of, wanted
 from gateway.commands.registry import build_commands, plugin_commands
 from gateway.ingress.ingress import Ingress
-from gateway.platform.webhooks import Hooks
+from gateway.platform.webhooks import WebhookServer
 from gateway.process.announcer import Announcer
 from gateway.process.redis_watch import RedisWatch
 from shared import log
@@ -47,7 +47,7 @@ async def main(names: Sequence[str], stop: asyncio.Event) -> None:
     chosen = wanted(names, settings)
     tracing.start(settings.tracing, process="gateway")
     client = RedisClient(redis_url(settings), name="shoal-gateway")
-    hooks = Hooks(settings.hooks, stop)
+    hooks = WebhookServer(settings.hooks, stop)
     try:
         channels = make_channels(chosen, settings, client, hooks)
         commands = build_commands(settings, client, plugin_commands(settings.plugins))
@@ -61,8 +61,8 @@ async def _run(
     settings: Settings,
     client: RedisClient,
     channels: Sequence[Channel],
-    hooks: Hooks,
-    sink: Sink,
+    hooks: WebhookServer,
+    sink: MessageSink,
     stop: asyncio.Event,
 ) -> None:
     watch = RedisWatch(client)

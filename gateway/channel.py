@@ -17,13 +17,13 @@ from shared.store.turns.inbox import Accepted
 from shared.store.turns.withdrawals import Withdrawal
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ChannelLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a channel can carry. `text_bytes` is the longest message a person may send."""
 
     text_bytes: int
 
 
-class Sink(Protocol):
+class MessageSink(Protocol):
     """The way in, as a channel sees it: `gateway.ingress.ingress.Ingress`."""
 
     @property
@@ -74,9 +74,9 @@ class Channel(Protocol):
         ...
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> ChannelLimits: ...
 
-    async def listen(self, sink: Sink, draining: asyncio.Event) -> None:
+    async def listen(self, sink: MessageSink, draining: asyncio.Event) -> None:
         """Take messages until `draining` is set; then finish what is under way, within a few
         seconds, and return.
 

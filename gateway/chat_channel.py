@@ -7,15 +7,15 @@ import asyncio
 import contextlib
 from typing import Final
 
-from gateway.channel import Limits, Sink
+from gateway.channel import ChannelLimits, MessageSink
 from gateway.delivery.egress import Egress
-from gateway.platform.inlet import ChannelInlet
-from gateway.platform.listener_lease import ListenCursor, locks_of
-from gateway.platform.listening import Listening
+from gateway.platform.inlet import PlatformInlet
+from gateway.platform.listener_lease import ListenerCursor, locks_of
+from gateway.platform.listening import PlatformListener
 from gateway.platform.opening import ChannelState, open_platform
 from gateway.platform.protocol import Abilities, ChannelBroken, HookAnswer, HookRequest, RunMode
-from gateway.platform.registry import Given, make_platform
-from gateway.platform.webhooks import Hooks
+from gateway.platform.registry import PlatformContext, make_platform
+from gateway.platform.webhooks import WebhookServer
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
 from shared.media.store import MediaStore
@@ -38,23 +38,23 @@ class ChatChannel:
     Its lines go out by delivery, under a lease, whichever replica has the chat: see `send`.
     """
 
-    limits = Limits(text_bytes=TEXT_LIMIT_BYTES)
+    limits = ChannelLimits(text_bytes=TEXT_LIMIT_BYTES)
 
     def __init__(
-        self, name: str, settings: Settings, client: RedisClient, hooks: Hooks, *, clock: Clock = SYSTEM_CLOCK
+        self, name: str, settings: Settings, client: RedisClient, hooks: WebhookServer, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._settings = settings
         self._client = client
         self._hooks = hooks
         self._clock = clock
-        self._cursor = ListenCursor()
+        self._cursor = ListenerCursor()
         table = settings.channels.get(name)
         if table is None:
             raise SettingsError(f"there is no [channels.{name}] in the settings; write it, or leave the channel out")
-        made = make_platform(Given(name=name, table=table, settings=settings, cursor=self._cursor))
+        made = make_platform(PlatformContext(name=name, table=table, settings=settings, cursor=self._cursor))
         self._platform, self._rules = made.platform, made.rules
         self._egress: Egress | None = None
-        self._listening: Listening | None = None
+        self._listening: PlatformListener | None = None
         self._state = ChannelState(name)
         if self.run_mode == "webhook":
             hooks.expect(name)
@@ -93,30 +93,30 @@ class ChatChannel:
         }
         return facts | ({channel_why(self.name): self.why_off} if self.why_off else {})
 
-    async def listen(self, sink: Sink, draining: asyncio.Event) -> None:
+    async def listen(self, sink: MessageSink, draining: asyncio.Event) -> None:
         """Open, listen and deliver until `draining`; whatever is wrong with the platform is
         outlived."""
         try:
             while await open_platform(self._platform, self._state, draining):
-                await self._work(sink, draining)
+                await self._run_opened(sink, draining)
         finally:
-            self._state.tell("closed", self.why_off)
+            self._state.set_state("closed", self.why_off)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await self._platform.close()
 
-    async def _work(self, sink: Sink, draining: asyncio.Event) -> None:
+    async def _run_opened(self, sink: MessageSink, draining: asyncio.Event) -> None:
         """Listen and deliver until the process drains, or the channel breaks."""
         lease_s = self._settings.worker.lease_s
         deliveries = Deliveries(
             self._client,
             self.name,
             lease_s=lease_s,
-            after_unclear=self._platform.abilities.after_unclear,
+            resend_guard=self._platform.abilities.resend_guard,
             clock=self._clock,
         )
         ending = asyncio.Event()
-        fanout = Fanout(self._client, on_gap=self._look_again)
+        fanout = Fanout(self._client, on_gap=self._recheck)
         media = MediaStore(self._settings.media)
         self._egress = Egress(
             self._platform,
@@ -129,13 +129,15 @@ class ChatChannel:
             clock=self._clock,
         )
         locks = locks_of(self._platform, self._client, lease_s=lease_s, clock=self._clock)
-        self._listening = Listening(self._platform, locks, self._cursor, fanout, draining=ending, clock=self._clock)
-        inlet = ChannelInlet(
+        self._listening = PlatformListener(
+            self._platform, locks, self._cursor, fanout, draining=ending, clock=self._clock
+        )
+        inlet = PlatformInlet(
             self._platform, self._rules, sink=sink, notes=deliveries, client=self._client, settings=self._settings
         )
         hearing = asyncio.create_task(fanout.run(), name="fanout")
         work = [asyncio.create_task(self._egress.run(), name="egress")]
-        work.append(asyncio.create_task(self._take_in(inlet, ending), name="listening"))
+        work.append(asyncio.create_task(self._receive(inlet, ending), name="listening"))
         stops = [asyncio.create_task(event.wait()) for event in (draining, self._state.broken)]
         try:
             await asyncio.wait([*work, *stops], return_when=asyncio.FIRST_COMPLETED)
@@ -146,7 +148,7 @@ class ChatChannel:
         finally:
             await cancel_all([*work, *stops, hearing])
 
-    async def _take_in(self, inlet: ChannelInlet, ending: asyncio.Event) -> None:
+    async def _receive(self, inlet: PlatformInlet, ending: asyncio.Event) -> None:
         assert self._listening is not None
         if self.run_mode != "webhook":
             try:
@@ -158,12 +160,12 @@ class ChatChannel:
         async def answer(request: HookRequest) -> HookAnswer:
             return await self._platform.hook(request, inlet)
 
-        self._hooks.answer(self.name, answer)
+        self._hooks.set_handler(self.name, answer)
         try:
             await ending.wait()
         finally:
-            self._hooks.answer(self.name, None)
+            self._hooks.set_handler(self.name, None)
 
-    async def _look_again(self) -> None:
+    async def _recheck(self) -> None:
         if self._egress is not None:
-            await self._egress.look_again()
+            await self._egress.recheck()

@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 from gateway.channel import Channel
 from gateway.chat_channel import ChatChannel
 from gateway.platform.registry import is_on, platform_names
-from gateway.platform.webhooks import Hooks
+from gateway.platform.webhooks import WebhookServer
 from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
@@ -49,7 +49,7 @@ def wanted(names: Sequence[str], settings: Settings) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def make_channels(names: Sequence[str], settings: Settings, client: RedisClient, hooks: Hooks) -> list[Channel]:
+def make_channels(names: Sequence[str], settings: Settings, client: RedisClient, hooks: WebhookServer) -> list[Channel]:
     """The channels, checked and connected to nothing. Raises SettingsError with every problem of
     all of them."""
     made: list[Channel] = []
@@ -70,7 +70,7 @@ async def problems_of(names: Sequence[str], settings: Settings) -> list[str]:
     client = RedisClient("redis://127.0.0.1:1")  # never connected
     try:
         chosen = wanted(names, settings) if names else _on(settings)
-        make_channels(chosen, settings, client, Hooks(settings.hooks, asyncio.Event()))
+        make_channels(chosen, settings, client, WebhookServer(settings.hooks, asyncio.Event()))
     except SettingsError as exc:
         return str(exc).splitlines()
     finally:
@@ -82,7 +82,7 @@ def _on(settings: Settings) -> list[str]:
     return [name for name, table in settings.channels.items() if name not in READ_BY_PEOPLE and is_on(table)]
 
 
-def _make(name: str, settings: Settings, client: RedisClient, hooks: Hooks) -> Channel:
+def _make(name: str, settings: Settings, client: RedisClient, hooks: WebhookServer) -> Channel:
     if name not in CHANNELS:
         return ChatChannel(name, settings, client, hooks)
     module, _, function = CHANNELS[name].partition(":")

@@ -16,45 +16,45 @@ SAFE: Final = 0.75
 done."""
 
 
-class Hold:
+class ChatLease:
     """`delivery` is the lease. `news` is set when the chat is to be looked at again. `in_doubt`: a
     post was marked as being sent, and it is not known yet what became of it. `tells`: Redis is
     being told that, and takes it from whoever has the lease, however late. `over`: nothing more is
     done for the chat here."""
 
-    def __init__(self, delivery: Delivery, *, taken_at: float, lease_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.delivery = delivery
+    def __init__(self, chat: Delivery, *, acquired_at: float, lease_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.chat = chat
         self.news = asyncio.Event()
         self.in_doubt = False
-        self.tells = False
-        self.over = False
+        self.reporting = False
+        self.ended = False
         self._clock = clock
         self._lease_s = lease_s
-        self._held_at = taken_at
+        self._renewed_at = acquired_at
 
     @property
     def session(self) -> str:
-        return self.delivery.session
+        return self.chat.session
 
     @property
     def safe_s(self) -> float:
         """How long it is still safe to act for the chat, in seconds; 0 = not any more."""
-        return max(0.0, self._held_at + SAFE * self._lease_s - self._clock.monotonic())
+        return max(0.0, self._renewed_at + SAFE * self._lease_s - self._clock.monotonic())
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
+    def while_reporting(self) -> Iterator[None]:
         """Within this the fence does not end the service of the chat."""
-        self.tells = True
+        self.reporting = True
         try:
             yield
         finally:
-            self.tells = False
+            self.reporting = False
 
-    def held_from(self, at: float) -> None:
+    def renewed(self, at: float) -> None:
         """A call that holds the lease was made at `at` (`Clock.monotonic`), and was answered
         well."""
-        self._held_at = max(self._held_at, at)
+        self._renewed_at = max(self._renewed_at, at)
 
     def lose(self) -> None:
         """It is another process's now."""
-        self._held_at = -math.inf
+        self._renewed_at = -math.inf

@@ -13,12 +13,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from gateway.delivery.chat_delivery import Attending, Means
-from gateway.delivery.chat_lease import Hold
-from gateway.delivery.lease_keeper import LeaseKeeping
-from gateway.delivery.line_delivery import Posting
-from gateway.delivery.platform_calls import Calls
-from gateway.delivery.post_builder import PostMaker
+from gateway.delivery.chat_delivery import ChatDelivery, DeliveryContext
+from gateway.delivery.chat_lease import ChatLease
+from gateway.delivery.lease_keeper import ChatLeaseKeeper
+from gateway.delivery.line_delivery import LineDelivery
+from gateway.delivery.platform_calls import PlatformCalls
+from gateway.delivery.post_builder import PostBuilder
 from gateway.platform.protocol import ChannelBroken, Platform
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -64,57 +64,57 @@ class Egress:
         self._ending = asyncio.Event()
         self._chats = settings.chats
         self._lease_s = deliveries.lease_s
-        calls = Calls(platform.name, call_s=settings.call_s, on_broken=on_broken)
-        posts = PostMaker(platform, media)
-        self._means = Means(
+        calls = PlatformCalls(platform.name, call_s=settings.call_s, on_broken=on_broken)
+        posts = PostBuilder(platform, media)
+        self._context = DeliveryContext(
             platform=platform,
             deliveries=deliveries,
             fanout=fanout,
             calls=calls,
             posts=posts,
-            posting=Posting(platform, deliveries, calls, posts, draining=self._ending, clock=clock),
+            posting=LineDelivery(platform, deliveries, calls, posts, draining=self._ending, clock=clock),
             draining=self._ending,
             clock=clock,
             progress=settings.progress,
         )
-        self._served: dict[Hold, tuple[Attending, asyncio.Task[None]]] = {}
+        self._active: dict[ChatLease, tuple[ChatDelivery, asyncio.Task[None]]] = {}
         self._wake = asyncio.Event()
 
     @property
     def chats(self) -> int:
         """How many chats are served here at this moment."""
-        return len(self._served)
+        return len(self._active)
 
-    async def look_again(self) -> None:
+    async def recheck(self) -> None:
         """News may have been missed."""
         self._wake.set()
-        for attending, _ in self._served.values():
-            attending.look_again()
+        for delivery, _ in self._active.values():
+            delivery.recheck()
 
     async def run(self) -> None:
         """Deliver until the process drains; then what is under way is finished and every chat given
         back, within two seconds."""
-        await self._means.fanout.listen_raw(self._deliveries.news, lambda _: self._wake.set())
-        keeping = LeaseKeeping(self._deliveries, self._served, clock=self._clock)
+        await self._context.fanout.listen_raw(self._deliveries.news, lambda _: self._wake.set())
+        keeping = ChatLeaseKeeper(self._deliveries, self._active, clock=self._clock)
         chores = [asyncio.create_task(keeping.keep_renewing()), asyncio.create_task(keeping.keep_fencing())]
-        taking = asyncio.create_task(self._keep_taking())
+        acquiring = asyncio.create_task(self._keep_acquiring())
         drained = asyncio.create_task(self._draining.wait())
         try:
-            done, _ = await asyncio.wait({taking, drained, *chores}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({acquiring, drained, *chores}, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {drained}:
                 task.result()  # these end only by a bug
         finally:
-            await cancel_all([taking, drained])
+            await cancel_all([acquiring, drained])
             await self._finish()
             await cancel_all(chores)
 
-    async def take_once(self) -> float:
+    async def acquire_once(self) -> float:
         """Begin with chats that are due, as far as there is room; the seconds until the next look,
         0 = at once.
 
         An eighth of the room at a time, so that they spread over replicas."""
-        room = self._chats - len(self._served)
-        self._tell_full(room <= 0)
+        room = self._chats - len(self._active)
+        self._set_full(room <= 0)
         if room <= 0:
             return POLL_S
         many, taken_at = max(1, room // 8), self._clock.monotonic()
@@ -122,46 +122,49 @@ class Egress:
         for delivery in taken:
             if delivery.taken_over:
                 log.info("chat taken over", channel=self._deliveries.channel, session=log_id(delivery.session))
-            hold = Hold(delivery, taken_at=taken_at, lease_s=self._lease_s, clock=self._clock)
-            attending = Attending(hold, self._means)
-            before = [task for other, (_, task) in self._served.items() if other.session == hold.session]
-            self._served[hold] = attending, asyncio.create_task(self._attend(hold, attending, before), name="chat")
+            hold = ChatLease(delivery, acquired_at=taken_at, lease_s=self._lease_s, clock=self._clock)
+            attending = ChatDelivery(hold, self._context)
+            before = [task for other, (_, task) in self._active.items() if other.session == hold.session]
+            self._active[hold] = (
+                attending,
+                asyncio.create_task(self._deliver_chat(hold, attending, before), name="chat"),
+            )
         return 0.0 if len(taken) == many else min(next_s, POLL_S)
 
-    async def _attend(self, hold: Hold, attending: Attending, before: list[asyncio.Task[None]]) -> None:
+    async def _deliver_chat(self, lease: ChatLease, delivery: ChatDelivery, before: list[asyncio.Task[None]]) -> None:
         try:
             if before:  # an earlier visit of this chat has been given back, and is about to end
                 await asyncio.wait(before)
-            await attending.attend()
+            await delivery.run()
         except asyncio.CancelledError:
-            if self._ending.is_set() and hold.safe_s:
-                await self._give_back(hold)
-            elif not hold.safe_s:
-                log.warning("chat lost", channel=self._deliveries.channel, session=log_id(hold.session))
+            if self._ending.is_set() and lease.safe_s:
+                await self._give_back(lease)
+            elif not lease.safe_s:
+                log.warning("chat lost", channel=self._deliveries.channel, session=log_id(lease.session))
             raise
         except Exception:
-            log.exception("chat not served", channel=self._deliveries.channel, session=log_id(hold.session))
-            await self._give_back(hold, delay_s=5.0)
+            log.exception("chat not served", channel=self._deliveries.channel, session=log_id(lease.session))
+            await self._give_back(lease, delay_s=5.0)
         finally:
-            self._served.pop(hold, None)
+            self._active.pop(lease, None)
             self._wake.set()
 
-    async def _give_back(self, hold: Hold, delay_s: float = 0.0) -> None:
+    async def _give_back(self, lease: ChatLease, delay_s: float = 0.0) -> None:
         with contextlib.suppress(RedisAway, TimeoutError):
             async with asyncio.timeout(GIVE_BACK_S):
-                await self._deliveries.later(hold.delivery, delay_s, unclear=hold.in_doubt, counts=bool(delay_s))
+                await self._deliveries.later(lease.chat, delay_s, unclear=lease.in_doubt, counts=bool(delay_s))
 
-    def _tell_full(self, full: bool) -> None:
-        for attending, _ in self._served.values():
-            attending.full = full
+    def _set_full(self, full: bool) -> None:
+        for delivery, _ in self._active.values():
+            delivery.full = full
 
-    async def _keep_taking(self) -> None:
+    async def _keep_acquiring(self) -> None:
         waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
         away = False
         while True:
             self._wake.clear()
             try:
-                wait_s = await self.take_once()
+                wait_s = await self.acquire_once()
                 if away:
                     log.info("redis back", doing="delivery", channel=self._deliveries.channel)
                 away, waits = False, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
@@ -179,9 +182,9 @@ class Egress:
     async def _finish(self) -> None:
         """End the service of every chat: at its next border, and after a moment in the middle."""
         self._ending.set()
-        for attending, _ in self._served.values():
-            attending.look_again()
-        tasks = [task for _, task in self._served.values()]
+        for delivery, _ in self._active.values():
+            delivery.recheck()
+        tasks = [task for _, task in self._active.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=FINISH_S)
             await cancel_all(tasks)

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.delivery.chat_delivery import Attending
-from gateway.delivery.chat_lease import Hold
+from gateway.delivery.chat_delivery import ChatDelivery
+from gateway.delivery.chat_lease import ChatLease
 from shared.backoff import full_jitter
 from shared.clock import Clock
 from shared.errors import RedisAway
@@ -19,37 +19,37 @@ from shared.store.delivery.deliveries import Deliveries
 RENEWALS_PER_LEASE: Final = 5
 FENCE_PER_LEASE: Final = 30
 
-Served = Mapping[Hold, tuple[Attending, asyncio.Task[None]]]
+ActiveChats = Mapping[ChatLease, tuple[ChatDelivery, asyncio.Task[None]]]
 """The chats that are served, each by a task."""
 
 
-class LeaseKeeping:
+class ChatLeaseKeeper:
     """Looks after `served`, which somebody else fills."""
 
-    def __init__(self, deliveries: Deliveries, served: Served, *, clock: Clock) -> None:
+    def __init__(self, deliveries: Deliveries, active: ActiveChats, *, clock: Clock) -> None:
         self._deliveries = deliveries
-        self._served = served
+        self._active = active
         self._clock = clock
         self._lease_s = deliveries.lease_s
 
     async def renew_once(self) -> None:
         """Keep every chat that is served, in one call. Raises RedisAway."""
-        holds = [hold for hold in self._served if hold.safe_s and not hold.over]
+        leases = [lease for lease in self._active if lease.safe_s and not lease.ended]
         asked_at = self._clock.monotonic()
-        lost = await self._deliveries.renew([hold.delivery for hold in holds])
-        for hold in holds:
-            if hold.session in lost and not hold.over:  # it may have been given back meanwhile
-                hold.lose()
+        lost = await self._deliveries.renew([lease.chat for lease in leases])
+        for lease in leases:
+            if lease.session in lost and not lease.ended:  # it may have been given back meanwhile
+                lease.lose()
             else:
-                hold.held_from(asked_at)
+                lease.renewed(asked_at)
         if lost:
             self.fence_once()
 
     def fence_once(self) -> None:
         """End the service of every chat that it is not safe to act for any more. What is known of a
         post is told."""
-        for hold, (_, task) in self._served.items():
-            if not hold.safe_s and not hold.tells and not hold.over:
+        for lease, (_, task) in self._active.items():
+            if not lease.safe_s and not lease.reporting and not lease.ended:
                 task.cancel()
 
     async def keep_renewing(self) -> None:
@@ -59,7 +59,7 @@ class LeaseKeeping:
             await asyncio.sleep(every_s)
             waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
             started = self._clock.monotonic()
-            while self._served:
+            while self._active:
                 try:
                     await self.renew_once()
                     break

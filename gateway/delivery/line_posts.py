@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.platform.protocol import Abilities, Button, Piece, Place
+from gateway.platform.protocol import Abilities, Button, Piece, PostTarget
 from shared.errors import BadInput
 from shared.ids import split_session
 from shared.media.reference import MediaRef, read_reference
@@ -26,7 +26,7 @@ GROUP: Final = "group"
 Render = Callable[[str], list[Piece]]
 
 
-class Parts(msgspec.Struct, frozen=True):
+class LineParts(msgspec.Struct, frozen=True):
     """The posts of a line: a piece or a file each. The last piece has the buttons, or the last file
     if there is no piece."""
 
@@ -43,10 +43,10 @@ class Parts(msgspec.Struct, frozen=True):
         return self.buttons if part == (len(self.pieces) or self.count) - 1 else ()
 
 
-def parts_of(line: LogLine, render: Render, abilities: Abilities, *, age_s: float) -> Parts:
+def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: float) -> LineParts:
     """The posts of a line; none when it has nothing to show here."""
     if not isinstance(line, OutboundMessage) or line.kind == "withdrawn":
-        return Parts((), (), ())
+        return LineParts((), (), ())
     files = tuple(ref for ref in map(_reference, line.media) if ref is not None)
     buttons = _buttons(line)
     text = line.content
@@ -60,7 +60,7 @@ def parts_of(line: LogLine, render: Render, abilities: Abilities, *, age_s: floa
             text = "\n".join([text, "", *(f"- {button.says}" for button in buttons)])
         buttons = ()
     pieces = _pieces(text, render, late_s=age_s if age_s > abilities.late_after_s else 0.0) if text.strip() else ()
-    return Parts(pieces, files, buttons)
+    return LineParts(pieces, files, buttons)
 
 
 def _pieces(text: str, render: Render, *, late_s: float) -> tuple[Piece, ...]:
@@ -96,7 +96,7 @@ def _reference(text: str) -> MediaRef | None:
         return None
 
 
-def answers(line: LogLine) -> str | None:
+def replied_to(line: LogLine) -> str | None:
     """The platform's id of the message that a line answers; None for what nobody asked."""
     if not isinstance(line, OutboundMessage):
         return None
@@ -104,10 +104,10 @@ def answers(line: LogLine) -> str | None:
     return None if not id or id.startswith(ID_PREFIX) or is_tick(id) else id
 
 
-def place_of(session: str, notes: dict[str, str], abilities: Abilities) -> Place:
+def target_of(session: str, notes: dict[str, str], abilities: Abilities) -> PostTarget:
     """Where the messages of a session go."""
     _, chat_id = split_session(session)
     thread = None
     if abilities.threads and "#" in chat_id:
         chat_id, _, thread = chat_id.rpartition("#")
-    return Place(session=session, chat_id=chat_id, thread=thread, notes=notes)
+    return PostTarget(session=session, chat_id=chat_id, thread=thread, notes=notes)

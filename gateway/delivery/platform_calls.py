@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from gateway.delivery.chat_lease import Hold
+from gateway.delivery.chat_lease import ChatLease
 from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     MarkupRefused,
+    MaybeSent,
     NotAccepted,
     NotDelivered,
     PostRefused,
     Throttled,
-    Unclear,
 )
 from shared.errors import LeaseLost
 from shared.log import logger
@@ -27,7 +27,7 @@ OUTCOMES: Final[dict[type[NotDelivered], str]] = {
     PostRefused: "refused",
     ChatClosed: "closed",
     NotAccepted: "not_accepted",
-    Unclear: "unclear",
+    MaybeSent: "unclear",
 }
 
 T = TypeVar("T")
@@ -35,11 +35,11 @@ T = TypeVar("T")
 log = logger("delivery")
 
 
-class Fault(Unclear):
+class ChannelFault(MaybeSent):
     """The channel's own code broke; so nobody knows whether the post arrived."""
 
 
-class Calls:
+class PlatformCalls:
     """The calls of one channel. `on_broken` is told when the platform says that a person must mend
     something."""
 
@@ -48,10 +48,10 @@ class Calls:
         self._call_s = call_s
         self._on_broken = on_broken
 
-    async def make(self, hold: Hold, call: Callable[[], Awaitable[T]], *, within_s: float | None = None) -> T:
+    async def run(self, lease: ChatLease, call: Callable[[], Awaitable[T]], *, within_s: float | None = None) -> T:
         """Make a call while the chat is safely ours. Raises NotDelivered in one of its forms, and
         LeaseLost when it was not made because the lease is in doubt."""
-        if not hold.safe_s:
+        if not lease.safe_s:
             raise LeaseLost("the lease on a chat is in doubt; nothing is sent")
         outcome = "broken"
         limit_s = self._call_s if within_s is None else min(within_s, self._call_s)
@@ -62,7 +62,7 @@ class Calls:
             return result
         except TimeoutError:
             outcome = "unclear"
-            raise Unclear(f"no answer within {limit_s:g} s") from None
+            raise MaybeSent(f"no answer within {limit_s:g} s") from None
         except NotDelivered as exc:
             outcome = next((word for kind, word in OUTCOMES.items() if isinstance(exc, kind)), "unclear")
             raise
@@ -74,6 +74,6 @@ class Calls:
             raise
         except Exception as exc:
             log.exception("call of a platform broke", channel=self._channel)
-            raise Fault(f"{type(exc).__name__} in the channel's code") from exc
+            raise ChannelFault(f"{type(exc).__name__} in the channel's code") from exc
         finally:
             DELIVERY_CALLS.labels(self._channel, outcome).inc()

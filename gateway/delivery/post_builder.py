@@ -6,24 +6,24 @@ import asyncio
 
 import msgspec
 
-from gateway.delivery.line_posts import Parts, answers, parts_of
+from gateway.delivery.line_posts import LineParts, replied_to, split_line
 from gateway.delivery.rates import Rates
-from gateway.delivery.rendering import rendered
-from gateway.platform.protocol import File, NotAccepted, Place, Platform, Post
+from gateway.delivery.rendering import render_off_loop
+from gateway.platform.protocol import File, NotAccepted, Platform, Post, PostTarget
 from shared.media.reference import MediaRef
 from shared.media.store import MediaStore, NoSuchMedia
 from shared.messages.outbound import OutboundMessage
 from shared.store.delivery.deliveries import Waiting
 
 
-class Going(msgspec.Struct, frozen=True):
+class OutgoingLine(msgspec.Struct, frozen=True):
     """A line on its way: what it is, where it goes, what its calls cost. `quote`: it is shown as an
     answer to its message."""
 
     entry: Waiting
-    place: Place
+    target: PostTarget
     rates: Rates
-    parts: Parts
+    parts: LineParts
     quote: bool
 
     @property
@@ -31,41 +31,41 @@ class Going(msgspec.Struct, frozen=True):
         return self.entry.seq
 
 
-class PostMaker:
+class PostBuilder:
     """Makes the posts of one channel."""
 
     def __init__(self, platform: Platform, media: MediaStore) -> None:
         self._platform = platform
         self._media = media
 
-    async def going(self, entry: Waiting, place: Place, rates: Rates, *, quote: bool) -> Going:
+    async def outgoing_line(self, entry: Waiting, target: PostTarget, rates: Rates, *, quote: bool) -> OutgoingLine:
         """A line with its parts."""
         line, able = entry.line, self._platform.abilities
-        parts = await rendered(
+        parts = await render_off_loop(
             line.content if isinstance(line, OutboundMessage) else "",
-            lambda: parts_of(line, self._platform.render, able, age_s=entry.age_s),
+            lambda: split_line(line, self._platform.render, able, age_s=entry.age_s),
         )
-        return Going(entry, place, rates, parts, quote)
+        return OutgoingLine(entry, target, rates, parts, quote)
 
-    async def make(self, going: Going, part: int, *, as_plain: bool) -> Post:
+    async def build(self, outgoing: OutgoingLine, part: int, *, as_plain: bool) -> Post:
         """Post number `part`. Raises NotAccepted when the volume of the files is away."""
-        pieces = going.parts.pieces
+        pieces = outgoing.parts.pieces
         post = Post(
-            place=going.place,
-            key=f"{going.place.session}:{going.seq}:{part}",
+            target=outgoing.target,
+            key=f"{outgoing.target.session}:{outgoing.seq}:{part}",
             piece=pieces[part] if part < len(pieces) else None,
             as_plain=as_plain,
-            reply_to=answers(going.entry.line) if going.quote and part == 0 else None,
-            buttons=going.parts.buttons_of(part),
+            reply_to=replied_to(outgoing.entry.line) if outgoing.quote and part == 0 else None,
+            buttons=outgoing.parts.buttons_of(part),
         )
         if post.piece is not None:
             return post
-        ref = going.parts.files[part - len(pieces)]
+        ref = outgoing.parts.files[part - len(pieces)]
         try:
-            data = await asyncio.to_thread(self._media.read, going.place.session, ref)
+            data = await asyncio.to_thread(self._media.read, outgoing.target.session, ref)
         except NoSuchMedia:
-            told = self._platform.render(f"*The file “{ref.name}” is not kept any more.*")[0]
-            return msgspec.structs.replace(post, piece=told)
+            notice = self._platform.render(f"*The file “{ref.name}” is not kept any more.*")[0]
+            return msgspec.structs.replace(post, piece=notice)
         except OSError as exc:
             raise NotAccepted(f"the files of chats cannot be read: {exc.strerror}") from exc
         return msgspec.structs.replace(post, file=_file(ref, data))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gateway.platform.protocol import Abilities, Place, Rate, RateOf
+from gateway.platform.protocol import Abilities, PostTarget, Rate, RateOf
 from shared.store.delivery.deliveries import RateKey
 
 
@@ -36,7 +36,7 @@ class Rates(msgspec.Struct, frozen=True):
         return [key for rate, key in self.all if rate.of in ("all", kind)]
 
 
-def rates_of(place: Place, abilities: Abilities, *, group: bool) -> Rates:
+def rates_of(target: PostTarget, abilities: Abilities, *, group: bool) -> Rates:
     """The budgets of a platform for this place. Threads of a chat share its own; several of one
     kind, of a second and of a minute say, are several budgets."""
     kinds = Counter[str]()
@@ -46,7 +46,7 @@ def rates_of(place: Place, abilities: Abilities, *, group: bool) -> Rates:
         kinds[kind] += 1
         if rate.scope != "group" or group:
             name = kind if kinds[kind] == 1 else f"{kinds[kind]}:{kind}"
-            name = name if rate.scope == "bot" else f"{name}:{place.chat_id}"
+            name = name if rate.scope == "bot" else f"{name}:{target.chat_id}"
             found.append((rate, RateKey(name, rate.per_s, rate.burst)))
     return Rates(tuple(found))
 

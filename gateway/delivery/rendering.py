@@ -14,6 +14,6 @@ more."""
 T = TypeVar("T")
 
 
-async def rendered(text: str, work: Callable[[], T]) -> T:
+async def render_off_loop(text: str, work: Callable[[], T]) -> T:
     """The result of `work`, which renders `text`. It is pure, and may run in another thread."""
     return work() if len(text) < LONG_CHARS else await asyncio.to_thread(work)

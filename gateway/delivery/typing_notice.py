@@ -9,10 +9,10 @@ import math
 from functools import partial
 from typing import Final
 
-from gateway.delivery.chat_lease import Hold
-from gateway.delivery.platform_calls import Calls
+from gateway.delivery.chat_lease import ChatLease
+from gateway.delivery.platform_calls import PlatformCalls
 from gateway.delivery.rates import Rates
-from gateway.platform.protocol import NotDelivered, Place, Platform
+from gateway.platform.protocol import NotDelivered, Platform, PostTarget
 from shared.clock import Clock
 from shared.errors import LeaseLost, RedisAway
 from shared.store.delivery.deliveries import Deliveries
@@ -27,16 +27,18 @@ CALL_S: Final = 5.0
 class TypingNotice:
     """That of one chat."""
 
-    def __init__(self, hold: Hold, platform: Platform, deliveries: Deliveries, calls: Calls, *, clock: Clock) -> None:
-        self._hold = hold
+    def __init__(
+        self, lease: ChatLease, platform: Platform, deliveries: Deliveries, calls: PlatformCalls, *, clock: Clock
+    ) -> None:
+        self._lease = lease
         self._platform = platform
         self._deliveries = deliveries
         self._calls = calls
         self._clock = clock
         self._next_at = clock.monotonic() + AFTER_S
-        self._saying: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
 
-    def say(self, place: Place, rates: Rates) -> float:
+    def send_if_due(self, target: PostTarget, rates: Rates) -> float:
         """Say it, if it is time, in a task of its own; in how many seconds it will be time
         again."""
         every_s, now = self._platform.abilities.typing_every_s, self._clock.monotonic()
@@ -44,16 +46,16 @@ class TypingNotice:
             return math.inf
         if now >= self._next_at:
             self._next_at = now + every_s
-            if self._saying is None or self._saying.done():
-                self._saying = asyncio.create_task(self._say(place, rates), name="typing")
+            if self._sending is None or self._sending.done():
+                self._sending = asyncio.create_task(self._send(target, rates), name="typing")
         return max(0.001, self._next_at - now)
 
     async def close(self) -> None:
         """End a call under way."""
-        if self._saying is not None:
-            await cancel_all([self._saying])
+        if self._sending is not None:
+            await cancel_all([self._sending])
 
-    async def _say(self, place: Place, rates: Rates) -> None:
+    async def _send(self, target: PostTarget, rates: Rates) -> None:
         with contextlib.suppress(RedisAway, LeaseLost, NotDelivered):
-            if await self._deliveries.may_edit(self._hold.delivery, rates.typing) == 0:
-                await self._calls.make(self._hold, partial(self._platform.typing, place), within_s=CALL_S)
+            if await self._deliveries.may_edit(self._lease.chat, rates.typing) == 0:
+                await self._calls.run(self._lease, partial(self._platform.typing, target), within_s=CALL_S)

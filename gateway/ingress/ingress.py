@@ -52,7 +52,7 @@ log = logger("ingress")
 
 
 class Ingress:
-    """The Sink of every channel of a gateway. `commands` are those that it answers, by their
+    """The MessageSink of every channel of a gateway. `commands` are those that it answers, by their
     words."""
 
     def __init__(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.platform.protocol import Heard, RunMode
+from gateway.platform.protocol import PlatformMessage, RunMode
 from shared.errors import SettingsError
 from shared.settings import Secret
 from shared.settings.busy import KEY as BUSY_KEY
@@ -24,7 +24,7 @@ EVERYBODY: Final = "*"
 ID_LISTS: Final = ("allow_from", "admins", "allow_groups")
 GROUP_RULES: Final = "group_rules"
 
-When = Literal["mention", "open", "off"]
+GroupPolicy = Literal["mention", "open", "off"]
 """What is heard in a group: what is meant for us, everything, or nothing at all."""
 
 
@@ -32,7 +32,7 @@ class GroupRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is different in one group: `groups` as for all, and whose messages are heard; not set,
     everybody's who can write there."""
 
-    groups: When | None = None
+    groups: GroupPolicy | None = None
     allow_from: tuple[str, ...] | None = None
 
 
@@ -54,7 +54,7 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allow_from: tuple[str, ...] = ()
     admins: tuple[str, ...] = ()
     pairing: bool = True
-    groups: When = "mention"
+    groups: GroupPolicy = "mention"
     allow_groups: tuple[str, ...] = ()
     group_rules: dict[str, GroupRule] = {}
     sender_per_minute: Annotated[int, Meta(ge=0, le=60_000)] | None = None
@@ -83,45 +83,45 @@ UNKNOWN: Final = Verdict("unknown", "unknown_sender")
 """Not allowed, but may ask to be let in."""
 
 
-def judge(rules: AccessSettings, heard: Heard, *, paired: bool = False) -> Verdict:
+def judge(rules: AccessSettings, event: PlatformMessage, *, paired: bool = False) -> Verdict:
     """Whether a message is read. `paired`: its sender was let in by a code. Every message of a platform comes through
     here: new, edited, forwarded, a pressed button, a command."""
-    sender = heard.message.sender_id
-    if heard.own:
+    sender = event.message.sender_id
+    if event.own:
         return Verdict("ignored", "own")
-    if heard.from_bot:
+    if event.from_bot:
         return Verdict("ignored", "bot")
     if not sender:
         return Verdict("ignored", "no_sender")
-    if heard.group:
-        return _in_group(rules, heard)
-    if _named(sender, rules.allow_from) or sender in rules.admins:
+    if event.group:
+        return _judge_in_group(rules, event)
+    if _lists_id(sender, rules.allow_from) or sender in rules.admins:
         return ALLOWED
     if not rules.pairing:
         return Verdict("not allowed", "sender_not_allowed")
     return ALLOWED if paired else UNKNOWN
 
 
-def _in_group(rules: AccessSettings, heard: Heard) -> Verdict:
-    rule = rules.group_rules.get(heard.message.chat_id, GroupRule())
+def _judge_in_group(rules: AccessSettings, event: PlatformMessage) -> Verdict:
+    rule = rules.group_rules.get(event.message.chat_id, GroupRule())
     when = rule.groups or rules.groups
     if when == "off":
         return Verdict("ignored", "groups_off")
-    listed = _named(heard.message.chat_id, rules.allow_groups)
-    if not heard.addressed and (when == "mention" or not listed):
+    listed = _lists_id(event.message.chat_id, rules.allow_groups)
+    if not event.addressed and (when == "mention" or not listed):
         return Verdict("ignored", "not_addressed")
     if not listed:
         return Verdict("not allowed", "group_not_allowed")
-    if rule.allow_from is None or _named(heard.message.sender_id, rule.allow_from):
+    if rule.allow_from is None or _lists_id(event.message.sender_id, rule.allow_from):
         return ALLOWED
-    return Verdict("not allowed" if heard.addressed else "ignored", "group_sender_not_allowed")
+    return Verdict("not allowed" if event.addressed else "ignored", "group_sender_not_allowed")
 
 
-def _named(id: str, allowed: tuple[str, ...]) -> bool:
+def _lists_id(id: str, allowed: tuple[str, ...]) -> bool:
     return id in allowed or EVERYBODY in allowed
 
 
-def said_at_start(name: str, rules: AccessSettings) -> Iterator[str]:
+def startup_warnings(name: str, rules: AccessSettings) -> Iterator[str]:
     """Warnings about who may speak, a line each."""
     key = f"channels.{name}"
     if EVERYBODY in rules.allow_from:
@@ -180,7 +180,7 @@ def _wrong_ids(settings: AccessSettings, key: str, ids: IdForm | None) -> Iterat
     lists.append(("allow_groups", group, settings.allow_groups))
     for name, rule in settings.group_rules.items():
         lists.append((f"{GROUP_RULES}.{name}.allow_from", person, rule.allow_from or ()))
-        if not _named(name, settings.allow_groups):
+        if not _lists_id(name, settings.allow_groups):
             yield f"{key}.{GROUP_RULES}.{name} is for a group that {key}.allow_groups does not name; add it there"
     if EVERYBODY in settings.admins:
         yield f"{key}.admins has {EVERYBODY!r}: not everybody can let people in; name them by their ids"

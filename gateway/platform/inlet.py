@@ -10,13 +10,13 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from gateway.channel import Sink
+from gateway.channel import MessageSink
 from gateway.commands.pair import ADMIN
 from gateway.delivery.line_posts import GROUP
-from gateway.platform.access import AccessSettings, judge, said_at_start
-from gateway.platform.protocol import Heard, Platform, Taken
-from gateway.platform.received_files import Received, ReceivedFiles
-from gateway.platform.strangers import NAME_CHARS, Strangers, shown
+from gateway.platform.access import AccessSettings, judge, startup_warnings
+from gateway.platform.protocol import InletVerdict, Platform, PlatformMessage
+from gateway.platform.received_files import FetchedFiles, ReceivedFiles
+from gateway.platform.strangers import NAME_CHARS, StrangerReplies, one_line
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, Refused
 from shared.ids import log_id
@@ -37,23 +37,23 @@ NOTED: Final = 10_000
 log = logger("inlet")
 
 
-class Notes(Protocol):
-    """Keeps `Heard.notes` for `Place.notes`: `shared.store.delivery.deliveries.Deliveries`."""
+class ChatNotes(Protocol):
+    """Keeps `PlatformMessage.notes` for `PostTarget.notes`: `shared.store.delivery.deliveries.Deliveries`."""
 
     async def note(self, session: str, notes: Mapping[str, str]) -> None:
         """In the place of what was noted before. Raises RedisAway."""
         ...
 
 
-class ChannelInlet:
+class PlatformInlet:
     """The Inlet of one channel of a process. Messages of one chat are taken one after the other."""
 
     def __init__(
         self,
         platform: Platform,
         rules: AccessSettings,
-        sink: Sink,
-        notes: Notes,
+        sink: MessageSink,
+        notes: ChatNotes,
         client: RedisClient,
         settings: Settings,
         *,
@@ -63,52 +63,52 @@ class ChannelInlet:
         self._rules = rules
         self._sink = sink
         self._notes = notes
-        self._strangers = Strangers(self._channel, Pairings(client), clock)
+        self._strangers = StrangerReplies(self._channel, Pairings(client), clock)
         self._seen = Seen(client, clock)
         self._files = ReceivedFiles(platform, MediaStore(settings.media), per_message=settings.media.per_message)
         self._clock = clock
         self._noted: dict[str, Mapping[str, str]] = {}
         self._chats = WeakValueDictionary[str, asyncio.Lock]()
-        for warning in said_at_start(self._channel, rules):
+        for warning in startup_warnings(self._channel, rules):
             log.warning("open to many" if "*" in warning else "open to nobody", why=warning)
 
-    async def take(self, heard: Heard) -> Taken:
+    async def take(self, event: PlatformMessage) -> InletVerdict:
         """See `Inlet.take`. Raises ValueError for a message of another channel."""
-        message = heard.message
+        message = event.message
         if message.channel != self._channel:
             raise ValueError(f"the channel {self._channel!r} brought a message of {message.channel!r}")
-        verdict = judge(self._rules, heard)
+        verdict = judge(self._rules, event)
         if verdict.kind == "ignored":
-            return self._ignored(verdict.reason)
+            return self._count_ignored(verdict.reason)
         try:
             session = message.session
         except BadInput as exc:
-            return self._refused(exc.code, "")
+            return self._count_refused(exc.code, "")
         if verdict.kind == "unknown" and await self._strangers.is_let_in(message.sender_id):
-            verdict = judge(self._rules, heard, paired=True)
+            verdict = judge(self._rules, event, paired=True)
         if verdict.kind != "allowed":
-            if not await self._strangers.tell(heard, verdict):
-                self._refused(verdict.reason, session)
+            if not await self._strangers.turn_away(event, verdict):
+                self._count_refused(verdict.reason, session)
                 return "not allowed"
-            verdict = judge(self._rules, heard, paired=True)
+            verdict = judge(self._rules, event, paired=True)
         async with self._chats.setdefault(session, asyncio.Lock()):
-            return await self._admit(heard, session)
+            return await self._ingest(event, session)
 
-    async def taken_back(self, place_of: InboundMessage) -> None:
-        """See `Inlet.taken_back`."""
-        id = await self._seen.newest_form(place_of)
-        await self._sink.withdraw(self._channel, place_of.chat_id, id, thread=place_of.thread)
+    async def on_delete(self, deleted: InboundMessage) -> None:
+        """See `Inlet.on_delete`."""
+        id = await self._seen.newest_form(deleted)
+        await self._sink.withdraw(self._channel, deleted.chat_id, id, thread=deleted.thread)
 
-    async def _admit(self, heard: Heard, session: str) -> Taken:
-        message = heard.message
-        if not message.content.strip() and not heard.files:
-            return self._ignored("empty")
-        if heard.replaces is not None and (late := await self._late(heard.replaces, message)):
-            return self._ignored(late)
-        if heard.files and await self._seen.knows(message):
-            return self._duplicate()  # its files need not be fetched again
-        received = await self._files.take(session, heard.files) if heard.files else Received()
-        notes = {**heard.notes, GROUP: "1"} if heard.group else dict(heard.notes)
+    async def _ingest(self, event: PlatformMessage, session: str) -> InletVerdict:
+        message = event.message
+        if not message.content.strip() and not event.files:
+            return self._count_ignored("empty")
+        if event.replaces is not None and (late := await self._replace_earlier(event.replaces, message)):
+            return self._count_ignored(late)
+        if event.files and await self._seen.knows(message):
+            return self._count_duplicate()  # its files need not be fetched again
+        received = await self._files.fetch_all(session, event.files) if event.files else FetchedFiles()
+        notes = {**event.notes, GROUP: "1"} if event.group else dict(event.notes)
         if notes and self._noted.get(session) != notes:
             await self._notes.note(session, notes)
             if len(self._noted) >= NOTED:
@@ -118,60 +118,60 @@ class ChannelInlet:
             accepted = await self._sink.ingest(
                 msgspec.structs.replace(
                     message,
-                    content="\n\n".join(filter(None, [message.content, *map(_for_the_model, received.refused)])),
+                    content="\n\n".join(filter(None, [message.content, *map(_refusal_for_model, received.refused)])),
                     media=received.media,
-                    metadata=self._metadata(heard),
+                    metadata=self._metadata(event),
                 ),
-                show=self._for_the_person(received.refused) if received.refused else None,
+                show=self._refusal_notice(received.refused) if received.refused else None,
                 notice=True,
             )
         except Refused as exc:
-            self._refused(exc.code, session)
+            self._count_refused(exc.code, session)
             if exc.code == OVERLOADED:
                 raise
             return "refused"
         except BadInput as exc:
-            return self._refused(exc.code, session)
+            return self._count_refused(exc.code, session)
         if accepted.rejected:
             return "refused"
         if accepted.duplicate:
-            return self._duplicate()
+            return self._count_duplicate()
         MESSAGES_ACCEPTED.labels(self._channel).inc()
         return "taken" if accepted.turn else "command"
 
-    async def _late(self, replaced: str, message: InboundMessage) -> str:
+    async def _replace_earlier(self, replaced: str, message: InboundMessage) -> str:
         """Take back what this message is the edited form of; why it cannot take its place, '' when
         it can."""
         before = await self._seen.new_form(message, replaced)
         done = await self._sink.withdraw(self._channel, message.chat_id, before, thread=message.thread)
         return {"withdrawn": "", "unknown": "edited_unknown"}.get(done, "edited_late")
 
-    def _metadata(self, heard: Heard) -> dict[str, str]:
+    def _metadata(self, event: PlatformMessage) -> dict[str, str]:
         """All of it is Shoal's own word; whatever the platform's code put there is dropped."""
-        metadata = {"sender_name": name} if (name := shown(heard.name, NAME_CHARS)) else {}
-        if heard.group:
+        metadata = {"sender_name": name} if (name := one_line(event.name, NAME_CHARS)) else {}
+        if event.group:
             metadata["group"] = "1"
-        elif heard.message.sender_id in self._rules.admins:
+        elif event.message.sender_id in self._rules.admins:
             metadata[ADMIN] = "1"
         return metadata
 
-    def _for_the_person(self, refused: tuple[str, ...]) -> OutboundMessage:
-        told = "\n".join(["I could not take:", *(f"- {line}" for line in refused)])
-        return OutboundMessage(content=told, turn=0, kind="notice", at=self._clock.now_ms())
+    def _refusal_notice(self, refused: tuple[str, ...]) -> OutboundMessage:
+        text = "\n".join(["I could not take:", *(f"- {line}" for line in refused)])
+        return OutboundMessage(content=text, turn=0, kind="notice", at=self._clock.now_ms())
 
-    def _ignored(self, reason: str) -> Taken:
+    def _count_ignored(self, reason: str) -> InletVerdict:
         MESSAGES_IGNORED.labels(self._channel, reason).inc()
         return "ignored"
 
-    def _refused(self, reason: str, session: str) -> Taken:
+    def _count_refused(self, reason: str, session: str) -> InletVerdict:
         MESSAGES_REFUSED.labels(self._channel, reason).inc()
         log.debug("message refused", channel=self._channel, reason=reason, session=log_id(session) if session else None)
         return "refused"
 
-    def _duplicate(self) -> Taken:
+    def _count_duplicate(self) -> InletVerdict:
         MESSAGES_DUPLICATE.labels(self._channel).inc()
         return "duplicate"
 
 
-def _for_the_model(refused: str) -> str:
+def _refusal_for_model(refused: str) -> str:
     return f"[A file was not taken, and the person was told so: {refused}]"

@@ -16,7 +16,7 @@ from shared.store.delivery.listener_lease import Exclusive, Holding
 RENEWALS_PER_LEASE = 5
 
 
-class ListenCursor:
+class ListenerCursor:
     """The `Cursor` of a channel that listens alone: kept with the lock, so only who has that can
     move it."""
 
@@ -55,10 +55,10 @@ def locks_of(
     return [Exclusive(client, name, lease_s=lease_s, clock=clock) for name in names]
 
 
-async def keep_lock(lock: Exclusive, held: Holding, taken_at: float, clock: Clock) -> None:
+async def keep_lock(lock: Exclusive, held: Holding, claimed_at: float, clock: Clock) -> None:
     """Renew a lock that was asked for at `taken_at`; returns when it is lost, or not safe any
     more."""
-    kept_at = taken_at
+    kept_at = claimed_at
     while True:
         safe_s = kept_at + SAFE * lock.lease_s - clock.monotonic()
         try:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.platform.listener_lease import ListenCursor, keep_lock
+from gateway.platform.listener_lease import ListenerCursor, keep_lock
 from gateway.platform.protocol import ChannelBroken, Inlet, NotDelivered, Platform, Throttled
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -36,14 +36,14 @@ GIVE_UP_S: Final = 0.4
 log = logger("listening")
 
 
-class Listening:
+class PlatformListener:
     """Keeps `platform` listening, in the run modes socket and exclusive."""
 
     def __init__(
         self,
         platform: Platform,
         locks: Sequence[Exclusive],
-        cursor: ListenCursor,
+        cursor: ListenerCursor,
         fanout: Fanout,
         *,
         draining: asyncio.Event,
@@ -67,14 +67,14 @@ class Listening:
         for lock in self._locks:
             await self._fanout.listen_raw(lock.freed, lambda _: self._freed.set())
         while not self._draining.is_set():
-            taken_at = self._clock.monotonic()
-            taken = await self._take()
-            if isinstance(taken, float):
-                await self._wait(taken)
+            claimed_at = self._clock.monotonic()
+            claimed = await self._claim_lock()
+            if isinstance(claimed, float):
+                await self._wait_for_lock(claimed)
             else:
-                await self._listen_under(*taken, taken_at, inlet)
+                await self._listen_under(*claimed, claimed_at, inlet)
 
-    async def _take(self) -> tuple[Exclusive, Holding] | float:
+    async def _claim_lock(self) -> tuple[Exclusive, Holding] | float:
         """One of the locks, or the seconds until the next try."""
         self._freed.clear()
         next_s = RECONNECT_CAP_S
@@ -88,19 +88,19 @@ class Listening:
             next_s = min(next_s, held)
         return next_s
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait_for_lock(self, seconds: float) -> None:
         waiting = [asyncio.create_task(event.wait()) for event in (self._freed, self._draining)]
         try:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await cancel_all(waiting)
 
-    async def _listen_under(self, lock: Exclusive, held: Holding, taken_at: float, inlet: Inlet) -> None:
+    async def _listen_under(self, lock: Exclusive, held: Holding, claimed_at: float, inlet: Inlet) -> None:
         """Listen while the lock is safely ours."""
         log.info("listening", channel=self._platform.name, lock=lock.name, taken_over=held.taken_over)
         self._cursor.bind(lock, held)
         listening = asyncio.create_task(self._listen_until_drained(inlet), name="listener")
-        keeping = asyncio.create_task(keep_lock(lock, held, taken_at, self._clock), name="listener's lock")
+        keeping = asyncio.create_task(keep_lock(lock, held, claimed_at, self._clock), name="listener's lock")
         try:
             done, _ = await asyncio.wait({listening, keeping}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -36,18 +36,18 @@ class ChannelState:
         self._channel = channel
         CHANNEL_ON.labels(channel).set(0)
 
-    def tell(self, name: str, why: str = "") -> None:
+    def set_state(self, name: str, why: str = "") -> None:
         """From now on it is so. A change is logged once."""
         why = " ".join(why.split())[:REASON_CHARS]
         if (name, why) != (self.name, self.why):
-            say = log.info if name in ("on", "closed") else log.error if name == "off" else log.warning
-            say("channel", channel=self._channel, state=name, **({"reason": why} if why else {}))
+            log_change = log.info if name in ("on", "closed") else log.error if name == "off" else log.warning
+            log_change("channel", channel=self._channel, state=name, **({"reason": why} if why else {}))
         self.name, self.why = name, why
         CHANNEL_ON.labels(self._channel).set(name == "on")
 
     def break_down(self, broken: ChannelBroken) -> None:
         """A person must mend something: nothing is done here until it is looked at again."""
-        self.tell("off", str(broken))
+        self.set_state("off", str(broken))
         self.broken.set()
 
 
@@ -56,7 +56,7 @@ async def open_platform(platform: Platform, state: ChannelState, draining: async
     it can be opened does not mean that it was mended."""
     waits = full_jitter(FIRST_S, CAP_S)
     if state.broken.is_set():
-        await _rest(MENDED_S, draining)
+        await _pause(MENDED_S, draining)
     while not draining.is_set():
         opening = asyncio.create_task(_open_once(platform, state), name="open")
         drained = asyncio.create_task(draining.wait())
@@ -68,14 +68,14 @@ async def open_platform(platform: Platform, state: ChannelState, draining: async
             return False
         again_s = opening.result()
         if again_s is None:
-            state.tell("on")
+            state.set_state("on")
             state.broken.clear()
             return True
-        await _rest(again_s or next(waits), draining)
+        await _pause(again_s or next(waits), draining)
     return False
 
 
-async def _rest(seconds: float, draining: asyncio.Event) -> None:
+async def _pause(seconds: float, draining: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await draining.wait()
@@ -90,12 +90,12 @@ async def _open_once(platform: Platform, state: ChannelState) -> float | None:
         state.break_down(broken)
         return MENDED_S
     except NotAccepted as exc:
-        state.tell("away", exc.reason)
+        state.set_state("away", exc.reason)
     except TimeoutError:
-        state.tell("away", f"no answer within {OPEN_S:g} s")
+        state.set_state("away", f"no answer within {OPEN_S:g} s")
     except Exception as exc:
         log.exception("channel not opened", channel=platform.name)
-        state.tell("away", f"{type(exc).__name__} in the channel's code")
+        state.set_state("away", f"{type(exc).__name__} in the channel's code")
     else:
         return None
     return 0.0

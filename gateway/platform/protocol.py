@@ -20,7 +20,7 @@ RunMode = Literal["webhook", "socket", "exclusive"]
 one, up to `Abilities.sockets`, and each event goes to one of them; exclusive: one replica at a time
 listens."""
 
-AfterUnclear = Literal["key", "look-up", "nothing"]
+ResendGuard = Literal["key", "look-up", "nothing"]
 """What the platform offers after a send of which nobody knows whether it arrived: it knows the key
 of a post and does not show it twice; it can be asked for the post; or neither, and then the post is
 sent again and counted."""
@@ -50,7 +50,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     `give_up_after_s`: and an even older one is a dead letter."""
 
     run_modes: tuple[RunMode, ...]
-    after_unclear: AfterUnclear
+    resend_guard: ResendGuard
     sockets: int = 0
     edit_every_s: float = 0.0
     typing_every_s: float = 0.0
@@ -62,9 +62,9 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     give_up_after_s: float = 86_400.0
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class PostTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message goes. `notes` is what the platform's own code left for it with an earlier
-    message of this place (`Heard.notes`), such as the subject of a mail; beside it `group` is "1"
+    message of this place (`PlatformMessage.notes`), such as the subject of a mail; beside it `group` is "1"
     where several people are."""
 
     session: str
@@ -102,7 +102,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     differs from that of every other post. With `as_plain` the markup was refused before. `reply_to`
     is the id of the message it answers."""
 
-    place: Place
+    target: PostTarget
     key: str
     piece: Piece | None = None
     file: File | None = None
@@ -154,7 +154,7 @@ class NotAccepted(NotDelivered):
     out of order."""
 
 
-class Unclear(NotDelivered):
+class MaybeSent(NotDelivered):
     """Nobody knows: the request may have arrived, and no answer came."""
 
 
@@ -172,7 +172,7 @@ class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
+class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as a platform told it, before anybody asked who may speak.
 
     `group`: several people can write there. `addressed`: it is meant for us: a mention, a reply to us, a command, or
@@ -192,14 +192,14 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     notes: Mapping[str, str] = {}
 
 
-Taken = Literal["taken", "duplicate", "command", "ignored", "not allowed", "refused"]
+InletVerdict = Literal["taken", "duplicate", "command", "ignored", "not allowed", "refused"]
 """What became of a message. All of them are final: the platform need not tell it again."""
 
 
 class Inlet(Protocol):
     """The way in, as a platform sees it."""
 
-    async def take(self, heard: Heard) -> Taken:
+    async def take(self, event: PlatformMessage) -> InletVerdict:
         """Ask who may speak, fetch files, make the message durable. Then the platform may be told
         "got it".
 
@@ -208,7 +208,7 @@ class Inlet(Protocol):
         """
         ...
 
-    async def taken_back(self, place_of: InboundMessage) -> None:
+    async def on_delete(self, deleted: InboundMessage) -> None:
         """A person deleted this message; if no turn has begun with it, it is not read. Raises
         RedisAway."""
         ...
@@ -277,7 +277,7 @@ class Platform(Protocol):
 
     async def send(self, post: Post) -> str:
         """Show a post; the platform's id of it. One try, no retries of an SDK. Raises NotDelivered in one of its
-        forms: Unclear unless it is sure; ChannelBroken when no post can be shown before a person mends something."""
+        forms: MaybeSent unless it is sure; ChannelBroken when no post can be shown before a person mends something."""
         ...
 
     async def edit(self, id: str, post: Post) -> None:
@@ -289,7 +289,7 @@ class Platform(Protocol):
         `look-up`."""
         ...
 
-    async def typing(self, place: Place) -> None:
+    async def typing(self, target: PostTarget) -> None:
         """Say that an answer is under way. Errors are nobody's concern."""
         ...
 

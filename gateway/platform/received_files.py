@@ -25,7 +25,7 @@ REFUSED: Final = "file refused: "
 log = logger("files")
 
 
-class Received(msgspec.Struct, frozen=True):
+class FetchedFiles(msgspec.Struct, frozen=True):
     """The files of a message: references of those that are kept, and a line for each that is
     not."""
 
@@ -43,7 +43,7 @@ class ReceivedFiles:
         self._within_s = within_s
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def take(self, session: str, files: Sequence[RemoteFile]) -> Received:
+    async def fetch_all(self, session: str, files: Sequence[RemoteFile]) -> FetchedFiles:
         """Fetch and keep them, in order. Nothing that is wrong with a file is raised: it is
         refused."""
         media, refused = list[str](), list[str]()
@@ -54,13 +54,13 @@ class ReceivedFiles:
                 if nth >= self._per_message:
                     why = f"a message may have {self._per_message} files"
                 else:
-                    why = await self._one(session, file, name, end_at, media)
+                    why = await self._fetch_one(session, file, name, end_at, media)
                 if why:
                     refused.append(f"{name}: {why}")
                     log.info("file refused", channel=self._platform.name, why=why)
-        return Received(tuple(media), tuple(refused))
+        return FetchedFiles(tuple(media), tuple(refused))
 
-    async def _one(self, session: str, file: RemoteFile, name: str, end_at: float, media: list[str]) -> str:
+    async def _fetch_one(self, session: str, file: RemoteFile, name: str, end_at: float, media: list[str]) -> str:
         """Why it is not taken; '' when its reference is in `media`."""
         limit = self._store.file_bytes
         if file.size_bytes is not None and file.size_bytes > limit:
@@ -83,19 +83,19 @@ class ReceivedFiles:
             return "it could not be fetched"
         return ""
 
-    async def _opened(self, session: str) -> Upload:
+    async def _open_upload(self, session: str) -> Upload:
         """A file to write into; nothing is left of one that is not waited for any more."""
         opening = asyncio.ensure_future(asyncio.to_thread(self._store.upload, session))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            opening.add_done_callback(_let_go)
+            opening.add_done_callback(_discard_upload)
             raise
 
     async def _keep(self, session: str, parts: AsyncIterator[bytes], name: str) -> str:
         """Written piece by piece beside the event loop."""
         try:
-            with await self._opened(session) as upload:
+            with await self._open_upload(session) as upload:
                 waiting = bytearray()
                 async for part in parts:
                     waiting += part
@@ -109,7 +109,7 @@ class ReceivedFiles:
                 await parts.aclose()
 
 
-def _let_go(opening: asyncio.Future[Upload]) -> None:
+def _discard_upload(opening: asyncio.Future[Upload]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         with opening.result():
             pass  # it is closed, and gone

@@ -47,7 +47,7 @@ class Cursor(Protocol):
         ...
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class PlatformContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a platform is made of: the name of its channel, the table `[channels.<name>]` as it was
     read (secrets and `_file`s are filled in; `gateway.platform.access.read_channel` makes a Struct
     of it), and all other settings. `cursor` is for the run mode exclusive alone."""
@@ -58,7 +58,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     cursor: Cursor
 
 
-class Made(msgspec.Struct, frozen=True):
+class BuiltPlatform(msgspec.Struct, frozen=True):
     """A platform that is not connected yet, and who may speak there: usually the channel's own
     settings."""
 
@@ -66,7 +66,7 @@ class Made(msgspec.Struct, frozen=True):
     rules: AccessSettings
 
 
-Make = Callable[[Given], Made]
+PlatformFactory = Callable[[PlatformContext], BuiltPlatform]
 """What stands behind a name. Raises SettingsError with every problem, one a line; connects to
 nothing."""
 
@@ -80,48 +80,48 @@ def is_on(table: Mapping[str, Any]) -> bool:
 def platform_names(*, off: Collection[str] = ()) -> list[str]:
     """The names of all chat platforms that this installation has. Raises SettingsError when two
     packages bring one."""
-    return sorted({*PLATFORMS, *(one.name for one in _packages(off))})
+    return sorted({*PLATFORMS, *(one.name for one in _plugin_platforms(off))})
 
 
-def make_platform(given: Given) -> Made:
+def make_platform(context: PlatformContext) -> BuiltPlatform:
     """The platform of this name, with checked settings. Raises SettingsError, one line a problem:
     there is none of the name, its libraries are not installed, its settings do not fit."""
-    off = given.settings.plugins.off
-    if given.name in PLATFORMS:
-        return _known(given.name, _ours(given.name)(given))
-    for one in _packages(off):
-        if one.name == given.name:
+    off = context.settings.plugins.off
+    if context.name in PLATFORMS:
+        return _check_platform(context.name, _load_factory(context.name)(context))
+    for one in _plugin_platforms(off):
+        if one.name == context.name:
             try:
-                return _known(given.name, cast(Make, one.made())(given))
+                return _check_platform(context.name, cast(PlatformFactory, one.made())(context))
             except SettingsError:
                 raise
             except Exception as exc:
                 raise one.cannot_be_made(exc) from exc
-    there = ", ".join(platform_names(off=off)) or "none"
-    raise SettingsError(f"channels.{given.name}: there is no chat platform of this name; there are: {there}")
+    names = ", ".join(platform_names(off=off)) or "none"
+    raise SettingsError(f"channels.{context.name}: there is no chat platform of this name; there are: {names}")
 
 
-def _packages(off: Collection[str]) -> list[Loaded]:
+def _plugin_platforms(off: Collection[str]) -> list[Loaded]:
     return list(found_plugins("shoal.channels", off=off, taken={*PLATFORMS, "web", "api", "cli", "system"}))
 
 
-def _ours(name: str) -> Make:
+def _load_factory(name: str) -> PlatformFactory:
     module, _, function = PLATFORMS[name].partition(":")
     try:
-        return cast(Make, getattr(importlib.import_module(module), function))
+        return cast(PlatformFactory, getattr(importlib.import_module(module), function))
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] in ("gateway", "shared"):
             raise
         raise SettingsError(f"channels.{name} needs the library {exc.name!r}, which is missing: {INSTALL}") from exc
 
 
-def _known(name: str, made: Made) -> Made:
+def _check_platform(name: str, built: BuiltPlatform) -> BuiltPlatform:
     """What was made, if it can be run. A wrong one of a package shall not be found out by the first
     message."""
-    platform = made.platform
+    platform = built.platform
     if platform.name != name:
         raise SettingsError(f"the channel {name!r} calls itself {platform.name!r}; both names must be the same")
     if platform.run_mode not in platform.abilities.run_modes:
         modes = ", ".join(platform.abilities.run_modes)
         raise SettingsError(f"channels.{name}.run is {platform.run_mode!r}, which it cannot do; it can: {modes}")
-    return made
+    return built

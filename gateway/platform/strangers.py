@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from gateway.platform.access import Verdict
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import Refused
 from shared.messages.inbound import InboundMessage
@@ -43,7 +43,7 @@ GROUP: Final = (
 )
 
 
-class Strangers:
+class StrangerReplies:
     """Those of one channel. Methods raise RedisAway."""
 
     def __init__(self, channel: str, pairings: Pairings, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -63,48 +63,50 @@ class Strangers:
         _remember(self._known, sender, (now, known))
         return known
 
-    async def tell(self, heard: Heard, verdict: Verdict) -> bool:
+    async def turn_away(self, event: PlatformMessage, verdict: Verdict) -> bool:
         """Tell the sender why they are not heard, unless they were told. Whether they were let in
         meanwhile."""
-        message = heard.message
-        who = _in_name_of(message, verdict)
+        message = event.message
+        key = _notice_key(message, verdict)
         now = self._clock.monotonic()
-        if self._quiet.get(who, now) > now:
+        if self._quiet.get(key, now) > now:
             return False
         person = Person(
             channel=message.channel,
             sender=message.sender_id,
             session=message.session,
-            name=shown(heard.name, NAME_CHARS),
+            name=one_line(event.name, NAME_CHARS),
         )
         reason = verdict.reason
         try:
             if verdict.kind == "unknown":
-                told = await self._pairings.ask(person, lambda code: self._line(CODE, message, code), reason=reason)
+                outcome = await self._pairings.ask(
+                    person, lambda code: self._render_notice(CODE, message, code), reason=reason
+                )
             else:
                 text = _TEXTS.get(reason, NOBODY)
-                line = self._line(text, message)
-                told = await self._pairings.turn_away(person, line, reason=reason, in_name_of=who)
+                line = self._render_notice(text, message)
+                outcome = await self._pairings.turn_away(person, line, reason=reason, in_name_of=key)
         except Refused:
-            _remember(self._quiet, who, now + AGAIN_S)
+            _remember(self._quiet, key, now + AGAIN_S)
             return False
-        if told.outcome == "let_in":
+        if outcome.outcome == "let_in":
             _remember(self._known, message.sender_id, (now, True))
             return True
-        _remember(self._quiet, who, now + told.quiet_s)
+        _remember(self._quiet, key, now + outcome.quiet_s)
         return False
 
-    def _line(self, text: str, message: InboundMessage, code: str = "") -> OutboundMessage:
-        told = text.format(
-            code=code, minutes=CODE_MS // 60_000, id=shown(message.sender_id), group=shown(message.chat_id)
+    def _render_notice(self, text: str, message: InboundMessage, code: str = "") -> OutboundMessage:
+        content = text.format(
+            code=code, minutes=CODE_MS // 60_000, id=one_line(message.sender_id), group=one_line(message.chat_id)
         )
-        return _notice(told, self._clock.now_ms())
+        return _notice(content, self._clock.now_ms())
 
 
 _TEXTS: Final = {"group_not_allowed": GROUP, "group_sender_not_allowed": IN_GROUP}
 
 
-def _in_name_of(message: InboundMessage, verdict: Verdict) -> str:
+def _notice_key(message: InboundMessage, verdict: Verdict) -> str:
     """Who is told once: a person, a group, or a person in a group."""
     match verdict.reason:
         case "group_not_allowed":
@@ -119,7 +121,7 @@ def _notice(text: str, now_ms: int) -> OutboundMessage:
     return OutboundMessage(content=text, turn=0, kind="notice", at=now_ms)
 
 
-def shown(text: str, limit: int = 200) -> str:
+def one_line(text: str, limit: int = 200) -> str:
     """Text of somebody else, to stand within backticks: one line, and none of its own."""
     return "".join(char for char in text if char.isprintable() and char != "`")[:limit]
 

@@ -31,7 +31,7 @@ AGAIN_S: Final = 1
 
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
-Answer = Callable[[HookRequest], Awaitable[HookAnswer]]
+WebhookHandler = Callable[[HookRequest], Awaitable[HookAnswer]]
 
 log = logger("hooks")
 
@@ -40,14 +40,14 @@ class TooLarge(Exception):
     """The body is over the limit."""
 
 
-class Hooks:
+class WebhookServer:
     """The server, and whose webhook is answered by whom. It listens while `run` runs, if there is
     any channel."""
 
     def __init__(self, settings: HooksSettings, draining: asyncio.Event) -> None:
         self._settings = settings
         self._draining = draining
-        self._channels: dict[str, Answer | None] = {}
+        self._handlers: dict[str, WebhookHandler | None] = {}
         self._socket: socket.socket | None = None
         self.under_way = 0
         """How many calls are being answered."""
@@ -59,16 +59,16 @@ class Hooks:
 
     def expect(self, channel: str) -> None:
         """There will be a channel of this name; until `answer` its webhook is answered with 503."""
-        self._channels.setdefault(channel, None)
+        self._handlers.setdefault(channel, None)
 
-    def answer(self, channel: str, answer: Answer | None) -> None:
+    def set_handler(self, channel: str, handler: WebhookHandler | None) -> None:
         """From now on this answers the webhook of a channel; None: nobody, for now."""
-        self._channels[channel] = answer
+        self._handlers[channel] = handler
 
     async def run(self) -> None:
         """Listen until the gateway drains; what is under way is answered. Raises SettingsError when
         the address cannot be had."""
-        if not self._channels:
+        if not self._handlers:
             return
         self._socket = listener(self._settings.host, self._settings.port, section="hooks")
         config = uvicorn.Config(
@@ -85,7 +85,7 @@ class Hooks:
         )
         server = Server(config)
         serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="hooks")
-        log.info("hooks listening", address=self.address, channels=sorted(self._channels))
+        log.info("hooks listening", address=self.address, channels=sorted(self._handlers))
         try:
             await self._draining.wait()
         finally:
@@ -106,32 +106,32 @@ class Hooks:
     async def _respond(self, request: Request) -> Response:
         path = request.url.path
         name = path.removeprefix(PREFIX).partition("/")[0]
-        if not path.startswith(PREFIX) or name not in self._channels:
-            return _told(404, "there is no such webhook")
+        if not path.startswith(PREFIX) or name not in self._handlers:
+            return _text_response(404, "there is no such webhook")
         if request.method not in METHODS:
-            return _told(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
-        answer = self._channels[name]
-        if answer is None or self._draining.is_set() or self.under_way >= self._settings.calls:
-            return _again(AGAIN_S)
+            return _text_response(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
+        handler = self._handlers[name]
+        if handler is None or self._draining.is_set() or self.under_way >= self._settings.calls:
+            return _retry_later(AGAIN_S)
         self.under_way += 1
         try:
             async with asyncio.timeout(self._settings.answer_s):
                 body = await self._body(request)
-                return _response(await answer(_hook_request(request, body)))
+                return _response(await handler(_hook_request(request, body)))
         except TooLarge:
-            return _told(413, f"more than {self._settings.body_kb} kB")
+            return _text_response(413, f"more than {self._settings.body_kb} kB")
         except (RedisAway, TimeoutError) as exc:
             log.warning("webhook put off", channel=name, error=type(exc).__name__)
-            return _again(AGAIN_S)
+            return _retry_later(AGAIN_S)
         except Refused as refused:
-            return _again(refused.retry_after_s)
+            return _retry_later(refused.retry_after_s)
         except ClientDisconnect:
             raise
         except (msgspec.DecodeError, RecursionError):
-            return _told(400, "this cannot be read")
+            return _text_response(400, "this cannot be read")
         except Exception:
             log.exception("webhook failed", channel=name)
-            return _told(500, "something went wrong")
+            return _text_response(500, "something went wrong")
         finally:
             self.under_way -= 1
 
@@ -160,9 +160,9 @@ def _response(answer: HookAnswer) -> Response:
     return Response(answer.body, answer.status, media_type=answer.media_type)
 
 
-def _told(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+def _text_response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
     return PlainTextResponse(f"{text}\n", status, headers)
 
 
-def _again(after_s: float) -> Response:
-    return _told(503, "please tell it again", {"Retry-After": str(max(1, round(after_s)))})
+def _retry_later(after_s: float) -> Response:
+    return _text_response(503, "please tell it again", {"Retry-After": str(max(1, round(after_s)))})

@@ -50,8 +50,8 @@ class Delivering:
         self.media = MediaStore(MediaSettings(dir=media))
         self.draining = asyncio.Event()
         self.broken: list[ChannelBroken] = []
-        unclear = puddle.abilities.after_unclear
-        self.deliveries = Deliveries(client, puddle.name, lease_s=lease_s, after_unclear=unclear)
+        unclear = puddle.abilities.resend_guard
+        self.deliveries = Deliveries(client, puddle.name, lease_s=lease_s, resend_guard=unclear)
         self._fanout = Fanout(client, on_gap=self._look_again)
         self.egress = Egress(
             puddle,
@@ -67,7 +67,7 @@ class Delivering:
         self.running = asyncio.create_task(self.egress.run())
 
     async def _look_again(self) -> None:
-        await self.egress.look_again()
+        await self.egress.recheck()
 
     async def say(self, text: str, chat: str = "a", metadata: dict[str, str] | None = None) -> str:
         """Somebody says something; the session."""

@@ -13,8 +13,8 @@ from gateway.platform.protocol import (
     Inlet,
     NotDelivered,
     Piece,
-    Place,
     Post,
+    PostTarget,
     RemoteFile,
     RunMode,
 )
@@ -31,7 +31,7 @@ class Puddle:
     ) -> None:
         self.name = name
         self.run_mode: RunMode = run_mode
-        given = {"run_modes": ("exclusive", "socket", "webhook"), "after_unclear": "nothing", **abilities}
+        given = {"run_modes": ("exclusive", "socket", "webhook"), "resend_guard": "nothing", **abilities}
         self.abilities = Abilities(**given)
         self.posts: list[Post] = []
         self.faults: dict[str, list[Fault]] = {}
@@ -84,7 +84,7 @@ class Puddle:
         await self._meet("find")
         return next((str(at) for at, one in enumerate(self.posts) if one.key == post.key), None)
 
-    async def typing(self, place: Place) -> None:
+    async def typing(self, target: PostTarget) -> None:
         await self._meet("typing")
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:

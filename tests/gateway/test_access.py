@@ -17,7 +17,7 @@ from gateway.platform.access import (
     Verdict,
     judge,
     read_channel,
-    said_at_start,
+    startup_warnings,
 )
 from shared.errors import SettingsError
 from shared.settings import Secret, load
@@ -225,15 +225,15 @@ def test_all_problems_are_told_at_once() -> None:
 
 def test_what_opens_to_many_is_said_at_the_start() -> None:
     """And what lets nobody in."""
-    assert list(said_at_start("pond", AccessSettings())) == []
-    assert list(said_at_start("pond", AccessSettings(allow_from=("1",), pairing=False))) == []
-    [line] = said_at_start("pond", AccessSettings(allow_from=("*",)))
+    assert list(startup_warnings("pond", AccessSettings())) == []
+    assert list(startup_warnings("pond", AccessSettings(allow_from=("1",), pairing=False))) == []
+    [line] = startup_warnings("pond", AccessSettings(allow_from=("*",)))
     assert "everybody may talk to this bot" in line
-    [line] = said_at_start("pond", AccessSettings(pairing=False))
+    [line] = startup_warnings("pond", AccessSettings(pairing=False))
     assert "nobody may talk to this bot alone" in line
-    [line] = said_at_start("pond", AccessSettings(allow_groups=("*",)))
+    [line] = startup_warnings("pond", AccessSettings(allow_groups=("*",)))
     assert "every group" in line
-    assert list(said_at_start("pond", AccessSettings(allow_groups=("*",), groups="off"))) == []
+    assert list(startup_warnings("pond", AccessSettings(allow_groups=("*",), groups="off"))) == []
     rule = {"-1": GroupRule(allow_from=("*",))}
-    [line] = said_at_start("pond", AccessSettings(allow_groups=("-1",), group_rules=rule))
+    [line] = startup_warnings("pond", AccessSettings(allow_groups=("-1",), group_rules=rule))
     assert "channels.pond.group_rules.-1.allow_from" in line

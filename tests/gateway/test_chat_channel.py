@@ -18,8 +18,8 @@ from gateway.ingress.ingress import Ingress
 from gateway.platform import registry
 from gateway.platform.access import AccessSettings
 from gateway.platform.protocol import ChannelBroken, NotAccepted, Platform
-from gateway.platform.registry import Given, Made
-from gateway.platform.webhooks import Hooks
+from gateway.platform.registry import BuiltPlatform, PlatformContext
+from gateway.platform.webhooks import WebhookServer
 from shared.metrics import CHANNEL_ON
 from shared.settings import Settings, load
 from shared.store.client.redis_client import RedisClient
@@ -33,10 +33,10 @@ SOON_S = 60.0
 PUDDLES: dict[str, Puddle] = {}
 
 
-def make(given: Given) -> Made:
+def make(given: PlatformContext) -> BuiltPlatform:
     """What `puddle` in PLATFORMS stands for in these tests."""
     platform: Platform = PUDDLES[given.name]
-    return Made(platform, AccessSettings())
+    return BuiltPlatform(platform, AccessSettings())
 
 
 class Running:
@@ -47,7 +47,7 @@ class Running:
         self.puddle = puddle
         self.stop = asyncio.Event()
         self.client = RedisClient(redis_url)
-        self.hooks = Hooks(settings.hooks, self.stop)
+        self.hooks = WebhookServer(settings.hooks, self.stop)
         self.channel = ChatChannel(puddle.name, settings, self.client, self.hooks)
         sink = Ingress(self.client, build_commands(settings, self.client))
         self.task = asyncio.create_task(self.channel.listen(sink, self.stop))
@@ -168,12 +168,12 @@ async def test_a_webhook_is_answered_only_while_the_channel_is_open(run: Runs) -
     gate = asyncio.Event()
     puddle.fault("open", gate.wait)
     one = run(puddle)
-    assert one.hooks._channels == {"puddle": None}
+    assert one.hooks._handlers == {"puddle": None}
     gate.set()
     await one.is_("on")
-    await eventually(lambda: one.hooks._channels["puddle"] is not None, within_s=SOON_S)
+    await eventually(lambda: one.hooks._handlers["puddle"] is not None, within_s=SOON_S)
     await one.close()
-    assert one.hooks._channels == {"puddle": None}
+    assert one.hooks._handlers == {"puddle": None}
 
 
 # --- as a process

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.delivery.rendering import LONG_CHARS
-from gateway.platform.protocol import ChannelBroken, NotAccepted, Piece, Place, Post, Rate, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, Piece, Post, PostTarget, Rate, Throttled
 from shared.embedded import EmbeddedValkey
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import BACKGROUND
@@ -217,12 +217,12 @@ async def test_an_end_gives_every_chat_back_at_once(redis_url: str, tmp_path: Pa
 
 async def test_an_unclear_send_is_remembered_for_whoever_comes_next(redis_url: str, tmp_path: Path) -> None:
     """With a look-up the platform is asked before anything is sent again."""
-    async with delivering(redis_url, tmp_path, after_unclear="look-up") as d:
+    async with delivering(redis_url, tmp_path, resend_guard="look-up") as d:
 
         async def taken_and_lost() -> None:
-            place = Place(session="puddle:a", chat_id="a")
-            d.puddle.posts.append(Post(place=place, key="puddle:a:1:0", piece=Piece("<echo: one>", "echo: one")))
-            raise Unclear("cut")
+            place = PostTarget(session="puddle:a", chat_id="a")
+            d.puddle.posts.append(Post(target=place, key="puddle:a:1:0", piece=Piece("<echo: one>", "echo: one")))
+            raise MaybeSent("cut")
 
         d.puddle.fault("send", taken_and_lost)
         await d.say("one")

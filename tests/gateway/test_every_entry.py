@@ -19,8 +19,8 @@ import pytest
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingress import Ingress
 from gateway.platform.access import judge
-from gateway.platform.inlet import ChannelInlet
-from gateway.platform.protocol import Heard, Platform
+from gateway.platform.inlet import PlatformInlet
+from gateway.platform.protocol import Platform, PlatformMessage
 from gateway.platform.registry import PLATFORMS
 from shared.messages.outbound import OutboundMessage
 from shared.settings import MediaSettings, Settings
@@ -51,7 +51,7 @@ class Rows(Protocol):
         """Whether the platform has a form of it."""
         ...
 
-    def hear(self, situation: Situation, words: str | None = None, nth: int = 1) -> Heard | None:
+    def hear(self, situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
         """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
         ...
 
@@ -64,7 +64,7 @@ def rows(request: pytest.FixtureRequest) -> Rows:
     return found
 
 
-def heard(rows: Rows, situation: Situation, words: str | None = None, nth: int = 1) -> Heard:
+def heard(rows: Rows, situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage:
     """What must be heard of it."""
     found = rows.hear(situation, words, nth)
     assert found is not None, situation.id
@@ -140,7 +140,7 @@ class Replica:
         )
         ingress = Ingress(client, build_commands(settings, client))
         platform = cast(Platform, Named(rows.IDS.channel))
-        self.inlet = ChannelInlet(platform, access, ingress, Notebook(), client, settings)
+        self.inlet = PlatformInlet(platform, access, ingress, Notebook(), client, settings)
         self._rows, self._client = rows, client
 
     async def code(self, nth: int = 1) -> str:
@@ -159,7 +159,7 @@ class Replica:
         mine = [one for one in lines if isinstance(one, OutboundMessage) and found.message.id in one.in_reply_to]
         return mine[-1].content
 
-    async def told(self, found: Heard) -> list[str]:
+    async def told(self, found: PlatformMessage) -> list[str]:
         lines = [one.line for one in await Outbox(self._client).read(found.message.session, after=0)]
         return [one.content for one in lines if isinstance(one, OutboundMessage)]
 

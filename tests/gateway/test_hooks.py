@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gateway.platform.protocol import HookAnswer, HookRequest
-from gateway.platform.webhooks import Answer, Hooks
+from gateway.platform.webhooks import WebhookHandler, WebhookServer
 from shared.errors import RedisAway, Refused, SettingsError
 from shared.settings import HooksSettings
 from tests.helpers.wait import eventually
@@ -22,7 +22,7 @@ from tests.helpers.wait import eventually
 class Site:
     """Webhooks that are served."""
 
-    def __init__(self, hooks: Hooks, draining: asyncio.Event, http: aiohttp.ClientSession) -> None:
+    def __init__(self, hooks: WebhookServer, draining: asyncio.Event, http: aiohttp.ClientSession) -> None:
         self.hooks, self.draining, self._http = hooks, draining, http
         self.asked: list[HookRequest] = []
 
@@ -40,7 +40,7 @@ class Site:
         self.asked.append(request)
         return HookAnswer(body=request.body)
 
-    def raising(self, exc: Exception) -> Answer:
+    def raising(self, exc: Exception) -> WebhookHandler:
         async def answer(_: HookRequest) -> HookAnswer:
             raise exc
 
@@ -50,7 +50,7 @@ class Site:
 @contextlib.asynccontextmanager
 async def site(**settings: float) -> AsyncIterator[Site]:
     draining = asyncio.Event()
-    hooks = Hooks(HooksSettings(port=0, **settings), draining)  # type: ignore[arg-type]
+    hooks = WebhookServer(HooksSettings(port=0, **settings), draining)  # type: ignore[arg-type]
     hooks.expect("pond")
     running = asyncio.create_task(hooks.run())
     async with aiohttp.ClientSession() as http:
@@ -66,7 +66,7 @@ async def site(**settings: float) -> AsyncIterator[Site]:
 async def test_a_call_is_passed_on_as_it_came() -> None:
     """Bytes of the body, headers in lower case, the query, the path below the channel's."""
     async with site() as s:
-        s.hooks.answer("pond", s.echo)
+        s.hooks.set_handler("pond", s.echo)
         assert await s.call("/hooks/pond/events?a=1%202", body=b"\x00\xff") == (200, b"\x00\xff")
         [asked] = s.asked
         assert (asked.method, asked.path, dict(asked.query)) == ("POST", "/hooks/pond/events", {"a": "1 2"})
@@ -77,7 +77,7 @@ async def test_a_call_is_passed_on_as_it_came() -> None:
 async def test_whatever_is_no_webhook_is_not_found() -> None:
     """And only the two methods that platforms use."""
     async with site() as s:
-        s.hooks.answer("pond", s.echo)
+        s.hooks.set_handler("pond", s.echo)
         for path in ("/", "/hooks", "/hooks/", "/hooks/other", "/pond", "/hooks/pond2"):
             assert (await s.call(path))[0] == 404
         assert (await s.call(method="PUT"))[0] == 405
@@ -90,7 +90,7 @@ async def test_whatever_is_no_webhook_is_not_found() -> None:
 async def test_what_cannot_be_taken_now_is_to_be_told_again(exc: Exception, after: str) -> None:
     """503 and when: the platform keeps it for us."""
     async with site() as s:
-        s.hooks.answer("pond", s.raising(exc))
+        s.hooks.set_handler("pond", s.raising(exc))
         status, headers, _ = await s.whole()
         assert (status, headers["retry-after"]) == (503, after)
 
@@ -99,20 +99,20 @@ async def test_a_channel_that_is_not_open_is_told_again() -> None:
     """Before it is connected, and while it is off."""
     async with site() as s:
         assert (await s.call())[0] == 503
-        s.hooks.answer("pond", s.echo)
+        s.hooks.set_handler("pond", s.echo)
         assert (await s.call())[0] == 200
-        s.hooks.answer("pond", None)
+        s.hooks.set_handler("pond", None)
         assert (await s.call())[0] == 503
 
 
 async def test_a_bug_of_a_channel_is_told_without_details() -> None:
     """500; the next call is answered."""
     async with site() as s:
-        s.hooks.answer("pond", s.raising(KeyError("secret")))
+        s.hooks.set_handler("pond", s.raising(KeyError("secret")))
         status, body = await s.call()
         assert status == 500
         assert b"secret" not in body
-        s.hooks.answer("pond", s.echo)
+        s.hooks.set_handler("pond", s.echo)
         assert (await s.call())[0] == 200
 
 
@@ -125,7 +125,7 @@ async def test_a_body_that_cannot_be_read_is_refused(body: bytes) -> None:
             msgspec.json.decode(request.body, type=dict[str, Any])
             return HookAnswer()
 
-        s.hooks.answer("pond", read)
+        s.hooks.set_handler("pond", read)
         assert (await s.call(body=body))[0] == 400
 
 
@@ -137,7 +137,7 @@ async def test_a_body_over_the_limit_is_not_read() -> None:
             yield b"x" * 1024
 
     async with site(body_kb=16) as s:
-        s.hooks.answer("pond", s.echo)
+        s.hooks.set_handler("pond", s.echo)
         assert (await s.call(body=b"x" * 16 * 1024))[0] == 200
         assert (await s.call(body=b"x" * (16 * 1024 + 1)))[0] == 413
         async with aiohttp.ClientSession() as http:
@@ -154,7 +154,7 @@ async def test_a_call_has_its_time() -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-        s.hooks.answer("pond", hang)
+        s.hooks.set_handler("pond", hang)
         assert (await s.call())[0] == 503
 
 
@@ -167,7 +167,7 @@ async def test_more_calls_than_are_answered_at_once_come_again() -> None:
         return HookAnswer()
 
     async with site(calls=2) as s:
-        s.hooks.answer("pond", wait)
+        s.hooks.set_handler("pond", wait)
         first = [asyncio.create_task(s.call()) for _ in range(2)]
         await eventually(lambda: s.hooks.under_way == 2, within_s=20)
         assert (await s.call())[0] == 503
@@ -185,7 +185,7 @@ async def test_a_gateway_that_ends_answers_what_it_has_taken() -> None:
         return HookAnswer()
 
     async with site() as s:
-        s.hooks.answer("pond", wait)
+        s.hooks.set_handler("pond", wait)
         under_way = asyncio.create_task(s.call())
         await eventually(lambda: s.hooks.under_way, within_s=20)
         s.draining.set()
@@ -195,7 +195,7 @@ async def test_a_gateway_that_ends_answers_what_it_has_taken() -> None:
 
 async def test_without_a_channel_nothing_listens() -> None:
     """Most gateways have none."""
-    hooks = Hooks(HooksSettings(port=0), asyncio.Event())
+    hooks = WebhookServer(HooksSettings(port=0), asyncio.Event())
     await hooks.run()
     assert hooks.address == ""
 
@@ -205,7 +205,7 @@ async def test_a_taken_port_is_one_clear_line() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        hooks = Hooks(HooksSettings(port=other.getsockname()[1]), asyncio.Event())
+        hooks = WebhookServer(HooksSettings(port=other.getsockname()[1]), asyncio.Event())
         hooks.expect("pond")
         with pytest.raises(SettingsError, match=r"^hooks.port \d+ on '127.0.0.1' is taken"):
             await hooks.run()

@@ -16,8 +16,8 @@ import pytest
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingress import Ingress
 from gateway.platform.access import AccessSettings
-from gateway.platform.inlet import ChannelInlet
-from gateway.platform.protocol import Heard, NotAccepted, Platform, RemoteFile
+from gateway.platform.inlet import PlatformInlet
+from gateway.platform.protocol import NotAccepted, Platform, PlatformMessage, RemoteFile
 from gateway.platform.received_files import ReceivedFiles
 from shared.errors import RedisAway, Refused, SettingsError
 from shared.media.reference import read_reference
@@ -99,7 +99,7 @@ class Shore:
             media=media or MediaSettings(dir=folder / "media", file_mb=1), channels={CHANNEL: {"admins": ["2"]}}
         )
         self.media = MediaStore(settings.media)
-        self.inlet = ChannelInlet(
+        self.inlet = PlatformInlet(
             cast(Platform, self.pond),
             access or rules(),
             Ingress(client, build_commands(settings, client), limits),
@@ -130,7 +130,7 @@ class Shore:
         """A worker begins with what is due."""
         assert len(await LeaseQueue(self.client, "turns", owner="w", lease_s=60).acquire(1)) == 1
 
-    def send(self, *files: RemoteFile) -> Heard:
+    def send(self, *files: RemoteFile) -> PlatformMessage:
         return heard(LISTED, files=files)
 
 
@@ -383,7 +383,7 @@ async def test_an_edit_takes_the_place_of_what_waits(shore: Shore) -> None:
     assert await shore.say(EDIT, "first", id="e1") == "duplicate"
     assert await shore.say(EDIT, "first!", id="e2") == "taken"
     assert [message.content for message in await shore.waiting()] == ["first!"]
-    await shore.inlet.taken_back(heard(LISTED, id="m0").message)
+    await shore.inlet.on_delete(heard(LISTED, id="m0").message)
     assert await shore.waiting() == []
 
 
@@ -421,7 +421,7 @@ async def test_a_deleted_message_that_is_being_answered_stays(shore: Shore) -> N
     """Only what waits can be taken back."""
     await shore.say(id="m0")
     await shore.begin_turn()
-    await shore.inlet.taken_back(heard(LISTED, id="m0").message)
+    await shore.inlet.on_delete(heard(LISTED, id="m0").message)
     assert len(await shore.waiting()) == 1
 
 
@@ -505,7 +505,7 @@ async def test_files_have_a_time(shore: Shore) -> None:
     """All of a message together; a platform that never ends one holds nobody up for long."""
     shore.pond.files = {"a": [b"text", asyncio.Event()], "b": [b"text"]}
     received = ReceivedFiles(cast(Platform, shore.pond), shore.media, per_message=4, within_s=0.2)
-    both = await received.take("pond:c1", [RemoteFile(handle="a", name="a"), RemoteFile(handle="b", name="b")])
+    both = await received.fetch_all("pond:c1", [RemoteFile(handle="a", name="a"), RemoteFile(handle="b", name="b")])
     assert both.refused[0] == "a: it did not come in time; send it again"
     assert shore.pond.closed == len(shore.pond.fetched)
 
@@ -525,7 +525,7 @@ async def test_a_file_that_is_given_up_while_it_is_opened_leaves_nothing(
     monkeypatch.setattr(MediaStore, "upload", slowly)
     shore.pond.files = {"a": [b"text"]}
     received = ReceivedFiles(cast(Platform, shore.pond), shore.media, per_message=4, within_s=0.05)
-    given_up = await received.take("pond:c1", [RemoteFile(handle="a", name="a")])
+    given_up = await received.fetch_all("pond:c1", [RemoteFile(handle="a", name="a")])
     assert given_up.refused == ("a: it did not come in time; send it again",)
     slow.set()
     await eventually(lambda: opened and opened[0]._file.closed, within_s=30)
@@ -641,7 +641,7 @@ async def test_a_store_that_is_away_is_said_to_the_platform(shore: Shore, tmp_pa
         with pytest.raises(RedisAway):
             await away.say(situation)
     with pytest.raises(RedisAway):
-        await away.inlet.taken_back(heard(LISTED).message)
+        await away.inlet.on_delete(heard(LISTED).message)
     await nowhere.close()
 
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.platform.listener_lease import ListenCursor, locks_of
-from gateway.platform.listening import Listening
+from gateway.platform.listener_lease import ListenerCursor, locks_of
+from gateway.platform.listening import PlatformListener
 from gateway.platform.protocol import ChannelBroken, Inlet, NotAccepted
 from shared.errors import RedisAway
 from shared.store import keys
@@ -34,12 +34,12 @@ class Listener:
 
         self.client = client
         self.puddle = puddle
-        self.cursor = ListenCursor()
+        self.cursor = ListenerCursor()
         self.draining = asyncio.Event()
         fanout = Fanout(client, on_gap=on_gap)
         self._hearing = asyncio.create_task(fanout.run())
         locks = locks_of(puddle, client, lease_s=lease_s)
-        self.listening = Listening(puddle, locks, self.cursor, fanout, draining=self.draining)
+        self.listening = PlatformListener(puddle, locks, self.cursor, fanout, draining=self.draining)
         self.running = asyncio.create_task(self.listening.run(INLET))
 
     async def listens(self) -> None:

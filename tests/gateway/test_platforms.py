@@ -12,7 +12,7 @@ import pytest
 
 from gateway.platform import registry
 from gateway.platform.access import AccessSettings
-from gateway.platform.registry import Given, Made, is_on, make_platform, platform_names
+from gateway.platform.registry import BuiltPlatform, PlatformContext, is_on, make_platform, platform_names
 from shared.errors import SettingsError
 from shared.settings import PluginSettings, Settings
 from tests.gateway.puddle import Puddle
@@ -22,11 +22,11 @@ from tests.helpers.processes import ROOT
 
 MADE = """
 from gateway.platform.access import AccessSettings
-from gateway.platform.registry import Made
+from gateway.platform.registry import BuiltPlatform
 from tests.gateway.puddle import Puddle
 
 def make(given):
-    return Made(Puddle({name}), AccessSettings())
+    return BuiltPlatform(Puddle({name}), AccessSettings())
 """
 
 
@@ -38,12 +38,12 @@ class NoCursor:
         pass
 
 
-def given(name: str = "frog", *, off: tuple[str, ...] = (), **table: Any) -> Given:
+def given(name: str = "frog", *, off: tuple[str, ...] = (), **table: Any) -> PlatformContext:
     settings = Settings(plugins=PluginSettings(off=off))
-    return Given(name=name, table=table, settings=settings, cursor=NoCursor())
+    return PlatformContext(name=name, table=table, settings=settings, cursor=NoCursor())
 
 
-def refused(asked: Given) -> str:
+def refused(asked: PlatformContext) -> str:
     with pytest.raises(SettingsError) as problem:
         make_platform(asked)
     return str(problem.value)
@@ -98,8 +98,8 @@ def test_a_run_mode_that_the_platform_cannot_do_is_refused(monkeypatch: pytest.M
     assert refused(given("puddle")) == "channels.puddle.run is 'exclusive', which it cannot do; it can: webhook"
 
 
-def make_exclusive(_: Given) -> Made:
-    return Made(Puddle(run_modes=("webhook",)), AccessSettings())
+def make_exclusive(_: PlatformContext) -> BuiltPlatform:
+    return BuiltPlatform(Puddle(run_modes=("webhook",)), AccessSettings())
 
 
 def test_a_library_that_is_not_installed_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery.line_posts import Parts, answers, parts_of, place_of
+from gateway.delivery.line_posts import LineParts, replied_to, split_line, target_of
 from gateway.platform.protocol import Abilities, Piece
 from shared.ids import session_id
 from shared.media.reference import MediaRef
@@ -21,14 +21,14 @@ def render(markdown: str) -> list[Piece]:
 
 
 def abilities(**more: Any) -> Abilities:
-    return Abilities(run_modes=("webhook",), after_unclear="nothing", **{"media": True, "buttons": 3, **more})
+    return Abilities(run_modes=("webhook",), resend_guard="nothing", **{"media": True, "buttons": 3, **more})
 
 
-def parts(content: str, *, age_s: float = 0.0, able: Abilities | None = None, **more: Any) -> Parts:
-    return parts_of(OutboundMessage(content=content, turn=1, **more), render, able or abilities(), age_s=age_s)
+def parts(content: str, *, age_s: float = 0.0, able: Abilities | None = None, **more: Any) -> LineParts:
+    return split_line(OutboundMessage(content=content, turn=1, **more), render, able or abilities(), age_s=age_s)
 
 
-def texts(found: Parts) -> list[str]:
+def texts(found: LineParts) -> list[str]:
     return [piece.text for piece in found.pieces]
 
 
@@ -90,7 +90,7 @@ def test_each_kind_of_line_is_shown_as_what_it_is(kind: Any, content: str, shown
 
 def test_a_persons_own_line_is_not_said_to_them() -> None:
     """It stands there already."""
-    assert parts_of(SaidLine(id="1", text="hello"), render, abilities(), age_s=0).count == 0
+    assert split_line(SaidLine(id="1", text="hello"), render, abilities(), age_s=0).count == 0
 
 
 def test_a_reference_that_this_release_cannot_read_is_passed_over() -> None:
@@ -107,9 +107,9 @@ def test_a_late_reply_says_how_late_it_is(age_s: float, said: str) -> None:
     assert only == (f"*This answer is {said} late.*\n\nHi" if said else "Hi")
 
 
-def _wide(age_s: float) -> Parts:
+def _wide(age_s: float) -> LineParts:
     line = OutboundMessage(content="Hi", turn=1)
-    return parts_of(line, lambda markdown: [Piece(markdown, markdown)], abilities(late_after_s=600.0), age_s=age_s)
+    return split_line(line, lambda markdown: [Piece(markdown, markdown)], abilities(late_after_s=600.0), age_s=age_s)
 
 
 @pytest.mark.parametrize("length", [1, 10, 29, 30, 31, 45, 59, 60, 61])
@@ -123,15 +123,15 @@ def test_the_mark_of_a_late_reply_moves_no_other_post(length: int) -> None:
 
 def test_an_answer_names_its_message_and_a_schedule_none() -> None:
     """What nobody on the platform said cannot be quoted there."""
-    assert answers(OutboundMessage(content="", turn=1, in_reply_to=("m1", "m2"))) == "m1"
-    assert answers(OutboundMessage(content="", turn=1, in_reply_to=("m1",), reply_to="m9")) == "m9"
+    assert replied_to(OutboundMessage(content="", turn=1, in_reply_to=("m1", "m2"))) == "m1"
+    assert replied_to(OutboundMessage(content="", turn=1, in_reply_to=("m1",), reply_to="m9")) == "m9"
     for nobody in ((), ("child:abc",), ("a1b2:1700000000000",)):
-        assert answers(OutboundMessage(content="", turn=1, in_reply_to=nobody)) is None
-    assert answers(SaidLine(id="1", text="")) is None
+        assert replied_to(OutboundMessage(content="", turn=1, in_reply_to=nobody)) is None
+    assert replied_to(SaidLine(id="1", text="")) is None
 
 
 def test_a_place_is_read_back_from_its_session() -> None:
     """Also with a thread, where the platform has them."""
-    place = place_of(session_id("slack", "C1:2#17.5"), {"a": "b"}, abilities(threads=True))
+    place = target_of(session_id("slack", "C1:2#17.5"), {"a": "b"}, abilities(threads=True))
     assert (place.chat_id, place.thread, place.notes) == ("C1:2", "17.5", {"a": "b"})
-    assert place_of(session_id("irc", "#pond"), {}, abilities()).chat_id == "#pond"
+    assert target_of(session_id("irc", "#pond"), {}, abilities()).chat_id == "#pond"

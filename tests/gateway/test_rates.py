@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.delivery.rates import Rates, rates_of, spare
-from gateway.platform.protocol import Abilities, Place, Rate
+from gateway.platform.protocol import Abilities, PostTarget, Rate
 from shared.store.delivery.deliveries import RateKey
 
 BOT, CHAT, GROUP = Rate("bot", 30.0, 30), Rate("chat", 1.0, 3), Rate("group", 0.3, 20)
 
 
 def of(*rates: Rate, thread: str | None = None, group: bool = False) -> Rates:
-    place = Place(session="x:c", chat_id="c", thread=thread)
-    return rates_of(place, Abilities(run_modes=("webhook",), after_unclear="nothing", rates=rates), group=group)
+    place = PostTarget(session="x:c", chat_id="c", thread=thread)
+    return rates_of(place, Abilities(run_modes=("webhook",), resend_guard="nothing", rates=rates), group=group)
 
 
 def names(keys: Iterable[RateKey]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.delivery.turn_text import Stream
+from gateway.delivery.turn_text import TurnText
 from gateway.platform.protocol import Piece
 from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent
 
@@ -12,8 +12,8 @@ def render(markdown: str) -> list[Piece]:
     return [Piece(markdown[at : at + 20], markdown[at : at + 20]) for at in range(0, len(markdown), 20)]
 
 
-def shown(stream: Stream) -> str:
-    piece = stream.shown(render)
+def shown(stream: TurnText) -> str:
+    piece = stream.preview(render)
     return "" if piece is None else piece.text
 
 
@@ -21,10 +21,10 @@ def delta(text: str, seq: int, *, attempt: int = 1, turn: int = 1, full: bool = 
     return DeltaEvent(turn, attempt, seq, text, full)
 
 
-def stream(*events: DeltaEvent | ProgressEvent | TurnEvent, progress: bool = True) -> Stream:
-    made = Stream(progress=progress)
+def stream(*events: DeltaEvent | ProgressEvent | TurnEvent, progress: bool = True) -> TurnText:
+    made = TurnText(progress=progress)
     for event in events:
-        made.take(event)
+        made.apply(event)
     return made
 
 
@@ -38,7 +38,7 @@ def test_a_gap_is_healed_by_the_next_full_text() -> None:
     """Words without those before them would be another text."""
     made = stream(delta("One", 0, full=True), delta(" three", 2))
     assert shown(made) == "One …"
-    made.take(delta("One two three", 3, full=True))
+    made.apply(delta("One two three", 3, full=True))
     assert shown(made) == "One two three …"
 
 
@@ -46,8 +46,8 @@ def test_a_new_attempt_replaces_the_text_when_it_says_something() -> None:
     """Until then what stands there stays; late words of the old one are dropped."""
     made = stream(delta("Blue", 0, full=True), TurnEvent(1, "started", 2))
     assert shown(made) == "Blue …"
-    made.take(delta("Green", 0, attempt=2, full=True))
-    made.take(delta(" sky", 1, attempt=1))
+    made.apply(delta("Green", 0, attempt=2, full=True))
+    made.apply(delta(" sky", 1, attempt=1))
     assert shown(made) == "Green …"
 
 
@@ -61,11 +61,11 @@ def test_what_is_done_is_shown_until_words_come_and_again_when_they_are_taken_ba
     """In a short line, as code, whatever is in it."""
     made = stream(ProgressEvent(1, 'exec("`x`\n' + "y" * 200 + '")'))
     assert shown(made) == "*`exec(\"'x' yyyyyyyyy"[:20]
-    made.take(delta("Well", 0, full=True))
+    made.apply(delta("Well", 0, full=True))
     assert shown(made) == "Well …"
-    made.take(delta("", 1, full=True))
+    made.apply(delta("", 1, full=True))
     assert shown(made) == ""
-    made.take(ProgressEvent(1, "grep"))
+    made.apply(ProgressEvent(1, "grep"))
     assert shown(made) == "*`grep`* …"
     assert shown(stream(ProgressEvent(1, "grep"), progress=False)) == ""
 
@@ -74,7 +74,7 @@ def test_a_text_longer_than_a_message_stands_as_its_first_piece() -> None:
     """It does not shrink again, and does not say that this message goes on."""
     made = stream(delta("x" * 19, 0, full=True))
     assert shown(made) == "x" * 19 if len("x" * 19 + " …") > 20 else "x" * 19 + " …"
-    made.take(delta("y" * 30, 1))
+    made.apply(delta("y" * 30, 1))
     assert shown(made) == "x" * 19 + "y"
 
 
@@ -82,5 +82,5 @@ def test_every_change_has_a_version() -> None:
     """By which it is known that there is something new to show."""
     made = stream(delta("One", 0, full=True))
     before = made.version
-    made.take(delta(" two", 1))
+    made.apply(delta(" two", 1))
     assert made.version != before

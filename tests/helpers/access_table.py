@@ -17,7 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 from gateway.platform.access import AccessSettings, GroupRule
-from gateway.platform.protocol import Heard, RemoteFile
+from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 Person = Literal["listed", "admin", "paired", "stranger", "member", "bot", "self", "nobody"]
@@ -123,7 +123,7 @@ def _situations() -> Iterator[Situation]:
 SITUATIONS: Final = tuple(_situations())
 
 
-def heard(situation: Situation, ids: Ids = PLAIN, *, id: str = "m1", **changes: object) -> Heard:
+def heard(situation: Situation, ids: Ids = PLAIN, *, id: str = "m1", **changes: object) -> PlatformMessage:
     """What a parser that makes no mistake has of it. The name, and who wrote a forwarded text, are there to mislead."""
     misleading = {"forwarded_from": ids.people["listed"], "sender_name": "listed", "admin": "1"}
     sender = ids.people[situation.person]
@@ -136,7 +136,7 @@ def heard(situation: Situation, ids: Ids = PLAIN, *, id: str = "m1", **changes: 
         timestamp=1_700_000_000_000,
         metadata=misleading,
     )
-    made = Heard(
+    made = PlatformMessage(
         message=message,
         group=situation.group is not None,
         addressed=situation.addressed,

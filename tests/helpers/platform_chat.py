@@ -11,7 +11,7 @@ from shared.messages.live import TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.deliveries import AfterUnclear, Cleared, Deliveries, Delivery, Look
+from shared.store.delivery.deliveries import Cleared, Deliveries, Delivery, Look, ResendGuard
 from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -62,10 +62,10 @@ class PlatformChat:
         return set(found)
 
 
-def gateway(client: RedisClient, after_unclear: AfterUnclear = "nothing") -> Deliveries:
+def gateway(client: RedisClient, resend_guard: ResendGuard = "nothing") -> Deliveries:
     """A gateway that has run for long: it leaves nothing alone."""
     clock = HandClock()
-    made = Deliveries(client, CHANNEL, lease_s=LEASE_S, after_unclear=after_unclear, clock=clock)
+    made = Deliveries(client, CHANNEL, lease_s=LEASE_S, resend_guard=resend_guard, clock=clock)
     clock.at += LEASE_S
     return made
 

@@ -21,12 +21,12 @@ from gateway.channels.discord.refusals import MayNotQuote, refusal
 from gateway.channels.discord.wire import Snowflake
 from gateway.platform.protocol import (
     ChatClosed,
+    MaybeSent,
     NotAccepted,
     NotDelivered,
-    Place,
     Post,
     PostRefused,
-    Unclear,
+    PostTarget,
 )
 from shared.version import VERSION
 
@@ -145,7 +145,7 @@ class Api:
             return await self._send(post, form)
 
     async def _send(self, post: Post, form: dict[str, Any]) -> str:
-        path, file = f"/channels/{channel_of(post.place)}/messages", post.file
+        path, file = f"/channels/{channel_of(post.target)}/messages", post.file
         if file is None:
             return _as(Said, await self._call("POST", path, json=form)).id
         parts = aiohttp.FormData(quote_fields=False)  # Discord reads no escapes in `files[0]`
@@ -155,9 +155,9 @@ class Api:
 
     async def edit(self, id: str, post: Post) -> None:
         """Raises NotDelivered."""
-        await self._call("PATCH", f"/channels/{channel_of(post.place)}/messages/{id}", json=edit_form(post))
+        await self._call("PATCH", f"/channels/{channel_of(post.target)}/messages/{id}", json=edit_form(post))
 
-    async def typing(self, place: Place) -> None:
+    async def typing(self, place: PostTarget) -> None:
         await self._call("POST", f"/channels/{channel_of(place)}/typing")
 
     async def pressed(self, id: str, token: str) -> None:
@@ -204,7 +204,7 @@ class Api:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
             raise NotAccepted("no connection") from exc
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise Unclear(type(exc).__name__) from exc
+            raise MaybeSent(type(exc).__name__) from exc
 
 
 def _read(body: bytes) -> Any:
@@ -215,8 +215,8 @@ def _read(body: bytes) -> Any:
 
 
 def _as(kind: type[T], told: Any) -> T:
-    """An answer of this kind. Raises Unclear."""
+    """An answer of this kind. Raises MaybeSent."""
     try:
         return msgspec.convert(told, kind)
     except msgspec.ValidationError as exc:
-        raise Unclear("an answer that cannot be read") from exc
+        raise MaybeSent("an answer that cannot be read") from exc

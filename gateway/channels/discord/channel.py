@@ -17,17 +17,17 @@ from gateway.platform.protocol import (
     HookRequest,
     Inlet,
     Piece,
-    Place,
     Post,
+    PostTarget,
     Rate,
     RemoteFile,
     RunMode,
 )
-from gateway.platform.registry import Cursor, Given, Made
+from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 
 ABILITIES: Final = Abilities(
     run_modes=("exclusive",),
-    after_unclear="key",
+    resend_guard="key",
     edit_every_s=1.5,
     typing_every_s=8.0,
     buttons=25,
@@ -40,10 +40,10 @@ ABILITIES: Final = Abilities(
 )
 
 
-def make(given: Given) -> Made:
+def make(given: PlatformContext) -> BuiltPlatform:
     """The platform of these settings. Raises SettingsError."""
     settings = read_discord(given.name, given.table)
-    return Made(Discord(given.name, settings, given.cursor), settings)
+    return BuiltPlatform(Discord(given.name, settings, given.cursor), settings)
 
 
 class Discord:
@@ -96,5 +96,5 @@ class Discord:
     async def find(self, post: Post) -> str | None:
         return None  # the key of a post is enough
 
-    async def typing(self, place: Place) -> None:
-        await self._api.typing(place)
+    async def typing(self, target: PostTarget) -> None:
+        await self._api.typing(target)

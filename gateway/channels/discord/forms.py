@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gateway.platform.protocol import Button, Place, Post
+from gateway.platform.protocol import Button, Post, PostTarget
 
 CUSTOM_ID_CHARS: Final = 100
 LABEL_CHARS: Final = 80
@@ -16,7 +16,7 @@ _BUTTON, _ROW, _GREY = 2, 1, 2
 _IN_ROW: Final = 5
 
 
-def channel_of(place: Place) -> str:
+def channel_of(place: PostTarget) -> str:
     """Where to write: a thread is a channel of its own."""
     return place.thread or place.chat_id
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.channels.discord.wire import Gone, Message, Press, sender
-from gateway.platform.protocol import Heard, RemoteFile
+from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 BEGAN_MS: Final = 1_420_070_400_000
@@ -59,12 +59,12 @@ def is_for_us(message: Message, me: Me) -> bool:
     return command is not None and command[1].lower() == me.username.lower()
 
 
-def heard(channel: str, event: Message | Press, room: Room, me: Me) -> Heard | None:
+def heard(channel: str, event: Message | Press, room: Room, me: Me) -> PlatformMessage | None:
     """What was said; None for what says nothing."""
     return _said(channel, event, room, me) if isinstance(event, Message) else _chosen(channel, event, room)
 
 
-def _said(channel: str, message: Message, room: Room, me: Me) -> Heard | None:
+def _said(channel: str, message: Message, room: Room, me: Me) -> PlatformMessage | None:
     text, files = _words(message, me), tuple(_files(message))
     if (not text and not files) or message.author is None:
         return None
@@ -72,7 +72,7 @@ def _said(channel: str, message: Message, room: Room, me: Me) -> Heard | None:
     if message.edit and message.edited_timestamp is not None:
         at_ms = round(message.edited_timestamp.timestamp() * 1000)
     own = message.author.id == me.id
-    return Heard(
+    return PlatformMessage(
         message=InboundMessage(
             channel=channel,
             chat_id=room.chat_id,
@@ -92,11 +92,11 @@ def _said(channel: str, message: Message, room: Room, me: Me) -> Heard | None:
     )
 
 
-def _chosen(channel: str, press: Press, room: Room) -> Heard | None:
+def _chosen(channel: str, press: Press, room: Room) -> PlatformMessage | None:
     who, says = sender(press), _says(press)
     if who is None or not says:
         return None
-    return Heard(
+    return PlatformMessage(
         message=InboundMessage(
             channel=channel,
             chat_id=room.chat_id,

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
 
 _CLOSED: Final = {10003, 50001, 50007, 50013, 50278, 160005}
 """Unknown channel, no access, not to this person, no permission, no server in common, a locked
@@ -40,7 +40,7 @@ def refusal(name: str, status: int, headers: Mapping[str, str], told: Any, *, wi
             whole_bot = code is None or told.get("global") is True or "X-RateLimit-Global" in headers
             return Throttled(_retry_after_s(headers, told), whole_bot=whole_bot)
         case _ if status in _LATE:
-            return Unclear(why)
+            return MaybeSent(why)
         case _ if status >= 500 or code is None or code == _BLOCKED:
             return NotAccepted(why)
         case _ if code == _NO_PERMISSION and with_file:

@@ -59,7 +59,7 @@ class Taker:
                 return  # nobody was heard there
             room = chat.room if chat is not None else Room(event.channel_id)
             for id in event.ids:
-                await self._inlet.taken_back(place_of(self._name, event, id, room))
+                await self._inlet.on_delete(place_of(self._name, event, id, room))
             return
         assert event.channel_id is not None
         room = await self._room(event, event.channel_id)

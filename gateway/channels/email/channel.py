@@ -19,14 +19,14 @@ from gateway.platform.protocol import (
     NotAccepted,
     NotDelivered,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     Rate,
     RemoteFile,
     RunMode,
 )
-from gateway.platform.registry import Cursor, Given, Made
+from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 
 LATE_S: Final = 3_600.0
 GIVE_UP_S: Final = 3 * 86_400.0
@@ -35,10 +35,10 @@ GIVE_UP_S: Final = 3 * 86_400.0
 PIECE_BYTES: Final = 256 * 1024
 
 
-def make(given: Given) -> Made:
+def make(given: PlatformContext) -> BuiltPlatform:
     """The platform of these settings. Raises SettingsError."""
     settings = read_email(given.name, given.table)
-    return Made(Email(given.name, settings, given.cursor), settings)
+    return BuiltPlatform(Email(given.name, settings, given.cursor), settings)
 
 
 class Email:
@@ -49,7 +49,7 @@ class Email:
         self.run_mode: RunMode = settings.run or "exclusive"
         self.abilities = Abilities(
             run_modes=("exclusive",),
-            after_unclear="key",
+            resend_guard="key",
             media=True,
             threads=True,
             rates=(Rate("bot", settings.per_s, settings.burst),),
@@ -95,7 +95,7 @@ class Email:
         one."""
         me = self._settings.me
         mail = await asyncio.to_thread(mail_of, post, address=me, name=self._settings.from_name)
-        await self._smtp.send(post.place.chat_id, mail)
+        await self._smtp.send(post.target.chat_id, mail)
         return message_id(post, me)
 
     async def edit(self, id: str, post: Post) -> None:
@@ -104,5 +104,5 @@ class Email:
     async def find(self, post: Post) -> str | None:
         return None  # not called: a Message-ID is a key
 
-    async def typing(self, place: Place) -> None:
+    async def typing(self, target: PostTarget) -> None:
         pass  # not called

@@ -34,11 +34,11 @@ _NO_THREAD: Final = "0" * 16
 def mail_of(post: Post, *, address: str, name: str) -> bytes:
     """The bytes of a mail that answers, from `name` at `address`. For the same post they differ in
     nothing but the date and the border of parts. Raises PostRefused when it goes to no address."""
-    to = post.place.chat_id
+    to = post.target.chat_id
     if not ADDRESS.fullmatch(to):
         raise PostRefused("the chat is no mail address")
     mail = _body(post)
-    notes = post.place.notes
+    notes = post.target.notes
     mail["From"] = formataddr((_one_line(name), address))
     mail["To"] = to
     mail["Subject"] = _subject(notes.get(SUBJECT, ""))
@@ -57,7 +57,7 @@ def mail_of(post: Post, *, address: str, name: str) -> bytes:
 def message_id(post: Post, address: str) -> str:
     """The same for every try of a post; it names the thread, for programs that forget what they
     answer but for this."""
-    thread = post.place.thread or ""
+    thread = post.target.thread or ""
     key = hashlib.sha256(post.key.encode()).hexdigest()[:32]
     return f"{key}.{thread if re.fullmatch('[0-9a-f]{16}', thread) else _NO_THREAD}@{address.rpartition('@')[2]}"
 
@@ -91,7 +91,7 @@ def _with_file(file: File) -> Message:
 
 def _before(post: Post) -> tuple[str, list[str]]:
     """The mail that this one answers, and those before it, the one that is answered last."""
-    notes = post.place.notes
+    notes = post.target.notes
     before = [one for one in notes.get(REFERENCES, "").split() if _ID.fullmatch(one)]
     answers = post.reply_to if post.reply_to and "@" in post.reply_to else notes.get(ANSWERS, "")
     if not _ID.fullmatch(answers):

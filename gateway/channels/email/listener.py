@@ -16,7 +16,7 @@ from gateway.channels.email.parse import Ourselves, heard
 from gateway.channels.email.settings import EmailSettings
 from gateway.channels.email.wire import Mail, Unreadable, read_mail
 from gateway.platform.access import EVERYBODY
-from gateway.platform.protocol import Heard, Inlet, NotDelivered
+from gateway.platform.protocol import Inlet, NotDelivered, PlatformMessage
 from gateway.platform.registry import Cursor
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
@@ -144,12 +144,12 @@ class Listener:
             if taken not in ("ignored", "not allowed"):
                 await watched.ask(partial(watched.box.read, uid))
 
-    def _read(self, letter: Letter) -> tuple[Mail, Heard]:
+    def _read(self, letter: Letter) -> tuple[Mail, PlatformMessage]:
         mail = read_mail(letter.data, whole=letter.whole)
         digest = hashlib.sha256(letter.data).hexdigest()
         return mail, heard(self._channel, mail, digest, self._us, now_ms=self._clock.now_ms())
 
-    def _is_heard(self, told: Heard) -> bool:
+    def _is_heard(self, told: PlatformMessage) -> bool:
         """Whether the inlet is asked. Strangers get no answer here unless they may ask for a code:
         it would tell those who send to everybody that somebody is there, and go to whoever they say
         they are."""

@@ -1,5 +1,5 @@
 """A mail as a message: who says it, in which thread, what is new in it. Pure; total: any mail gives
-a Heard."""
+a PlatformMessage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from gateway.channels.email.sender import address_of, is_proven
 from gateway.channels.email.wire import Attached, Mail, decoded
 from gateway.channels.email.words import is_forward, new_words
-from gateway.platform.protocol import Heard, RemoteFile
+from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import TEXT_LIMIT_BYTES, InboundMessage
 
 SUBJECT: Final = "subject"
@@ -50,7 +50,7 @@ class Ourselves(msgspec.Struct, frozen=True):
         return self.address.rpartition("@")[2]
 
 
-def heard(channel: str, mail: Mail, raw_digest: str, us: Ourselves, *, now_ms: int) -> Heard:
+def heard(channel: str, mail: Mail, raw_digest: str, us: Ourselves, *, now_ms: int) -> PlatformMessage:
     """What was said. A sender who cannot be believed is nobody: such a mail is heard by nobody.
     `raw_digest` names a mail without a Message-ID."""
     address = address_of(mail.all("from"))
@@ -60,7 +60,7 @@ def heard(channel: str, mail: Mail, raw_digest: str, us: Ourselves, *, now_ms: i
     before = references(mail)
     text = new_words(mail.text, answers=bool(before), forwards=is_forward(subject))
     id = _id(ids[0] if ids else "", raw_digest)
-    return Heard(
+    return PlatformMessage(
         message=InboundMessage(
             channel=channel,
             chat_id=address or NOBODY,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
 
 Step = Literal["greeting", "login", "sender", "recipient", "content"]
 """What was answered: the connection, user and password, MAIL FROM, RCPT TO, or DATA and the
 mail."""
 
-Refusal = Throttled | PostRefused | ChatClosed | NotAccepted | Unclear | ChannelBroken
+Refusal = Throttled | PostRefused | ChatClosed | NotAccepted | MaybeSent | ChannelBroken
 
 _ENHANCED: Final = re.compile(r"\s*([245]\.\d{1,3}\.\d{1,3})\b")
 _FULL: Final = ("5.2.2", "5.2.3", "5.3.4")
@@ -27,7 +27,7 @@ def refusal(step: Step, code: int, text: str, *, slow_down_s: float) -> Refusal:
         return _for_now(step, code, enhanced, said, slow_down_s)
     if 500 <= code < 600:
         return _for_good(step, code, enhanced, said)
-    return Unclear(said) if step == "content" else NotAccepted(said)
+    return MaybeSent(said) if step == "content" else NotAccepted(said)
 
 
 def _for_now(step: Step, code: int, enhanced: str, said: str, slow_down_s: float) -> Refusal:

@@ -19,7 +19,7 @@ from aiosmtplib import (
 from gateway.channels.email.refusals import Refusal, Step, refusal
 from gateway.channels.email.settings import EmailSettings
 from gateway.channels.email.tls import context_of, untrusted
-from gateway.platform.protocol import ChannelBroken, NotAccepted, NotDelivered, Unclear
+from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, NotDelivered
 
 KEPT_S: Final = 20.0
 """Servers close a connection that says nothing, at the earliest after some minutes."""
@@ -42,7 +42,7 @@ class Smtp:
             self._keep(await self._connected())
 
     async def send(self, to: str, mail: bytes) -> None:
-        """Hand a mail over, in one try. Raises NotDelivered in one of its forms, Unclear when the
+        """Hand a mail over, in one try. Raises NotDelivered in one of its forms, MaybeSent when the
         connection was lost after the mail was on its way; ChannelBroken."""
         end_at = self._end_at()
         async with contextlib.AsyncExitStack() as stack:
@@ -50,14 +50,14 @@ class Smtp:
                 await stack.enter_async_context(self._places)
             smtp = await self._addressed(to, len(mail), end_at)
             try:
-                async with self._within(end_at, Unclear("the mail server did not say whether it took the mail")):
+                async with self._within(end_at, MaybeSent("the mail server did not say whether it took the mail")):
                     await smtp.data(mail, timeout=None)
             except BaseException as exc:
                 smtp.close()
                 if isinstance(exc, SMTPResponseException):
                     raise self._refusal("content", exc) from exc
                 if isinstance(exc, SMTPException | OSError):
-                    raise Unclear(f"the connection was lost in a mail: {type(exc).__name__}") from exc
+                    raise MaybeSent(f"the connection was lost in a mail: {type(exc).__name__}") from exc
                 raise
             self._keep(smtp)
 

@@ -18,11 +18,11 @@ from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     File,
+    MaybeSent,
     NotAccepted,
-    Place,
     Post,
     PostRefused,
-    Unclear,
+    PostTarget,
 )
 
 MESSAGES: Final = "/open-apis/im/v1/messages"
@@ -125,14 +125,14 @@ class Api:
         """The id of what was posted. Raises NotDelivered, ChannelBroken."""
         if post.file is None:
             content = cards.shown(post)
-            id = await self._say(post.place, content, uuid(post.key), post.reply_to)
+            id = await self._say(post.target, content, uuid(post.key), post.reply_to)
             return TEXT + id if content.msg_type == "text" else id
         content = await self._uploaded(post.file) if cards.can_go(post.file) else cards.not_sent(post.file)
         if not post.buttons:
-            return await self._say(post.place, content, uuid(post.key), post.reply_to)
-        await self._say(post.place, content, uuid(f"{post.key}:file"), post.reply_to)
+            return await self._say(post.target, content, uuid(post.key), post.reply_to)
+        await self._say(post.target, content, uuid(f"{post.key}:file"), post.reply_to)
         below = cards.text(post) if post.as_plain else cards.below_a_file(post)
-        return await self._say(post.place, below, uuid(post.key), None)
+        return await self._say(post.target, below, uuid(post.key), None)
 
     async def edit(self, id: str, post: Post) -> None:
         """Raises NotDelivered, ChannelBroken."""
@@ -148,7 +148,7 @@ class Api:
                 raise PostRefused(f"{said.code}: it can be changed no more") from said
             raise refusal(said) from said
 
-    async def _say(self, place: Place, content: Content, key: str, reply_to: str | None) -> str:
+    async def _say(self, place: PostTarget, content: Content, key: str, reply_to: str | None) -> str:
         """In its topic, or as an answer, or into the chat; where a topic cannot be, or what is to
         be answered is gone, in the next best form."""
         body: dict[str, object] = {"msg_type": content.msg_type, "content": content.content, "uuid": key}
@@ -174,7 +174,7 @@ class Api:
         try:
             return _read(answer, _Sent).message_id
         except NotAccepted as exc:
-            raise Unclear("an answer without an id") from exc
+            raise MaybeSent("an answer without an id") from exc
 
     async def _uploaded(self, file: File) -> Content:
         """The file there. Nobody sees it yet: whatever went wrong, it is surely not shown."""
@@ -222,7 +222,7 @@ class Api:
         except Said as said:
             error = refusal(said)
             raise (error if isinstance(error, PostRefused) else NotAccepted(f"no file: {said}")) from said
-        except (aiohttp.ClientError, TimeoutError, ChannelBroken, Unclear) as exc:
+        except (aiohttp.ClientError, TimeoutError, ChannelBroken, MaybeSent) as exc:
             raise NotAccepted(type(exc).__name__) from exc
 
 

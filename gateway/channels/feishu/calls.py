@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from gateway.channels.feishu.refusals import NONE, TOKEN_GONE, Said, refusal
-from gateway.platform.protocol import ChannelBroken, NotAccepted, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, Throttled
 from shared.version import VERSION
 
 ANSWER_BYTES: Final = 1024 * 1024
@@ -71,7 +71,7 @@ class Calls:
         json: object = None,
         form: Callable[[], aiohttp.FormData] | None = None,
     ) -> Answer:
-        """The answer of a call that succeeded. Raises Said, NotAccepted, Unclear, Throttled,
+        """The answer of a call that succeeded. Raises Said, NotAccepted, MaybeSent, Throttled,
         ChannelBroken."""
         body = None if json is None else msgspec.json.encode(json)
         headers = {"Content-Type": "application/json; charset=utf-8"} if body is not None else {}
@@ -98,8 +98,8 @@ class Calls:
             return await self.call(method, path, **more)
         except Said as said:
             error = refusal(said)
-            raise (NotAccepted(error.reason) if isinstance(error, Unclear) else error) from said
-        except Unclear as exc:
+            raise (NotAccepted(error.reason) if isinstance(error, MaybeSent) else error) from said
+        except MaybeSent as exc:
             raise NotAccepted(exc.reason) from exc
 
     async def endpoint(self) -> Answer:
@@ -111,7 +111,7 @@ class Calls:
                 data=msgspec.json.encode({"AppID": self.app_id, "AppSecret": self._secret}),
                 headers={"Content-Type": "application/json", "locale": "zh"},
             )
-        except Unclear as exc:
+        except MaybeSent as exc:
             raise NotAccepted(exc.reason) from exc
 
     @asynccontextmanager
@@ -154,7 +154,7 @@ class Calls:
             return msgspec.json.decode(body, type=_Token)
         except msgspec.DecodeError as exc:
             raise NotAccepted("an answer without a token") from exc
-        except Unclear as exc:
+        except MaybeSent as exc:
             raise NotAccepted(exc.reason) from exc
         except Said as said:
             error = refusal(said)
@@ -166,7 +166,7 @@ class Calls:
         try:
             return msgspec.json.decode(await self._body_of(method, path, **more), type=Answer)
         except msgspec.DecodeError as exc:
-            raise Unclear("an answer of no known form") from exc
+            raise MaybeSent("an answer of no known form") from exc
 
     async def _body_of(self, method: str, path: str, **more: Any) -> bytes:
         try:
@@ -175,7 +175,7 @@ class Calls:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
             raise NotAccepted("no connection") from exc
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise Unclear("no answer") from exc
+            raise MaybeSent("no answer") from exc
         said = _said(answer, body)
         if answer.status != 200 or said.code != 0:
             raise said
@@ -187,7 +187,7 @@ async def _body(answer: aiohttp.ClientResponse) -> bytes:
     async for part in answer.content.iter_chunked(PART_BYTES):
         body += part
         if len(body) > ANSWER_BYTES:
-            raise Unclear("an answer that is far too long")
+            raise MaybeSent("an answer that is far too long")
     return bytes(body)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from gateway.channels.feishu.parse import CHAT, GROUP, SAYS, THREAD
 from gateway.channels.feishu.render import nameless
 from gateway.delivery.line_posts import GROUP as IN_GROUP
-from gateway.platform.protocol import Button, File, Place, Post
+from gateway.platform.protocol import Button, File, Post, PostTarget
 
 IMAGE_BYTES: Final = 10 * 1024 * 1024
 FILE_BYTES: Final = 30 * 1024 * 1024
@@ -125,10 +125,10 @@ def _card(elements: list[dict[str, Any]], preview: str, post: Post) -> Content:
 
 
 def _columns(post: Post) -> list[dict[str, Any]]:
-    return [{"tag": "column", "width": "auto", "elements": [_button(button, post.place)]} for button in post.buttons]
+    return [{"tag": "column", "width": "auto", "elements": [_button(button, post.target)]} for button in post.buttons]
 
 
-def _button(button: Button, place: Place) -> dict[str, Any]:
+def _button(button: Button, place: PostTarget) -> dict[str, Any]:
     """Behind it stands where it was posted: a press does not tell the topic, nor what kind of chat
     it is."""
     value = {

@@ -21,20 +21,20 @@ from gateway.platform.access import EVERYBODY
 from gateway.platform.protocol import (
     Abilities,
     ChannelBroken,
-    Heard,
     HookAnswer,
     HookRequest,
     Inlet,
+    InletVerdict,
     NotDelivered,
     Piece,
-    Place,
+    PlatformMessage,
     Post,
+    PostTarget,
     Rate,
     RemoteFile,
     RunMode,
-    Taken,
 )
-from gateway.platform.registry import Given, Made
+from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
@@ -42,7 +42,7 @@ from shared.messages.inbound import InboundMessage
 ABILITIES: Final = Abilities(
     run_modes=("socket", "webhook"),
     sockets=50,
-    after_unclear="key",
+    resend_guard="key",
     edit_every_s=1.0,
     buttons=10,
     media=True,
@@ -68,10 +68,10 @@ CHECK_BYTES: Final = 4096
 log = logger("feishu")
 
 
-def make(given: Given) -> Made:
+def make(given: PlatformContext) -> BuiltPlatform:
     """The platform of these settings. Raises SettingsError."""
     settings = read_feishu(given.name, given.table)
-    return Made(Feishu(given.name, settings), settings)
+    return BuiltPlatform(Feishu(given.name, settings), settings)
 
 
 class Feishu:
@@ -141,7 +141,7 @@ class Feishu:
                 heard = self._hearing.pressed(told.header, pressed, now_ms=now_ms)
                 return _toast(heard, await inlet.take(heard)) if heard is not None else b"{}"
 
-    async def _looked_up(self, asked: Asked) -> Heard:
+    async def _looked_up(self, asked: Asked) -> PlatformMessage:
         """With what an event does not tell. What cannot be looked up stays as it was told."""
         heard, message = asked.heard, asked.heard.message
         if heard.own or heard.from_bot:
@@ -185,7 +185,7 @@ class Feishu:
             root_id=found.root_id if found is not None else None,
             thread_id=found.thread_id if found is not None else None,
         )
-        await inlet.taken_back(
+        await inlet.on_delete(
             InboundMessage(
                 channel=self.name,
                 chat_id=recalled.chat_id,
@@ -216,7 +216,7 @@ class Feishu:
     async def find(self, post: Post) -> str | None:
         return None  # the same key is not shown twice
 
-    async def typing(self, place: Place) -> None:
+    async def typing(self, target: PostTarget) -> None:
         """Feishu has no such sign for bots."""
 
 
@@ -230,7 +230,7 @@ def _keep(known: dict[str, bool], id: str, value: bool) -> None:
     known[id] = value
 
 
-def _toast(heard: Heard, taken: Taken) -> bytes:
+def _toast(heard: PlatformMessage, taken: InletVerdict) -> bytes:
     """A line that is shown for a moment."""
     well = taken in ("taken", "command", "duplicate")
     content = f"✓ {heard.message.content[:60]}" if well else "✗"

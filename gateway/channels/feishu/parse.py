@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.channels.feishu.contents import FORWARDED, Names, said
 from gateway.channels.feishu.wire import Header, Message, Pressed, Received
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from shared.messages.inbound import InboundMessage
 
 MESSAGE_ID: Final = re.compile(r"om_[0-9A-Za-z_-]{1,120}")
@@ -42,7 +42,7 @@ class Asked(Struct, frozen=True):
     """What was said, and what only Feishu knows about it: whether `parent` is ours, when it was not
     `addressed`; and what was passed on with it, when `is_forward`."""
 
-    heard: Heard
+    heard: PlatformMessage
     parent: str | None = None
     is_forward: bool = False
 
@@ -72,7 +72,7 @@ class Hearing(Struct, frozen=True):
         group = is_group(message.chat_type)
         addressed = not group or bool(names.ours)
         return Asked(
-            Heard(
+            PlatformMessage(
                 message=InboundMessage(
                     channel=self.channel,
                     chat_id=message.chat_id,
@@ -92,7 +92,7 @@ class Hearing(Struct, frozen=True):
             is_forward=kind == FORWARDED,
         )
 
-    def pressed(self, header: Header, pressed: Pressed, *, now_ms: int) -> Heard | None:
+    def pressed(self, header: Header, pressed: Pressed, *, now_ms: int) -> PlatformMessage | None:
         """A press of one of our buttons, in the chat that it was posted to."""
         value, chat = pressed.action.value, pressed.context.open_chat_id or ""
         if not self._is_ours(header) or not isinstance(value, Mapping) or pressed.action.tag not in (None, "button"):
@@ -103,7 +103,7 @@ class Hearing(Struct, frozen=True):
         sender = pressed.operator.open_id or ""
         if not _EVENT_ID.fullmatch(header.event_id) or not _PERSON.fullmatch(sender):
             return None
-        return Heard(
+        return PlatformMessage(
             message=InboundMessage(
                 channel=self.channel,
                 chat_id=chat,

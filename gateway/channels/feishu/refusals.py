@@ -14,10 +14,10 @@ from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     MarkupRefused,
+    MaybeSent,
     NotAccepted,
     PostRefused,
     Throttled,
-    Unclear,
 )
 
 AGAIN_S: Final = 1.0
@@ -114,7 +114,7 @@ def refusal(said: Said) -> Exception:
     if code in TOKEN_GONE:
         return NotAccepted(f"{code}: Feishu does not take the token that it gave")
     if code == 230049:
-        return Unclear(f"{code}: it is being sent")
+        return MaybeSent(f"{code}: it is being sent")
     if code in _OUT_OF_ORDER:
         return NotAccepted(f"{code}: Feishu is out of order")
     return _by_status(said)
@@ -136,9 +136,9 @@ def _by_status(said: Said) -> Exception:
     if said.status == 503:
         return NotAccepted("503: Feishu is out of order")
     if said.status >= 500:
-        return Unclear(f"{said.status}: Feishu does not know")
+        return MaybeSent(f"{said.status}: Feishu does not know")
     if said.code == NONE and said.status < 400:
-        return Unclear(f"{said.status}: an answer that is not Feishu's")
+        return MaybeSent(f"{said.status}: an answer that is not Feishu's")
     if said.code == NONE:
         return NotAccepted(f"{said.status} without a number of Feishu's; is channels.feishu.api right?")
     return PostRefused(f"{said.code}: refused by Feishu")

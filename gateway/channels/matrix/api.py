@@ -30,13 +30,13 @@ from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     File,
+    MaybeSent,
     NotAccepted,
     NotDelivered,
     Post,
     PostRefused,
     RemoteFile,
     Throttled,
-    Unclear,
 )
 
 TYPING_MS: Final = 10_000
@@ -148,7 +148,7 @@ class Api:
         NotDelivered."""
         only = msgspec.json.encode({"types": [MESSAGE], "senders": [me]}).decode()
         query = {"dir": "b", "limit": str(PAGE), "filter": only}
-        call = self._http.call("GET", path_of("rooms", post.place.chat_id, "messages"), query=query)
+        call = self._http.call("GET", path_of("rooms", post.target.chat_id, "messages"), query=query)
         for one in (await self._read(call, Messages)).chunk:
             try:
                 ours = msgspec.json.decode(one, type=Ours)
@@ -206,12 +206,12 @@ class Api:
         }
 
     async def _put(self, post: Post, transaction: str, content: Mapping[str, Any]) -> str:
-        path = path_of("rooms", post.place.chat_id, "send", MESSAGE, transaction)
+        path = path_of("rooms", post.target.chat_id, "send", MESSAGE, transaction)
         body = await self._told(self._http.call("PUT", path, json=content))
         try:
             return msgspec.json.decode(body, type=Sent).event_id
         except msgspec.DecodeError as exc:
-            raise Unclear("an answer that cannot be read") from exc
+            raise MaybeSent("an answer that cannot be read") from exc
 
     async def _read(self, call: Awaitable[bytes], kind: type[T]) -> T:
         try:
@@ -224,10 +224,10 @@ class Api:
         try:
             return await call
         except NoAnswer as exc:
-            raise (Unclear if exc.connected else NotAccepted)(str(exc)) from exc
+            raise (MaybeSent if exc.connected else NotAccepted)(str(exc)) from exc
         except Said as said:
             if said.status >= 500:
-                raise Unclear(str(said)) from said  # a proxy says so, too, of what went through
+                raise MaybeSent(str(said)) from said  # a proxy says so, too, of what went through
             if said.code in _CLOSED:
                 raise ChatClosed(f"{said}: the bot may not write in this room") from said
             raise _refusal(said) from said
@@ -258,7 +258,7 @@ def _refusal(said: Said) -> NotDelivered:
 def _relation(post: Post) -> dict[str, Any]:
     """A thread, an answer, or both. Where it answers nothing, clients without threads show it below
     the root."""
-    thread, answers = post.place.thread, (post.reply_to or "").partition("|")[0]
+    thread, answers = post.target.thread, (post.reply_to or "").partition("|")[0]
     if not thread:
         return {"m.relates_to": {"m.in_reply_to": {"event_id": answers}}} if answers else {}
     return {

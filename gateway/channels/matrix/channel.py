@@ -22,14 +22,14 @@ from gateway.platform.protocol import (
     NotAccepted,
     NotDelivered,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     Rate,
     RemoteFile,
     RunMode,
 )
-from gateway.platform.registry import Cursor, Given, Made
+from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.log import logger
 from shared.tasks import cancel_all
 
@@ -39,10 +39,10 @@ TYPING_S: Final = 6.0
 log = logger("matrix")
 
 
-def make(given: Given) -> Made:
+def make(given: PlatformContext) -> BuiltPlatform:
     """The platform of these settings. Raises SettingsError."""
     settings = read_matrix(given.name, given.table)
-    return Made(Matrix(given.name, settings, given.cursor), settings)
+    return BuiltPlatform(Matrix(given.name, settings, given.cursor), settings)
 
 
 def abilities_of(settings: MatrixSettings) -> Abilities:
@@ -50,7 +50,7 @@ def abilities_of(settings: MatrixSettings) -> Abilities:
     Where each logs in as a device of its own, messages carry their key and are looked up."""
     return Abilities(
         run_modes=("exclusive",),
-        after_unclear="look-up" if settings.access_token is None else "key",
+        resend_guard="look-up" if settings.access_token is None else "key",
         edit_every_s=max(EDIT_S, 1.0 / settings.per_s),
         typing_every_s=TYPING_S,
         media=True,
@@ -162,5 +162,5 @@ class Matrix:
     async def find(self, post: Post) -> str | None:
         return await self._api.find(post, self._hearing.me)
 
-    async def typing(self, place: Place) -> None:
-        await self._api.typing(place.chat_id, self._hearing.me)
+    async def typing(self, target: PostTarget) -> None:
+        await self._api.typing(target.chat_id, self._hearing.me)

@@ -139,7 +139,7 @@ class Hearing:
         """The redacted event does not say any more in which thread it was."""
         was = self._known.get(id)
         if was is None or was.sender != self.me:
-            await inlet.taken_back(
+            await inlet.on_delete(
                 InboundMessage(
                     channel=self._channel,
                     chat_id=room,

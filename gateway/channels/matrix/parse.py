@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.channels.matrix.wire import MEMBER, MESSAGE, MXC, REDACTION, STICKER, Content, Event, Info, Known
-from gateway.platform.protocol import Heard, RemoteFile
+from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 FORM: Final = "|"
@@ -81,7 +81,7 @@ def heard(
     *,
     first: Known | None = None,
     answered: str | None = None,
-) -> Heard | None:
+) -> PlatformMessage | None:
     """What was said; None for what says nothing to us, such as reactions, or an edit of somebody
     else's message.
 
@@ -99,7 +99,7 @@ def heard(
         return None
     group, named = len(members) > 2, _names_us(content, me)
     where = first if first is not None and original is not None else known(event)
-    return Heard(
+    return PlatformMessage(
         message=InboundMessage(
             channel=channel,
             chat_id=room,

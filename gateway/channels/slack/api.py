@@ -62,8 +62,8 @@ class Api:
             return await files.upload(self._calls, post)
         told = await self._calls.shown(
             self._calls.sdk.chat_postMessage(
-                channel=post.place.chat_id,
-                thread_ts=post.place.thread,
+                channel=post.target.chat_id,
+                thread_ts=post.target.thread,
                 text=text(post),
                 mrkdwn=not post.as_plain,
                 attachments=attachments(post),
@@ -82,7 +82,7 @@ class Api:
         try:
             await self._calls.shown(
                 self._calls.sdk.chat_update(
-                    channel=post.place.chat_id,
+                    channel=post.target.chat_id,
                     ts=ts,
                     text=text(post),
                     parse="none",  # what holds for a new message without saying it
@@ -97,9 +97,9 @@ class Api:
     async def find(self, post: Post) -> str | None:
         """The ts of a post that is there already; None = it is not. Raises NotDelivered,
         ChannelBroken."""
-        sdk, thread = self._calls.sdk, post.place.thread
+        sdk, thread = self._calls.sdk, post.target.thread
         where: dict[str, Any] = {
-            "channel": post.place.chat_id,
+            "channel": post.target.chat_id,
             "oldest": str(int(time.time()) - LOOK_BACK_S),
             "limit": PAGE,
             "include_all_metadata": True,

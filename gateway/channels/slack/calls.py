@@ -12,7 +12,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from gateway.channels.slack.refusals import refusal
-from gateway.platform.protocol import NotAccepted, NotDelivered, Throttled, Unclear
+from gateway.platform.protocol import MaybeSent, NotAccepted, NotDelivered, Throttled
 
 FILES: Final = "https://files.slack.com/"
 CONNECT_S: Final = 5.0
@@ -51,18 +51,18 @@ class Calls:
         except (ClientConnectorError, ConnectionTimeoutError) as exc:
             raise NotAccepted("no connection") from exc
         except (ClientError, TimeoutError) as exc:
-            raise Unclear("no answer") from exc
+            raise MaybeSent("no answer") from exc
         except Exception as exc:  # the SDK breaks over answers that are not Slack's
-            raise Unclear(f"{type(exc).__name__} over an answer") from exc
+            raise MaybeSent(f"{type(exc).__name__} over an answer") from exc
         if not isinstance(told.data, dict):
-            raise Unclear("an answer that is not Slack's")
+            raise MaybeSent("an answer that is not Slack's")
         return told
 
     async def unseen(self, call: Awaitable[Any]) -> Any:
         """A call that nobody sees anything of, whatever became of it."""
         try:
             return await self.shown(call)
-        except Unclear as exc:
+        except MaybeSent as exc:
             raise NotAccepted(exc.reason) from exc
 
     async def sure(self, call: Awaitable[Any]) -> Any:

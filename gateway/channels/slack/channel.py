@@ -20,20 +20,20 @@ from gateway.platform.protocol import (
     HookRequest,
     Inlet,
     Piece,
-    Place,
     Post,
+    PostTarget,
     Rate,
     RemoteFile,
     RunMode,
 )
-from gateway.platform.registry import Given, Made
+from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 
 ABILITIES: Final = Abilities(
     run_modes=("socket", "webhook"),
     sockets=10,
-    after_unclear="look-up",
+    resend_guard="look-up",
     edit_every_s=1.5,
     buttons=25,
     media=True,
@@ -47,10 +47,10 @@ ABILITIES: Final = Abilities(
 log = logger("slack")
 
 
-def make(given: Given) -> Made:
+def make(given: PlatformContext) -> BuiltPlatform:
     """The platform of these settings. Raises SettingsError."""
     settings = read_slack(given.name, given.table)
-    return Made(Slack(given.name, settings), settings)
+    return BuiltPlatform(Slack(given.name, settings), settings)
 
 
 class Slack:
@@ -103,7 +103,7 @@ class Slack:
     async def _take(self, told: Told, inlet: Inlet) -> None:
         said = self._hearing.heard(told, now_ms=self._clock.now_ms())
         if isinstance(said, Gone):
-            await inlet.taken_back(said.message)
+            await inlet.on_delete(said.message)
         elif said is not None:
             await inlet.take(said)
 
@@ -124,5 +124,5 @@ class Slack:
     async def find(self, post: Post) -> str | None:
         return await self._api.find(post)
 
-    async def typing(self, place: Place) -> None:
+    async def typing(self, target: PostTarget) -> None:
         """Slack has no such sign for bots."""

@@ -28,8 +28,8 @@ async def upload(calls: Calls, post: Post) -> str:
         done = await calls.shown(
             calls.sdk.files_completeUploadExternal(
                 files=[{"id": str(told.get("file_id", "")), "title": file.name}],
-                channel_id=post.place.chat_id,
-                thread_ts=post.place.thread,
+                channel_id=post.target.chat_id,
+                thread_ts=post.target.thread,
                 blocks=json.dumps(file_blocks(post)),
             )
         )

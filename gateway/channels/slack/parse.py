@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gateway.channels.slack.contents import Me, files_of, names_us, text_of
 from gateway.channels.slack.wire import Callback, Challenge, Command, Edited, Message, Press, Told, files_in
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from gateway.text.incoming import slack_to_text
 from shared.messages.inbound import InboundMessage
 
@@ -44,7 +44,7 @@ class Hearing(Struct, frozen=True):
     threads: bool = True
     command: str = "/shoal"
 
-    def heard(self, told: Told, *, now_ms: int) -> Heard | Gone | None:
+    def heard(self, told: Told, *, now_ms: int) -> PlatformMessage | Gone | None:
         """What was said or taken back; None for what is nothing to us, such as who came and went,
         or what was told to another workspace. `now_ms` is the time of what has none."""
         match told:
@@ -62,7 +62,7 @@ class Hearing(Struct, frozen=True):
         own bot is one of those that may see it (a channel that two workspaces share)."""
         return told.team_id == self.me.team_id or any(one.user_id == self.me.user_id for one in told.authorizations)
 
-    def _event(self, told: Callback, now_ms: int) -> Heard | Gone | None:
+    def _event(self, told: Callback, now_ms: int) -> PlatformMessage | Gone | None:
         event, place = told.event, told.event.channel or ""
         if not _ID.fullmatch(place):
             return None
@@ -79,7 +79,7 @@ class Hearing(Struct, frozen=True):
 
     def _said(
         self, told: Callback, place: str, message: Message, now_ms: int, edited: Edited | None = None
-    ) -> Heard | None:
+    ) -> PlatformMessage | None:
         ts, me = message.ts or "", self.me
         if message.subtype not in _SPOKEN or not (_TS.fullmatch(ts) or (told.event_id and not edited)):
             return None
@@ -89,7 +89,7 @@ class Hearing(Struct, frozen=True):
         id = self._id(place, ts or told.event_id)
         own = message.user == me.user_id or (bool(message.bot_id) and message.bot_id == me.bot_id)
         is_bot = bool(message.bot_id) or message.subtype == "bot_message" or message.user == _SLACKBOT
-        return Heard(
+        return PlatformMessage(
             message=InboundMessage(
                 channel=self.channel,
                 chat_id=place,
@@ -125,7 +125,7 @@ class Hearing(Struct, frozen=True):
             )
         )
 
-    def _pressed(self, press: Press, now_ms: int) -> Heard | None:
+    def _pressed(self, press: Press, now_ms: int) -> PlatformMessage | None:
         on, message, place = press.container, press.message or Message(), place_of(press)
         button = next((one for one in press.actions if one.type == "button" and one.block_id == BUTTONS), None)
         team = press.team.id if press.team is not None else press.user.team_id
@@ -147,7 +147,7 @@ class Hearing(Struct, frozen=True):
             press.user.name or press.user.username or "",
         )
 
-    def _commanded(self, told: Command, now_ms: int) -> Heard | None:
+    def _commanded(self, told: Command, now_ms: int) -> PlatformMessage | None:
         if told.team_id != self.me.team_id or not _ID.fullmatch(told.channel_id) or not told.trigger_id:
             return None
         text = slack_to_text(told.text).strip()
@@ -206,9 +206,9 @@ def _file_ids(message: Message) -> list[str]:
     return [one.id for one in files_in(message)]
 
 
-def _of_a_person(message: InboundMessage, name: str) -> Heard:
+def _of_a_person(message: InboundMessage, name: str) -> PlatformMessage:
     """What somebody did with our own buttons and commands: it is always meant for us."""
-    return Heard(message=message, group=is_group(message.chat_id), name=name)
+    return PlatformMessage(message=message, group=is_group(message.chat_id), name=name)
 
 
 def _ms(ts: str) -> int:

@@ -10,10 +10,10 @@ from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     MarkupRefused,
+    MaybeSent,
     NotAccepted,
     PostRefused,
     Throttled,
-    Unclear,
 )
 
 AGAIN_S: Final = 5.0
@@ -65,7 +65,7 @@ def refusal(error: object, *, status: int, retry_after: str | None = None, neede
     if word in _OUT_OF_ORDER or (not word and status == 503):
         return NotAccepted(word or "Slack is out of order")
     if word in _HALF_DONE or status >= 500 or (not word and status < 400):
-        return Unclear(word or f"status {status}")
+        return MaybeSent(word or f"status {status}")
     if not word:
         return NotAccepted(f"status {status} without a word of Slack's; is channels.slack.api right?")
     return PostRefused(word)

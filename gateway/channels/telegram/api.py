@@ -40,11 +40,11 @@ from gateway.platform.protocol import (
     ChatClosed,
     File,
     MarkupRefused,
+    MaybeSent,
     NotAccepted,
     Post,
     PostRefused,
     Throttled,
-    Unclear,
 )
 
 CALLBACK_BYTES: Final = 64
@@ -114,7 +114,7 @@ class Api:
 
     async def send(self, post: Post) -> str:
         """The id of what was sent. Raises NotDelivered."""
-        message = await self._told(lambda chat: self._send(chat, post), post.place.chat_id)
+        message = await self._told(lambda chat: self._send(chat, post), post.target.chat_id)
         return str(message.message_id)
 
     async def edit(self, id: str, post: Post) -> None:
@@ -130,7 +130,7 @@ class Api:
                 reply_markup=_keyboard(post.buttons),
             )
 
-        await self._told(change, post.place.chat_id)
+        await self._told(change, post.target.chat_id)
 
     async def typing(self, chat: str, thread: str | None) -> None:
         await self._bot.send_chat_action(chat, "typing", message_thread_id=int(thread) if thread else None)
@@ -151,7 +151,7 @@ class Api:
             raise NotAccepted(type(exc).__name__) from exc
 
     async def _send(self, chat: str, post: Post) -> Any:
-        thread = int(post.place.thread) if post.place.thread else None
+        thread = int(post.target.thread) if post.target.thread else None
         reply = None
         if post.reply_to is not None and (number := post.reply_to.split("/")[1:2]) and number[0].isdecimal():
             reply = ReplyParameters(message_id=int(number[0]), allow_sending_without_reply=True)
@@ -201,7 +201,7 @@ class Api:
         except TelegramNetworkError as exc:
             raise _lost(exc) from exc
         except AiogramError as exc:
-            raise Unclear(type(exc).__name__) from exc
+            raise MaybeSent(type(exc).__name__) from exc
 
     async def _sure(self, call: Awaitable[T]) -> T:
         """A call that may be made again, whatever became of it."""
@@ -249,7 +249,7 @@ def _lost(exc: TelegramNetworkError) -> Exception:
     """Whether a request that has no answer may have arrived."""
     if isinstance(exc.__cause__, ClientConnectorError | ConnectionTimeoutError):
         return NotAccepted("no connection")
-    return Unclear("no answer")
+    return MaybeSent("no answer")
 
 
 def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:

@@ -19,20 +19,20 @@ from gateway.platform.protocol import (
     HookRequest,
     Inlet,
     Piece,
-    Place,
     Post,
+    PostTarget,
     Rate,
     RemoteFile,
     RunMode,
 )
-from gateway.platform.registry import Given, Made
+from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.tasks import cancel_all
 
 TOLD_IN: Final = "x-telegram-bot-api-secret-token"
 
 ABILITIES: Final = Abilities(
     run_modes=("exclusive", "webhook"),
-    after_unclear="nothing",
+    resend_guard="nothing",
     edit_every_s=1.5,
     typing_every_s=4.5,
     buttons=8,
@@ -44,10 +44,10 @@ ABILITIES: Final = Abilities(
 )
 
 
-def make(given: Given) -> Made:
+def make(given: PlatformContext) -> BuiltPlatform:
     """The platform of these settings. Raises SettingsError."""
     settings = read_telegram(given.name, given.table)
-    return Made(Telegram(given.name, settings), settings)
+    return BuiltPlatform(Telegram(given.name, settings), settings)
 
 
 class Telegram:
@@ -130,5 +130,5 @@ class Telegram:
     async def find(self, post: Post) -> str | None:
         return None  # the Bot API cannot be asked
 
-    async def typing(self, place: Place) -> None:
-        await self._api.typing(place.chat_id, place.thread)
+    async def typing(self, target: PostTarget) -> None:
+        await self._api.typing(target.chat_id, target.thread)

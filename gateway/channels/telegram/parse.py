@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import field
 
-from gateway.platform.protocol import Heard, RemoteFile
+from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 ALLOWED_UPDATES: Final = ("message", "edited_message", "callback_query")
@@ -148,7 +148,7 @@ def read_update(body: bytes) -> Update:
     return _decoder.decode(body)
 
 
-def heard(channel: str, update: Update, me: Me) -> Heard | None:
+def heard(channel: str, update: Update, me: Me) -> PlatformMessage | None:
     """What was said; None for what says nothing to us, such as who came and went, a pin, a poll."""
     if update.callback_query is not None:
         return _pressed(channel, update.callback_query)
@@ -178,7 +178,7 @@ def message_id(chat_id: int | str, message_id: int | str) -> str:
     return f"{chat_id}/{message_id}"
 
 
-def _pressed(channel: str, press: Press) -> Heard | None:
+def _pressed(channel: str, press: Press) -> PlatformMessage | None:
     if press.message is None or not press.data:
         return None
     says = press.data
@@ -203,10 +203,10 @@ def _heard(
     replaces: str | None = None,
     files: tuple[RemoteFile, ...] = (),
     me: Me | None = None,
-) -> Heard:
+) -> PlatformMessage:
     nobody = sender is None or sender.id in _NOBODY
     own = me is not None and sender is not None and sender.id == me.id
-    return Heard(
+    return PlatformMessage(
         message=InboundMessage(
             channel=channel,
             chat_id=str(message.chat.id),

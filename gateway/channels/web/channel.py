@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.websockets import WebSocket
 
-from gateway.channel import Limits, Sink
+from gateway.channel import ChannelLimits, MessageSink
 from gateway.channels.web.api.completion import Services
 from gateway.channels.web.api.follower_hub import AnswerWatch
 from gateway.channels.web.api.limits import ApiLimits
@@ -52,7 +52,7 @@ class WebChannel:
     Redis."""
 
     name = NAME
-    limits = Limits(text_bytes=TEXT_LIMIT_BYTES)
+    limits = ChannelLimits(text_bytes=TEXT_LIMIT_BYTES)
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class WebChannel:
         self._sockets: dict[Socket, asyncio.Task[None]] = {}
         self._address = ""
 
-    async def listen(self, sink: Sink, draining: asyncio.Event) -> None:
+    async def listen(self, sink: MessageSink, draining: asyncio.Event) -> None:
         listener = bind(self._settings.host, self._settings.port)
         watch = AnswerWatch(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
         api = self._api = self._api_door(sink, watch)
@@ -129,7 +129,7 @@ class WebChannel:
             "web.requests": str(self._api.requests if self._api else 0),
         }
 
-    def _api_door(self, sink: Sink, watch: AnswerWatch) -> ApiDoor:
+    def _api_door(self, sink: MessageSink, watch: AnswerWatch) -> ApiDoor:
         services = Services(
             sink=sink,
             principals=self._principals,
@@ -142,7 +142,7 @@ class WebChannel:
         )
         return ApiDoor(services, self._presets, allowed_origins=self._settings.allowed_origins)
 
-    def _answers(self, sink: Sink, viewer: Viewer, principal: str) -> Answers:
+    def _answers(self, sink: MessageSink, viewer: Viewer, principal: str) -> Answers:
         return Answers(
             viewer,
             principal,

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.channels.whatsapp.outgoing import Content, can_go, file_message, not_sent, seen, text_message
 from gateway.channels.whatsapp.refusals import refusal
-from gateway.platform.protocol import ChannelBroken, File, NotAccepted, Post, PostRefused, Unclear
+from gateway.platform.protocol import ChannelBroken, File, MaybeSent, NotAccepted, Post, PostRefused
 from shared.version import VERSION
 
 ANSWER_BYTES: Final = 256 * 1024
@@ -58,7 +58,7 @@ class Api:
             raise ChannelBroken(
                 f"WhatsApp does not know this number ({exc.reason}); look at channels.whatsapp.phone_number_id"
             ) from exc
-        except Unclear as exc:
+        except MaybeSent as exc:
             raise NotAccepted(exc.reason) from exc
 
     async def send(self, post: Post) -> str:
@@ -67,7 +67,7 @@ class Api:
         try:
             return msgspec.json.decode(body, type=_Sent).messages[0].id
         except (msgspec.DecodeError, IndexError) as exc:
-            raise Unclear("an answer without an id") from exc
+            raise MaybeSent("an answer without an id") from exc
 
     async def typing(self, message_id: str) -> None:
         """Say that this message was read, and that an answer is under way. Raises NotDelivered,
@@ -112,7 +112,7 @@ class Api:
         try:
             body = await self._call("POST", f"{self._number}/media", data=form)
             return msgspec.json.decode(body, type=_Id).id
-        except (Unclear, msgspec.DecodeError) as exc:
+        except (MaybeSent, msgspec.DecodeError) as exc:
             raise NotAccepted("the file could not be uploaded") from exc
 
     async def _say(self, content: Content) -> bytes:
@@ -133,11 +133,11 @@ class Api:
                 async for part in answer.content.iter_chunked(PART_BYTES):
                     body += part
                     if len(body) > ANSWER_BYTES:
-                        raise Unclear("an answer that is far too long")
+                        raise MaybeSent("an answer that is far too long")
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
             raise NotAccepted("no connection") from exc
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise Unclear("no answer") from exc
+            raise MaybeSent("no answer") from exc
         if answer.status != 200:
             raise refusal(answer.status, bytes(body))
         return bytes(body)

@@ -22,20 +22,20 @@ from gateway.platform.protocol import (
     HookRequest,
     Inlet,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     Rate,
     RemoteFile,
     RunMode,
 )
-from gateway.platform.registry import Given, Made
+from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 
 ABILITIES: Final = Abilities(
     run_modes=("webhook",),
-    after_unclear="nothing",
+    resend_guard="nothing",
     typing_every_s=20.0,  # the sign goes out by itself after 25 s
     buttons=CHOICES,
     media=True,
@@ -54,10 +54,10 @@ message and throws it away: it must not be given one."""
 log = logger("whatsapp")
 
 
-def make(given: Given) -> Made:
+def make(given: PlatformContext) -> BuiltPlatform:
     """The platform of these settings. Raises SettingsError."""
     settings = read_whatsapp(given.name, given.table)
-    return Made(WhatsApp(given.name, settings), settings)
+    return BuiltPlatform(WhatsApp(given.name, settings), settings)
 
 
 class WhatsApp:
@@ -113,7 +113,7 @@ class WhatsApp:
         return render(markdown)
 
     async def send(self, post: Post) -> str:
-        heard_at = post.place.notes.get(HEARD_AT, "")
+        heard_at = post.target.notes.get(HEARD_AT, "")
         if heard_at.isdecimal() and self._clock.now_ms() - int(heard_at) > WINDOW_MS:
             raise ChatClosed("the person wrote more than 24 hours ago")
         return await self._api.send(post)
@@ -124,6 +124,6 @@ class WhatsApp:
     async def find(self, post: Post) -> str | None:
         return None  # the Cloud API cannot be asked
 
-    async def typing(self, place: Place) -> None:
-        if message_id := place.notes.get(LAST_MESSAGE):
+    async def typing(self, target: PostTarget) -> None:
+        if message_id := target.notes.get(LAST_MESSAGE):
             await self._api.typing(message_id)

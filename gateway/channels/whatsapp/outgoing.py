@@ -101,7 +101,7 @@ def _message(post: Post, kind: str, content: Content) -> Content:
     message: Content = {
         "messaging_product": "whatsapp",
         "recipient_type": "individual",
-        "to": post.place.chat_id,
+        "to": post.target.chat_id,
         "type": kind,
         kind: content,
     }

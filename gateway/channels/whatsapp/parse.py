@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, field
 
-from gateway.platform.protocol import Heard, RemoteFile
+from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 LAST_MESSAGE: Final = "message"
@@ -177,7 +177,7 @@ class Told(msgspec.Struct, frozen=True):
     """What a call says, in its order. `strange`: so many parts of it have a form that nobody
     knows."""
 
-    heard: tuple[Heard, ...] = ()
+    heard: tuple[PlatformMessage, ...] = ()
     failed: tuple[Failed, ...] = ()
     strange: int = 0
 
@@ -190,7 +190,7 @@ _status: Final = msgspec.json.Decoder(Status)
 
 def read_call(channel: str, body: bytes, phone_number_id: str) -> Told:
     """What it says to this number. Raises msgspec.DecodeError for what is no call."""
-    heard, failed, strange = list[Heard](), list[Failed](), 0
+    heard, failed, strange = list[PlatformMessage](), list[Failed](), 0
     for change in (change for entry in _call.decode(body).entry for change in entry.changes):
         if change.field != "messages":
             continue
@@ -218,7 +218,7 @@ def read_call(channel: str, body: bytes, phone_number_id: str) -> Told:
     return Told(tuple(heard), tuple(failed), strange)
 
 
-def heard_of(channel: str, message: Message, names: Mapping[str, str]) -> Heard | None:
+def heard_of(channel: str, message: Message, names: Mapping[str, str]) -> PlatformMessage | None:
     """What was said; None for what says nothing to us: a reaction, an order, a changed number, what
     WhatsApp itself calls unsupported, and everything in groups, where a sender's id is no chat."""
     if message.group_id is not None or not message.id or not _PERSON.fullmatch(message.from_):
@@ -226,7 +226,7 @@ def heard_of(channel: str, message: Message, names: Mapping[str, str]) -> Heard 
     text, files = _words(message), tuple(_files(message))
     if not text and not files:
         return None
-    return Heard(
+    return PlatformMessage(
         message=InboundMessage(
             channel=channel,
             chat_id=message.from_,

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
 
 PAIR_S: Final = 6.0
 """One message to one person every six seconds, when those that may come at once are used up."""
@@ -91,7 +91,7 @@ def _by_status(status: int, code: int) -> Exception:
     if status == 429:
         return Throttled(_WHOLE_BOT[130429], whole_bot=True)
     if code == -1 and status in (502, 504):
-        return Unclear(f"{status}: who stands before WhatsApp does not know")
+        return MaybeSent(f"{status}: who stands before WhatsApp does not know")
     if status >= 500:
         return NotAccepted(f"{status}: WhatsApp is out of order")
     if status < 400:

@@ -20,11 +20,11 @@ from shared.store import keys
 from shared.store.client.redis_client import RECONNECT_CAP_S, RedisClient, Value
 from shared.store.client.scripts import Script, load
 from shared.store.delivery.leased_chat import (
-    AfterUnclear,
     Cleared,
     Delivery,
     Look,
     RateKey,
+    ResendGuard,
     Wait,
     Waiting,
     rate_args,
@@ -34,7 +34,7 @@ from shared.store.schedules.schedules import PAUSED_DAYS
 from shared.store.turns.inbox import DAY_MS
 from shared.store.turns.owned_leases import owned_by
 
-__all__ = ["AfterUnclear", "Cleared", "Deliveries", "Delivery", "Look", "RateKey", "Wait", "Waiting"]
+__all__ = ["Cleared", "Deliveries", "Delivery", "Look", "RateKey", "ResendGuard", "Wait", "Waiting"]
 
 READ_CHANNELS: Final = frozenset({"web", "api", "cli", "system"})
 """Channels whose people read the log themselves. Lines of every other one are delivered;
@@ -78,7 +78,7 @@ class Deliveries:
         channel: str,
         *,
         lease_s: float,
-        after_unclear: AfterUnclear = "nothing",
+        resend_guard: ResendGuard = "nothing",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.channel = session_id(channel, "-").partition(":")[0]
@@ -86,7 +86,7 @@ class Deliveries:
         self.owner = nonce()
         self._lease_ms = int(lease_s * 1000)
         self._client = client
-        self._after_unclear: AfterUnclear = after_unclear
+        self._resend_guard: ResendGuard = resend_guard
         self._clock = clock
         self._queue, self._leases = keys.outqueue(self.channel), keys.outleases(self.channel)
         self._waits, self._pause = keys.outwaits(self.channel), keys.outpause(self.channel)
@@ -163,7 +163,7 @@ class Deliveries:
         code, told = await self._run(
             load("delivery/sending"),
             [*self._keys(held)[:4], self._pause, *self._rate_keys(rates)],
-            [*self._fence(held), seq, part, self._after_unclear, KEEP_MS, *rate_args(rates)],
+            [*self._fence(held), seq, part, self._resend_guard, KEEP_MS, *rate_args(rates)],
         )
         match code:
             case 1:

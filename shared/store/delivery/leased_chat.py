@@ -11,7 +11,7 @@ import msgspec
 from shared.store.client.redis_client import Value
 from shared.store.delivery.outbox import NumberedLine, read_line
 
-AfterUnclear = Literal["key", "look-up", "nothing"]
+ResendGuard = Literal["key", "look-up", "nothing"]
 """What there is after a send of which nobody knows whether it arrived: a key by which the platform
 knows a post again, a way to ask for it, or nothing."""
 

@@ -26,7 +26,7 @@ What the suite relies on:
 - A fake holds each call open as the real one would: one that hangs, hangs until the client gives up.
 - A fake refuses what the real platform refuses: too long a text, broken markup, an unknown chat, a bad token. It counts
   nothing and paces nothing unless `fault` asks for it.
-- A fake knows the key of a post exactly as far as the real platform does (`Abilities.after_unclear`).
+- A fake knows the key of a post exactly as far as the real platform does (`Abilities.resend_guard`).
 """
 
 from __future__ import annotations

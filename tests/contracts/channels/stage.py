@@ -13,12 +13,12 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from gateway.channel import Sink
+from gateway.channel import MessageSink
 from gateway.chat_channel import ChatChannel
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingress import Ingress
 from gateway.platform.protocol import HookRequest
-from gateway.platform.webhooks import Hooks
+from gateway.platform.webhooks import WebhookServer
 from shared.errors import RedisAway
 from shared.media.reference import MediaRef
 from shared.media.store import MediaStore
@@ -69,10 +69,10 @@ class Replica:
         self.settings = settings
         self.client = MortalClient(redis_url, timeout_s=1.0)
         self.stop = asyncio.Event()
-        self.hooks = Hooks(settings.hooks, self.stop)
+        self.hooks = WebhookServer(settings.hooks, self.stop)
         self.channel = ChatChannel(name, settings, self.client, self.hooks)
         limits = InboxLimits.of(settings)
-        self.sink: Sink = Ingress(self.client, build_commands(settings, self.client), limits)
+        self.sink: MessageSink = Ingress(self.client, build_commands(settings, self.client), limits)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

@@ -153,7 +153,7 @@ async def test_a_message_of_which_nobody_knows_becomes_the_reply_where_the_platf
         await played.replicas[0].crash()
         await played.gateway()
     live.end("One, two, three.")
-    if played.replicas[0].channel.abilities.after_unclear == "nothing":
+    if played.replicas[0].channel.abilities.resend_guard == "nothing":
         await live.sees("One, two, three.")
         assert len(played.texts(live.chat)) == 2
     else:
@@ -163,7 +163,7 @@ async def test_a_message_of_which_nobody_knows_becomes_the_reply_where_the_platf
 
 async def test_another_gateway_streams_on_into_a_message_that_the_platform_can_tell(played: Stage, live: Live) -> None:
     """While the turn goes on, too."""
-    if played.replicas[0].channel.abilities.after_unclear == "nothing":
+    if played.replicas[0].channel.abilities.resend_guard == "nothing":
         pytest.skip(f"{played.bench.name} cannot tell it")
     played.bench.fault(Fault(kind="unanswered", chat=live.chat))
     turn = await live.begin()

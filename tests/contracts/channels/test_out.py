@@ -140,10 +140,10 @@ async def test_a_send_without_an_answer_loses_nothing_and_doubles_only_what_is_c
     played.bench.fault(Fault(kind=kind))
     await played.say(chat, "one")
     await played.say(chat, "two")
-    twice = kind == "unanswered" and channel.abilities.after_unclear == "nothing"
+    twice = kind == "unanswered" and channel.abilities.resend_guard == "nothing"
     await played.sees(chat, *(["echo: one"] * (2 if twice else 1)), "echo: two")
     assert played.texts(chat).count("echo: one") - 1 <= counted._value.get() - before <= 1
-    if channel.abilities.after_unclear != "nothing":
+    if channel.abilities.resend_guard != "nothing":
         assert counted._value.get() == before
 
 

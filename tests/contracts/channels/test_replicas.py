@@ -117,7 +117,7 @@ async def test_a_gateway_that_dies_among_many_messages_loses_and_doubles_none(st
         assert stage.worker.texts(stage.bench.session(chat)) == list(WORDS)
     doubled = sum(len(stage.texts(chat)) - len(WORDS) for chat in chats)
     assert doubled <= counted._value.get() - before
-    if hearing.channel.abilities.after_unclear != "nothing":
+    if hearing.channel.abilities.resend_guard != "nothing":
         assert doubled == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.choice import problems_of
-from gateway.platform.registry import Cursor, Given, make_platform
+from gateway.platform.registry import Cursor, PlatformContext, make_platform
 from shared.errors import SettingsError
 from shared.settings import Secret, load
 from tests.contracts.channels.bench import ChannelBench
@@ -30,7 +30,7 @@ def secrets_of(bench: ChannelBench, folder: Path) -> list[str]:
     """The keys of its table that hold a secret."""
     (folder / "shoal.toml").write_text(toml({f"channels.{bench.name}": bench.table()}))
     settings = load({}, path=folder / "shoal.toml")
-    given = Given(name=bench.name, table=settings.channels[bench.name], settings=settings, cursor=NoCursor())
+    given = PlatformContext(name=bench.name, table=settings.channels[bench.name], settings=settings, cursor=NoCursor())
     rules = make_platform(given).rules
     return [name for name in rules.__struct_fields__ if isinstance(getattr(rules, name), Secret)]
 

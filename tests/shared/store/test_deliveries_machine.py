@@ -84,7 +84,7 @@ class Gateways(RuleBasedStateMachine):
 
     def gateway(self) -> Deliveries:
         self.clock = HandClock()
-        return Deliveries(self.client, CHANNEL, lease_s=LEASE_S, after_unclear="nothing", clock=self.clock)
+        return Deliveries(self.client, CHANNEL, lease_s=LEASE_S, resend_guard="nothing", clock=self.clock)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)

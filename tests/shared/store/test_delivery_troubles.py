@@ -18,10 +18,10 @@ from shared.store.delivery.deliveries import (
     DROPPED_AT_ONCE,
     LOOK_S,
     OUTBOX_CAP,
-    AfterUnclear,
     Cleared,
     Deliveries,
     RateKey,
+    ResendGuard,
 )
 from shared.store.delivery.outbox import Outbox
 from shared.store.schedules.schedules import Schedules
@@ -53,7 +53,7 @@ def letters(client: RedisClient) -> DeadLetters:
     ("offers", "unclear", "unsure"), [("nothing", True, b"1"), ("key", True, b"1"), ("look-up", False, None)]
 )
 async def test_what_a_dead_gateway_was_about_to_send_is_unclear(
-    client: RedisClient, chat: PlatformChat, offers: AfterUnclear, unclear: bool, unsure: bytes | None
+    client: RedisClient, chat: PlatformChat, offers: ResendGuard, unclear: bool, unsure: bytes | None
 ) -> None:
     """Whoever takes the chat over knows it, also after a look; who could ask the platform has asked."""
     first, second = gateway(client), gateway(client, offers)

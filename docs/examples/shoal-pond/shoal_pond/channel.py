@@ -19,18 +19,18 @@ from gateway.platform.protocol import (
     HookRequest,
     Inlet,
     MarkupRefused,
+    MaybeSent,
     NotAccepted,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     Rate,
     RemoteFile,
     RunMode,
     Throttled,
-    Unclear,
 )
-from gateway.platform.registry import Cursor, Given, Made
+from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.errors import SettingsError
 from shared.messages.inbound import InboundMessage
 from shared.tasks import cancel_all
@@ -38,12 +38,12 @@ from shoal_pond.settings import PondSettings
 from shoal_pond.wire import Event, heard, is_signed, read_event, render
 
 
-def make(given: Given) -> Made:
+def make(given: PlatformContext) -> BuiltPlatform:
     """What the entry point names."""
     settings = read_channel(PondSettings, given.name, given.table)
     if settings.run == "webhook" and settings.secret is None:
         raise SettingsError(f"channels.{given.name}.secret is missing; the webhook believes only what it signs")
-    return Made(Pond(given.name, settings, given.cursor), settings)
+    return BuiltPlatform(Pond(given.name, settings, given.cursor), settings)
 
 
 class Pond:
@@ -54,7 +54,7 @@ class Pond:
         self.run_mode: RunMode = settings.run or "exclusive"
         self.abilities = Abilities(
             run_modes=("exclusive", "webhook"),
-            after_unclear=settings.offers,
+            resend_guard=settings.offers,
             edit_every_s=0.2,
             typing_every_s=2.0,
             buttons=4,
@@ -120,7 +120,7 @@ class Pond:
         told = heard(self.name, event)
         if event.kind == "delete":
             gone: InboundMessage = msgspec.structs.replace(told.message, id=event.of)
-            await inlet.taken_back(gone)
+            await inlet.on_delete(gone)
         else:
             await inlet.take(told)
 
@@ -141,7 +141,7 @@ class Pond:
         return render(markdown)
 
     async def send(self, post: Post) -> str:
-        path = f"/chats/{post.place.chat_id}"
+        path = f"/chats/{post.target.chat_id}"
         if post.file is None:
             answer = await self._call("POST", f"{path}/messages", json=_body(post))
         else:
@@ -150,15 +150,15 @@ class Pond:
         return str(answer["id"])
 
     async def edit(self, id: str, post: Post) -> None:
-        await self._call("PUT", f"/chats/{post.place.chat_id}/messages/{id}", json=_body(post))
+        await self._call("PUT", f"/chats/{post.target.chat_id}/messages/{id}", json=_body(post))
 
     async def find(self, post: Post) -> str | None:
         query = {"key": post.key}
-        answer = await self._call("GET", f"/chats/{post.place.chat_id}/messages", params=query, missing={"id": None})
+        answer = await self._call("GET", f"/chats/{post.target.chat_id}/messages", params=query, missing={"id": None})
         return None if answer["id"] is None else str(answer["id"])
 
-    async def typing(self, place: Place) -> None:
-        await self._call("POST", f"/chats/{place.chat_id}/typing", json={})
+    async def typing(self, target: PostTarget) -> None:
+        await self._call("POST", f"/chats/{target.chat_id}/typing", json={})
 
     async def _call(
         self, method: str, path: str, *, missing: Any = None, timeout_s: float | None = None, **body: Any
@@ -176,7 +176,7 @@ class Pond:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
             raise NotAccepted("no connection") from exc
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise Unclear(type(exc).__name__) from exc
+            raise MaybeSent(type(exc).__name__) from exc
 
 
 def _body(post: Post) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.platform.protocol import Heard, Piece, RemoteFile
+from gateway.platform.protocol import Piece, PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 BOT: Final = "shoal"
@@ -48,7 +48,7 @@ class Event(msgspec.Struct, frozen=True):
 read_event: Callable[[bytes], Event] = msgspec.json.Decoder(Event).decode
 
 
-def heard(channel: str, event: Event) -> Heard:
+def heard(channel: str, event: Event) -> PlatformMessage:
     """The event as a message. Ids are Pond's own."""
     message = InboundMessage(
         channel=channel,
@@ -58,7 +58,7 @@ def heard(channel: str, event: Event) -> Heard:
         content=event.text,
         timestamp=event.at,
     )
-    return Heard(
+    return PlatformMessage(
         message=message,
         group=event.group,
         addressed=not event.group or BOT in event.mentions,

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.channel import Sink
+from gateway.channel import MessageSink
 from gateway.channels.web.api.answers import DROPPED, answer_of, not_read
 from gateway.channels.web.api.errors import RETRY_S, ApiError, closing
 from gateway.channels.web.api.files import keep_files
@@ -45,7 +45,7 @@ log = logger("api")
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What every exchange needs. `closing` is set when this gateway goes away."""
 
-    sink: Sink
+    sink: MessageSink
     principals: Principals
     watch: AnswerWatch
     requests: Requests

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.channel import Sink
+from gateway.channel import MessageSink
 from gateway.channels.web.http.media import MediaDoor
 from gateway.channels.web.socket.approval_frames import Approve
 from gateway.channels.web.socket.chat_view import Viewer
@@ -69,7 +69,7 @@ class Answers:
         viewer: Viewer,
         principal: str,
         *,
-        sink: Sink,
+        sink: MessageSink,
         outbox: Outbox,
         hub: Hub,
         lines: Lines,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gateway.channels.discord.parse import Me, Room, heard
 from gateway.channels.discord.wire import Message, Press, read_event
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.fakes.discord import BOT
 
 ME: Final = Me(str(BOT["id"]), str(BOT["username"]))
@@ -49,19 +49,19 @@ MESSAGE: Final[dict[str, Any]] = {
 }
 
 
-def event(kind: str, data: Any, room: Room | None = None) -> Heard | None:
+def event(kind: str, data: Any, room: Room | None = None) -> PlatformMessage | None:
     """An event, as it is heard."""
     found = read_event(kind, data)
     assert found is None or isinstance(found, Message | Press)
     return None if found is None else heard("discord", found, room or Room(str(found.channel_id)), ME)
 
 
-def told(kind: str = "MESSAGE_CREATE", **changes: Any) -> Heard | None:
+def told(kind: str = "MESSAGE_CREATE", **changes: Any) -> PlatformMessage | None:
     """A message with something else in it."""
     return event(kind, MESSAGE | changes)
 
 
-def pressed(custom_id: str, *, label: str = "Yes", **changes: Any) -> Heard | None:
+def pressed(custom_id: str, *, label: str = "Yes", **changes: Any) -> PlatformMessage | None:
     """A press of a button."""
     button = {"type": 2, "style": 2, "id": 3, "label": label, "custom_id": custom_id}
     row = {"type": 1, "id": 1, "components": [button]}
@@ -83,7 +83,7 @@ def pressed(custom_id: str, *, label: str = "Yes", **changes: Any) -> Heard | No
     return event("INTERACTION_CREATE", press | changes)
 
 
-def sure(found: Heard | None) -> Heard:
+def sure(found: PlatformMessage | None) -> PlatformMessage:
     """Something was said."""
     assert found is not None
     return found

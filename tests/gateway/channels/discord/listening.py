@@ -11,7 +11,7 @@ from gateway.channels.discord.api import Api
 from gateway.channels.discord.listener import Listener
 from gateway.channels.discord.parse import Me
 from gateway.channels.discord.settings import read_discord
-from gateway.platform.protocol import Heard, Taken
+from gateway.platform.protocol import InletVerdict, PlatformMessage
 from shared.messages.inbound import InboundMessage
 from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord
 from tests.helpers.wait import eventually
@@ -38,30 +38,30 @@ class Ledger:
     """An inlet. What is in `faults` is raised by the next calls for a chat; those in `closed` wait until it is not."""
 
     def __init__(self) -> None:
-        self.heard: list[Heard] = []
+        self.heard: list[PlatformMessage] = []
         self.gone: list[InboundMessage] = []
         self.faults: dict[str, list[Exception]] = {}
         self.closed: dict[str, asyncio.Event] = {}
         self.tries = 0
         self._ids: set[str] = set()
 
-    async def take(self, heard: Heard) -> Taken:
-        chat = heard.message.thread or heard.message.chat_id
+    async def take(self, event: PlatformMessage) -> InletVerdict:
+        chat = event.message.thread or event.message.chat_id
         self.tries += 1
         if chat in self.closed:
             await self.closed[chat].wait()
         if self.faults.get(chat):
             raise self.faults[chat].pop(0)
-        if heard.own or heard.from_bot or not heard.addressed:
+        if event.own or event.from_bot or not event.addressed:
             return "ignored"
-        if heard.message.id in self._ids:
+        if event.message.id in self._ids:
             return "duplicate"
-        self._ids.add(heard.message.id)
-        self.heard.append(heard)
+        self._ids.add(event.message.id)
+        self.heard.append(event)
         return "taken"
 
-    async def taken_back(self, place_of: InboundMessage) -> None:
-        self.gone.append(place_of)
+    async def on_delete(self, deleted: InboundMessage) -> None:
+        self.gone.append(deleted)
 
     def texts(self, chat: str | None = None) -> list[str]:
         """What was said, in a chat or anywhere."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.fakes.discord import BOT
 from tests.gateway.channels.discord.events import ALONE, ME, SERVER, pressed, told
 from tests.helpers.access_table import Ids, Situation
@@ -32,7 +32,7 @@ def can_be(situation: Situation) -> bool:
     return not situation.group or situation.addressed or situation.entry not in ("command", "pressed")
 
 
-def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Heard | None:
+def hear(situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
     sender = {
         "id": IDS.people[situation.person],

@@ -14,18 +14,18 @@ from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     File,
+    MaybeSent,
     NotAccepted,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     Throttled,
-    Unclear,
 )
 from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord, Trouble
 
 ALONE, CHANNEL, THREAD = "400000000000000001", "500000000000000001", "500000000000000002"
-PLACE = Place(session=f"discord:{ALONE}", chat_id=ALONE)
+PLACE = PostTarget(session=f"discord:{ALONE}", chat_id=ALONE)
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ async def api(fake: FakeDiscord) -> AsyncIterator[Api]:
     await api.close()
 
 
-def post(text: str = "**hi**", *, place: Place = PLACE, key: str = "k", **more: object) -> Post:
-    return Post(place=place, key=key, piece=Piece(text, "hi"), **more)  # type: ignore[arg-type]
+def post(text: str = "**hi**", *, place: PostTarget = PLACE, key: str = "k", **more: object) -> Post:
+    return Post(target=place, key=key, piece=Piece(text, "hi"), **more)  # type: ignore[arg-type]
 
 
 def with_file(name: str = "a.pdf", **more: object) -> Post:
     file = File(reference="r", name=name, media_type="application/pdf", size_bytes=3, data=b"abc")
-    return Post(place=PLACE, key="f", file=file, **more)  # type: ignore[arg-type]
+    return Post(target=PLACE, key="f", file=file, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def with_file(name: str = "a.pdf", **more: object) -> Post:
         ("down", NotAccepted),
         ("500/0", NotAccepted),
         ("502/0", NotAccepted),
-        ("504/0", Unclear),
-        ("unheard", Unclear),
-        ("unanswered", Unclear),
-        ("hang", Unclear),
+        ("504/0", MaybeSent),
+        ("unheard", MaybeSent),
+        ("unanswered", MaybeSent),
+        ("hang", MaybeSent),
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
@@ -142,7 +142,7 @@ async def test_a_post_names_nobody_and_has_no_preview(fake: FakeDiscord, api: Ap
 
 async def test_a_thread_is_written_to_as_a_channel(fake: FakeDiscord, api: Api) -> None:
     """And not the channel that it was begun in."""
-    place = Place(session="s", chat_id=CHANNEL, thread=THREAD)
+    place = PostTarget(session="s", chat_id=CHANNEL, thread=THREAD)
     id = await api.send(post(place=place))
     await api.edit(id, post("other", place=place))
     await api.typing(place)

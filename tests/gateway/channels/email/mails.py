@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gateway.channels.email.parse import Ourselves, heard
 from gateway.channels.email.wire import read_mail
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 
 ME = "shoal@pond.example"
 ANNA = "anna@people.example"
@@ -39,11 +39,11 @@ def raw(body: str | bytes = "hello\n", *extra: str, **changes: str | None) -> by
     return "\r\n".join(lines).encode("utf-8", "surrogateescape") + b"\r\n\r\n" + data.replace(b"\n", b"\r\n")
 
 
-def told(body: str | bytes = "hello\n", *extra: str, **changes: str | None) -> Heard:
+def told(body: str | bytes = "hello\n", *extra: str, **changes: str | None) -> PlatformMessage:
     """What is heard of it."""
     return heard("email", read_mail(raw(body, *extra, **changes)), "d1", US, now_ms=NOW_MS)
 
 
-def believed(body: str = "hello", *extra: str, **changes: str | None) -> Heard:
+def believed(body: str = "hello", *extra: str, **changes: str | None) -> PlatformMessage:
     """The same where every From is believed."""
     return heard("email", read_mail(raw(body, *extra, **changes)), "d1", Ourselves(ME), now_ms=NOW_MS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.gateway.channels.email.mails import ME, SERVER, told
 from tests.helpers.access_table import Ids, Situation
 
@@ -36,7 +36,7 @@ def can_be(situation: Situation) -> bool:
     return situation.group is None and situation.entry not in ("edited", "pressed")
 
 
-def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Heard | None:
+def hear(situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
     sender, listed = IDS.people[situation.person] or "anybody", IDS.people["listed"]
     body = {

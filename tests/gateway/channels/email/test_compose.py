@@ -10,7 +10,7 @@ import pytest
 from gateway.channels.email.compose import mail_of
 from gateway.channels.email.parse import ANSWERS, REFERENCES, SUBJECT
 from gateway.channels.email.render import render
-from gateway.platform.protocol import File, Place, Post, PostRefused
+from gateway.platform.protocol import File, Post, PostRefused, PostTarget
 from tests.gateway.channels.email.mails import ANNA, ME
 
 NOTES = {SUBJECT: "Ponds", ANSWERS: "2@x", REFERENCES: "1@x 2@x"}
@@ -18,7 +18,9 @@ THREAD = "0123456789abcdef"
 
 
 def post(text: str = "hello", *, notes: dict[str, str] | None = None, to: str = ANNA, **more: object) -> Post:
-    place = Place(session=f"email:{to}#{THREAD}", chat_id=to, thread=THREAD, notes=NOTES if notes is None else notes)
+    place = PostTarget(
+        session=f"email:{to}#{THREAD}", chat_id=to, thread=THREAD, notes=NOTES if notes is None else notes
+    )
     given = {"place": place, "key": "email:x:1:0", "piece": render(text)[0], **more}
     return Post(**given)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from gateway.channels.email.listener import TRIES
 from gateway.channels.email.mailbox import BEGINNING
 from gateway.channels.email.own_thread import OwnThread
 from gateway.channels.email.settings import read_email
-from gateway.platform.protocol import ChannelBroken, Heard, NotAccepted, PostRefused, Taken
+from gateway.platform.protocol import ChannelBroken, InletVerdict, NotAccepted, PlatformMessage, PostRefused
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
 from shared.metrics import MESSAGES_REFUSED
@@ -33,10 +33,10 @@ class Listener:
     def __init__(self, fake: FakeMail) -> None:
         self.saved = b""
         self.saves = 0
-        self.heard: list[Heard] = []
+        self.heard: list[PlatformMessage] = []
         self.files: list[bytes] = []
         self.away = False
-        self.answer: Taken = "taken"
+        self.answer: InletVerdict = "taken"
         self.go = asyncio.Event()
         self.go.set()
         self.channel = self._made(fake)
@@ -57,17 +57,17 @@ class Listener:
         self.saved = value
         self.saves += 1
 
-    async def take(self, heard: Heard) -> Taken:
+    async def take(self, event: PlatformMessage) -> InletVerdict:
         if self.away:
             raise RedisAway("away")
         await self.go.wait()
-        self.heard.append(heard)
-        for file in heard.files:
+        self.heard.append(event)
+        for file in event.files:
             with contextlib.suppress(PostRefused):
                 self.files.append(b"".join([part async for part in self.channel.fetch(file)]))
-        return self.answer if heard.message.sender_id and not heard.from_bot and not heard.own else "ignored"
+        return self.answer if event.message.sender_id and not event.from_bot and not event.own else "ignored"
 
-    async def taken_back(self, place_of: InboundMessage) -> None:
+    async def on_delete(self, deleted: InboundMessage) -> None:
         raise AssertionError("nobody takes a mail back")
 
     @property

@@ -13,7 +13,7 @@ from gateway.channels.email.parse import (
     TOO_LONG,
 )
 from gateway.platform.access import judge
-from gateway.platform.protocol import Place, Post
+from gateway.platform.protocol import Post, PostTarget
 from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.messages.schedule import is_tick
 from tests.gateway.channels.email.mails import ANNA, ME, NOW_MS, SERVER, believed, told
@@ -50,8 +50,8 @@ def test_a_thread_is_a_conversation() -> None:
 def test_a_mail_of_ours_names_its_thread() -> None:
     """For programs that say nothing but what they answer, or forget where the thread began."""
     first = told().message
-    place = Place(session=first.session, chat_id=ANNA, thread=first.thread)
-    ours = message_id(Post(place=place, key="k"), ME)
+    place = PostTarget(session=first.session, chat_id=ANNA, thread=first.thread)
+    ours = message_id(Post(target=place, key="k"), ME)
     assert told(Message_ID="<4@x>", In_Reply_To=f"<{ours}>").message.session == first.session
     assert told(Message_ID="<4@x>", References=f"<other@x> <{ours}>").message.session == first.session
     elsewhere = ours.replace("pond.example", "evil.example")

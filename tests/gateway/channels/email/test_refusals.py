@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.channels.email.refusals import Step, refusal
-from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, Po
         ("content", 452, "4.3.1 Disk full", NotAccepted),
         ("content", 421, "4.7.28 Too many mails", "whole bot"),
         ("content", 450, "4.7.1 Too many mails", "chat"),
-        ("content", -1, "?", Unclear),
-        ("content", 354, "Go on", Unclear),
+        ("content", -1, "?", MaybeSent),
+        ("content", 354, "Go on", MaybeSent),
         ("recipient", -1, "?", NotAccepted),
     ],
 )

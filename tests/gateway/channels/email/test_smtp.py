@@ -12,7 +12,7 @@ import pytest
 
 from gateway.channels.email.settings import read_email
 from gateway.channels.email.smtp import Smtp
-from gateway.platform.protocol import ChannelBroken, ChatClosed, NotAccepted, PostRefused, Throttled, Unclear
+from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
 from tests.fakes.email import BOT, PASSWORD, FakeMail
 from tests.fakes.email_parts import Trouble
 from tests.helpers.certificates import authority
@@ -69,12 +69,12 @@ async def test_a_connection_that_died_meanwhile_is_no_failure(fake: FakeMail) ->
         ("closed", ChatClosed, False),
         ("down", NotAccepted, False),
         ("refused", PostRefused, False),
-        ("unheard", Unclear, False),
-        ("unanswered", Unclear, True),
+        ("unheard", MaybeSent, False),
+        ("unanswered", MaybeSent, True),
     ],
 )
 async def test_what_goes_wrong_has_a_name(fake: FakeMail, trouble: str, kind: type[Exception], arrives: bool) -> None:
-    """Unclear is only what may have arrived; the next mail goes its way."""
+    """MaybeSent is only what may have arrived; the next mail goes its way."""
     smtp = client(fake)
     fake.smtp.troubles.append(Trouble(trouble, ANNA, 1))
     with pytest.raises(kind) as caught:
@@ -94,7 +94,7 @@ async def test_a_server_that_says_nothing_is_waited_for_so_long(fake: FakeMail) 
     """Then nobody knows; and before the mail was on its way, everybody does."""
     smtp = client(fake, timeout_s=1)
     fake.smtp.troubles.append(Trouble("hang", ANNA, 1))
-    with pytest.raises(Unclear):
+    with pytest.raises(MaybeSent):
         await smtp.send(ANNA, mail())
     fake.smtp.silent = True
     with pytest.raises(NotAccepted, match="in time"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.channels.email.charsets import text_of
 from gateway.channels.email.parse import heard
 from gateway.channels.email.wire import MOST_PARTS, Attached, Mail, Unreadable, decoded, read_mail
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.gateway.channels.email.mails import NOW_MS, US, raw
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
@@ -266,7 +266,7 @@ def test_any_bytes_are_a_mail_or_a_known_nothing(data: bytes) -> None:
         return
     assert isinstance(mail, Mail)
     said = heard("email", mail, "digest", US, now_ms=NOW_MS)
-    assert isinstance(said, Heard)
+    assert isinstance(said, PlatformMessage)
     said.message.content.encode()
     assert said.message.id
     assert said.message.chat_id

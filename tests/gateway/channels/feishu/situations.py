@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gateway.channels.feishu.parse import Hearing, Me
 from gateway.channels.feishu.wire import Pressed, Received, Told, read_event
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.gateway.channels.feishu.events import APP_ID, BOT, mention, message, pressed
 from tests.helpers.access_table import Ids, Situation
 
@@ -32,7 +32,7 @@ def can_be(situation: Situation) -> bool:
     return situation.entry not in ("file", "forwarded") or not situation.group or not situation.addressed
 
 
-def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Heard | None:
+def hear(situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
     sender = IDS.people[situation.person]
     chat = IDS.groups[situation.group] if situation.group else f"oc_a1one{situation.person}"

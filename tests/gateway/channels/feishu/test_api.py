@@ -17,13 +17,13 @@ from gateway.platform.protocol import (
     ChatClosed,
     File,
     MarkupRefused,
+    MaybeSent,
     NotAccepted,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     Throttled,
-    Unclear,
 )
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
 from tests.fakes.feishu_parts import Trouble, no
@@ -31,8 +31,8 @@ from tests.helpers.wait import eventually
 
 CHAT = "oc_1"
 ASKED = "om_asked"
-PLACE = Place(session=f"feishu:{CHAT}", chat_id=CHAT)
-TOPIC = Place(session=f"feishu:{CHAT}#{ASKED}", chat_id=CHAT, thread=ASKED, notes={"group": "1"})
+PLACE = PostTarget(session=f"feishu:{CHAT}", chat_id=CHAT)
+TOPIC = PostTarget(session=f"feishu:{CHAT}#{ASKED}", chat_id=CHAT, thread=ASKED, notes={"group": "1"})
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ async def api(fake: FakeFeishu) -> AsyncIterator[Api]:
     await api.close()
 
 
-def post(text: str = "**hi**", *, place: Place = PLACE, key: str = "k", **more: Any) -> Post:
-    return Post(place=place, key=key, piece=Piece(text, "hi"), **more)
+def post(text: str = "**hi**", *, place: PostTarget = PLACE, key: str = "k", **more: Any) -> Post:
+    return Post(target=place, key=key, piece=Piece(text, "hi"), **more)
 
 
 def file(media_type: str, name: str, data: bytes = b"abc", **more: Any) -> Post:
     made = File(reference="r", name=name, media_type=media_type, size_bytes=len(data), data=data)
-    return Post(place=PLACE, key="k", file=made, **more)
+    return Post(target=PLACE, key="k", file=made, **more)
 
 
 async def test_who_we_are_is_asked_with_a_token(fake: FakeFeishu) -> None:
@@ -144,9 +144,9 @@ async def test_a_token_is_renewed_before_its_end(fake: FakeFeishu) -> None:
         ("refused", PostRefused),
         ("closed", ChatClosed),
         ("down", NotAccepted),
-        ("unheard", Unclear),
-        ("unanswered", Unclear),
-        ("hang", Unclear),
+        ("unheard", MaybeSent),
+        ("unanswered", MaybeSent),
+        ("hang", MaybeSent),
     ],
 )
 @pytest.mark.parametrize("call", ["send", "edit"])
@@ -167,7 +167,7 @@ async def test_what_goes_wrong_is_said_in_our_words(
 async def test_the_same_key_is_shown_once(fake: FakeFeishu, api: Api) -> None:
     """Also when the answer was lost. The key is cut to what Feishu takes."""
     fake.troubles.append(Trouble("unanswered", "send", None, 1, 0))
-    with pytest.raises(Unclear):
+    with pytest.raises(MaybeSent):
         await api.send(post(key="k" * 300))
     id = await api.send(post(key="k" * 300))
     assert [one.id for one in fake.said[CHAT]] == [id]
@@ -221,7 +221,7 @@ async def test_buttons_say_where_they_stand(fake: FakeFeishu, api: Api) -> None:
     ],
 )
 async def test_an_answer_stands_where_it_belongs(
-    fake: FakeFeishu, api: Api, place: Place, reply_to: str | None, parent: str | None, in_topic: bool
+    fake: FakeFeishu, api: Api, place: PostTarget, reply_to: str | None, parent: str | None, in_topic: bool
 ) -> None:
     """In its topic, below its question, or in the chat."""
     await api.send(post(place=place, reply_to=reply_to))
@@ -387,14 +387,14 @@ async def test_an_address_that_is_not_told_says_why(
         (400, 230099, "Failed to create card content, ext=ErrCode: 11310; ErrMsg: card table number", MarkupRefused),
         (400, 230099, "Failed to create card content, ext=ErrCode: 11310; ErrMsg: card action is lock", NotAccepted),
         *((400, code, "", PostRefused) for code in (230017, 230022, 230025, 230028, 230031, 230055)),
-        (400, 230049, "", Unclear),
+        (400, 230049, "", MaybeSent),
         (400, 230101, "", NotAccepted),
         (401, 99991663, "", NotAccepted),
         (503, -1, "", NotAccepted),
-        (500, -1, "", Unclear),
-        (502, -1, "", Unclear),
-        (500, 2200, "internal error", Unclear),
-        (200, -1, "", Unclear),
+        (500, -1, "", MaybeSent),
+        (502, -1, "", MaybeSent),
+        (500, 2200, "internal error", MaybeSent),
+        (200, -1, "", MaybeSent),
         (404, -1, "", NotAccepted),
         (400, 987654, "secret words", PostRefused),
     ],

@@ -14,7 +14,7 @@ from gateway.channels.feishu.channel import Feishu
 from gateway.channels.feishu.cipher import sealed
 from gateway.channels.feishu.settings import read_feishu
 from gateway.channels.feishu.signature import signature
-from gateway.platform.protocol import Heard, HookAnswer, HookRequest, Piece, Place, Post, Taken
+from gateway.platform.protocol import HookAnswer, HookRequest, InletVerdict, Piece, PlatformMessage, Post, PostTarget
 from shared.errors import RedisAway, Refused
 from shared.messages.inbound import InboundMessage
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
@@ -31,19 +31,19 @@ class PlayedInlet:
     """What was heard and taken back; `says` is what becomes of it."""
 
     def __init__(self) -> None:
-        self.heard: list[Heard] = []
+        self.heard: list[PlatformMessage] = []
         self.gone: list[InboundMessage] = []
-        self.says: Taken = "taken"
+        self.says: InletVerdict = "taken"
         self.fails: Exception | None = None
 
-    async def take(self, heard: Heard) -> Taken:
+    async def take(self, event: PlatformMessage) -> InletVerdict:
         if self.fails is not None:
             raise self.fails
-        self.heard.append(heard)
+        self.heard.append(event)
         return self.says
 
-    async def taken_back(self, place_of: InboundMessage) -> None:
-        self.gone.append(place_of)
+    async def on_delete(self, deleted: InboundMessage) -> None:
+        self.gone.append(deleted)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ async def test_who_calls_is_believed_by_key_signature_and_token(
     ],
 )
 async def test_who_pressed_a_button_is_shown_what_became_of_it(
-    channel: Feishu, inlet: PlayedInlet, says: Taken, shown: dict[str, str]
+    channel: Feishu, inlet: PlayedInlet, says: InletVerdict, shown: dict[str, str]
 ) -> None:
     """At once, in the answer of the call."""
     inlet.says = says
@@ -169,7 +169,7 @@ def in_group(text: str = "hi", **more: Any) -> bytes:
 
 async def test_a_reply_to_us_is_meant_for_us(fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet) -> None:
     """What we posted ourselves is known, what another replica posted is looked up, once."""
-    mine = await channel.send(Post(place=Place(session="s", chat_id=CHAT), key="k", piece=Piece("x", "x")))
+    mine = await channel.send(Post(target=PostTarget(session="s", chat_id=CHAT), key="k", piece=Piece("x", "x")))
     theirs = {"message_id": "om_theirs", "sender": {"id": APP_ID, "id_type": "app_id", "sender_type": "app"}}
     fake.items["om_theirs"] = [theirs]
     fake.heard["om_persons"] = CHAT
@@ -278,4 +278,4 @@ def test_the_abilities_are_those_of_the_documentation() -> None:
             rates = [rate for rate in abilities.rates if (rate.of, rate.scope) == (of, scope)]
             assert min(rate.burst + rate.per_s for rate in rates) <= per_s
             assert min(rate.burst + rate.per_s * 60 for rate in rates) <= per_minute
-    assert (abilities.sockets, abilities.after_unclear) == (50, "key")
+    assert (abilities.sockets, abilities.resend_guard) == (50, "key")

@@ -27,10 +27,10 @@ class SlowInlet(PlayedInlet):
         self.may = asyncio.Event()
         self.asked = 0
 
-    async def take(self, heard: Any) -> Any:
+    async def take(self, event: Any) -> Any:
         self.asked += 1
         await self.may.wait()
-        return await super().take(heard)
+        return await super().take(event)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from gateway.channels.feishu.contents import forwarded
 from gateway.channels.feishu.parse import Asked, Hearing, Me
 from gateway.channels.feishu.wire import Check, Header, Pressed, Received, Told, read_event
 from gateway.platform.access import AccessSettings, judge
-from gateway.platform.protocol import Heard, RemoteFile
+from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 from tests.gateway.channels.feishu.events import (
     ANNA,
@@ -43,13 +43,13 @@ def asked(body: bytes, hearing: Hearing = HEARING) -> Asked | None:
     return hearing.heard(told.header, told.event, now_ms=5)
 
 
-def heard(body: bytes, hearing: Hearing = HEARING) -> Heard:
+def heard(body: bytes, hearing: Hearing = HEARING) -> PlatformMessage:
     found = asked(body, hearing)
     assert found is not None
     return found.heard
 
 
-def press(body: bytes) -> Heard | None:
+def press(body: bytes) -> PlatformMessage | None:
     told = read_event(body)
     assert isinstance(told, Told)
     assert isinstance(told.event, Pressed)
@@ -59,7 +59,7 @@ def press(body: bytes) -> Heard | None:
 def test_a_message_of_a_chat_of_two() -> None:
     """All that is known of it."""
     assert asked(message()) == Asked(
-        Heard(
+        PlatformMessage(
             message=InboundMessage(
                 channel="feishu", chat_id=CHAT, sender_id=ANNA, id=MESSAGE, content="hello", timestamp=1609073151345
             )
@@ -285,7 +285,7 @@ def test_what_was_passed_on_is_read_with_who_said_it() -> None:
 def test_a_press_says_what_stands_behind_the_button() -> None:
     """In the name of who pressed it, in the chat and topic of its card."""
     found = press(pressed({"shoal": " /yes a1 ", "chat": CHAT, "thread": ROOT, "group": "1"}))
-    assert found == Heard(
+    assert found == PlatformMessage(
         message=InboundMessage(
             channel="feishu", chat_id=CHAT, sender_id=ANNA, id="press/5e3702a84e847582be8db7fb73283c02",
             content="/yes a1", timestamp=1603977298000, thread=ROOT,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway.channels.matrix.parse import heard
 from gateway.channels.matrix.wire import Known, read_event
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.helpers.access_table import Ids, Situation
 
 ME: Final = "@shoal:pond.example"
@@ -32,7 +32,7 @@ def can_be(situation: Situation) -> bool:
     return not situation.group or situation.addressed or situation.entry != "command"
 
 
-def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Heard | None:
+def hear(situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
     sender = IDS.people[situation.person]
     room = IDS.groups[situation.group] if situation.group else f"!alone-{situation.person}:p.example"

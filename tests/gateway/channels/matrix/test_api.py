@@ -12,20 +12,20 @@ from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     File,
+    MaybeSent,
     NotAccepted,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     RemoteFile,
     Throttled,
-    Unclear,
 )
 from tests.fakes.matrix import BOT, PASSWORD, TOKEN, FakeMatrix
 from tests.fakes.matrix_parts import Trouble
 
 ROOM = "!pond/+:pond.example"
-PLACE = Place(session="matrix:r", chat_id=ROOM)
+PLACE = PostTarget(session="matrix:r", chat_id=ROOM)
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ async def api(fake: FakeMatrix) -> AsyncIterator[Api]:
     await api.close()
 
 
-def post(text: str = "<b>hi</b>", *, key: str = "k", place: Place = PLACE, **more: object) -> Post:
-    return Post(place=place, key=key, piece=Piece(text, "hi"), **more)  # type: ignore[arg-type]
+def post(text: str = "<b>hi</b>", *, key: str = "k", place: PostTarget = PLACE, **more: object) -> Post:
+    return Post(target=place, key=key, piece=Piece(text, "hi"), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def post(text: str = "<b>hi</b>", *, key: str = "k", place: Place = PLACE, **mor
         ("too large", PostRefused),
         ("closed", ChatClosed),
         ("logged out", ChannelBroken),
-        ("down", Unclear),
-        ("hang", Unclear),
+        ("down", MaybeSent),
+        ("hang", MaybeSent),
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
@@ -76,7 +76,7 @@ async def test_what_goes_wrong_is_said_in_our_words(
 async def test_a_post_whose_answer_was_lost_is_there_once(fake: FakeMatrix, api: Api) -> None:
     """The same transaction, whoever of the same device sends it again."""
     fake.troubles.append(Trouble("unanswered", "send", None, 2, 0))
-    with pytest.raises(Unclear):
+    with pytest.raises(MaybeSent):
         await api.send(post())
     another = connected(fake.address)
     id = await another.send(post())
@@ -158,7 +158,7 @@ async def test_where_a_post_belongs(
     fake: FakeMatrix, api: Api, thread: str | None, reply_to: str | None, relation: object
 ) -> None:
     """An answer to an edited message is one to the message."""
-    await api.send(post(place=Place(session="s", chat_id=ROOM, thread=thread), reply_to=reply_to))
+    await api.send(post(place=PostTarget(session="s", chat_id=ROOM, thread=thread), reply_to=reply_to))
     assert fake.said[ROOM][0].content.get("m.relates_to") == relation
 
 
@@ -180,7 +180,7 @@ async def test_files_are_uploaded_and_fetched(fake: FakeMatrix, api: Api) -> Non
     """Pictures as pictures; an address that is none of the store's is not asked for."""
     for media_type, kind in (("image/png", "m.image"), ("application/pdf", "m.file")):
         file = File(reference="r", name="a", media_type=media_type, size_bytes=3, data=b"abc")
-        await api.send(Post(place=PLACE, key=kind, file=file))
+        await api.send(Post(target=PLACE, key=kind, file=file))
         content = fake.said[ROOM][-1].content
         assert (content["msgtype"], content["info"]) == (kind, {"mimetype": media_type, "size": 3})
     fetched = [part async for part in api.fetch(RemoteFile(handle=content["url"]))]

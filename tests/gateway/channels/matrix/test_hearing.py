@@ -11,7 +11,7 @@ import pytest
 
 from gateway.channels.matrix.channel import Matrix
 from gateway.channels.matrix.settings import read_matrix
-from gateway.platform.protocol import Heard, Taken
+from gateway.platform.protocol import InletVerdict, PlatformMessage
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
 from shared.tasks import cancel_all
@@ -27,7 +27,7 @@ class Listener:
 
     def __init__(self, fake: FakeMatrix) -> None:
         self.saved = b""
-        self.heard: list[Heard] = []
+        self.heard: list[PlatformMessage] = []
         self.gone: list[InboundMessage] = []
         self.away = False
         self._fake = fake
@@ -38,14 +38,14 @@ class Listener:
     async def save(self, value: bytes) -> None:
         self.saved = value
 
-    async def take(self, heard: Heard) -> Taken:
+    async def take(self, event: PlatformMessage) -> InletVerdict:
         if self.away:
             raise RedisAway("away")
-        self.heard.append(heard)
+        self.heard.append(event)
         return "taken"
 
-    async def taken_back(self, place_of: InboundMessage) -> None:
-        self.gone.append(place_of)
+    async def on_delete(self, deleted: InboundMessage) -> None:
+        self.gone.append(deleted)
 
     @property
     def texts(self) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.channels.matrix.parse import came_in, heard, invited_by, known, redacted, replaced
 from gateway.channels.matrix.wire import Event, Known, read_event, read_events, read_sync
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 
 ME = "@shoal:pond.example"
 ANNA = "@anna:pond.example"
@@ -32,11 +32,13 @@ def event(content: dict[str, Any], **more: Any) -> Event:
     return found
 
 
-def told(content: dict[str, Any], *, group: bool = False, answered: str | None = None, **more: Any) -> Heard | None:
+def told(
+    content: dict[str, Any], *, group: bool = False, answered: str | None = None, **more: Any
+) -> PlatformMessage | None:
     return heard("matrix", ROOM, event(content, **more), GROUP if group else ALONE, ME, answered=answered)
 
 
-def sure(found: Heard | None) -> Heard:
+def sure(found: PlatformMessage | None) -> PlatformMessage:
     assert found is not None
     return found
 

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.channels.matrix.api import Api
 from gateway.channels.matrix.http import Http
-from gateway.platform.protocol import ChannelBroken, ChatClosed, File, Piece, Place, Post, PostRefused
+from gateway.platform.protocol import ChannelBroken, ChatClosed, File, Piece, Post, PostRefused, PostTarget
 from shared.ids import session_id
 from shared.media.store import MediaStore
 from shared.messages.outbound import OutboundMessage
@@ -282,8 +282,8 @@ async def test_the_same_key_is_one_event_and_what_is_wrong_is_said(people: Peopl
 
     room = await people.anna.room(people.bot.id)
     await people.bot.join(room)
-    place = Place(session="s", chat_id=room)
-    post = Post(place=place, key="k1", piece=Piece("<b>hi</b>", "hi"))
+    place = PostTarget(session="s", chat_id=room)
+    post = Post(target=place, key="k1", piece=Piece("<b>hi</b>", "hi"))
     one, two, other = (
         api(token=people.bot.token),
         api(token=people.bot.token),
@@ -293,12 +293,12 @@ async def test_the_same_key_is_one_event_and_what_is_wrong_is_said(people: Peopl
         id = await one.send(post)
         assert [await one.send(post), await two.send(post)] == [id, id]
         assert await other.find(post, people.bot.id) == id
-        assert await other.find(Post(place=place, key="k2", piece=post.piece), people.bot.id) is None
+        assert await other.find(Post(target=place, key="k2", piece=post.piece), people.bot.id) is None
         assert len(await people.bodies(room)) == 1
-        await one.edit(id, Post(place=place, key="k1", piece=Piece("<b>ho</b>", "ho")))
+        await one.edit(id, Post(target=place, key="k1", piece=Piece("<b>ho</b>", "ho")))
         assert await people.bodies(room) == ["ho"]
         with pytest.raises(PostRefused, match="413"):
-            await one.send(Post(place=place, key="k3", piece=Piece("x" * 40_000, "x" * 40_000)))
+            await one.send(Post(target=place, key="k3", piece=Piece("x" * 40_000, "x" * 40_000)))
         big = File(
             reference="r",
             name="a.bin",
@@ -307,10 +307,10 @@ async def test_the_same_key_is_one_event_and_what_is_wrong_is_said(people: Peopl
             data=bytes(2_000_000),
         )
         with pytest.raises(PostRefused, match="413"):
-            await one.send(Post(place=place, key="k4", file=big))
+            await one.send(Post(target=place, key="k4", file=big))
         elsewhere = await people.anna.room()
         with pytest.raises(ChatClosed, match="403"):
-            await one.send(Post(place=Place(session="s", chat_id=elsewhere), key="k5", piece=post.piece))
+            await one.send(Post(target=PostTarget(session="s", chat_id=elsewhere), key="k5", piece=post.piece))
         wrong = api(token="syt_wrong")
         with pytest.raises(ChannelBroken, match="access_token"):
             await wrong.me()

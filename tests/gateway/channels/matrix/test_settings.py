@@ -48,7 +48,7 @@ def test_what_follows_from_the_settings() -> None:
     """A transaction id is known for one device alone; the homeserver's limit is the pace of everything."""
     token = abilities_of(read_matrix("matrix", GOOD))
     password = abilities_of(read_matrix("matrix", {**HOME, "user": "@a:b", "password": "x", "per_s": 10}))
-    assert (token.after_unclear, password.after_unclear) == ("key", "look-up")
+    assert (token.resend_guard, password.resend_guard) == ("key", "look-up")
     assert (token.rates[0].per_s, token.rates[0].burst, token.edit_every_s) == (0.2, 10, 5.0)
     assert (password.rates[0].per_s, password.edit_every_s) == (10, 1.5)
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from gateway.channels.slack.contents import Me
 from gateway.channels.slack.parse import Gone, Hearing
 from gateway.channels.slack.wire import read_call
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 
 ME: Final = Me("T0001", "U0SHOAL", "B0SHOAL", "shoal")
 HEARING: Final = Hearing("slack", ME)
@@ -130,14 +130,16 @@ def form(fields: dict[str, Any]) -> bytes:
     return urlencode(fields).encode()
 
 
-def heard(body: bytes, media_type: str = "application/json", hearing: Hearing = HEARING) -> Heard | Gone | None:
+def heard(
+    body: bytes, media_type: str = "application/json", hearing: Hearing = HEARING
+) -> PlatformMessage | Gone | None:
     """What a call of the webhook says to us."""
     told = read_call(media_type, body)
     return None if told is None else hearing.heard(told, now_ms=NOW_MS)
 
 
-def said(event: dict[str, Any], hearing: Hearing = HEARING, **outer: Any) -> Heard:
+def said(event: dict[str, Any], hearing: Hearing = HEARING, **outer: Any) -> PlatformMessage:
     """What an event says to us."""
     found = heard(callback(event, **outer), hearing=hearing)
-    assert isinstance(found, Heard)
+    assert isinstance(found, PlatformMessage)
     return found

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from gateway.channels.slack.parse import Gone
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.gateway.channels.slack.payloads import FORM, ME, callback, changed, form, heard, message, press, slash
 from tests.helpers.access_table import Ids, Situation
 
@@ -29,14 +29,14 @@ def can_be(situation: Situation) -> bool:
     return True
 
 
-def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Heard | None:
+def hear(situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
     found = _told(situation, words or "hello", nth)
     assert not isinstance(found, Gone)
     return found
 
 
-def _told(situation: Situation, words: str, nth: int) -> Heard | Gone | None:
+def _told(situation: Situation, words: str, nth: int) -> PlatformMessage | Gone | None:
     sender = IDS.people[situation.person]
     chat = IDS.groups[situation.group] if situation.group else f"D0{sender}"
     about: dict[str, Any] = {"channel": chat, "user": sender or None, "username": situation.called or "Mallory"}

@@ -17,18 +17,18 @@ from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     MarkupRefused,
+    MaybeSent,
     NotAccepted,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     Throttled,
-    Unclear,
 )
 from tests.fakes.slack import BOT_TOKEN, FakeSlack, Trouble
 
-PLACE = Place(session="slack:D7", chat_id="D7")
-THREAD = Place(session="slack:C7%231695223200.000100", chat_id="C7", thread="1695223200.000100")
+PLACE = PostTarget(session="slack:D7", chat_id="D7")
+THREAD = PostTarget(session="slack:C7%231695223200.000100", chat_id="C7", thread="1695223200.000100")
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ async def api(fake: FakeSlack) -> AsyncIterator[Api]:
     await made.close()
 
 
-def post(text: str = "*hi*", *, key: str = "slack:D7:1:0", place: Place = PLACE, **more: Any) -> Post:
-    return Post(place=place, key=key, piece=Piece(text, "hi"), **more)
+def post(text: str = "*hi*", *, key: str = "slack:D7:1:0", place: PostTarget = PLACE, **more: Any) -> Post:
+    return Post(target=place, key=key, piece=Piece(text, "hi"), **more)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def post(text: str = "*hi*", *, key: str = "slack:D7:1:0", place: Place = PLACE,
         ("refused", PostRefused),
         ("closed", ChatClosed),
         ("down", NotAccepted),
-        ("unheard", Unclear),
-        ("unanswered", Unclear),
-        ("hang", Unclear),
+        ("unheard", MaybeSent),
+        ("unanswered", MaybeSent),
+        ("hang", MaybeSent),
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
@@ -97,16 +97,16 @@ async def test_what_goes_wrong_is_said_in_our_words(
         ("service_unavailable", 503, NotAccepted),
         ("", 503, NotAccepted),
         ("", 404, NotAccepted),
-        ("", 200, Unclear),
-        ("internal_error", 500, Unclear),
-        ("fatal_error", 200, Unclear),
-        ("", 502, Unclear),
-        ({"a": 1}, 500, Unclear),
+        ("", 200, MaybeSent),
+        ("internal_error", 500, MaybeSent),
+        ("fatal_error", 200, MaybeSent),
+        ("", 502, MaybeSent),
+        ({"a": 1}, 500, MaybeSent),
         ("<b>words of somebody</b>", 400, NotAccepted),
     ],
 )
 def test_each_error_of_slack_is_one_of_ours(error: object, status: int, kind: type[Exception]) -> None:
-    """Unclear where Slack itself says that something may have been done."""
+    """MaybeSent where Slack itself says that something may have been done."""
     found = refusal(error, status=status)
     assert type(found) is kind or (kind is ChannelBroken and isinstance(found, kind))
     assert "somebody" not in str(found)
@@ -136,7 +136,7 @@ def test_how_long_to_wait_is_believed_within_reason(told: str | None, seconds: f
 async def test_an_answer_that_is_not_slacks_is_unclear(fake: FakeSlack, api: Api, answer: dict[str, Any]) -> None:
     """Something stands between: what it made of the post, nobody knows. Nothing of it is in the reason."""
     fake.answers["chat.postMessage"] = web.Response(**answer)
-    with pytest.raises(Unclear) as caught:
+    with pytest.raises(MaybeSent) as caught:
         await api.send(post())
     assert not set("<[{") & set(caught.value.reason)
 
@@ -227,7 +227,7 @@ async def test_edits_rest_when_slack_has_had_enough_of_them(fake: FakeSlack, api
 
 
 @pytest.mark.parametrize("place", [PLACE, THREAD])
-async def test_a_post_is_found_by_its_key(fake: FakeSlack, api: Api, place: Place) -> None:
+async def test_a_post_is_found_by_its_key(fake: FakeSlack, api: Api, place: PostTarget) -> None:
     """Wherever it is, however much was said since; its key itself is not shown to other apps."""
     id = await api.send(post(place=place))
     for number in range(450):
@@ -240,7 +240,7 @@ async def test_a_post_is_found_by_its_key(fake: FakeSlack, api: Api, place: Plac
 async def test_a_post_is_looked_for_where_it_was_sent(fake: FakeSlack, api: Api) -> None:
     """Not in the channel above its thread."""
     await api.send(post(place=THREAD))
-    assert await api.find(post(place=Place(session="slack:C7", chat_id="C7"))) is None
+    assert await api.find(post(place=PostTarget(session="slack:C7", chat_id="C7"))) is None
 
 
 async def test_what_another_app_marked_is_not_ours(fake: FakeSlack, api: Api) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gateway.channels.slack.channel import Slack
 from gateway.channels.slack.settings import read_slack
 from gateway.channels.slack.signature import signature
-from gateway.platform.protocol import Heard, HookRequest, Taken
+from gateway.platform.protocol import HookRequest, InletVerdict, PlatformMessage
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
 from tests.fakes.slack import BOT_TOKEN, FakeSlack
@@ -24,18 +24,18 @@ class KeptInlet:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
-        self.taken: list[Heard] = []
+        self.taken: list[PlatformMessage] = []
         self.gone: list[InboundMessage] = []
         self.away = False
 
-    async def take(self, heard: Heard) -> Taken:
+    async def take(self, event: PlatformMessage) -> InletVerdict:
         if self.away:
             raise RedisAway("away")
-        self.taken.append(heard)
+        self.taken.append(event)
         return "taken"
 
-    async def taken_back(self, place_of: InboundMessage) -> None:
-        self.gone.append(place_of)
+    async def on_delete(self, deleted: InboundMessage) -> None:
+        self.gone.append(deleted)
 
 
 class Hooked:

@@ -13,17 +13,17 @@ from gateway.channels.slack.calls import Calls
 from gateway.platform.protocol import (
     Button,
     File,
+    MaybeSent,
     NotAccepted,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     RemoteFile,
     Throttled,
-    Unclear,
 )
 from tests.fakes.slack import BOT_TOKEN, FakeSlack, Trouble
 
-PLACE = Place(session="slack:C7%231695223200.000100", chat_id="C7", thread="1695223200.000100")
+PLACE = PostTarget(session="slack:C7%231695223200.000100", chat_id="C7", thread="1695223200.000100")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def api(fake: FakeSlack) -> AsyncIterator[Api]:
 
 def post(**more: Any) -> Post:
     file = File(reference="r", name="pond <1>.txt", media_type="text/plain", size_bytes=4, data=b"deep")
-    return Post(place=PLACE, key="slack:C7:1:1", file=file, **more)
+    return Post(target=PLACE, key="slack:C7:1:1", file=file, **more)
 
 
 async def fetched(api: Api, handle: str, media_type: str = "") -> bytes:
@@ -62,7 +62,7 @@ async def test_a_file_is_found_again_by_its_key(fake: FakeSlack, api: Api) -> No
     """Its message has no metadata, but a block of its own."""
     assert await api.find(post()) is None
     fake.troubles.append(Trouble("unanswered", "send", None, 1, 0))
-    with pytest.raises(Unclear):
+    with pytest.raises(MaybeSent):
         await api.send(post())
     assert await api.find(post()) == fake.said["C7"][0]["ts"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.channels.slack.parse import Gone, Hearing
 from gateway.channels.slack.wire import Challenge, read_call
-from gateway.platform.protocol import Heard, RemoteFile
+from gateway.platform.protocol import PlatformMessage, RemoteFile
 from tests.gateway.channels.slack.payloads import (
     FORM,
     HEARING,
@@ -261,7 +261,7 @@ def test_a_message_that_is_passed_on_is_read_with_it() -> None:
 def test_a_pressed_button_says_what_it_stands_for() -> None:
     """In the name of who pressed, each press once."""
     found = heard(form({"payload": json.dumps(press())}), FORM)
-    assert isinstance(found, Heard)
+    assert isinstance(found, PlatformMessage)
     assert (found.message.content, found.message.sender_id, found.name) == ("/yes a1b2", "U2147483697", "anna")
     assert found.message.id == "T0001/D024BE91L/1695223250.000150/press/U2147483697/1695223260.123456"
     assert (found.message.timestamp, found.message.thread, found.group, found.addressed) == (
@@ -280,7 +280,7 @@ def test_a_button_in_a_thread_is_pressed_there() -> None:
     bare = {"message_ts": "1695223250.000150", "channel_id": "C1"}
     second = heard(form({"payload": json.dumps(press(container=bare, message=within))}), FORM)
     for found in (first, second):
-        assert isinstance(found, Heard)
+        assert isinstance(found, PlatformMessage)
         assert (found.message.thread, found.group) == (ROOT_TS, True)
 
 
@@ -316,7 +316,7 @@ def test_other_things_that_are_pressed_say_nothing(changes: dict[str, Any]) -> N
 def test_a_slash_command_is_a_message(changes: dict[str, str], text: str) -> None:
     """Behind ours stands what is said; any other one is said itself."""
     found = heard(form(slash(**changes)), FORM)
-    assert isinstance(found, Heard)
+    assert isinstance(found, PlatformMessage)
     assert (found.message.content, found.message.sender_id, found.message.chat_id) == (
         text,
         "U2147483697",

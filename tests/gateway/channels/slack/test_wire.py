@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.channels.slack.parse import Gone, place_of
 from gateway.channels.slack.wire import Callback, Command, Press, Unreadable, read_call, read_envelope, told_in
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.deploy.test_docs import ROOT
 from tests.gateway.channels.slack.payloads import FORM, HEARING, callback, form, message, press, slash
 
@@ -34,7 +34,7 @@ def take(body: bytes, media_type: str = "application/json") -> None:
         told = read_call(media_type, body)
         if told is not None:
             place_of(told)
-            assert isinstance(HEARING.heard(told, now_ms=1), Heard | Gone | None)
+            assert isinstance(HEARING.heard(told, now_ms=1), PlatformMessage | Gone | None)
 
 
 @given(json_of_any_form)

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from gateway.channels.telegram.parse import Me, heard, read_update
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.helpers.access_table import Ids, Situation
 
 ME: Final = Me(123456789, "shoal_bot")
@@ -28,7 +28,7 @@ def can_be(situation: Situation) -> bool:
     return not situation.group or situation.addressed or situation.entry not in ("command", "pressed")
 
 
-def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Heard | None:
+def hear(situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
     sender = int(IDS.people[situation.person])
     chat = (

@@ -13,17 +13,17 @@ from gateway.platform.protocol import (
     ChatClosed,
     File,
     MarkupRefused,
+    MaybeSent,
     NotAccepted,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     Throttled,
-    Unclear,
 )
 from tests.fakes.telegram import TOKEN, FakeTelegram, Trouble
 
-PLACE = Place(session="telegram:7", chat_id="7")
+PLACE = PostTarget(session="telegram:7", chat_id="7")
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ async def api(fake: FakeTelegram) -> AsyncIterator[Api]:
     await api.close()
 
 
-def post(text: str = "<b>hi</b>", *, place: Place = PLACE, as_plain: bool = False, **more: object) -> Post:
-    return Post(place=place, key="k", piece=Piece(text, "hi"), as_plain=as_plain, **more)  # type: ignore[arg-type]
+def post(text: str = "<b>hi</b>", *, place: PostTarget = PLACE, as_plain: bool = False, **more: object) -> Post:
+    return Post(target=place, key="k", piece=Piece(text, "hi"), as_plain=as_plain, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def post(text: str = "<b>hi</b>", *, place: Place = PLACE, as_plain: bool = Fals
         ("refused", PostRefused),
         ("closed", ChatClosed),
         ("down", NotAccepted),
-        ("unheard", Unclear),
-        ("unanswered", Unclear),
-        ("hang", Unclear),
+        ("unheard", MaybeSent),
+        ("unanswered", MaybeSent),
+        ("hang", MaybeSent),
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
@@ -79,7 +79,7 @@ async def test_nobody_there_is_not_accepted(fake: FakeTelegram) -> None:
 async def test_a_chat_that_is_not_there_is_closed(api: Api) -> None:
     """As one that the bot was put out of."""
     with pytest.raises(ChatClosed):
-        await api.send(post(place=Place(session="telegram:8", chat_id="8")))
+        await api.send(post(place=PostTarget(session="telegram:8", chat_id="8")))
 
 
 async def test_a_wrong_token_says_which_setting(fake: FakeTelegram) -> None:
@@ -111,7 +111,7 @@ async def test_pictures_are_photos_and_all_else_documents(fake: FakeTelegram, ap
     """Both come whole."""
     for media_type, name in (("image/png", "a.png"), ("application/pdf", "a.pdf")):
         file = File(reference="r", name=name, media_type=media_type, size_bytes=3, data=b"abc")
-        await api.send(Post(place=PLACE, key="k", file=file))
+        await api.send(Post(target=PLACE, key="k", file=file))
     assert [one.file for one in fake.said["7"]] == [b"abc", b"abc"]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.channels.telegram.parse import Me, heard, read_update
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 
 ME = Me(123456789, "shoal_bot")
 ANNA = {"id": 4242, "is_bot": False, "first_name": "Anna", "last_name": "Lee", "username": "anna"}
@@ -20,12 +20,12 @@ ALONE = {"id": 4242, "type": "private", "first_name": "Anna", "username": "anna"
 GROUP = {"id": -100123, "type": "supergroup", "title": "Fish"}
 
 
-def told(message: Mapping[str, Any], kind: str = "message") -> Heard | None:
+def told(message: Mapping[str, Any], kind: str = "message") -> PlatformMessage | None:
     base = {"message_id": 7, "date": 1_700_000_000, "chat": ALONE, "from": ANNA}
     return heard("telegram", read_update(json.dumps({"update_id": 1, kind: {**base, **message}}).encode()), ME)
 
 
-def sure(found: Heard | None) -> Heard:
+def sure(found: PlatformMessage | None) -> PlatformMessage:
     assert found is not None
     return found
 
@@ -156,7 +156,7 @@ def test_a_pressed_button_says_what_stands_behind_it() -> None:
     message = {"message_id": 9, "chat": ALONE, "date": 1, "from": {"id": ME.id, "is_bot": True},
                "reply_markup": {"inline_keyboard": rows}}  # fmt: skip
 
-    def pressed(data: str) -> Heard | None:
+    def pressed(data: str) -> PlatformMessage | None:
         press = {"id": "c1", "from": ANNA, "message": message, "data": data}
         return heard("telegram", read_update(json.dumps({"update_id": 1, "callback_query": press}).encode()), ME)
 

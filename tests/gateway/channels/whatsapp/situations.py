@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from gateway.channels.whatsapp.parse import read_call
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 from tests.helpers.access_table import Ids, Situation
 
 NUMBER: Final = "106540352242922"
@@ -26,7 +26,7 @@ def can_be(situation: Situation) -> bool:
     return situation.group is None and situation.entry != "edited" and situation.person not in ("bot", "self", "nobody")
 
 
-def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Heard | None:
+def hear(situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
     sender = IDS.people[situation.person]
     words = words or {"command": "/help", "pressed": "/yes"}.get(situation.entry, "hello")

@@ -14,18 +14,18 @@ from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
     File,
+    MaybeSent,
     NotAccepted,
     Piece,
-    Place,
     Post,
     PostRefused,
+    PostTarget,
     Throttled,
-    Unclear,
 )
 from tests.fakes.whatsapp import NUMBER, TOKEN, FakeWhatsApp, Trouble
 
 ANNA = "491701234567"
-PLACE = Place(session=f"whatsapp:{ANNA}", chat_id=ANNA)
+PLACE = PostTarget(session=f"whatsapp:{ANNA}", chat_id=ANNA)
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ async def api(fake: FakeWhatsApp) -> AsyncIterator[Api]:
     await api.close()
 
 
-def post(text: str = "*hi*", *, place: Place = PLACE, **more: object) -> Post:
-    return Post(place=place, key="k", piece=Piece(text, "hi"), **more)  # type: ignore[arg-type]
+def post(text: str = "*hi*", *, place: PostTarget = PLACE, **more: object) -> Post:
+    return Post(target=place, key="k", piece=Piece(text, "hi"), **more)  # type: ignore[arg-type]
 
 
 def file(media_type: str, name: str) -> Post:
     return Post(
-        place=PLACE, key="k", file=File(reference="r", name=name, media_type=media_type, size_bytes=3, data=b"abc")
+        target=PLACE, key="k", file=File(reference="r", name=name, media_type=media_type, size_bytes=3, data=b"abc")
     )
 
 
@@ -59,9 +59,9 @@ def file(media_type: str, name: str) -> Post:
         ("refused", PostRefused),
         ("closed", ChatClosed),
         ("down", NotAccepted),
-        ("unheard", Unclear),
-        ("unanswered", Unclear),
-        ("hang", Unclear),
+        ("unheard", MaybeSent),
+        ("unanswered", MaybeSent),
+        ("hang", MaybeSent),
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
@@ -86,7 +86,7 @@ async def test_what_goes_wrong_is_said_in_our_words(
         (400, 131009, PostRefused), (400, 100, PostRefused), (400, 131051, PostRefused), (404, 999, PostRefused),
         (500, 131000, NotAccepted), (400, 131000, NotAccepted), (503, 131016, NotAccepted), (500, 2, NotAccepted),
         (500, None, NotAccepted), (503, None, NotAccepted), (302, None, NotAccepted),
-        (502, None, Unclear), (504, None, Unclear),
+        (502, None, MaybeSent), (504, None, MaybeSent),
         (429, None, Throttled), (401, None, ChannelBroken), (413, None, PostRefused),
     ],
 )  # fmt: skip
@@ -109,7 +109,7 @@ async def test_nobody_there_is_not_accepted() -> None:
 async def test_a_number_that_may_not_be_written_to_is_a_closed_chat(api: Api) -> None:
     """As a test number has them."""
     with pytest.raises(ChatClosed):
-        await api.send(post(place=Place(session="whatsapp:8", chat_id="15550000008")))
+        await api.send(post(place=PostTarget(session="whatsapp:8", chat_id="15550000008")))
 
 
 async def test_a_wrong_token_or_number_says_which_setting(fake: FakeWhatsApp, api: Api) -> None:

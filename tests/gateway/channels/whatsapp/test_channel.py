@@ -12,7 +12,7 @@ import pytest
 from gateway.channels.whatsapp.channel import HEARD_AT, WINDOW_MS, WhatsApp
 from gateway.channels.whatsapp.settings import read_whatsapp
 from gateway.channels.whatsapp.signature import signature
-from gateway.platform.protocol import ChatClosed, Heard, HookRequest, Piece, Place, Post, Taken
+from gateway.platform.protocol import ChatClosed, HookRequest, InletVerdict, Piece, PlatformMessage, Post, PostTarget
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
 from shared.metrics import DELIVERY_FAILED_LATER
@@ -28,16 +28,16 @@ class Taking:
     """An inlet that remembers; `away` as if Redis were."""
 
     def __init__(self) -> None:
-        self.taken: list[Heard] = []
+        self.taken: list[PlatformMessage] = []
         self.away = False
 
-    async def take(self, heard: Heard) -> Taken:
+    async def take(self, event: PlatformMessage) -> InletVerdict:
         if self.away:
             raise RedisAway("away")
-        self.taken.append(heard)
+        self.taken.append(event)
         return "taken"
 
-    async def taken_back(self, place_of: InboundMessage) -> None:
+    async def on_delete(self, deleted: InboundMessage) -> None:
         raise AssertionError("nobody is told of deletions")
 
 
@@ -146,7 +146,9 @@ async def test_a_person_is_answered_for_24_hours(channel: WhatsApp, fake: FakeWh
     inlet = Taking()
     await channel.hook(signed(BODY), inlet)
     notes = inlet.taken[0].notes
-    post = Post(place=Place(session=f"whatsapp:{ANNA}", chat_id=ANNA, notes=notes), key="k", piece=Piece("a", "a"))
+    post = Post(
+        target=PostTarget(session=f"whatsapp:{ANNA}", chat_id=ANNA, notes=notes), key="k", piece=Piece("a", "a")
+    )
     clock.at += WINDOW_MS / 1000
     await channel.send(post)
     clock.at += 1
@@ -159,8 +161,8 @@ async def test_a_person_is_answered_for_24_hours(channel: WhatsApp, fake: FakeWh
 async def test_typing_answers_the_last_message(channel: WhatsApp, fake: FakeWhatsApp) -> None:
     """Which is then shown as read; where nobody wrote there is nothing to answer."""
     fake.heard["wamid.hi"] = ANNA
-    await channel.typing(Place(session="s", chat_id=ANNA, notes={"message": "wamid.hi"}))
-    await channel.typing(Place(session="s", chat_id=ANNA))
+    await channel.typing(PostTarget(session="s", chat_id=ANNA, notes={"message": "wamid.hi"}))
+    await channel.typing(PostTarget(session="s", chat_id=ANNA))
     assert [(kind, chat) for _, kind, chat in fake.calls] == [("typing", ANNA)]
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from gateway.channels.whatsapp.outgoing import can_go, file_message, text_message
-from gateway.platform.protocol import Button, File, Piece, Place, Post
+from gateway.platform.protocol import Button, File, Piece, Post, PostTarget
 
-PLACE = Place(session="whatsapp:7", chat_id="15550000007")
+PLACE = PostTarget(session="whatsapp:7", chat_id="15550000007")
 
 
 def post(*labels: str, reply_to: str | None = None) -> Post:
     buttons = tuple(Button(label, label) for label in labels)
-    return Post(place=PLACE, key="k", piece=Piece("*hi*", "hi"), buttons=buttons, reply_to=reply_to)
+    return Post(target=PLACE, key="k", piece=Piece("*hi*", "hi"), buttons=buttons, reply_to=reply_to)
 
 
 def file(media_type: str, name: str = "a.bin", data: bytes = b"abc", size: int | None = None) -> File:

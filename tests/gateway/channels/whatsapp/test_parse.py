@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.channels.whatsapp.parse import Failed, Told, read_call
-from gateway.platform.protocol import Heard
+from gateway.platform.protocol import PlatformMessage
 
 NUMBER = "106540352242922"
 ANNA = "491701234567"
@@ -41,7 +41,7 @@ def read(*values: Any) -> Told:
     return read_call("whatsapp", body(*values), NUMBER)
 
 
-def one(said: Mapping[str, Any]) -> Heard:
+def one(said: Mapping[str, Any]) -> PlatformMessage:
     (found,) = read(value(message(said))).heard
     return found
 
