@@ -13,7 +13,7 @@ from typing import Final
 from proof.bench.plan import Plan
 from proof.bench.table import Figure, Report
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.command import Command
+from worker.sandbox.command import SandboxCommand
 
 ROUNDS: Final = 200
 LINE: Final = "echo done"
@@ -28,8 +28,8 @@ async def _measure(rounds: int) -> Report:
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top) / "workspace"
         await asyncio.to_thread(_made, folder)
-        sandbox = await Bubblewrap.found()
-        command = Command(what=LINE, folder=str(folder), session="bench", shown={"MEMORY.md": b"fact\n"})
+        sandbox = await Bubblewrap.find()
+        command = SandboxCommand(what=LINE, folder=str(folder), session="bench", shown={"MEMORY.md": b"fact\n"})
 
         async def walled() -> None:
             await sandbox.run(command)

@@ -34,7 +34,7 @@ from worker.guards.chats import ChatPolicy
 from worker.guards.openat import Access
 from worker.guards.workspace import Workspaces
 from worker.sandbox import landlock
-from worker.sandbox.command import Limits, Sandbox
+from worker.sandbox.command import CommandLimits, Sandbox
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
 from worker.tools.message import Message
@@ -258,8 +258,8 @@ async def exec_in(name: str, _: Path) -> AsyncIterator[Offered]:
         held.push_async_callback(sandbox.close)
         spaces = Workspaces(root, access=access)
         held.callback(spaces.close)
-        tool = Exec(sandbox, spaces, limits=Limits(wall_s=60, output_bytes=2 * BIG))
-        at = spaces.of(SESSION).path / "begun"
+        tool = Exec(sandbox, spaces, limits=CommandLimits(wall_s=60, output_bytes=2 * BIG))
+        at = spaces.workspace_of(SESSION).path / "begun"
         waits = "sleep 600 & setsid sleep 600 & echo >begun; sleep 600"
         yield Offered(
             tool=tool, good={"command": "echo hello"}, safety="unsafe", hangs=(tool, {"command": waits}),

@@ -25,7 +25,7 @@ from tests.helpers.text_files import TextFiles
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.tools.schema import names_of
 from worker.agent.tools.tool import NO_FILES, Safety, Tool, Toolbox, ToolOutcome
-from worker.sandbox.command import Command, Finished
+from worker.sandbox.command import Finished, SandboxCommand
 from worker.subagents.subagent import NOT_FOR_SUBAGENTS, subagent_tools
 from worker.tools.registry import TOOLS
 from worker.turn.turn_agent import TurnAgent
@@ -173,7 +173,7 @@ class AnySandbox:
 
     tier = "none"
 
-    async def run(self, command: Command) -> Finished:
+    async def run(self, command: SandboxCommand) -> Finished:
         return Finished(ended="exit", code=0)
 
     async def close(self) -> None:

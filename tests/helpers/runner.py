@@ -13,8 +13,8 @@ from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 from worker.guards.folder import Quota, SessionFolder
 from worker.guards.openat import Access
-from worker.guards.threads import Stop
-from worker.sandbox.command import Command, Limits, SandboxBroken
+from worker.guards.threads import StopSignal
+from worker.sandbox.command import CommandLimits, SandboxBroken, SandboxCommand
 from worker.sandbox.runner.client import RunnerSandbox
 
 GROUP = 4242
@@ -74,7 +74,7 @@ class RunnerProcess:
 
     def workspace(self, session: str = "session") -> Path:
         """The workspace of a session, made as a worker makes it."""
-        return SessionFolder(self.root, session, Quota(), Access(self.group)).make(Stop())
+        return SessionFolder(self.root, session, Quota(), Access(self.group)).create(StopSignal())
 
     def command(
         self,
@@ -82,16 +82,16 @@ class RunnerProcess:
         *,
         session: str = "session",
         token: int = 1,
-        limits: Limits | None = None,
+        limits: CommandLimits | None = None,
         **more: Any,
-    ) -> Command:
+    ) -> SandboxCommand:
         """A command in the workspace of a session."""
-        return Command(
+        return SandboxCommand(
             what=what,
             folder=str(self.workspace(session)),
             session=session,
             token=token,
-            limits=limits or Limits(),
+            limits=limits or CommandLimits(),
             **more,
         )
 

@@ -12,7 +12,7 @@ from worker.sandbox.command import SandboxBroken
 def main(_: Sequence[str]) -> int:
     """0 when it starts."""
     try:
-        asyncio.run(Bubblewrap.found())
+        asyncio.run(Bubblewrap.find())
     except SandboxBroken as exc:
         print(exc)
         return 1

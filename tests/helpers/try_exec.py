@@ -14,8 +14,8 @@ from pathlib import Path
 
 from shared.settings import load
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.command import Command, SandboxBroken
-from worker.sandbox.probe import Off, choose
+from worker.sandbox.command import SandboxBroken, SandboxCommand
+from worker.sandbox.probe import SandboxOff, choose_sandbox
 from worker.sandbox.runner.client import RunnerSandbox
 
 __all__ = ["RunnerSandbox", "concurrent"]
@@ -27,19 +27,19 @@ def main(words: Sequence[str]) -> int:
 
 
 async def _choose() -> int:
-    found = await choose(load())
-    print(json.dumps({"off": found.reason} if isinstance(found, Off) else {"tier": found.tier}))
-    return int(isinstance(found, Off))
+    found = await choose_sandbox(load())
+    print(json.dumps({"off": found.reason} if isinstance(found, SandboxOff) else {"tier": found.tier}))
+    return int(isinstance(found, SandboxOff))
 
 
 async def _bubblewrap(top: Path) -> int:
     folder = top / "workspaces" / "mine"
     folder.mkdir(parents=True, mode=0o700)
     try:
-        sandbox = await Bubblewrap.found()
+        sandbox = await Bubblewrap.find()
         line = "echo kept >note; cat MEMORY.md; ls /; ls -A /proc | wc -l; cat /mnt/* 2>&1"
         finished = await sandbox.run(
-            Command(what=line, folder=str(folder), session="mine", shown={"MEMORY.md": b"fact\n"})
+            SandboxCommand(what=line, folder=str(folder), session="mine", shown={"MEMORY.md": b"fact\n"})
         )
     except SandboxBroken as exc:
         print(json.dumps({"off": str(exc)}))

@@ -19,7 +19,7 @@ from typing import Final
 
 from worker.documents.archive import Refused, check_archive
 from worker.documents.limits import FILE_LIMIT_BYTES, REFUSED, TEXT_LIMIT_CHARS, WALL_S
-from worker.guards.confined_process import shut_in
+from worker.guards.confined_process import confine_parser
 
 _READERS: Final = {
     "pdf": "worker.documents.pdf",
@@ -33,7 +33,7 @@ def main() -> int:
     """Read one document; the exit code."""
     kind = sys.argv[1]
     _limit(int(sys.argv[2]), int(sys.argv[3]))
-    shut_in()
+    confine_parser()
     out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", errors="replace", newline="\n")
     try:
         data = sys.stdin.buffer.read(FILE_LIMIT_BYTES)

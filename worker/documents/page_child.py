@@ -23,9 +23,9 @@ def main(seconds: int, memory_bytes: int, url: str) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.path.append(str(Path(__file__).parents[2]))
-    from worker.guards.confined_process import shut_in
+    from worker.guards.confined_process import confine_parser
 
-    shut_in()
+    confine_parser()
     html = sys.stdin.buffer.read().decode("utf-8", "replace")
 
     import trafilatura

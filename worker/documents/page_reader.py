@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.guards.fetch import Answer
+from worker.guards.fetch import WebResponse
 
 HTML_TYPES: Final = ("text/html", "application/xhtml+xml")
 PAGE_TYPES: Final = (*HTML_TYPES, "text/*", "application/json", "*+json", "application/xml", "*+xml")
@@ -52,7 +52,7 @@ class PageReader:
         self._memory_bytes = memory_bytes
         self._slots = asyncio.Semaphore(PARSE_AT_ONCE)
 
-    async def read(self, answer: Answer) -> Page:
+    async def read(self, answer: WebResponse) -> Page:
         """The page in an answer. Raises ToolFailed when its HTML cannot be parsed within the
         limits."""
         text = decoded(answer)
@@ -88,7 +88,7 @@ class PageReader:
                 await process.wait()
 
 
-def decoded(answer: Answer) -> str:
+def decoded(answer: WebResponse) -> str:
     """The body as text: by the charset of the header, else of the page itself, else UTF-8. Never
     fails."""
     names = [answer.charset]

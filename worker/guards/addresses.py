@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 import msgspec
 
 from shared.errors import SettingsError, ToolFailed
-from worker.guards.networks import METADATA, Address, Network, carried, kind_of
+from worker.guards.networks import METADATA, Address, Network, embedded_ipv4, network_kind
 
 WEB_PORTS: Final = frozenset({80, 443})
 URL_LIMIT_CHARS: Final = 4096
@@ -30,7 +30,7 @@ _DEVIATIONS: Final = frozenset("ßς\u200c\u200d")  # the codec below turns thes
 _LIFTED_BY_NAME: Final = frozenset({"private", "loopback", "carrier-grade NAT"})
 
 
-class Place(msgspec.Struct, frozen=True):
+class WebTarget(msgspec.Struct, frozen=True):
     """Where a URL leads. `url` is rebuilt from the parts that were checked, in ASCII and without a
     fragment. `address` is set when the host is written as one."""
 
@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True):
     address: Address | None = None
 
 
-class Allowed(msgspec.Struct, frozen=True):
+class AllowRule(msgspec.Struct, frozen=True):
     """One thing that an operator allows: a host by name, or a network; on one port, or on the usual
     ones."""
 
@@ -54,10 +54,10 @@ class WebPolicy(msgspec.Struct, frozen=True):
     never."""
 
     ports: frozenset[int] = WEB_PORTS
-    allowed: tuple[Allowed, ...] = ()
+    allowed: tuple[AllowRule, ...] = ()
 
     @classmethod
-    def of(cls, allow: Iterable[str], ports: Iterable[int] = WEB_PORTS) -> WebPolicy:
+    def from_settings(cls, allow: Iterable[str], ports: Iterable[int] = WEB_PORTS) -> WebPolicy:
         """From settings such as `10.1.2.0/24`, `127.0.0.1:8080`, `[::1]:8080`, `wiki.example` or
         `wiki.example:8443`.
 
@@ -65,23 +65,23 @@ class WebPolicy(msgspec.Struct, frozen=True):
         alone, a network lifts every block for its addresses. A port in an entry is allowed there
         alone. Raises SettingsError.
         """
-        return cls(frozenset(ports), tuple(map(_allowed, allow)))
+        return cls(frozenset(ports), tuple(map(_parse_rule, allow)))
 
     @classmethod
-    def origin(cls, url: str) -> WebPolicy:
+    def for_origin(cls, url: str) -> WebPolicy:
         """For a server that the operator names, such as a search engine: it may be private, on its
         own port. Raises SettingsError."""
         try:
             parts = urlsplit(url)
-            host, port = _host(parts), _port(parts)
+            host, port = _parse_host(parts), _parse_port(parts)
             if parts.scheme not in _DEFAULT_PORTS:
                 raise ValueError("it must begin with http:// or https://")
         except (ValueError, ToolFailed) as exc:
             raise SettingsError(f"tools.search_url: {exc}; write it as 'https://host/path'") from None
-        return cls(frozenset({port}), (Allowed(host=host, port=port),))
+        return cls(frozenset({port}), (AllowRule(host=host, port=port),))
 
 
-def place_of(url: str, policy: WebPolicy) -> Place:
+def parse_target(url: str, policy: WebPolicy) -> WebTarget:
     """The place that a URL means, if it may be asked for at all. Raises ToolFailed, with a text for
     the model.
 
@@ -96,14 +96,14 @@ def place_of(url: str, policy: WebPolicy) -> Place:
         parts = urlsplit(url)
         if parts.scheme not in _DEFAULT_PORTS:
             raise ToolFailed(f"{url[:80]!r} is no web address; write one that begins with https:// or http://")
-        host, port = _host(parts), _port(parts)
+        host, port = _parse_host(parts), _parse_port(parts)
     except ValueError:
         raise ToolFailed(f"{url[:80]!r} is not a valid URL; correct it") from None
-    address = _literal(host)
+    address = _parse_address(host)
     if address is None and _is_local(host) and not any(rule.host == host for rule in policy.allowed):
         raise ToolFailed(f"blocked address {host!r}: a name of a local network. Only the public web can be reached")
     if port not in policy.ports and not any(
-        rule.port == port and _names(rule, host, address) for rule in policy.allowed
+        rule.port == port and _rule_names_host(rule, host, address) for rule in policy.allowed
     ):
         usual = ", ".join(map(str, sorted(policy.ports)))
         raise ToolFailed(f"blocked port {port} of {host!r}: only {usual} can be reached")
@@ -113,7 +113,7 @@ def place_of(url: str, policy: WebPolicy) -> Place:
     where = shown if port == _DEFAULT_PORTS[parts.scheme] else f"{shown}:{port}"
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._", errors="replace")
     query = "?" + quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]|", errors="replace") if parts.query else ""
-    return Place(f"{parts.scheme}://{where}{path}{query}", host, port, address)
+    return WebTarget(f"{parts.scheme}://{where}{path}{query}", host, port, address)
 
 
 def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> None:
@@ -122,32 +122,32 @@ def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> 
     The text names the address only if it was asked for as one: what a name leads to inside is
     nobody's business.
     """
-    kind = kind_of(address)
+    kind = network_kind(address)
     if kind is None and (port in policy.ports or _is_allowed(address, host, port, policy)):
         return
     if kind is not None and _is_allowed(address, host, port, policy):
         return
     reason = kind or f"port {port} is not allowed there"
-    if _literal(host) is not None:
+    if _parse_address(host) is not None:
         raise ToolFailed(f"blocked address {address} ({reason}). Only the public web can be reached")
     raise ToolFailed(f"blocked address: {host!r} does not lead to the public web, which alone can be reached")
 
 
 def _is_allowed(address: Address, host: str, port: int, policy: WebPolicy) -> bool:
-    inner = carried(address)
+    inner = embedded_ipv4(address)
     if address in METADATA:
         return False
     for rule in policy.allowed:
         if port not in (policy.ports if rule.port is None else {rule.port}):
             continue
         if rule.network is not None and address in rule.network:
-            return inner is None or kind_of(inner) is None
-        if rule.host and rule.host == host and kind_of(address) in {None, *_LIFTED_BY_NAME}:
+            return inner is None or network_kind(inner) is None
+        if rule.host and rule.host == host and network_kind(address) in {None, *_LIFTED_BY_NAME}:
             return True
     return False
 
 
-def _names(rule: Allowed, host: str, address: Address | None) -> bool:
+def _rule_names_host(rule: AllowRule, host: str, address: Address | None) -> bool:
     """Whether a rule is about this host. A name may also lead into an allowed network: its
     addresses tell later."""
     if rule.network is None:
@@ -155,7 +155,7 @@ def _names(rule: Allowed, host: str, address: Address | None) -> bool:
     return address is None or address in rule.network
 
 
-def _host(parts: SplitResult) -> str:
+def _parse_host(parts: SplitResult) -> str:
     """The host in its one spelling: lower case, ASCII, no brackets, no dot at its end."""
     if "@" in parts.netloc:
         raise ToolFailed("a URL with a user name or password in it is not fetched; leave that part out")
@@ -172,24 +172,24 @@ def _host(parts: SplitResult) -> str:
     if not _HOST.fullmatch(host):
         raise ToolFailed(f"{host[:80]!r} is no name of a host; correct the URL")
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
-        return _canonical(host)
+        return _canonical_ipv4(host)
     return host
 
 
-def _canonical(host: str) -> str:
+def _canonical_ipv4(host: str) -> str:
     """An IPv4 address in its usual spelling. What computers read in several ways (octal, hex, short
     forms) is refused, by the name of the address it would lead to."""
-    address = _spelled(host)
+    address = _parse_inet_aton(host)
     if address is None:
         raise ToolFailed(f"{host!r} is no IPv4 address; correct the URL")
     if str(address) == host:
         return host
-    if kind := kind_of(address):
+    if kind := network_kind(address):
         raise ToolFailed(f"blocked address {address} ({kind}), written as {host!r}. Only the public web can be reached")
     raise ToolFailed(f"blocked address: {host!r} is an unusual way to write {address}; write it so")
 
 
-def _spelled(host: str) -> IPv4Address | None:
+def _parse_inet_aton(host: str) -> IPv4Address | None:
     """What inet_aton reads: 1 to 4 numbers, decimal, octal with a 0 or hex with 0x before, the last
     one filling up."""
     parts = host.split(".")
@@ -207,11 +207,11 @@ def _spelled(host: str) -> IPv4Address | None:
     return IPv4Address(sum(number << (24 - 8 * index) for index, number in enumerate(high)) + last)
 
 
-def _port(parts: SplitResult) -> int:
+def _parse_port(parts: SplitResult) -> int:
     return _DEFAULT_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
 
 
-def _literal(host: str) -> Address | None:
+def _parse_address(host: str) -> Address | None:
     try:
         return ip_address(host)
     except ValueError:
@@ -224,13 +224,13 @@ def _is_local(host: str) -> bool:
     return "." not in host or any(host == name or host.endswith(f".{name}") for name in _LOCAL_NAMES)
 
 
-def _allowed(entry: str) -> Allowed:
+def _parse_rule(entry: str) -> AllowRule:
     try:
         if "/" in entry:
-            return Allowed(network=ip_network(entry.strip()))
+            return AllowRule(network=ip_network(entry.strip()))
         parts = urlsplit(f"//{entry.strip()}")
-        host = _host(parts)
-        address = _literal(host)
+        host = _parse_host(parts)
+        address = _parse_address(host)
         port = parts.port
         if parts.path or parts.query or parts.fragment:
             raise ValueError("a path has no meaning here")
@@ -240,4 +240,4 @@ def _allowed(entry: str) -> Allowed:
             "write one such as 'wiki.example:8443', '127.0.0.1:8080' or '10.1.2.0/24'"
         ) from None
     network = None if address is None else ip_network(address)
-    return Allowed(host="" if network else host, network=network, port=port)
+    return AllowRule(host="" if network else host, network=network, port=port)

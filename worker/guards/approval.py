@@ -35,7 +35,7 @@ _WEB: Final = ("web_fetch", "web_search", "mcp_*")
 _FOREIGN_FOLDERS: Final = ("inbox", "results")
 """Folders of a workspace that hold what people sent and what tools brought."""
 
-_ALONE: Final[dict[Seat, str]] = {
+_REFUSALS: Final[dict[Seat, str]] = {
     "schedule": "it needs a person's yes, and a schedule's turn has nobody to ask. Say what should be done instead",
     "program": "it needs a person's yes, and nobody can be asked here. Say what should be done instead",
     "subagent": "it needs a person's yes, and a subagent cannot ask. Leave it to the agent that gave you the task",
@@ -64,7 +64,7 @@ class ApprovalPolicy:
             return FREE
         if seat == "person" or (seat == "schedule" and settings.schedules):
             return Need("ask")
-        return Need("refuse", _ALONE[seat])
+        return Need("refuse", _REFUSALS[seat])
 
     def brings_untrusted(self, call: ToolCallRequest) -> bool:
         """Whether what this call answers may have been written by strangers: pages, search results,
@@ -79,8 +79,8 @@ class ApprovalPolicy:
             return True
         if call.name == "grep":
             path = arguments.get("path")
-            return not isinstance(path, str) or path in ("", ".", "./", "/") or _foreign(path)
-        return call.name in ("read_file", "exec") and any(map(_foreign, arguments.values()))
+            return not isinstance(path, str) or path in ("", ".", "./", "/") or _names_foreign_folder(path)
+        return call.name in ("read_file", "exec") and any(map(_names_foreign_folder, arguments.values()))
 
 
 class TurnConsent:
@@ -99,31 +99,33 @@ class TurnConsent:
         self._turn = turn
         self._seat: Seat = seat
         self._people = people
-        self._given = untrusted
-        self._read = False
+        self._messages_untrusted = untrusted
+        self._read_untrusted = False
 
     @property
     def wait_s(self) -> float:
         return self._policy.settings.wait_s
 
     def heard(self, call: ToolCallRequest) -> None:
-        self._read = self._read or self._policy.brings_untrusted(call)
+        self._read_untrusted = self._read_untrusted or self._policy.brings_untrusted(call)
 
     def need(self, call: ToolCallRequest, safety: Safety | None) -> Need:
         if call.arguments is None:
             return FREE  # nothing can run with them
-        return self._policy.need(call.name, safety, self._seat, untrusted=self._read or self._given())
+        return self._policy.need(
+            call.name, safety, self._seat, untrusted=self._read_untrusted or self._messages_untrusted()
+        )
 
     def question(self, call: ToolCallRequest) -> ApprovalEntry:
-        meant = digest(call)
-        of = f"{self._turn}\0{call.id}\0{meant}"
+        call_digest = digest(call)
+        identity = f"{self._turn}\0{call.id}\0{call_digest}"
         return ApprovalEntry(
-            id=hashlib.sha256(of.encode()).hexdigest()[:ID_CHARS],
+            id=hashlib.sha256(identity.encode()).hexdigest()[:ID_CHARS],
             call_id=call.id,
             turn=self._turn,
             tool=call.name,
-            digest=meant,
-            arguments=shown(call.arguments or {}),
+            digest=call_digest,
+            arguments=render_arguments(call.arguments or {}),
             people=tuple(self._people()),
         )
 
@@ -131,19 +133,21 @@ class TurnConsent:
         return question.call_id == call.id and question.tool == call.name and question.digest == digest(call)
 
 
-def consent_of(policy: ApprovalPolicy, turn: int, messages: Callable[[], Sequence[InboundMessage]]) -> TurnConsent:
+def build_consent(policy: ApprovalPolicy, turn: int, messages: Callable[[], Sequence[InboundMessage]]) -> TurnConsent:
     """That of a turn which answers `messages`: more may join it while it runs."""
     first = messages()[0]
 
     def people() -> list[str]:
-        return list(dict.fromkeys(one.sender_id for one in messages() if not (_report(one) or is_background(one))))
+        return list(
+            dict.fromkeys(one.sender_id for one in messages() if not (_is_subagent_report(one) or is_background(one)))
+        )
 
     return TurnConsent(
         policy,
         turn,
         seat_of(first),
         people=people,
-        untrusted=lambda: any(one.media or _report(one) for one in messages()),
+        untrusted=lambda: any(one.media or _is_subagent_report(one) for one in messages()),
     )
 
 
@@ -160,26 +164,26 @@ def digest(call: ToolCallRequest) -> str:
     return hashlib.sha256(exact).hexdigest()
 
 
-def shown(arguments: dict[str, Any]) -> str:
+def render_arguments(arguments: dict[str, Any]) -> str:
     """The arguments for people: JSON without secrets, in which nothing hides or turns around what
     stands beside it."""
     text = REDACTOR(msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode())
-    plain = "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
+    plain = "".join(char if char.isprintable() or char == "\n" else _escape_char(char) for char in text)
     if len(plain) <= SHOWN_CHARS:
         return plain
     return f"{plain[:SHOWN_CHARS]}\n… {len(plain) - SHOWN_CHARS:,} more characters are not shown"
 
 
-def _escaped(char: str) -> str:
+def _escape_char(char: str) -> str:
     code = ord(char)
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _foreign(value: object) -> bool:
+def _names_foreign_folder(value: object) -> bool:
     """Whether a path, or a command, speaks of a folder of what others wrote."""
     return isinstance(value, str) and any(folder in value for folder in _FOREIGN_FOLDERS)
 
 
-def _report(message: InboundMessage) -> bool:
+def _is_subagent_report(message: InboundMessage) -> bool:
     """Whether a subagent wrote it, which may have read anything."""
     return message.sender_id == SENDER and message.id.startswith(ID_PREFIX)

@@ -14,7 +14,7 @@ from shared.errors import BadInput, ToolFailed
 from shared.ids import session_id, split_session
 
 
-class Target(msgspec.Struct, frozen=True):
+class ChatTarget(msgspec.Struct, frozen=True):
     """A chat that may be written to. `listed_for` is the person who has it in a list of chats; `""` for none.
     `granted`: it is somebody else's, and an operator allows it."""
 
@@ -27,7 +27,7 @@ class NotYourChat(ToolFailed):
     """The chat is somebody else's."""
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _ChatOwner(msgspec.Struct, frozen=True):
     """Where a chat of a channel belongs: whose it is, and the name that this person knows it by."""
 
     person: str
@@ -37,12 +37,12 @@ class _Place(msgspec.Struct, frozen=True):
 _WEB: Final = re.compile(r"([^/]+)/([A-Za-z0-9_-]{1,64})")
 
 
-def _web(chat_id: str) -> _Place | None:
+def _parse_web_chat(chat_id: str) -> _ChatOwner | None:
     found = _WEB.fullmatch(chat_id)
-    return _Place(found[1], found[2]) if found else None
+    return _ChatOwner(found[1], found[2]) if found else None
 
 
-_PLACES: Final[dict[str, Callable[[str], _Place | None]]] = {"web": _web}
+_OWNER_PARSERS: Final[dict[str, Callable[[str], _ChatOwner | None]]] = {"web": _parse_web_chat}
 """How a chat id of a channel names its person. In a channel that is not here a chat reaches itself
 alone."""
 
@@ -54,7 +54,7 @@ class ChatPolicy:
     def __init__(self, also: Sequence[str] = ()) -> None:
         self._also = tuple(also)
 
-    def target(self, session: str, chat: str | None) -> Target:
+    def resolve(self, session: str, chat: str | None) -> ChatTarget:
         """The chat that `chat` means for an agent in `session`: a chat's name, its chat id, or a
         whole session.
 
@@ -62,33 +62,33 @@ class ChatPolicy:
         not write to it does not learn that either.
         """
         if chat is None or not chat.strip() or chat.strip() in (session, split_session(session)[1]):
-            return Target(session)
+            return ChatTarget(session)
         channel, chat_id = split_session(session)
-        place = _place(channel, chat_id)
-        wanted = self._named(channel, place, chat.strip())
+        owner = _chat_owner(channel, chat_id)
+        wanted = self._wanted_session(channel, owner, chat.strip())
         if wanted == session:
-            return Target(session)
+            return ChatTarget(session)
         to_channel, to_id = split_session(wanted)
-        to = _place(to_channel, to_id)
-        same = place is not None and to is not None and (channel, place.person) == (to_channel, to.person)
+        to_owner = _chat_owner(to_channel, to_id)
+        same = owner is not None and to_owner is not None and (channel, owner.person) == (to_channel, to_owner.person)
         if not same and not any(fnmatchcase(wanted, pattern) for pattern in self._also):
             raise NotYourChat(
                 f"{chat!r} is not your chat: only this chat and others of the same person can be written to. Leave "
                 "`chat` out to write here"
             )
-        return Target(wanted, "" if to is None else to.person, granted=not same)
+        return ChatTarget(wanted, "" if to_owner is None else to_owner.person, granted=not same)
 
-    def _named(self, channel: str, place: _Place | None, chat: str) -> str:
+    def _wanted_session(self, channel: str, owner: _ChatOwner | None, chat: str) -> str:
         try:
             if ":" in chat:
                 return session_id(*split_session(chat))
-            if place is not None and "/" not in chat:
-                return session_id(channel, f"{place.person}/{chat}")
+            if owner is not None and "/" not in chat:
+                return session_id(channel, f"{owner.person}/{chat}")
             return session_id(channel, chat)
         except BadInput as exc:
             raise ToolFailed(f"{chat[:60]!r} is no chat: {exc}") from None
 
 
-def _place(channel: str, chat_id: str) -> _Place | None:
-    find = _PLACES.get(channel)
+def _chat_owner(channel: str, chat_id: str) -> _ChatOwner | None:
+    find = _OWNER_PARSERS.get(channel)
     return find(chat_id) if find else None

@@ -20,7 +20,7 @@ _MACHINE: Final = (
 )
 
 
-def shut_in() -> bool:
+def confine_parser() -> bool:
     """Give everything else up, for good. Whether this machine can do that: it takes Linux 6.2 with
     Landlock, and a processor that there is a filter of system calls for. Call it before there is a
     second thread."""
@@ -29,14 +29,14 @@ def shut_in() -> bool:
     from worker.sandbox import landlock, seccomp
 
     try:
-        version = landlock.confine(look=_readable(), change=())
+        version = landlock.confine(read=_readable_paths(), write=())
         seccomp.confine(signals_scoped=version >= landlock.SIGNALS_ABI)
     except OSError:
         return False
     return True
 
 
-def can_shut_in() -> bool:
+def can_confine_parsers() -> bool:
     """Whether this machine can, as far as it can be told without doing it."""
     if sys.platform != "linux":
         return False
@@ -45,7 +45,7 @@ def can_shut_in() -> bool:
     return landlock.abi() >= landlock.NEEDED_ABI and platform.machine() in seccomp.ARCHES
 
 
-def _readable() -> Iterator[str]:
+def _readable_paths() -> Iterator[str]:
     yield from _MACHINE
     yield from {sys.prefix, sys.base_prefix}
     for entry in sys.path:

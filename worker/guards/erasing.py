@@ -8,40 +8,40 @@ import os
 from typing import Final
 
 from worker.guards.folder import SessionFolder
-from worker.guards.openat import folder_beneath
-from worker.guards.threads import Stop
-from worker.guards.usage import levelled, walk
+from worker.guards.openat import open_folder_beneath
+from worker.guards.threads import StopSignal
+from worker.guards.usage import reopen_folders, walk_workspace
 
 _NS: Final = 1_000_000_000
 
 
-def erased(stop: Stop, folder: SessionFolder, before_s: float) -> int:
+def erase_folder(stop: StopSignal, folder: SessionFolder, before_s: float) -> int:
     """Delete what has not changed since `before_s`, in seconds since 1970 by the clock of the disk;
     how many files and folders went. No link is followed. Cut off, it may be done again. Raises
     OSError when the volume is away, or when something could not be deleted.
     """
     try:
-        with folder.held(stop) as top:
+        with folder.open_locked(stop) as top:
             untouched = os.fstat(top).st_ctime_ns < before_s * _NS
-            gone = _emptied(stop, top, folder, before_s)
+            gone = _delete_unchanged(stop, top, folder, before_s)
             if untouched:
-                folder.drop()
+                folder.remove_empty()
             return gone
     except FileNotFoundError:
         return 0
 
 
-def _emptied(stop: Stop, top: int, folder: SessionFolder, before_s: float) -> int:
-    gone = levelled(stop, top, folder.path)
+def _delete_unchanged(stop: StopSignal, top: int, folder: SessionFolder, before_s: float) -> int:
+    gone = reopen_folders(stop, top, folder.path)
     emptied: set[tuple[str, ...]] = set()
     left = 0
     # A folder goes after all that is in it.
-    for one in sorted(walk(stop, top, limit=None), key=lambda one: (one.is_folder, -len(one.parts))):
+    for one in sorted(walk_workspace(stop, top, limit=None), key=lambda one: (one.is_folder, -len(one.parts))):
         stop.check()
         if one.changed_ns >= before_s * _NS and one.parts not in emptied:
             continue
         try:
-            with folder_beneath(top, one.parts[:-1]) as at:
+            with open_folder_beneath(top, one.parts[:-1]) as at:
                 (os.rmdir if one.is_folder else os.unlink)(one.parts[-1], dir_fd=at)
         except FileNotFoundError:
             continue

@@ -19,7 +19,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.guards.addresses import Place, WebPolicy, check_address, place_of
+from worker.guards.addresses import WebPolicy, WebTarget, check_address, parse_target
 from worker.guards.networks import Address
 
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -35,7 +35,7 @@ AT_ONCE: Final = 64
 _LOOK_UPS_AT_ONCE: Final = 16
 
 
-class Answer(msgspec.Struct, frozen=True):
+class WebResponse(msgspec.Struct, frozen=True):
     """What a server said. `url` is where the last redirect led; `cut` says that the body was longer
     than is kept. The body of an error (a status that is not 2xx) is not read."""
 
@@ -78,7 +78,7 @@ class Fetcher:
         self._look_up = look_up or _SystemLookUp()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def fetch(
+    async def fetch_url(
         self,
         url: str,
         *,
@@ -87,7 +87,7 @@ class Fetcher:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         redirects: int = REDIRECTS,
-    ) -> Answer:
+    ) -> WebResponse:
         """Ask for a URL and read what comes, at most `body_bytes` of it.
 
         `types` are the content types that are read, such as `text/html`; `text/*` and `*+json`
@@ -98,11 +98,11 @@ class Fetcher:
         async with self._slots:
             try:
                 async with asyncio.timeout(self.total_s):
-                    return await self._follow(url, types, method, headers or {}, body, redirects)
+                    return await self._follow_redirects(url, types, method, headers or {}, body, redirects)
             except TimeoutError:
-                raise ToolFailed(f"{_host_of(url)} took too long; try another page, or go on without it") from None
+                raise ToolFailed(f"{_quote_host(url)} took too long; try another page, or go on without it") from None
 
-    async def _follow(
+    async def _follow_redirects(
         self,
         url: str,
         types: Collection[str],
@@ -110,37 +110,39 @@ class Fetcher:
         headers: Mapping[str, str],
         body: bytes | None,
         redirects: int,
-    ) -> Answer:
+    ) -> WebResponse:
         # Here, for with it comes the HTTP library, which a worker that is starting has no use for.
-        from worker.guards.request import Limits, request
+        from worker.guards.request import FetchLimits, send_request
 
-        limits = Limits(self._body_bytes, self._connect_s, self._silence_s)
+        limits = FetchLimits(self._body_bytes, self._connect_s, self._silence_s)
         for _ in range(redirects + 1):
-            place = place_of(url, self._policy)
-            addresses = await self._checked(place)
-            answer = await request(place, addresses, limits, types=types, method=method, headers=headers, body=body)
-            if isinstance(answer, Answer):
-                return answer
+            target = parse_target(url, self._policy)
+            addresses = await self._look_up_addresses(target)
+            response = await send_request(
+                target, addresses, limits, types=types, method=method, headers=headers, body=body
+            )
+            if isinstance(response, WebResponse):
+                return response
             try:
-                url = urljoin(place.url, answer)
+                url = urljoin(target.url, response)
             except ValueError:
-                raise ToolFailed(f"{place.host!r} redirects to no valid URL; try another one") from None
-        raise ToolFailed(f"{place.host!r} redirects too often (more than {redirects} times); try another URL")
+                raise ToolFailed(f"{target.host!r} redirects to no valid URL; try another one") from None
+        raise ToolFailed(f"{target.host!r} redirects too often (more than {redirects} times); try another URL")
 
-    async def _checked(self, place: Place) -> tuple[Address, ...]:
+    async def _look_up_addresses(self, target: WebTarget) -> tuple[Address, ...]:
         """Every address of a place, none of them blocked."""
-        if place.address is not None:
-            return (place.address,)
+        if target.address is not None:
+            return (target.address,)
         try:
             async with asyncio.timeout(self._connect_s):
-                found = await self._look_up(place.host, place.port)
+                found = await self._look_up(target.host, target.port)
             addresses = tuple(dict.fromkeys(ip_address(address) for address in found))
         except (OSError, ValueError, UnicodeError):
             addresses = ()
         if not addresses:
-            raise ToolFailed(f"the host {place.host!r} was not found; check the name, or try another one")
+            raise ToolFailed(f"the host {target.host!r} was not found; check the name, or try another one")
         for address in addresses:
-            check_address(address, place.host, place.port, self._policy)
+            check_address(address, target.host, target.port, self._policy)
         return addresses
 
 
@@ -158,6 +160,6 @@ class _SystemLookUp:
         return [str(info[4][0]) for info in infos]
 
 
-def _host_of(url: str) -> str:
+def _quote_host(url: str) -> str:
     """The host of a URL, for a text about it."""
     return repr(url.partition("://")[2].partition("/")[0][:80] or url[:80])

@@ -18,9 +18,9 @@ import msgspec
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import FileEntry
-from worker.guards.openat import OWNER_ALONE, Access, folder_beneath, plain, read_beneath
-from worker.guards.paths import DEPTH_LIMIT, wrong_name
-from worker.guards.threads import Stop
+from worker.guards.openat import OWNER_ONLY, Access, check_plain_file, open_folder_beneath, read_file_beneath
+from worker.guards.paths import DEPTH_LIMIT, name_fault
+from worker.guards.threads import StopSignal
 
 RESULTS: Final = "results"
 _TEMPORARY: Final = (".shoal-", ".part")
@@ -39,7 +39,7 @@ class Quota(msgspec.Struct, frozen=True):
     results_s: float = 7 * 86400.0
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _FolderEntry(msgspec.Struct, frozen=True):
     parts: tuple[str, ...]
     size_bytes: int
     changed: float
@@ -55,7 +55,7 @@ class SessionFolder:
     keeps the quota.
     """
 
-    def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ALONE) -> None:
+    def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ONLY) -> None:
         self._root = root
         self._name = name
         self.quota: Final = quota
@@ -70,65 +70,67 @@ class SessionFolder:
     def _lock(self) -> Path:
         return self._root / f"{self._name}.lock"
 
-    def has(self, name: str) -> bool:
+    def exists(self, name: str) -> bool:
         """Whether anything of this name, a link perhaps, is at its top; False, too, when nobody can
         look."""
         return os.path.lexists(f"{self._root}/{self._name}/{name}")
 
-    def make(self, stop: Stop) -> Path:
+    def create(self, stop: StopSignal) -> Path:
         """The folder's path, for those who hand it to a sandbox, after making it. Raises
         OSError."""
         stop.check()
-        with self._opened(make=True):
+        with self._open_folder(make=True):
             return self.path
 
-    def read(self, stop: Stop, parts: Sequence[str], limit_bytes: int) -> bytes:
+    def read_file(self, stop: StopSignal, parts: Sequence[str], limit_bytes: int) -> bytes:
         """Raises OSError and ToolFailed as `read_beneath` does."""
         stop.check()
         if not parts:
             raise IsADirectoryError(errno.EISDIR, "a folder")
-        with self._opened() as top:
-            return read_beneath(top, parts, limit_bytes)[0]
+        with self._open_folder() as top:
+            return read_file_beneath(top, parts, limit_bytes)[0]
 
-    def write(self, stop: Stop, parts: Sequence[str], data: bytes, was: bytes | None) -> None:
+    def write_file(self, stop: StopSignal, parts: Sequence[str], data: bytes, was: bytes | None) -> None:
         """Write a whole file at once: it is the old one or the new one, never a part. With `was`,
         only if it still holds that (or holds `data` already). Raises OSError, and ToolFailed for
         what changed or is over the quota."""
         self._make_root()
-        with self._locked(stop), self._opened(make=True) as top:
-            old, new_files = _old(top, parts)
+        with self._hold_lock(stop), self._open_folder(make=True) as top:
+            old, new_files = _stat_old_file(top, parts)
             if was is not None:
                 limit_bytes = max(len(was), len(data), old.st_size if old else 0)
-                now = None if old is None else read_beneath(top, parts, limit_bytes)[0]
+                now = None if old is None else read_file_beneath(top, parts, limit_bytes)[0]
                 if now == data:
                     return
                 if now != was:
                     raise ToolFailed(f"{'/'.join(parts)!r} is not as you read it any more; read it again")
-            self._make_room(stop, top, parts, len(data) - (old.st_size if old else 0), new_files)
-            with folder_beneath(top, parts[:-1], make=self._access) as at:
+            self._free_quota(stop, top, parts, len(data) - (old.st_size if old else 0), new_files)
+            with open_folder_beneath(top, parts[:-1], make=self._access) as at:
                 kept = stat.S_IMODE(old.st_mode) & self._access.folder if old else 0
-                _put(stop, at, parts[-1], data, self._access.file | kept)
+                _replace_file(stop, at, parts[-1], data, self._access.file | kept)
 
-    def entries(self, stop: Stop) -> list[FileEntry]:
+    def list_entries(self, stop: StopSignal) -> list[FileEntry]:
         """Files that can be read, and folders (with a `/` behind), without hidden ones. None
         without a folder."""
         try:
-            with self._opened() as top:
+            with self._open_folder() as top:
                 return [
-                    _entry(found) for found in self._walk(stop, top, hidden=False) if found.is_folder or found.is_plain
+                    _file_entry(found)
+                    for found in self._walk_entries(stop, top, hidden=False)
+                    if found.is_folder or found.is_plain
                 ]
         except FileNotFoundError:
             return []
 
     @contextlib.contextmanager
-    def held(self, stop: Stop) -> Iterator[int]:
+    def open_locked(self, stop: StopSignal) -> Iterator[int]:
         """The handle of the folder while nobody else writes into it by this class. Raises
         FileNotFoundError when it was never made, OSError."""
         os.stat(self.path, follow_symlinks=False)
-        with self._locked(stop), self._opened() as top:
+        with self._hold_lock(stop), self._open_folder() as top:
             yield top
 
-    def drop(self) -> None:
+    def remove_empty(self) -> None:
         """Take the folder away with its lock, which is held, if nothing is in it."""
         try:
             os.rmdir(self.path)
@@ -140,7 +142,7 @@ class SessionFolder:
         self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def _opened(self, *, make: bool = False) -> Iterator[int]:
+    def _open_folder(self, *, make: bool = False) -> Iterator[int]:
         """The handle of the folder. The way to the root is the operator's; from there on nothing is
         followed."""
         if make:
@@ -149,7 +151,7 @@ class SessionFolder:
         try:
             if make:
                 self._access.grant(root)
-            with folder_beneath(root, [self._name], make=self._access if make else None) as top:
+            with open_folder_beneath(root, [self._name], make=self._access if make else None) as top:
                 if make:
                     self._access.grant(top)  # one from before there was a group
                 yield top
@@ -157,16 +159,16 @@ class SessionFolder:
             os.close(root)
 
     @contextlib.contextmanager
-    def _locked(self, stop: Stop) -> Iterator[None]:
-        lock = self._taken_lock(stop)
+    def _hold_lock(self, stop: StopSignal) -> Iterator[None]:
+        lock = self._acquire_lock(stop)
         try:
             yield
         finally:
             os.close(lock)
 
-    def _taken_lock(self, stop: Stop) -> int:
+    def _acquire_lock(self, stop: StopSignal) -> int:
         while True:
-            lock = os.open(self._lock, _LOCK, OWNER_ALONE.file)
+            lock = os.open(self._lock, _LOCK, OWNER_ONLY.file)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(lock), os.stat(self._lock)):  # else `drop` took it away meanwhile
@@ -179,16 +181,16 @@ class SessionFolder:
             os.close(lock)
             stop.wait(_LOCK_WAIT_S)
 
-    def _make_room(self, stop: Stop, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
+    def _free_quota(self, stop: StopSignal, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
         """Forget results that are too old, and as many more as it takes. Raises ToolFailed when it
         is not enough."""
-        kept: list[_Found] = []
+        kept: list[_FolderEntry] = []
         used_bytes, files = more_bytes, more_files
         now = time.time()
-        for found in self._walk(stop, top, hidden=True):
+        for found in self._walk_entries(stop, top, hidden=True):
             is_result = found.parts[0] == RESULTS and found.is_plain and found.parts != tuple(parts)
             limit_s = self.quota.results_s if is_result else _ABANDONED_S if _is_temporary(found) else None
-            if limit_s is not None and found.changed < now - limit_s and _remove(top, found.parts):
+            if limit_s is not None and found.changed < now - limit_s and _remove_file(top, found.parts):
                 continue
             used_bytes, files = used_bytes + found.size_bytes, files + 1
             if is_result:
@@ -196,7 +198,7 @@ class SessionFolder:
         for found in sorted(kept, key=lambda found: found.changed):
             if used_bytes <= self.quota.size_bytes and files <= self.quota.files:
                 return
-            if _remove(top, found.parts):
+            if _remove_file(top, found.parts):
                 used_bytes, files = used_bytes - found.size_bytes, files - 1
         path = "/".join(parts)
         if used_bytes > self.quota.size_bytes:
@@ -210,7 +212,7 @@ class SessionFolder:
                 f"{self.quota.files:,} are allowed. Write into a file that is there"
             )
 
-    def _walk(self, stop: Stop, top: int, *, hidden: bool) -> Iterator[_Found]:
+    def _walk_entries(self, stop: StopSignal, top: int, *, hidden: bool) -> Iterator[_FolderEntry]:
         """Everything in the folder, as far as a little over the quota; what a name or the depth
         puts out of reach is counted, too, when `hidden` is asked for."""
         left = self.quota.files * 2 + 1000
@@ -219,11 +221,11 @@ class SessionFolder:
             inside = waiting.pop()
             stop.check()
             try:
-                with folder_beneath(top, inside) as at, os.scandir(at) as listed:
+                with open_folder_beneath(top, inside) as at, os.scandir(at) as listed:
                     for entry in listed:
                         if (left := left - 1) < 0:
                             break
-                        if (found := _found(inside, entry, hidden)) is None:
+                        if (found := _stat_entry(inside, entry, hidden)) is None:
                             continue
                         yield found
                         if found.is_folder and len(found.parts) < DEPTH_LIMIT * 2:
@@ -234,13 +236,13 @@ class SessionFolder:
                 continue  # gone meanwhile, or swapped for something else
 
 
-def _entry(found: _Found) -> FileEntry:
+def _file_entry(found: _FolderEntry) -> FileEntry:
     path = "/".join(found.parts)
     return FileEntry(f"{path}/") if found.is_folder else FileEntry(path, found.size_bytes)
 
 
-def _found(inside: tuple[str, ...], entry: os.DirEntry[str], hidden: bool) -> _Found | None:
-    if not hidden and (entry.name.startswith(".") or wrong_name(entry.name) or len(inside) >= DEPTH_LIMIT):
+def _stat_entry(inside: tuple[str, ...], entry: os.DirEntry[str], hidden: bool) -> _FolderEntry | None:
+    if not hidden and (entry.name.startswith(".") or name_fault(entry.name) or len(inside) >= DEPTH_LIMIT):
         return None
     try:
         info = entry.stat(follow_symlinks=False)
@@ -248,28 +250,28 @@ def _found(inside: tuple[str, ...], entry: os.DirEntry[str], hidden: bool) -> _F
         return None
     is_folder = stat.S_ISDIR(info.st_mode)
     is_plain = stat.S_ISREG(info.st_mode) and info.st_nlink == 1
-    return _Found((*inside, entry.name), 0 if is_folder else info.st_size, info.st_mtime, is_folder, is_plain)
+    return _FolderEntry((*inside, entry.name), 0 if is_folder else info.st_size, info.st_mtime, is_folder, is_plain)
 
 
-def _old(top: int, parts: Sequence[str]) -> tuple[os.stat_result | None, int]:
+def _stat_old_file(top: int, parts: Sequence[str]) -> tuple[os.stat_result | None, int]:
     """What is known of the file that will be replaced, if there is one, and how many files and
     folders will be new. Raises OSError for odd ones."""
     for depth in range(len(parts) - 1, 0, -1):
-        with contextlib.suppress(FileNotFoundError), folder_beneath(top, parts[:depth]) as at:
-            return (None, len(parts) - depth) if depth < len(parts) - 1 else _looked_at(at, parts[-1])
-    return (None, len(parts)) if len(parts) > 1 else _looked_at(top, parts[0])
+        with contextlib.suppress(FileNotFoundError), open_folder_beneath(top, parts[:depth]) as at:
+            return (None, len(parts) - depth) if depth < len(parts) - 1 else _stat_plain_file(at, parts[-1])
+    return (None, len(parts)) if len(parts) > 1 else _stat_plain_file(top, parts[0])
 
 
-def _looked_at(at: int, name: str) -> tuple[os.stat_result | None, int]:
+def _stat_plain_file(at: int, name: str) -> tuple[os.stat_result | None, int]:
     try:
         info = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
         return None, 1
-    plain(info)
+    check_plain_file(info)
     return info, 0
 
 
-def _put(stop: Stop, at: int, name: str, data: bytes, mode: int) -> None:
+def _replace_file(stop: StopSignal, at: int, name: str, data: bytes, mode: int) -> None:
     """A file of a name that nobody knows, then its real name: a link that stands there by then is
     replaced, too, and never followed."""
     temporary = f"{_TEMPORARY[0]}{secrets.token_hex(8)}{_TEMPORARY[1]}"
@@ -285,14 +287,14 @@ def _put(stop: Stop, at: int, name: str, data: bytes, mode: int) -> None:
         raise
 
 
-def _is_temporary(found: _Found) -> bool:
+def _is_temporary(found: _FolderEntry) -> bool:
     name = found.parts[-1]
     return found.is_plain and name.startswith(_TEMPORARY[0]) and name.endswith(_TEMPORARY[1])
 
 
-def _remove(top: int, parts: Sequence[str]) -> bool:
+def _remove_file(top: int, parts: Sequence[str]) -> bool:
     try:
-        with folder_beneath(top, parts[:-1]) as at:
+        with open_folder_beneath(top, parts[:-1]) as at:
             os.unlink(parts[-1], dir_fd=at)
     except OSError:
         return False

@@ -64,7 +64,7 @@ METADATA: Final = frozenset(
 _TUNNELS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 
 
-def kind_of(address: Address) -> str | None:
+def network_kind(address: Address) -> str | None:
     """Which sort of non-public address this is, such as `loopback`; None for a public one."""
     if address in METADATA:
         return "cloud metadata"
@@ -76,7 +76,7 @@ def kind_of(address: Address) -> str | None:
     return None if address.is_global else "reserved"
 
 
-def carried(address: Address) -> IPv4Address | None:
+def embedded_ipv4(address: Address) -> IPv4Address | None:
     """The IPv4 address that a mapped or tunnelled one carries; None for any other."""
     if isinstance(address, IPv4Address) or int(address) < 2:  # :: and ::1 carry nothing
         return None

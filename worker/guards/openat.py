@@ -62,7 +62,7 @@ class Access(msgspec.Struct, frozen=True):
             os.fchmod(folder, mode)
 
 
-OWNER_ALONE: Final = Access()
+OWNER_ONLY: Final = Access()
 
 
 class NoSuchFile(ToolFailed):
@@ -70,7 +70,7 @@ class NoSuchFile(ToolFailed):
 
 
 @contextlib.contextmanager
-def folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None) -> Iterator[int]:
+def open_folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None) -> Iterator[int]:
     """The handle of a folder beneath the handle `top`. With `make`, folders that are not there are
     made, for those.
 
@@ -79,7 +79,7 @@ def folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None
     at = os.dup(top)
     try:
         for part in parts:
-            inner = _step(at, part, make)
+            inner = _open_step(at, part, make)
             os.close(at)
             at = inner
         yield at
@@ -87,14 +87,14 @@ def folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None
         os.close(at)
 
 
-def read_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple[bytes, os.stat_result]:
+def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple[bytes, os.stat_result]:
     """The bytes of a plain file, and what is known of it. Raises OSError; OddFile for anything
     else, also for one that has a second name somewhere; ToolFailed over `limit_bytes`."""
-    with folder_beneath(top, parts[:-1]) as at:
-        plain(os.stat(parts[-1], dir_fd=at, follow_symlinks=False))  # a device is not even opened
+    with open_folder_beneath(top, parts[:-1]) as at:
+        check_plain_file(os.stat(parts[-1], dir_fd=at, follow_symlinks=False))  # a device is not even opened
         with open(os.open(parts[-1], _FILE, dir_fd=at), "rb") as file:
             info = os.fstat(file.fileno())
-            plain(info)
+            check_plain_file(info)
             data = b"" if info.st_size > limit_bytes else file.read(limit_bytes + 1)
             size_bytes = max(info.st_size, len(data))
     if size_bytes > limit_bytes:
@@ -104,7 +104,7 @@ def read_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple[byte
     return data, info
 
 
-def plain(info: os.stat_result) -> None:
+def check_plain_file(info: os.stat_result) -> None:
     """Raises OddFile unless this is a regular file with one name."""
     if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError(errno.EISDIR, "a folder")
@@ -116,7 +116,7 @@ def plain(info: os.stat_result) -> None:
         raise OddFile("a file with a second name elsewhere (a hard link)", outside=True)
 
 
-def explained(path: str, error: OSError) -> ToolFailed:
+def explain_error(path: str, error: OSError) -> ToolFailed:
     """What a model reads of a fault; nothing of the machine is named in it."""
     if isinstance(error, OddFile):
         what = f"{path!r} is, or lies behind, {error.what}"
@@ -143,7 +143,7 @@ def explained(path: str, error: OSError) -> ToolFailed:
     return ToolFailed(f"{path!r}: the workspace cannot be reached just now. Try again later, or go on without it")
 
 
-def _step(at: int, part: str, make: Access | None) -> int:
+def _open_step(at: int, part: str, make: Access | None) -> int:
     try:
         return os.open(part, _FOLDER, dir_fd=at)
     except FileNotFoundError:
@@ -155,7 +155,7 @@ def _step(at: int, part: str, make: Access | None) -> int:
         raise
     with contextlib.suppress(FileExistsError):
         os.mkdir(part, make.folder, dir_fd=at)
-    made = _step(at, part, make=None)
+    made = _open_step(at, part, make=None)
     try:
         make.grant(made)
     except OSError:

@@ -19,7 +19,7 @@ FOLDER_NAME: Final = re.compile(r"[0-9a-f]{40}")
 _DRIVE: Final = re.compile(r"[A-Za-z]:.*", re.DOTALL)
 
 
-def parts_of(path: str) -> tuple[str, ...]:
+def split_path(path: str) -> tuple[str, ...]:
     """The names on the way from the workspace to a file or folder; none for the workspace itself
     (`.`).
 
@@ -30,13 +30,13 @@ def parts_of(path: str) -> tuple[str, ...]:
         raise ToolFailed(f"the path {path[:40]!r}… is too long; at most {PATH_LIMIT_BYTES:,} bytes are allowed")
     asked = path.strip()
     if asked.startswith("/"):
-        raise _outside(path, "it begins with '/'")
+        raise _outside_workspace(path, "it begins with '/'")
     parts = tuple(part for part in asked.split("/") if part not in ("", "."))
     if parts and (parts[0].startswith("~") or _DRIVE.fullmatch(parts[0])):
-        raise _outside(path, f"it begins with {parts[0][:2]!r}")
+        raise _outside_workspace(path, f"it begins with {parts[0][:2]!r}")
     for part in parts:
-        if (wrong := wrong_name(part)) is not None:
-            raise _outside(path, wrong)
+        if (wrong := name_fault(part)) is not None:
+            raise _outside_workspace(path, wrong)
         if len(part.encode()) > NAME_LIMIT_BYTES:
             raise ToolFailed(f"the name {part[:40]!r}… is too long; at most {NAME_LIMIT_BYTES} bytes are allowed")
     if len(parts) > DEPTH_LIMIT:
@@ -44,7 +44,7 @@ def parts_of(path: str) -> tuple[str, ...]:
     return parts
 
 
-def wrong_name(name: str) -> str | None:
+def name_fault(name: str) -> str | None:
     """Why a name cannot stand in a path, or None: `..`, a separator of any system, what looks like
     either (full-width forms, say), and characters that show nothing, such as NUL or a mark that
     turns the direction of text."""
@@ -64,7 +64,7 @@ def folder_name(session: str) -> str:
     return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
 
 
-def _outside(path: str, why: str) -> ToolFailed:
+def _outside_workspace(path: str, why: str) -> ToolFailed:
     return ToolFailed(
         f"{path!r} is outside the workspace: {why}. Use a path relative to the workspace, such as 'notes/todo.md'"
     )

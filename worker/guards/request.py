@@ -16,8 +16,8 @@ from yarl import URL
 
 from shared.errors import ToolFailed
 from shared.version import VERSION
-from worker.guards.addresses import Place
-from worker.guards.fetch import Answer
+from worker.guards.addresses import WebTarget
+from worker.guards.fetch import WebResponse
 from worker.guards.networks import Address
 
 USER_AGENT: Final = f"Shoal/{VERSION}"
@@ -27,7 +27,7 @@ _STEP_BYTES: Final = 64 * 1024
 _GZIP: Final = zlib.MAX_WBITS | 16
 
 
-class Limits(msgspec.Struct, frozen=True):
+class FetchLimits(msgspec.Struct, frozen=True):
     """How much is read, how long a connection may take, and how long nothing may come."""
 
     body_bytes: int
@@ -35,16 +35,16 @@ class Limits(msgspec.Struct, frozen=True):
     silence_s: float
 
 
-async def request(
-    place: Place,
+async def send_request(
+    place: WebTarget,
     addresses: Sequence[Address],
-    limits: Limits,
+    limits: FetchLimits,
     *,
     types: Collection[str],
     method: str,
     headers: Mapping[str, str],
     body: bytes | None,
-) -> Answer | str:
+) -> WebResponse | str:
     """The answer, or where it redirects to. Raises TimeoutError, and ToolFailed with a text that
     names the host."""
     own = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"}
@@ -61,10 +61,10 @@ async def request(
                 method, URL(place.url, encoded=True), headers={**own, **headers}, data=body, allow_redirects=False
             ) as response,
         ):
-            target = response.headers.get("Location")
-            if response.status in _REDIRECT and target is not None:
-                return target
-            return await _read(place, response, types, limits.body_bytes)
+            location = response.headers.get("Location")
+            if response.status in _REDIRECT and location is not None:
+                return location
+            return await _read_response(place, response, types, limits.body_bytes)
     except TimeoutError:
         raise
     except aiohttp.ClientSSLError:
@@ -75,24 +75,26 @@ async def request(
         raise ToolFailed(f"{place.host!r} gave an answer that is not valid, or broke it off; try it later") from None
 
 
-async def _read(place: Place, response: aiohttp.ClientResponse, types: Collection[str], body_bytes: int) -> Answer:
+async def _read_response(
+    target: WebTarget, response: aiohttp.ClientResponse, types: Collection[str], body_bytes: int
+) -> WebResponse:
     kind = response.content_type.lower() if "Content-Type" in response.headers else ""
     if not 200 <= response.status < 300:
-        return Answer(place.url, response.status, kind)
-    if not any(_fits(kind, type) for type in types):
-        raise ToolFailed(f"{place.host!r} sent {kind or 'no type'!r}, which cannot be read here; try another page")
+        return WebResponse(target.url, response.status, kind)
+    if not any(_type_matches(kind, type) for type in types):
+        raise ToolFailed(f"{target.host!r} sent {kind or 'no type'!r}, which cannot be read here; try another page")
     match response.headers.get("Content-Encoding", "identity").strip().lower():
         case "identity" | "":
             packed = False
         case "gzip" | "x-gzip":
             packed = True
         case other:
-            raise ToolFailed(f"{place.host!r} sent the encoding {other[:40]!r}, which was not asked for")
-    body, cut = await _body(response.content, packed, body_bytes)
-    return Answer(place.url, response.status, kind, response.charset or "", body, cut)
+            raise ToolFailed(f"{target.host!r} sent the encoding {other[:40]!r}, which was not asked for")
+    body, cut = await _read_body(response.content, packed, body_bytes)
+    return WebResponse(target.url, response.status, kind, response.charset or "", body, cut)
 
 
-async def _body(stream: aiohttp.StreamReader, packed: bool, body_bytes: int) -> tuple[bytes, bool]:
+async def _read_body(stream: aiohttp.StreamReader, packed: bool, body_bytes: int) -> tuple[bytes, bool]:
     """At most `body_bytes` of the body, and whether there was more. What was sent is held to the
     same size."""
     kept = bytearray()
@@ -124,7 +126,7 @@ class _Gunzip:
         return bytes(out)
 
 
-class _Checked(AbstractResolver):
+class _CheckedResolver(AbstractResolver):
     """Knows one host, and of it only the addresses that were checked."""
 
     def __init__(self, host: str, addresses: Sequence[Address]) -> None:
@@ -164,11 +166,11 @@ def connector_to(host: str, addresses: Sequence[Address]) -> aiohttp.TCPConnecto
         return socket.socket(family, kind, proto)
 
     return aiohttp.TCPConnector(
-        resolver=_Checked(host, addresses), use_dns_cache=False, force_close=True, socket_factory=opened
+        resolver=_CheckedResolver(host, addresses), use_dns_cache=False, force_close=True, socket_factory=opened
     )
 
 
-def _fits(kind: str, wanted: str) -> bool:
+def _type_matches(kind: str, wanted: str) -> bool:
     if wanted.startswith("*"):
         return kind.endswith(wanted[1:])
     return kind.startswith(wanted[:-1]) if wanted.endswith("*") else kind == wanted

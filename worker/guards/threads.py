@@ -22,11 +22,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Stopped(Exception):
+class WorkStopped(Exception):
     """Raised in the thread, between two steps, when nobody waits for the work any more."""
 
 
-class Stop:
+class StopSignal:
     """Asked by work between its steps, and before the step that cannot be taken back."""
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class Stop:
     def check(self) -> None:
         """Raises Stopped when the work is to end."""
         if self._event.is_set():
-            raise Stopped
+            raise WorkStopped
 
     def wait(self, seconds: float) -> None:
         """Wait, unless the work is to end: then raise Stopped."""
         if self._event.wait(seconds):
-            raise Stopped
+            raise WorkStopped
 
 
 class FileThreads:
@@ -54,11 +54,11 @@ class FileThreads:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="files")
         self._limit_s = limit_s
 
-    async def run(self, work: Callable[Concatenate[Stop, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, work: Callable[Concatenate[StopSignal, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `work(stop, ...)` in a thread. Raises what it raises, and ToolFailed when the time
         is over. Work that is given up sees it in `stop`; what waits in a call to the system ends
         when the system answers."""
-        stop = Stop()
+        stop = StopSignal()
         job = self._pool.submit(work, stop, *args, **kwargs)
         try:
             async with asyncio.timeout(self._limit_s):
@@ -71,24 +71,24 @@ class FileThreads:
         finally:
             if not job.done():
                 stop.set()
-                await _ended(job)
+                await _wait_for_thread(job)
 
     def close(self) -> None:
         """Take no more work; what runs is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-async def _ended(job: Future[T]) -> None:
+async def _wait_for_thread(job: Future[T]) -> None:
     """Wait for a thread that was told to stop. `Future.cancel` would not say whether it still
     runs."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
 
-    def tell(_: Future[T]) -> None:
+    def set_over(_: Future[T]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(over.set)
 
-    job.add_done_callback(tell)
+    job.add_done_callback(set_over)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GRACE_S):
             await over.wait()

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from worker.guards.folder import Quota
-from worker.guards.openat import folder_beneath
-from worker.guards.threads import Stop
-from worker.sandbox.scratch import remove
+from worker.guards.openat import open_folder_beneath
+from worker.guards.threads import StopSignal
+from worker.sandbox.scratch import remove_tree
 
 DEPTH_LIMIT: Final = 48
 """Folders deeper than this can be neither measured nor opened: they go."""
@@ -24,12 +24,12 @@ DEPTH_LIMIT: Final = 48
 _FOLDER_MODE: Final = 0o700
 
 
-class Usage(msgspec.Struct, frozen=True):
+class WorkspaceUsage(msgspec.Struct, frozen=True):
     """`odd` says why it cannot all be measured; `""` when it can. Folders count as files."""
 
     size_bytes: int
     files: int
-    odd: str = ""
+    unmeasurable: str = ""
 
     def over(self, quota: Quota) -> str:
         """Why it is too much; `""` when it is not."""
@@ -37,10 +37,10 @@ class Usage(msgspec.Struct, frozen=True):
             return f"the workspace has {self.size_bytes:,} bytes; at most {quota.size_bytes:,} are allowed"
         if self.files > quota.files:
             return f"the workspace has {self.files:,} files and folders or more; at most {quota.files:,} are allowed"
-        return self.odd
+        return self.unmeasurable
 
 
-class Found(msgspec.Struct, frozen=True):
+class WorkspaceEntry(msgspec.Struct, frozen=True):
     """Something in a workspace, by the names on the way to it, and when it last changed by the
     clock of the disk."""
 
@@ -50,26 +50,26 @@ class Found(msgspec.Struct, frozen=True):
     is_folder: bool
 
 
-class _Odd(PermissionError):
+class _Unmeasurable(PermissionError):
     """Something stands in the way of measuring."""
 
 
-def measured(stop: Stop, folder: Path, quota: Quota) -> Usage:
+def measure_usage(stop: StopSignal, folder: Path, quota: Quota) -> WorkspaceUsage:
     """What is in the folder, as far as it takes to see that it is too much. Raises OSError."""
     size_bytes = files = 0
-    with _opened(folder) as top:
+    with _open_folder(folder) as top:
         try:
-            for found in walk(stop, top, limit=quota.files + 1):
+            for found in walk_workspace(stop, top, limit=quota.files + 1):
                 size_bytes, files = size_bytes + found.size_bytes, files + 1
-        except _Odd as odd:
-            return Usage(size_bytes, files, str(odd))
-    return Usage(size_bytes, files)
+        except _Unmeasurable as odd:
+            return WorkspaceUsage(size_bytes, files, str(odd))
+    return WorkspaceUsage(size_bytes, files)
 
 
-def begun(stop: Stop, folder: Path) -> int:
+def disk_time_ns(stop: StopSignal, folder: Path) -> int:
     """Now, in nanoseconds, by the clock of the disk. Raises OSError."""
     stop.check()
-    with _opened(folder) as top:
+    with _open_folder(folder) as top:
         name = f".shoal-{secrets.token_hex(8)}.part"
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=top)
         try:
@@ -79,13 +79,13 @@ def begun(stop: Stop, folder: Path) -> int:
             os.unlink(name, dir_fd=top)
 
 
-def settled(stop: Stop, folder: Path, quota: Quota, since_ns: int) -> int:
+def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -> int:
     """Bring the folder back within the quota, now that nothing runs in it: what can be neither
     opened nor measured is opened or goes, and of what changed since `since_ns` (by the clock of the
     disk) the newest goes, as much as it takes. How many files and folders went. Raises OSError."""
-    with _opened(folder) as top:
-        gone = levelled(stop, top, folder)
-        found = list(walk(stop, top, limit=None))
+    with _open_folder(folder) as top:
+        gone = reopen_folders(stop, top, folder)
+        found = list(walk_workspace(stop, top, limit=None))
         size_bytes, files = sum(one.size_bytes for one in found), len(found)
         # A folder goes after all that is in it.
         for one in sorted(
@@ -93,19 +93,19 @@ def settled(stop: Stop, folder: Path, quota: Quota, since_ns: int) -> int:
         ):
             if size_bytes <= quota.size_bytes and files <= quota.files:
                 break
-            if one.changed_ns >= since_ns and _removed(top, one):
+            if one.changed_ns >= since_ns and _remove_entry(top, one):
                 size_bytes, files, gone = size_bytes - one.size_bytes, files - 1, gone + 1
         return gone
 
 
-def levelled(stop: Stop, top: int, folder: Path) -> int:
+def reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
     """Open what was closed; remove what is too deep. How many were removed."""
     gone = 0
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         stop.check()
         inside = waiting.pop()
-        with folder_beneath(top, inside) as at:
+        with open_folder_beneath(top, inside) as at:
             for name in os.listdir(at):
                 info = os.stat(name, dir_fd=at, follow_symlinks=False)
                 if not stat.S_ISDIR(info.st_mode):
@@ -117,12 +117,12 @@ def levelled(stop: Stop, top: int, folder: Path) -> int:
                     continue
                 short = f".deep-{secrets.token_hex(8)}"
                 os.rename(name, short, src_dir_fd=at, dst_dir_fd=top)
-                remove(folder / short)
+                remove_tree(folder / short)
                 gone += 1
     return gone
 
 
-def walk(stop: Stop, top: int, limit: int | None) -> Iterator[Found]:
+def walk_workspace(stop: StopSignal, top: int, limit: int | None) -> Iterator[WorkspaceEntry]:
     """Everything below, `limit` at most. Raises _Odd for what cannot be measured."""
     waiting: list[tuple[str, ...]] = [()]
     seen = 0
@@ -130,44 +130,44 @@ def walk(stop: Stop, top: int, limit: int | None) -> Iterator[Found]:
         stop.check()
         inside = waiting.pop()
         if len(inside) >= DEPTH_LIMIT:
-            raise _Odd(f"folders lie {DEPTH_LIMIT} deep and more, which cannot be measured")
+            raise _Unmeasurable(f"folders lie {DEPTH_LIMIT} deep and more, which cannot be measured")
         try:
-            with folder_beneath(top, inside) as at, os.scandir(at) as listed:
+            with open_folder_beneath(top, inside) as at, os.scandir(at) as listed:
                 for entry in listed:
                     with contextlib.suppress(FileNotFoundError):
-                        yield (found := _found(inside, entry))
+                        yield (found := _stat_entry(inside, entry))
                         seen += 1
                         if found.is_folder:
                             waiting.append(found.parts)
                     if limit is not None and seen >= limit:
                         return
         except PermissionError:
-            if _of_another(top, inside):
+            if _owned_by_another(top, inside):
                 continue  # made by a runner, which measures what it has closed
-            raise _Odd("a folder was closed to its owner, and cannot be measured") from None
+            raise _Unmeasurable("a folder was closed to its owner, and cannot be measured") from None
         except OSError:
             if not inside:
                 raise
             continue  # gone meanwhile, or swapped for something else
 
 
-def _of_another(top: int, parts: tuple[str, ...]) -> bool:
+def _owned_by_another(top: int, parts: tuple[str, ...]) -> bool:
     """Whether a folder is some other user's."""
-    with contextlib.suppress(OSError, IndexError), folder_beneath(top, parts[:-1]) as at:
+    with contextlib.suppress(OSError, IndexError), open_folder_beneath(top, parts[:-1]) as at:
         return os.stat(parts[-1], dir_fd=at, follow_symlinks=False).st_uid != os.geteuid()
     return False
 
 
-def _found(inside: tuple[str, ...], entry: os.DirEntry[str]) -> Found:
+def _stat_entry(inside: tuple[str, ...], entry: os.DirEntry[str]) -> WorkspaceEntry:
     info = entry.stat(follow_symlinks=False)
     is_folder = stat.S_ISDIR(info.st_mode)
     size_bytes = 0 if is_folder else max(info.st_size, info.st_blocks * 512) if info.st_nlink else 0
-    return Found((*inside, entry.name), size_bytes, info.st_ctime_ns, is_folder)
+    return WorkspaceEntry((*inside, entry.name), size_bytes, info.st_ctime_ns, is_folder)
 
 
-def _removed(top: int, found: Found) -> bool:
+def _remove_entry(top: int, found: WorkspaceEntry) -> bool:
     try:
-        with folder_beneath(top, found.parts[:-1]) as at:
+        with open_folder_beneath(top, found.parts[:-1]) as at:
             (os.rmdir if found.is_folder else os.unlink)(found.parts[-1], dir_fd=at)
     except OSError:
         return False
@@ -175,7 +175,7 @@ def _removed(top: int, found: Found) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[int]:
+def _open_folder(folder: Path) -> Iterator[int]:
     top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         yield top

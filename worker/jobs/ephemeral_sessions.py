@@ -47,7 +47,7 @@ class EphemeralSweep:
         folder, before_s = folder_name(due.member), SYSTEM_CLOCK.now_ms() / 1000
         try:
             await asyncio.to_thread(self._media.forget, folder, before_s=before_s)
-            await self._workspaces.forget(folder, before_s=before_s)
+            await self._workspaces.erase_session(folder, before_s=before_s)
         except (OSError, ToolFailed) as exc:
             log.warning("files not forgotten yet", error=type(exc).__name__)
             await self._ephemeral.agenda.put_off(due, AGAIN_MS)

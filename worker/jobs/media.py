@@ -29,7 +29,7 @@ async def forget_media(context: dict[str, Any], folder: str) -> None:
     except OSError as exc:
         unavailable.append(f"media ({type(exc).__name__})")
     try:
-        kept = await workspaces.forget(folder, before_s=before_s)
+        kept = await workspaces.erase_session(folder, before_s=before_s)
     except (OSError, ToolFailed) as exc:
         unavailable.append(f"workspace ({type(exc).__name__})")
     if sent or kept or not unavailable:

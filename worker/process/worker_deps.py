@@ -43,7 +43,7 @@ from worker.memory.consolidator import Consolidator
 from worker.process.guardian_link import GuardianLink
 from worker.process.quarantine import Quarantine
 from worker.process.stops import StopListener
-from worker.sandbox.process_supervisor import SandboxKeeper
+from worker.sandbox.process_supervisor import SandboxFinder
 from worker.turn.turn_agent import TurnAgent
 
 QUEUES: Final = ("turns", "jobs")
@@ -92,7 +92,7 @@ class WorkerDeps:
         self.media = self._turn_agent.media
         self.workspaces = self._turn_agent.workspaces
         self.sweep = MemorySweep(self.memory, self._memory_jobs, settings.memory, self._turn_agent.children)
-        self._sandbox = SandboxKeeper(settings, self._turn_agent.offer_exec)
+        self._sandbox = SandboxFinder(settings, self._turn_agent.offer_exec)
         self._ticker = Ticker(
             self._turn_agent.schedules,
             settings.cron,
@@ -198,7 +198,7 @@ class WorkerDeps:
         await self.listen_for_stops()
         if "turns" in self.queues:
             self._turn_agent.mcp.start()
-        self.start_background("sandbox", self._sandbox.keep_looking())
+        self.start_background("sandbox", self._sandbox.keep_trying())
         self.start_background("presence", self._keep_announcing())
         self.start_background("model", self._preload())
         self.start_background("event loop lag", measure_lag())
@@ -246,7 +246,7 @@ class WorkerDeps:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.drain)
         try:
             await self.listen_for_stops()
-            await self._sandbox.open()
+            await self._sandbox.find()
             await loop.run_claimed(claim)
         finally:
             await cancel_all(self._tasks)
@@ -283,10 +283,10 @@ class WorkerDeps:
             await asyncio.to_thread(import_module, "worker.guards.request")
 
     async def _until_sandbox_checked(self) -> None:
-        if not self._sandbox.looked.is_set():
+        if not self._sandbox.first_try_done.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SANDBOX_CHECK_S):
-                    await self._sandbox.looked.wait()
+                    await self._sandbox.first_try_done.wait()
 
     async def _keep_announcing(self) -> None:
         await self._until_sandbox_checked()  # what it found is told

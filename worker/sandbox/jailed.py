@@ -12,12 +12,12 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from worker.sandbox.command import Ending, Finished, Limits, SandboxBroken
+from worker.sandbox.command import CommandLimits, Ending, Finished, SandboxBroken
 from worker.sandbox.layout import OWN_PROCESSES, PATH
-from worker.sandbox.runner.process_usage import used_below
-from worker.sandbox.uid_switch import User
+from worker.sandbox.runner.process_usage import usage_below
+from worker.sandbox.uid_switch import SandboxUser
 
-LOOK_S: Final = 0.1
+MEASURE_INTERVAL_S: Final = 0.1
 """How often memory and processes are measured."""
 
 START_S: Final = 20.0
@@ -27,64 +27,70 @@ _PIPE_BYTES: Final = 64 * 1024
 _XCPU_CODE: Final = 128 + signal.SIGXCPU
 
 
-class Jailed:
+class BubblewrapProcess:
     """Runs `words` (bubblewrap with its options, except the two for descriptors of ours) once."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CommandLimits) -> None:
         self._limits = limits
         self._output = bytearray()
         self._cut_bytes = 0
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
 
     async def run(
-        self, program: Sequence[str], words: Sequence[str], *, stdin: int, fds: Sequence[int], user: User | None
+        self,
+        program: Sequence[str],
+        options: Sequence[str],
+        *,
+        stdin: int,
+        fds: Sequence[int],
+        user: SandboxUser | None,
     ) -> Finished:
         """Raises SandboxBroken, also when the walls could not be put up; then nothing was run."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with _pipe() as output, _pipe() as status, _pipe() as gate:
+        with _open_pipe() as output, _open_pipe() as status, _open_pipe() as gate:
             ours = ("--json-status-fd", str(status[1]), "--block-fd", str(gate[0]))
-            child = _started([*program, *ours, *words], stdin, output[1], [*fds, status[1], gate[0]], user)
+            child = _start_process([*program, *ours, *options], stdin, output[1], [*fds, status[1], gate[0]], user)
             for pipe, end in ((output, 1), (status, 1), (gate, 0)):
-                _close(pipe, end)
-            with _handle(child.pid) as outer:
+                _close_end(pipe, end)
+            with _open_pidfd(child.pid) as outer:
                 first: int | None = None
                 try:
-                    first = await self._first(status[0], output[0])
-                    self._listen(output[0])
-                    with _handle(first) as inner:
+                    first = await self._read_first_pid(status[0], output[0])
+                    self._start_reading(output[0])
+                    with _open_pidfd(first) as inner:
                         try:
-                            ending = await self._watched(outer, first, gate[1])
+                            ending = await self._wait_for_ending(outer, first, gate[1])
                         finally:
-                            await _ended(child, outer, inner)
-                            self._drain(output[0])
+                            await _kill_and_wait(child, outer, inner)
+                            self._drain_output(output[0])
                 finally:
                     loop.remove_reader(output[0])
-                    await _ended(child, outer, None)
-            return self._finished(ending, child.returncode, _read(status[0]), loop.time() - began)
+                    await _kill_and_wait(child, outer, None)
+            return self._build_result(ending, child.returncode, _read_available(status[0]), loop.time() - began)
 
-    async def _first(self, status: int, output: int) -> int:
+    async def _read_first_pid(self, status: int, output: int) -> int:
         """The first process inside. It waits, before it runs the command, until we hold on to
         it."""
-        told = b""
+        status_line = b""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_S):
-                while b"\n" not in told:
-                    await _readable(status)
+                while b"\n" not in status_line:
+                    await _wait_readable(status)
                     if not (piece := os.read(status, _STATUS_BYTES)):
                         break
-                    told += piece
-        if b"\n" not in told:
-            self._drain(output)
+                    status_line += piece
+        if b"\n" not in status_line:
+            self._drain_output(output)
             raise SandboxBroken(f"bubblewrap did not start ({self._last_line()}); it needs user namespaces")
-        return int(json.loads(told.partition(b"\n")[0])["child-pid"])
+        return int(json.loads(status_line.partition(b"\n")[0])["child-pid"])
 
-    async def _watched(self, outer: int, first: int, gate: int) -> Ending:
+    async def _wait_for_ending(self, outer: int, first: int, gate: int) -> Ending:
         with contextlib.suppress(BrokenPipeError):  # bubblewrap has failed already, and what it wrote says why
             os.write(gate, b".")
-        watching = asyncio.create_task(self._watch(first))
-        leaving = asyncio.create_task(_readable(outer))
-        leaving.add_done_callback(lambda _: self._end("exit"))
+        watching = asyncio.create_task(self._watch_usage(first))
+        leaving = asyncio.create_task(_wait_readable(outer))
+        leaving.add_done_callback(lambda _: self._set_ending("exit"))
         try:
             async with asyncio.timeout(self._limits.wall_s):
                 return await asyncio.shield(self._ending)
@@ -94,24 +100,24 @@ class Jailed:
             watching.cancel()
             leaving.cancel()
 
-    async def _watch(self, first: int) -> None:
+    async def _watch_usage(self, first: int) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            used = await asyncio.to_thread(used_below, first)
+            await asyncio.sleep(MEASURE_INTERVAL_S)
+            used = await asyncio.to_thread(usage_below, first)
             if used.memory_bytes > self._limits.memory_bytes:
-                return self._end("memory")
+                return self._set_ending("memory")
             if used.threads > self._limits.processes + OWN_PROCESSES:
-                return self._end("processes")
+                return self._set_ending("processes")
 
-    def _end(self, ending: Ending) -> None:
+    def _set_ending(self, ending: Ending) -> None:
         if not self._ending.done():
             self._ending.set_result(ending)
 
-    def _listen(self, output: int) -> None:
+    def _start_reading(self, output: int) -> None:
         os.set_blocking(output, False)
-        asyncio.get_running_loop().add_reader(output, self._heard, output)
+        asyncio.get_running_loop().add_reader(output, self._read_output, output)
 
-    def _heard(self, output: int) -> bool:
+    def _read_output(self, output: int) -> bool:
         """Whether more may come."""
         try:
             data = os.read(output, _PIPE_BYTES)
@@ -120,24 +126,24 @@ class Jailed:
         if not data:
             asyncio.get_running_loop().remove_reader(output)
             return False
-        room = self._limits.output_bytes - len(self._output)
-        self._output += data[:room]
-        if len(data) > room:
-            self._cut_bytes += len(data) - room
-            self._end("output")
+        left_bytes = self._limits.output_bytes - len(self._output)
+        self._output += data[:left_bytes]
+        if len(data) > left_bytes:
+            self._cut_bytes += len(data) - left_bytes
+            self._set_ending("output")
         return True
 
-    def _drain(self, output: int) -> None:
+    def _drain_output(self, output: int) -> None:
         """What still is in the pipe; nobody writes any more."""
         os.set_blocking(output, False)
-        while self._heard(output):
+        while self._read_output(output):
             pass
 
     def _last_line(self) -> str:
         lines = self._output.decode(errors="replace").strip().splitlines()
         return lines[-1][:200] if lines else "it says nothing"
 
-    def _finished(self, ending: Ending, code: int | None, status: bytes, seconds: float) -> Finished:
+    def _build_result(self, ending: Ending, code: int | None, status: bytes, seconds: float) -> Finished:
         if self._cut_bytes and ending == "exit":
             ending = "output"
         if ending == "exit" and b'"exit-code"' not in status:
@@ -153,14 +159,14 @@ class Jailed:
         )
 
 
-def _started(
-    words: Sequence[str], stdin: int, output: int, fds: Sequence[int], user: User | None
+def _start_process(
+    argv: Sequence[str], stdin: int, output: int, fds: Sequence[int], user: SandboxUser | None
 ) -> subprocess.Popen[bytes]:
     """By hand, for uvloop starts nothing as another user, and in this thread: the kernel ends what
     shall die with its parent when the thread that started it ends."""
     try:
         return subprocess.Popen(
-            words,
+            argv,
             stdin=stdin,
             stdout=output,
             stderr=output,
@@ -176,7 +182,7 @@ def _started(
         raise SandboxBroken(f"bubblewrap cannot be started: {exc.strerror}") from None
 
 
-async def _ended(child: subprocess.Popen[bytes], outer: int, inner: int | None) -> None:
+async def _kill_and_wait(child: subprocess.Popen[bytes], outer: int, inner: int | None) -> None:
     """Kill all, and return when it is dead, however often this is cancelled. The end of the first
     process inside is that of all others there: the kernel waits for them."""
     deadline = asyncio.get_running_loop().time() + KILL_S
@@ -189,7 +195,7 @@ async def _ended(child: subprocess.Popen[bytes], outer: int, inner: int | None) 
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
-                    await _readable(handle)
+                    await _wait_readable(handle)
                 break
             except TimeoutError:
                 raise SandboxBroken("a command cannot be killed; the machine or its disk hangs") from None
@@ -200,7 +206,7 @@ async def _ended(child: subprocess.Popen[bytes], outer: int, inner: int | None) 
         raise asyncio.CancelledError
 
 
-async def _readable(fd: int) -> None:
+async def _wait_readable(fd: int) -> None:
     """Return when there is something to read, or, of a process, when it has ended."""
     loop = asyncio.get_running_loop()
     seen = asyncio.Event()
@@ -212,17 +218,17 @@ async def _readable(fd: int) -> None:
 
 
 @contextlib.contextmanager
-def _pipe() -> Iterator[list[int]]:
+def _open_pipe() -> Iterator[list[int]]:
     ends = list(os.pipe())
     try:
         yield ends
     finally:
-        _close(ends, 0)
-        _close(ends, 1)
+        _close_end(ends, 0)
+        _close_end(ends, 1)
 
 
 @contextlib.contextmanager
-def _handle(pid: int) -> Iterator[int]:
+def _open_pidfd(pid: int) -> Iterator[int]:
     try:
         handle = os.pidfd_open(pid)
     except OSError as exc:
@@ -233,13 +239,13 @@ def _handle(pid: int) -> Iterator[int]:
         os.close(handle)
 
 
-def _close(ends: list[int], which: int) -> None:
+def _close_end(ends: list[int], which: int) -> None:
     if ends[which] >= 0:
         os.close(ends[which])
         ends[which] = -1
 
 
-def _read(fd: int) -> bytes:
+def _read_available(fd: int) -> bytes:
     """What is there by now; nobody writes any more."""
     os.set_blocking(fd, False)
     with contextlib.suppress(BlockingIOError):

@@ -31,8 +31,8 @@ _REMOVE: Final = 1 << 4 | 1 << 5
 _MAKE: Final = 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12  # folders, files, FIFOs, links; no sockets, no devices
 _REFER, _TRUNCATE, _DEVICE = 1 << 13, 1 << 14, 1 << 15
 _ALL_BITS: Final = ((1, (1 << 13) - 1), (2, _REFER), (3, _TRUNCATE), (5, _DEVICE))
-_LOOK: Final = _EXECUTE | _READ | _LIST
-_CHANGE: Final = _LOOK | _WRITE | _TRUNCATE | _REMOVE | _MAKE | _REFER
+_READ_RIGHTS: Final = _EXECUTE | _READ | _LIST
+_WRITE_RIGHTS: Final = _READ_RIGHTS | _WRITE | _TRUNCATE | _REMOVE | _MAKE | _REFER
 _OF_A_FILE: Final = _EXECUTE | _READ | _WRITE | _TRUNCATE
 
 _TCP: Final = 1 << 0 | 1 << 1  # bind and connect
@@ -49,7 +49,7 @@ class _Ruleset(ctypes.Structure):
     _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
 
 
-class _Beneath(ctypes.Structure):
+class _PathBeneathRule(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
@@ -60,7 +60,7 @@ def abi() -> int:
 
 
 def confine(
-    *, look: Iterable[str], change: Iterable[int | str], use: Iterable[str] = (), needed_abi: int = NEEDED_ABI
+    *, read: Iterable[str], write: Iterable[int | str], devices: Iterable[str] = (), needed_abi: int = NEEDED_ABI
 ) -> int:
     """Confine this thread for good; the ABI that did it.
 
@@ -76,36 +76,36 @@ def confine(
     handled = sum(bits for since, bits in _ALL_BITS if since <= version)
     ruleset = _Ruleset(handled, _TCP if version >= 4 else 0, _SCOPES if version >= SIGNALS_ABI else 0)
     size = 24 if version >= SIGNALS_ABI else 16 if version >= 4 else 8
-    rules = _checked(_libc.syscall(_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    rules = _check_result(_libc.syscall(_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0)))
     try:
-        for paths, rights in ((look, _LOOK), (use, _READ | _WRITE | _TRUNCATE)):
+        for paths, rights in ((read, _READ_RIGHTS), (devices, _READ | _WRITE | _TRUNCATE)):
             for path in paths:
                 try:
                     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
                 except (FileNotFoundError, PermissionError):
                     continue
-                _allow(rules, handle, rights & handled)
+                _add_rule(rules, handle, rights & handled)
                 os.close(handle)
-        for folder in change:
+        for folder in write:
             handle = os.open(folder, os.O_PATH | os.O_CLOEXEC) if isinstance(folder, str) else folder
-            _allow(rules, handle, _CHANGE & handled)
+            _add_rule(rules, handle, _WRITE_RIGHTS & handled)
             if isinstance(folder, str):
                 os.close(handle)
         prctl(NO_NEW_PRIVILEGES, 1)
-        _checked(_libc.syscall(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0)))
+        _check_result(_libc.syscall(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0)))
     finally:
         os.close(rules)
     return version
 
 
-def _allow(rules: int, handle: int, rights: int) -> None:
+def _add_rule(rules: int, handle: int, rights: int) -> None:
     is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
-    rule = _Beneath(rights if is_folder else rights & _OF_A_FILE, handle)
+    rule = _PathBeneathRule(rights if is_folder else rights & _OF_A_FILE, handle)
     kind, nothing = ctypes.c_int(_PATH_BENEATH), ctypes.c_uint32(0)
-    _checked(_libc.syscall(_ADD, ctypes.c_int(rules), kind, ctypes.byref(rule), nothing))
+    _check_result(_libc.syscall(_ADD, ctypes.c_int(rules), kind, ctypes.byref(rule), nothing))
 
 
-def _checked(result: int) -> int:
+def _check_result(result: int) -> int:
     if result < 0:
         code = ctypes.get_errno()
         raise NoLandlock(code, f"Landlock is refused: {os.strerror(code)}")

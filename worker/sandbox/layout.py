@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from worker.sandbox.command import WORKSPACE, Limits
+from worker.sandbox.command import WORKSPACE, CommandLimits
 
 UID: Final = 1000
 """Who the command is, as far as it can tell."""
@@ -42,17 +42,17 @@ _ETC: Final = (
     "terminfo",
 )
 _ETC_ONLINE: Final = ("resolv.conf",)
-_MADE: Final = {
+_GENERATED: Final = {
     "passwd": f"agent:x:{UID}:{UID}:agent:{WORKSPACE}:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
     "group": f"agent:x:{UID}:\nnogroup:x:65534:\n",
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-MADE_FILES: Final[Mapping[str, bytes]] = {f"/etc/{name}": text.encode() for name, text in _MADE.items()}
+GENERATED_FILES: Final[Mapping[str, bytes]] = {f"/etc/{name}": text.encode() for name, text in _GENERATED.items()}
 """Files of /etc that are written for the command, by their paths."""
 
 
-def walls(*, network: bool) -> list[str]:
+def isolation_options(*, network: bool) -> list[str]:
     """The options that shut everything off that can be shut off."""
     return [
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
@@ -61,7 +61,7 @@ def walls(*, network: bool) -> list[str]:
     ]
 
 
-def mounts(*, proc: bool, network: bool) -> Iterator[str]:
+def mount_options(*, proc: bool, network: bool) -> Iterator[str]:
     """The options for everything but the workspace and files that are written for the command.
     Without `proc` there is an empty /proc: where the machine's own is masked, as in a container, no
     new one can be mounted."""
@@ -79,14 +79,14 @@ def mounts(*, proc: bool, network: bool) -> Iterator[str]:
     yield from ("--remount-ro", "/dev", "--perms", "0700", "--size", str(TMP_BYTES), "--tmpfs", TMP)
 
 
-def variables(given: Mapping[str, str]) -> Iterator[str]:
+def environment_options(given: Mapping[str, str]) -> Iterator[str]:
     """The options for the command's environment: ours, and what is allowed besides."""
     ours = {"PATH": PATH, "HOME": WORKSPACE, "LANG": "C.UTF-8", "TMPDIR": TMP, "USER": "agent", "TERM": "dumb"}
     for name, value in {**given, **ours}.items():
         yield from ("--setenv", name, value)
 
 
-def words(what: str | Sequence[str], limits: Limits, *, bash: bool) -> list[str]:
+def limited_argv(what: str | Sequence[str], limits: CommandLimits, *, bash: bool) -> list[str]:
     """The command behind the limits that a shell sets for itself and all that comes after it:
     limits of a process are set inside, where those on processes count those of the sandbox
     alone."""

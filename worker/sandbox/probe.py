@@ -15,23 +15,23 @@ import msgspec
 
 from shared.log import logger
 from shared.settings import Settings
-from worker.guards.openat import OWNER_ALONE, Access
+from worker.guards.openat import OWNER_ONLY, Access
 from worker.guards.paths import folder_name
-from worker.sandbox.command import Command, Ending, Limits, Sandbox, SandboxBroken
+from worker.sandbox.command import CommandLimits, Ending, Sandbox, SandboxBroken, SandboxCommand
 
 PROBE_S: Final = 30.0
-_KILLED_S: Final = 0.05
+_KILL_AFTER_S: Final = 0.05
 
 log = logger("sandbox")
 
 
-class Off(msgspec.Struct, frozen=True):
+class SandboxOff(msgspec.Struct, frozen=True):
     """No sandbox: nothing is run. `reason` says why, and what to do, on one line."""
 
     reason: str
 
 
-Open = Callable[[Settings], Awaitable[Sandbox]]
+OpenTier = Callable[[Settings], Awaitable[Sandbox]]
 """Makes a tier ready. Raises SandboxBroken, with what is missing, where it cannot be had."""
 
 
@@ -39,7 +39,7 @@ async def open_bubblewrap(settings: Settings) -> Sandbox:
     """Linux with user namespaces that an ordinary user may make."""
     from worker.sandbox.bubblewrap import Bubblewrap
 
-    return await Bubblewrap.found()
+    return await Bubblewrap.find()
 
 
 async def open_runner(settings: Settings) -> Sandbox:
@@ -51,14 +51,14 @@ async def open_runner(settings: Settings) -> Sandbox:
     return RunnerSandbox(settings.tools.exec_runner)
 
 
-TIERS: Final[Sequence[tuple[str, Open]]] = (("bubblewrap", open_bubblewrap), ("runner", open_runner))
+TIERS: Final[Sequence[tuple[str, OpenTier]]] = (("bubblewrap", open_bubblewrap), ("runner", open_runner))
 
 
-async def choose(settings: Settings, tiers: Sequence[tuple[str, Open]] = TIERS) -> Sandbox | Off:
+async def choose_sandbox(settings: Settings, tiers: Sequence[tuple[str, OpenTier]] = TIERS) -> Sandbox | SandboxOff:
     """The first tier that runs a command and keeps it inside; a line of the log says which, or why
     there is none."""
     if not settings.tools.exec:
-        off = Off("tools.exec is false")
+        off = SandboxOff("tools.exec is false")
         log.info("sandbox off", reason=off.reason)
         return off
     reasons: list[str] = []
@@ -67,7 +67,7 @@ async def choose(settings: Settings, tiers: Sequence[tuple[str, Open]] = TIERS) 
             async with asyncio.timeout(PROBE_S):
                 sandbox = await make(settings)
                 try:
-                    await prove(sandbox, settings.workspace.root.absolute(), Access(settings.workspace.group))
+                    await prove_isolation(sandbox, settings.workspace.root.absolute(), Access(settings.workspace.group))
                 except BaseException:
                     await sandbox.close()
                     raise
@@ -79,49 +79,49 @@ async def choose(settings: Settings, tiers: Sequence[tuple[str, Open]] = TIERS) 
             continue
         log.info("sandbox ready", tier=sandbox.tier)
         return sandbox
-    off = Off(f"no sandbox on this worker ({'; '.join(reasons)}); docs/sandbox.md says how to get one")
+    off = SandboxOff(f"no sandbox on this worker ({'; '.join(reasons)}); docs/sandbox.md says how to get one")
     log.warning("sandbox missing", doing="not offering exec", reason=off.reason)
     return off
 
 
-async def prove(sandbox: Sandbox, root: Path, access: Access = OWNER_ALONE) -> None:
+async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_ONLY) -> None:
     """Run commands beside a canary, as one session stands beside another. Raises SandboxBroken
     unless they ran, could neither read nor write it, and were killed when their time was over."""
     session, other = (folder_name(f"probe:{secrets.token_hex(8)}") for _ in range(2))
     canary = secrets.token_hex(16)
     try:
-        await asyncio.to_thread(_lay_out, root, access, session, other, canary)
+        await asyncio.to_thread(_create_canary, root, access, session, other, canary)
     except OSError as exc:
         group = "" if access.group is None else f", or this user is not in workspace.group {access.group}"
         raise SandboxBroken(f"workspace.root cannot be written{group} ({exc.strerror})") from None
     try:
         ways = [f"../{other}", str(root / other)]
         line = "; ".join(f"cat '{way}/canary'; echo x >'{way}/written'" for way in ways)
-        ran = await _run(sandbox, root / session, f"echo ran >ran; {{ {line}; }}; exit 7", PROBE_S, "exit")
+        ran = await _run_probe(sandbox, root / session, f"echo ran >ran; {{ {line}; }}; exit 7", PROBE_S, "exit")
         if canary.encode() in ran or (root / other / "written").exists():
             raise SandboxBroken("a command could reach the files of another session")
         if not (root / session / "ran").exists():
             raise SandboxBroken("a command could not write into its workspace")
-        await _run(sandbox, root / session, "sleep 60", _KILLED_S, "wall")
+        await _run_probe(sandbox, root / session, "sleep 60", _KILL_AFTER_S, "wall")
     finally:
-        await asyncio.to_thread(_take_away, root, session, other)
+        await asyncio.to_thread(_remove_probe_folders, root, session, other)
 
 
-async def _run(sandbox: Sandbox, folder: Path, line: str, wall_s: float, expected: Ending) -> bytes:
+async def _run_probe(sandbox: Sandbox, folder: Path, line: str, wall_s: float, expected: Ending) -> bytes:
     finished = await sandbox.run(
-        Command(what=line, folder=str(folder), session=folder.name, limits=Limits(wall_s=wall_s))
+        SandboxCommand(what=line, folder=str(folder), session=folder.name, limits=CommandLimits(wall_s=wall_s))
     )
     if finished.ended != expected or (expected == "exit" and finished.code != 7):
         raise SandboxBroken(f"a test command ended by {finished.ended!r} with {finished.code}")
     return finished.output
 
 
-def _lay_out(root: Path, access: Access, session: str, other: str, canary: str) -> None:
+def _create_canary(root: Path, access: Access, session: str, other: str, canary: str) -> None:
     root.mkdir(mode=access.folder, parents=True, exist_ok=True)
-    _grant(root, access)
+    _grant_access(root, access)
     for name in (session, other):
         (root / name).mkdir(mode=0o700)
-        _grant(root / name, access)
+        _grant_access(root / name, access)
         # As open as a runner of another user needs its own, so that it is the sandbox that is
         # tried.
         (root / name).chmod(0o777)
@@ -129,7 +129,7 @@ def _lay_out(root: Path, access: Access, session: str, other: str, canary: str) 
     os.chmod(root / other / "canary", 0o644)
 
 
-def _grant(folder: Path, access: Access) -> None:
+def _grant_access(folder: Path, access: Access) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         access.grant(handle)
@@ -137,6 +137,6 @@ def _grant(folder: Path, access: Access) -> None:
         os.close(handle)
 
 
-def _take_away(root: Path, session: str, other: str) -> None:
+def _remove_probe_folders(root: Path, session: str, other: str) -> None:
     for name in (session, other):
         shutil.rmtree(root / name, ignore_errors=True)

@@ -10,56 +10,56 @@ from typing import Final
 from shared.settings import Settings
 from shared.store.fleet.presence import WHY_OFF
 from worker.sandbox.command import Sandbox
-from worker.sandbox.probe import TIERS, Off, Open, choose
+from worker.sandbox.probe import TIERS, OpenTier, SandboxOff, choose_sandbox
 
-AGAIN_S: Final = 30.0
+RETRY_S: Final = 30.0
 WHY_CHARS: Final = 600
 
 
-class SandboxKeeper:
+class SandboxFinder:
     """Calls `found` once, when there is a sandbox. A worker without one works, too."""
 
     def __init__(
         self,
         settings: Settings,
-        found: Callable[[Sandbox], None],
+        on_found: Callable[[Sandbox], None],
         *,
-        tiers: Sequence[tuple[str, Open]] = TIERS,
+        tiers: Sequence[tuple[str, OpenTier]] = TIERS,
     ) -> None:
         self._settings = settings
-        self._found = found
+        self._on_found = on_found
         self._tiers = tiers
-        self.looked = asyncio.Event()
+        self.first_try_done = asyncio.Event()
         """Set when it is known whether there is a sandbox."""
 
-        self._sandbox: Sandbox | Off | None = None
+        self._sandbox: Sandbox | SandboxOff | None = None
 
-    async def open(self) -> None:
+    async def find(self) -> None:
         """Look once; harmless when there is none."""
-        self._sandbox = await choose(self._settings, self._tiers)
-        if not isinstance(self._sandbox, Off):
-            self._found(self._sandbox)
-        self.looked.set()
+        self._sandbox = await choose_sandbox(self._settings, self._tiers)
+        if not isinstance(self._sandbox, SandboxOff):
+            self._on_found(self._sandbox)
+        self.first_try_done.set()
 
-    async def keep_looking(self) -> None:
+    async def keep_trying(self) -> None:
         """Look; and again every half minute as long as there is none, and a runner is expected."""
-        await self.open()
+        await self.find()
         tools = self._settings.tools
-        while tools.exec and tools.exec_runner and isinstance(self._sandbox, Off):
-            await asyncio.sleep(AGAIN_S)
-            await self.open()
+        while tools.exec and tools.exec_runner and isinstance(self._sandbox, SandboxOff):
+            await asyncio.sleep(RETRY_S)
+            await self.find()
 
     def details(self) -> dict[str, str]:
         """For the presence record: the tier; or `off`, and why."""
         match self._sandbox:
             case None:
                 return {"sandbox": "off"}
-            case Off(reason):
+            case SandboxOff(reason):
                 return {"sandbox": "off", WHY_OFF: reason[:WHY_CHARS]}
             case sandbox:
                 return {"sandbox": sandbox.tier}
 
     async def close(self) -> None:
         """Kill what runs."""
-        if self._sandbox is not None and not isinstance(self._sandbox, Off):
+        if self._sandbox is not None and not isinstance(self._sandbox, SandboxOff):
             await self._sandbox.close()

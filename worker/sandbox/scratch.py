@@ -12,7 +12,7 @@ from pathlib import Path
 FOLDER_MODE = 0o700
 
 
-def made(top: Path, socket: Path) -> Path:
+def create_scratch(top: Path, socket: Path) -> Path:
     """The folder below `top` for the runner that listens on `socket`, empty. What a killed one left
     there goes. Raises OSError, also for a folder that is somebody else's."""
     name = hashlib.blake2b(os.fsencode(socket.absolute()), digest_size=8).hexdigest()
@@ -23,16 +23,16 @@ def made(top: Path, socket: Path) -> Path:
         raise PermissionError(f"{str(folder)!r} is somebody else's; remove it, or set runner.scratch")
     folder.chmod(FOLDER_MODE)
     for left in folder.iterdir():
-        remove(left)
+        remove_tree(left)
     return folder
 
 
-def of_command(folder: Path) -> Path:
+def create_command_folder(folder: Path) -> Path:
     """A new folder for one command."""
     return Path(tempfile.mkdtemp(prefix="command-", dir=folder))
 
 
-def remove(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
     """Remove a folder in which nothing runs any more. Links are not followed; it may be any number
     of folders deep: what is inside a folder is moved up before, so that no path gets long. Raises
     OSError."""

@@ -99,11 +99,11 @@ class NoSeccomp(OSError):
     architecture."""
 
 
-class _Program(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def program(machine: str, *, signals_scoped: bool) -> bytes:
+def build_filter(machine: str, *, signals_scoped: bool) -> bytes:
     """The filter for one architecture, as BPF. With `signals_scoped` Landlock keeps signals inside;
     without, only the own process group can be signalled. Raises NoSeccomp for an architecture
     without a table."""
@@ -111,69 +111,85 @@ def program(machine: str, *, signals_scoped: bool) -> bytes:
         arch = ARCHES[machine]
     except KeyError:
         raise NoSeccomp(f"there is no system call filter for {machine!r}; use one of {', '.join(ARCHES)}") from None
-    code = [_op(_LD_WORD, _ARCH_AT), _op(_JEQ, arch.audit, 1, 0), _op(_RETURN, _KILL), _op(_LD_WORD, _NUMBER_AT)]
+    code = [
+        _instruction(_LD_WORD, _ARCH_AT),
+        _instruction(_JEQ, arch.audit, 1, 0),
+        _instruction(_RETURN, _KILL),
+        _instruction(_LD_WORD, _NUMBER_AT),
+    ]
     if machine == "x86_64":
-        code += [_op(_JSET, _X32_BIT, 0, 1), _op(_RETURN, _KILL)]
-    code += [_op(_JGT, NEWEST, 0, 1), _errno(errno.ENOSYS)]
+        code += [_instruction(_JSET, _X32_BIT, 0, 1), _instruction(_RETURN, _KILL)]
+    code += [_instruction(_JGT, NEWEST, 0, 1), _return_errno(errno.ENOSYS)]
     refused = REFUSED if signals_scoped else {**REFUSED, **SIGNALS}
     for columns in refused.values():
         if (number := columns[arch.column]) is not None:
-            code += [_op(_JEQ, number, 0, 1), _errno(errno.EPERM)]
+            code += [_instruction(_JEQ, number, 0, 1), _return_errno(errno.EPERM)]
     for name, columns in CONDITIONAL.items():
         if name != "kill" or not signals_scoped:
-            checks = [*_conditions(name), _op(_RETURN, _ALLOW)]
-            code += [_op(_JEQ, columns[arch.column], 0, len(checks)), *checks]
-    return b"".join([*code, _op(_RETURN, _ALLOW)])
+            checks = [*_check_arguments(name), _instruction(_RETURN, _ALLOW)]
+            code += [_instruction(_JEQ, columns[arch.column], 0, len(checks)), *checks]
+    return b"".join([*code, _instruction(_RETURN, _ALLOW)])
 
 
 def confine(*, signals_scoped: bool) -> None:
     """Set the filter for this thread and all it starts, for good. Raises NoSeccomp."""
-    code = program(platform.machine(), signals_scoped=signals_scoped)
+    code = build_filter(platform.machine(), signals_scoped=signals_scoped)
     buffer = ctypes.create_string_buffer(code, len(code))
-    given = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
+    filter_program = _FilterProgram(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
     try:
         prctl(NO_NEW_PRIVILEGES, 1)
-        prctl(SECCOMP, _FILTER, ctypes.addressof(given))
+        prctl(SECCOMP, _FILTER, ctypes.addressof(filter_program))
     except OSError as exc:
         raise NoSeccomp(exc.errno, f"a system call filter is refused: {exc.strerror}") from None
 
 
-def _conditions(name: str) -> Iterable[bytes]:
+def _check_arguments(name: str) -> Iterable[bytes]:
     """What is refused of a call by its arguments; what falls through is allowed."""
     match name:
         case "clone3":  # its flags are in memory, where a filter cannot look; libraries then use clone
-            return [_errno(errno.ENOSYS)]
+            return [_return_errno(errno.ENOSYS)]
         case "clone":
-            return [_arg(0), _op(_JSET, _NEW_NAMESPACES, 0, 1), _errno(errno.EPERM)]
+            return [_load_argument(0), _instruction(_JSET, _NEW_NAMESPACES, 0, 1), _return_errno(errno.EPERM)]
         case "socketpair":
-            return [*_only(0, _AF_UNIX), _arg(1), _op(_AND, _SOCK_TYPES), _op(_JEQ, _SOCK_STREAM, 1, 0), _REFUSE]
+            return [
+                *_refuse_unless(0, _AF_UNIX),
+                _load_argument(1),
+                _instruction(_AND, _SOCK_TYPES),
+                _instruction(_JEQ, _SOCK_STREAM, 1, 0),
+                _REFUSE,
+            ]
         case "kill" | "prlimit64" | "sched_setaffinity":  # 0 is oneself, for kill the own group
-            return _only(0, 0)
+            return _refuse_unless(0, 0)
         case "setpriority":
-            return [*_only(0, _PRIO_PROCESS), *_only(1, 0)]
+            return [*_refuse_unless(0, _PRIO_PROCESS), *_refuse_unless(1, 0)]
         case "ioctl":
-            return [_arg(1), _op(_JEQ, _TIOCSTI, 1, 0), _op(_JEQ, _TIOCLINUX, 0, 1), _REFUSE]
+            return [
+                _load_argument(1),
+                _instruction(_JEQ, _TIOCSTI, 1, 0),
+                _instruction(_JEQ, _TIOCLINUX, 0, 1),
+                _REFUSE,
+            ]
         case "personality":
-            return [_arg(0), _op(_JEQ, 0, 2, 0), _op(_JEQ, _PERSONALITY_ASK, 1, 0), _REFUSE]
+            return [_load_argument(0), _instruction(_JEQ, 0, 2, 0), _instruction(_JEQ, _PERSONALITY_ASK, 1, 0), _REFUSE]
     raise AssertionError(name)
 
 
-def _only(index: int, value: int) -> list[bytes]:
+def _refuse_unless(index: int, value: int) -> list[bytes]:
     """Refuse a call unless an argument has this value. (Its lower half: the kernel reads an
     int.)"""
-    return [_arg(index), _op(_JEQ, value, 1, 0), _REFUSE]
+    return [_load_argument(index), _instruction(_JEQ, value, 1, 0), _REFUSE]
 
 
-def _arg(index: int) -> bytes:
-    return _op(_LD_WORD, _ARGS_AT + 8 * index)  # both architectures are little-endian
+def _load_argument(index: int) -> bytes:
+    return _instruction(_LD_WORD, _ARGS_AT + 8 * index)  # both architectures are little-endian
 
 
-def _op(code: int, value: int, when: int = 0, otherwise: int = 0) -> bytes:
+def _instruction(code: int, value: int, when: int = 0, otherwise: int = 0) -> bytes:
     return struct.pack("=HBBI", code, when, otherwise, value)
 
 
-def _errno(code: int) -> bytes:
-    return _op(_RETURN, _ERRNO | code)
+def _return_errno(code: int) -> bytes:
+    return _instruction(_RETURN, _ERRNO | code)
 
 
-_REFUSE: Final = _errno(errno.EPERM)
+_REFUSE: Final = _return_errno(errno.EPERM)

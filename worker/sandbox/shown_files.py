@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def show(workspace: int, files: Mapping[str, bytes], folder: Path) -> None:
+def show_files(workspace: int, files: Mapping[str, bytes], folder: Path) -> None:
     """Write the files into `folder` and link to them from the workspace (a handle). Raises
     OSError."""
     for name, data in files.items():
@@ -24,18 +24,18 @@ def show(workspace: int, files: Mapping[str, bytes], folder: Path) -> None:
         copy = folder / name
         copy.write_bytes(data)
         copy.chmod(0o440)
-        _clear(workspace, name)
+        _free_name(workspace, name)
         os.symlink(copy, name, dir_fd=workspace)
 
 
-def hide(workspace: int, files: Mapping[str, bytes]) -> None:
+def hide_files(workspace: int, files: Mapping[str, bytes]) -> None:
     """Take the names out of the workspace again, whatever stands there by now."""
     for name in files:
         with contextlib.suppress(OSError):
-            _clear(workspace, name)
+            _free_name(workspace, name)
 
 
-def _clear(workspace: int, name: str) -> None:
+def _free_name(workspace: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=workspace)
     except FileNotFoundError:

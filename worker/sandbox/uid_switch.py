@@ -21,9 +21,9 @@ import msgspec
 
 from worker.sandbox.command import SandboxBroken
 
-_PLACES: Final = ("/mnt", "/media", "/srv", "/opt", "/var/empty")
+_BIND_FOLDERS: Final = ("/mnt", "/media", "/srv", "/opt", "/var/empty")
 _SIZE: Final = "64k"
-_LINES: Final = (
+_SHELL_LINES: Final = (
     "set -e",
     'place=$1 folder=$2 top=$3 uid=$4 gid=$5; shift 5; cd "$folder"',
     f'mount -t tmpfs -o "mode=0755,size={_SIZE},nosuid,nodev" none "$place"',
@@ -34,42 +34,44 @@ _LINES: Final = (
 )
 
 
-class User(msgspec.Struct, frozen=True):
+class SandboxUser(msgspec.Struct, frozen=True):
     """Whom bubblewrap is started as, when the worker is root."""
 
     uid: int
     gid: int
 
 
-class Program(msgspec.Struct, frozen=True):
+class BubblewrapProgram(msgspec.Struct, frozen=True):
     """bubblewrap: `path`, and the folder `top` above it that holds all it needs (`None`: it is the machine's own)."""
 
     path: Path
     top: Path | None = None
 
 
-class Passage(msgspec.Struct, frozen=True):
+class UidSwitch(msgspec.Struct, frozen=True):
     """`words` start bubblewrap, when its options are put behind them; `workspace` is where the
     folder is by then."""
 
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     workspace: str
 
 
-def passage(program: Program, folder: str, user: User) -> Passage:
+def plan_uid_switch(program: BubblewrapProgram, folder: str, user: SandboxUser) -> UidSwitch:
     """Raises SandboxBroken where there is no place to bind at."""
     path, top = program.path, program.top
-    place = _place([folder, *([] if top is None else [str(top)])])
-    started = str(path) if top is None else f"{place}/program/{path.relative_to(top)}"
-    shell = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", "\n".join(_LINES), "sh")
-    given = (place, folder, "" if top is None else str(top), str(user.uid), str(user.gid), started)
-    return Passage((*shell, *given), f"{place}/workspace")
+    bind_folder = _find_bind_folder([folder, *([] if top is None else [str(top)])])
+    program_path = str(path) if top is None else f"{bind_folder}/program/{path.relative_to(top)}"
+    shell = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", "\n".join(_SHELL_LINES), "sh")
+    arguments = (bind_folder, folder, "" if top is None else str(top), str(user.uid), str(user.gid), program_path)
+    return UidSwitch((*shell, *arguments), f"{bind_folder}/workspace")
 
 
-def _place(sources: Sequence[str]) -> str:
+def _find_bind_folder(sources: Sequence[str]) -> str:
     """A folder that can be covered, for this command alone: none of the sources lies in it."""
     real = [Path(os.path.realpath(source)) for source in sources]
-    for place in map(Path, _PLACES):
+    for place in map(Path, _BIND_FOLDERS):
         if place.is_dir() and not place.is_symlink() and not any(source.is_relative_to(place) for source in real):
             return str(place)
-    raise SandboxBroken(f"there is none of the folders {', '.join(_PLACES)} to show a workspace at; make one of them")
+    raise SandboxBroken(
+        f"none of the folders {', '.join(_BIND_FOLDERS)} exists to show a workspace at; make one of them"
+    )

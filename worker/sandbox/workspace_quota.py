@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from worker.guards.openat import folder_beneath
+from worker.guards.openat import open_folder_beneath
 from worker.sandbox import scratch
 
 DEPTH_LIMIT: Final = 48
@@ -26,18 +26,18 @@ _FILE_BITS: Final = 0o660
 _OWN: Final = 0o700
 
 
-def over(workspace: int, room_bytes: int, room_files: int) -> bool:
+def is_over_quota(workspace: int, quota_bytes: int, quota_files: int) -> bool:
     """Whether the workspace (a handle) holds more than this, 0 = as much as it likes, or hides what
     it holds."""
-    if not room_bytes and not room_files:
+    if not quota_bytes and not quota_files:
         return False
     size_bytes = files = 0
     try:
-        for parts, info in _walk(workspace):
+        for parts, info in _walk_workspace(workspace):
             files += 1
             if not stat.S_ISDIR(info.st_mode) and info.st_nlink:
                 size_bytes += max(info.st_size, info.st_blocks * 512)
-            if (room_bytes and size_bytes > room_bytes) or (room_files and files > room_files):
+            if (quota_bytes and size_bytes > quota_bytes) or (quota_files and files > quota_files):
                 return True
             if len(parts) > DEPTH_LIMIT:
                 return True
@@ -46,7 +46,7 @@ def over(workspace: int, room_bytes: int, room_files: int) -> bool:
     return False
 
 
-def reopen(workspace: int) -> None:
+def reopen_workspace(workspace: int) -> None:
     """Give the group of the workspace what it has of the workspace itself on all of ours in there,
     so that a worker may measure and change it; what lies too deep goes. Nothing of the command runs
     any more. Links are not followed."""
@@ -55,19 +55,19 @@ def reopen(workspace: int) -> None:
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         inside = waiting.pop()
-        with contextlib.suppress(OSError), folder_beneath(workspace, inside) as at:
+        with contextlib.suppress(OSError), open_folder_beneath(workspace, inside) as at:
             for name in os.listdir(at):
-                if not _reopened(at, name, bits, top.st_gid):
+                if not _reopen_entry(at, name, bits, top.st_gid):
                     continue
                 if len(inside) + 1 < DEPTH_LIMIT:
                     waiting.append((*inside, name))
                     continue
                 short = f".deep-{secrets.token_hex(8)}"
                 os.rename(name, short, src_dir_fd=at, dst_dir_fd=workspace)
-                scratch.remove(Path(f"/proc/self/fd/{workspace}/{short}"))
+                scratch.remove_tree(Path(f"/proc/self/fd/{workspace}/{short}"))
 
 
-def _reopened(at: int, name: str, bits: int, group: int) -> bool:
+def _reopen_entry(at: int, name: str, bits: int, group: int) -> bool:
     """Whether it is a folder. By a handle, for a command of a subagent may be at work in there."""
     try:
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
@@ -90,14 +90,14 @@ def _reopened(at: int, name: str, bits: int, group: int) -> bool:
         os.close(handle)
 
 
-def _walk(workspace: int) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
+def _walk_workspace(workspace: int) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
     """Everything in there, with the names on the way. Raises PermissionError for a folder of ours
     that is closed."""
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         inside = waiting.pop()
         try:
-            with folder_beneath(workspace, inside) as at, os.scandir(at) as listed:
+            with open_folder_beneath(workspace, inside) as at, os.scandir(at) as listed:
                 for entry in listed:
                     with contextlib.suppress(FileNotFoundError):
                         info = entry.stat(follow_symlinks=False)

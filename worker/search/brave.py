@@ -38,7 +38,7 @@ class Brave:
 
     async def search(self, query: str, count: int) -> Sequence[Hit]:
         url = f"{self._url}?{urlencode({'q': query, 'count': count, 'text_decorations': 'false'})}"
-        answer = await self._fetcher.fetch(url, types=JSON_TYPES, headers=self._headers, redirects=0)
+        answer = await self._fetcher.fetch_url(url, types=JSON_TYPES, headers=self._headers, redirects=0)
         if answer.status == 422:  # what Brave says to a wrong key, as well as to a wrong query
             raise ToolFailed(
                 "the search engine 'brave' refused the query or the key; try plain words, and if that fails too tell "

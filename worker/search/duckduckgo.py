@@ -28,7 +28,7 @@ class DuckDuckGo:
         self._url = url
 
     async def search(self, query: str, count: int) -> Sequence[Hit]:
-        answer = await self._fetcher.fetch(
+        answer = await self._fetcher.fetch_url(
             self._url,
             types=("text/html",),
             method="POST",

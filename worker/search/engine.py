@@ -11,7 +11,7 @@ import msgspec
 
 from shared.errors import ToolFailed
 from worker.documents.untrusted import one_line
-from worker.guards.fetch import Answer
+from worker.guards.fetch import WebResponse
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class SearchEngine(Protocol):
         ...
 
 
-def decoded(answer: Answer, type: type[T], engine: str) -> T:
+def decoded(answer: WebResponse, type: type[T], engine: str) -> T:
     """The JSON of an answer as a Struct. Raises ToolFailed."""
     checked(answer, engine)
     try:
@@ -51,7 +51,7 @@ def decoded(answer: Answer, type: type[T], engine: str) -> T:
         ) from None
 
 
-def checked(answer: Answer, engine: str) -> None:
+def checked(answer: WebResponse, engine: str) -> None:
     """Raise ToolFailed, saying what to do, when an engine did not answer with a 2xx."""
     if answer.ok:
         return

@@ -34,5 +34,5 @@ def build_engine(name: str, *, url: str = "", key: str = "", total_s: float = 15
     if name in NEEDS_KEY and not key:
         raise SettingsError(f"tools.search_key is missing: {name} needs one")
     module, _, kind = path.partition(":")
-    fetcher = Fetcher(WebPolicy.origin(where), body_bytes=SEARCH_BYTES, total_s=total_s)
+    fetcher = Fetcher(WebPolicy.for_origin(where), body_bytes=SEARCH_BYTES, total_s=total_s)
     return cast(SearchEngine, getattr(import_module(module), kind)(fetcher, where, key))

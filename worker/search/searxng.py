@@ -34,7 +34,7 @@ class SearXNG:
 
     async def search(self, query: str, count: int) -> Sequence[Hit]:
         url = f"{self._url}?{urlencode({'q': query, 'format': 'json'})}"
-        answer = await self._fetcher.fetch(url, types=JSON_TYPES, headers=self._headers, redirects=0)
+        answer = await self._fetcher.fetch_url(url, types=JSON_TYPES, headers=self._headers, redirects=0)
         if answer.status == 403:
             raise ToolFailed(
                 "the search engine 'searxng' gives no JSON; tell the user that an operator has to add 'json' to "

@@ -36,7 +36,7 @@ class Tavily:
 
     async def search(self, query: str, count: int) -> Sequence[Hit]:
         body = msgspec.json.encode({"query": query, "max_results": count, "search_depth": "basic"})
-        answer = await self._fetcher.fetch(
+        answer = await self._fetcher.fetch_url(
             self._url, types=JSON_TYPES, method="POST", headers=self._headers, body=body, redirects=0
         )
         if answer.status in _SPENT:

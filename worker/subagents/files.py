@@ -8,7 +8,7 @@ from typing import Final
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import FileEntry
-from worker.guards.paths import parts_of
+from worker.guards.paths import split_path
 from worker.turn.files import TurnFiles
 from worker.turn.memory_file import HISTORY, MEMORY
 
@@ -37,6 +37,6 @@ class SubagentFiles(TurnFiles):
 
 
 def _refuse_memory(path: str) -> None:
-    parts = parts_of(path)
+    parts = split_path(path)
     if len(parts) == 1 and parts[0].casefold() in _MEMORY_FILES:
         raise ToolFailed(f"{path!r} is not there: a subagent has no memory. Say in your result what to remember")

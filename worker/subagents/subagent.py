@@ -90,7 +90,7 @@ class SubagentAgent:
             claim=None,
             limit_bytes=0,
             skills=self._skills.skills(),
-            workspace=self._workspaces.of(task.session),
+            workspace=self._workspaces.workspace_of(task.session),
         )
         spec = AgentRunSpec(
             session=task.session,

@@ -19,7 +19,7 @@ from worker.agent.tools.tool import Safety, ToolContext, cut
 from worker.guards.folder import Quota
 from worker.guards.paths import folder_name
 from worker.guards.workspace import Workspace, Workspaces
-from worker.sandbox.command import Command, Ending, Finished, Limits, Sandbox, SandboxBroken
+from worker.sandbox.command import CommandLimits, Ending, Finished, Sandbox, SandboxBroken, SandboxCommand
 
 LONGEST_S: Final = 600.0
 AT_ONCE: Final = 8
@@ -66,7 +66,7 @@ class Exec:
         sandbox: Sandbox,
         workspaces: Workspaces,
         *,
-        limits: Limits,
+        limits: CommandLimits,
         network: bool = False,
         environment: Mapping[str, str] | None = None,
         audit: Trail = NO_TRAIL,
@@ -119,19 +119,19 @@ class Exec:
 
     async def _fenced(self, arguments: ExecArguments, context: ToolContext) -> Finished:
         """The command within its workspace's quota and its turn's lease."""
-        workspace = self._workspaces.of(context.session)
-        folder = await workspace.make()
+        workspace = self._workspaces.workspace_of(context.session)
+        folder = await workspace.create()
         quota = await _allowed(workspace)
         shown = dict(await context.outside.copies())
-        since_ns = await workspace.begun()
-        command = Command(
+        since_ns = await workspace.disk_time_ns()
+        command = SandboxCommand(
             what=arguments.command,
             folder=str(folder),
             session=folder_name(context.session),
             token=context.outside.token,
             fence=context.outside.fence,
-            room_bytes=quota.size_bytes,
-            room_files=quota.files + len(shown),  # their names are there meanwhile
+            quota_bytes=quota.size_bytes,
+            quota_files=quota.files + len(shown),  # their names are there meanwhile
             shown=shown,
             environment=self._environment,
             network=self._network,
@@ -150,7 +150,7 @@ class Exec:
                 "the command was ended: for a moment it was not certain that this worker still has the turn. "
                 "What it did until then stands; look, then run it again"
             )
-        gone = await workspace.settled(quota, since_ns)
+        gone = await workspace.restore_quota(quota, since_ns)
         if gone or not ended:
             told = growing.done() and not growing.cancelled()
             why = growing.result() if told else "the workspace was over its quota, or part of it was closed"
@@ -168,10 +168,14 @@ async def _allowed(workspace: Workspace) -> Quota:
     """The quota; of a workspace that is over it, what it has now, so that a command can still make
     room."""
     quota = workspace.quota
-    used = await workspace.measured()
-    if used.odd or used.size_bytes > quota.size_bytes * _OUT_OF_HAND or used.files > quota.files * _OUT_OF_HAND:
-        await workspace.settled(quota, 0)
-        used = await workspace.measured()
+    used = await workspace.measure()
+    if (
+        used.unmeasurable
+        or used.size_bytes > quota.size_bytes * _OUT_OF_HAND
+        or used.files > quota.files * _OUT_OF_HAND
+    ):
+        await workspace.restore_quota(quota, 0)
+        used = await workspace.measure()
     return msgspec.structs.replace(
         quota, size_bytes=max(quota.size_bytes, used.size_bytes), files=max(quota.files, used.files)
     )
@@ -182,7 +186,7 @@ async def _grown(workspace: Workspace, quota: Quota) -> str:
     while True:
         await asyncio.sleep(MEASURE_S)
         try:
-            used = await workspace.measured()
+            used = await workspace.measure()
         except ToolFailed as exc:
             return str(exc)
         if why := used.over(quota):
@@ -210,7 +214,7 @@ async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
         raise asyncio.CancelledError
 
 
-def _told(finished: Finished, limits: Limits, asked_s: float | None) -> str:
+def _told(finished: Finished, limits: CommandLimits, asked_s: float | None) -> str:
     """Raises ToolFailed for a command that was ended over a limit."""
     text = _ESCAPES.sub("", finished.output.decode("utf-8", "replace"))
     if finished.ended == "exit":
@@ -221,7 +225,7 @@ def _told(finished: Finished, limits: Limits, asked_s: float | None) -> str:
     raise ToolFailed(f"{_why(finished, limits, asked_s or limits.wall_s)}. Its output until then:\n{said}")
 
 
-def _why(finished: Finished, limits: Limits, wall_s: float) -> str:
+def _why(finished: Finished, limits: CommandLimits, wall_s: float) -> str:
     megabytes = limits.memory_bytes // 2**20
     reasons: dict[Ending, str] = {
         "exit": "the command ended",

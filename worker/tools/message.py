@@ -18,7 +18,7 @@ from shared.store.access.audit import NO_TRAIL, Trail
 from shared.tracing import current_traceparent
 from worker.agent.tools.tool import Safety, ToolContext
 from worker.documents.untrusted import one_line
-from worker.guards.chats import ChatPolicy, NotYourChat, Target
+from worker.guards.chats import ChatPolicy, ChatTarget, NotYourChat
 
 TEXT_CHARS: Final = 16_000
 BUTTONS: Final = 8
@@ -106,12 +106,12 @@ class Message:
             return "Sent to this chat. Your final text of this turn will not be sent: do not repeat what you said."
         return f"Sent to the chat {arguments.chat!r}. It was not shown in this chat."
 
-    async def _target(self, chat: str | None, context: ToolContext) -> Target:
+    async def _target(self, chat: str | None, context: ToolContext) -> ChatTarget:
         """What the policy says; the audit record has each chat of somebody else that was asked
         for."""
         session, turn = context.session, context.turn
         try:
-            target = self._policy.target(session, chat)
+            target = self._policy.resolve(session, chat)
         except NotYourChat:
             await self._audit.note("message", "not_your_chat", session=session, turn=turn, about=log_id(chat or ""))
             raise

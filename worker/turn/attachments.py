@@ -80,8 +80,8 @@ class Attachments:
             return Image(ref.kind.media_type, data)
         path = _unused_path(f"{FOLDER}/{turn}-{_safe_name(ref)}", used)
         try:
-            if path not in {entry.path for entry in await workspace.entries()}:
-                await workspace.write(path, data, limit_bytes=self._store.file_bytes)
+            if path not in {entry.path for entry in await workspace.list_entries()}:
+                await workspace.write_file(path, data, limit_bytes=self._store.file_bytes)
         except ToolFailed as exc:
             return file_note(ref, f"it could not be put into the workspace: {exc}")
         return file_note(ref, f"it is the file {path!r}")

@@ -15,7 +15,7 @@ from worker.agent.image import Image
 from worker.agent.tools.tool import FileEntry, valid_text
 from worker.documents.kinds import text_of
 from worker.guards.openat import NoSuchFile
-from worker.guards.paths import parts_of
+from worker.guards.paths import split_path
 from worker.guards.workspace import Workspace
 from worker.skills.catalogue import Skill
 from worker.turn.images import picture_in
@@ -64,7 +64,7 @@ class TurnFiles:
         return files
 
     async def content(self, path: str) -> str | bytes:
-        match parts_of(path):
+        match split_path(path):
             case [name] if name == MEMORY:
                 return await self._memory.read()
             case [name] if name == HISTORY:
@@ -92,7 +92,7 @@ class TurnFiles:
         """MEMORY.md is written by compare-and-swap: never over a text that the model has not
         seen."""
         text = valid_text(text)
-        match parts_of(path):
+        match split_path(path):
             case [name] if name == MEMORY:
                 await self._memory.replace(text, was, as_of=self._as_of)
             case [name] if name == HISTORY:
@@ -105,7 +105,7 @@ class TurnFiles:
                 raise ToolFailed(f"{path!r} cannot be written; the file that you can write is {MEMORY!r}")
             case _:
                 before = None if was is None else was.encode("utf-8")
-                await self._workspace.write(path, text.encode("utf-8"), was=before)
+                await self._workspace.write_file(path, text.encode("utf-8"), was=before)
 
     async def copies(self) -> dict[str, bytes]:
         """MEMORY.md, as the model saw it last, and HISTORY.md: for commands, which see only what is
@@ -117,7 +117,7 @@ class TurnFiles:
         return [entry.path for entry in await self.entries() if not entry.path.endswith("/")]
 
     async def entries(self) -> Sequence[FileEntry]:
-        own = await self._workspace.entries() if self._workspace is not None else ()
+        own = await self._workspace.list_entries() if self._workspace is not None else ()
         skills = await asyncio.to_thread(self._skill_names)
         memory = FileEntry(MEMORY, len(self._memory.seen.text.encode()))
         shown = [memory, FileEntry(HISTORY), *map(FileEntry, skills), *filter(self._is_own, own)]
@@ -133,7 +133,7 @@ class TurnFiles:
 
     async def _read_own(self, path: str, workspace: Workspace) -> str | bytes:
         try:
-            data = await workspace.read(path)
+            data = await workspace.read_file(path)
         except NoSuchFile:
             raise await self._missing(path) from None
         text = await asyncio.to_thread(text_of, data)

@@ -30,9 +30,9 @@ from worker.agent.loop import run_agent
 from worker.agent.model.compact import make_compact
 from worker.agent.tools.tool import Tool, Toolbox, cut
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.guards.approval import ApprovalPolicy, consent_of
+from worker.guards.approval import ApprovalPolicy, build_consent
 from worker.guards.chats import ChatPolicy
-from worker.guards.confined_process import can_shut_in
+from worker.guards.confined_process import can_confine_parsers
 from worker.guards.folder import Quota
 from worker.guards.openat import Access, NoSuchFile
 from worker.guards.workspace import Workspace, Workspaces
@@ -41,7 +41,7 @@ from worker.hooks.metrics import MetricsHook
 from worker.llm.registry import Models
 from worker.mcp.servers import McpServers, Toolboxes
 from worker.prompts.system import SystemPrompt
-from worker.sandbox.command import Limits, Sandbox
+from worker.sandbox.command import CommandLimits, Sandbox
 from worker.skills.catalogue import OWN, Catalogue, Skill
 from worker.subagents.subagent import SubagentAgent, subagent_tools
 from worker.tools.cron import CronTool
@@ -132,7 +132,7 @@ class TurnAgent:
         facts = await self.models.facts_of(preset)
         tools = await self._toolboxes.now()
         skills = self._skills.skills()
-        workspace = self.workspaces.of(conversation.session)
+        workspace = self.workspaces.workspace_of(conversation.session)
         own = await self._own_skills(workspace)
         attached = TurnAttachments(self._attachments, workspace, journal, conversation.joined)
         opening = await attached.load_message(message, conversation.entry, conversation.images)
@@ -174,7 +174,7 @@ class TurnAgent:
             pictures=files,
             outside=LeasedOutside(journal, files),
             schedules=schedules,
-            consent=consent_of(self._approval, work.n, lambda: conversation.messages),
+            consent=build_consent(self._approval, work.n, lambda: conversation.messages),
         )
         try:
             with agent_span("shoal", conversation.session, model.name) as now:
@@ -208,7 +208,7 @@ class TurnAgent:
         """What the HEARTBEAT.md of a session says; `""` when there is none. Raises ToolFailed when
         its workspace is away."""
         try:
-            data = await self.workspaces.of(session).read(HEARTBEAT_FILE)
+            data = await self.workspaces.workspace_of(session).read_file(HEARTBEAT_FILE)
         except NoSuchFile:
             return ""
         return cut(data.decode(errors="replace"), HEARTBEAT_BYTES, rest=f"read {HEARTBEAT_FILE!r} for all of it")
@@ -216,7 +216,7 @@ class TurnAgent:
     def offer_exec(self, sandbox: Sandbox) -> None:
         """Offer exec from the next turn, and the next subagent, on."""
         tools, mine = self._settings.tools, child_environment({})
-        limits = Limits(
+        limits = CommandLimits(
             cpu_s=tools.exec_cpu_s,
             memory_bytes=tools.exec_memory_mb * 2**20,
             processes=tools.exec_processes,
@@ -238,8 +238,8 @@ class TurnAgent:
             log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
         await self.models.warm()
         with contextlib.suppress(ToolFailed):
-            await self.workspaces.warm()
-        if not can_shut_in():
+            await self.workspaces.detect_local_disk()
+        if not can_confine_parsers():
             log.warning("parsers not shut in", doing="limiting them only", reason="it takes Linux 6.2 with Landlock")
         settle()
         log.info("model ready", model=self.models.name)
@@ -271,7 +271,7 @@ class TurnAgent:
             return ()
         try:
             async with asyncio.timeout(OWN_SKILLS_S):
-                return await workspace.call(self._skills.own)
+                return await workspace.run_in_folder(self._skills.own)
         except (ToolFailed, TimeoutError):
             log.warning("workspace away", doing="going on without its skills")
             return ()

@@ -7,8 +7,8 @@ from ipaddress import ip_address
 import pytest
 
 from shared.errors import SettingsError, ToolFailed
-from worker.guards.addresses import WebPolicy, check_address, place_of
-from worker.guards.networks import kind_of
+from worker.guards.addresses import WebPolicy, check_address, parse_target
+from worker.guards.networks import network_kind
 
 PUBLIC = WebPolicy()
 
@@ -73,7 +73,7 @@ PUBLIC = WebPolicy()
 )
 def test_an_address_that_is_not_public_is_blocked(address: str, kind: str) -> None:
     """By its sort, also those that the standard library calls global; and never for a name either."""
-    assert kind_of(ip_address(address)) == kind
+    assert network_kind(ip_address(address)) == kind
     with pytest.raises(ToolFailed, match="blocked address") as told:
         check_address(ip_address(address), "innocent.example", 443, PUBLIC)
     assert address not in str(told.value), "what a name leads to inside is nobody's business"
@@ -82,7 +82,7 @@ def test_an_address_that_is_not_public_is_blocked(address: str, kind: str) -> No
 @pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"])
 def test_a_public_address_passes(address: str) -> None:
     """The networks are not drawn too wide."""
-    assert kind_of(ip_address(address)) is None
+    assert network_kind(ip_address(address)) is None
     check_address(ip_address(address), "innocent.example", 443, PUBLIC)
 
 
@@ -121,7 +121,7 @@ def test_a_public_address_passes(address: str) -> None:
 def test_every_spelling_of_a_blocked_address_is_blocked(host: str, address: str) -> None:
     """Decimal, octal, hex, short, full width, bracketed: the text names what it would lead to."""
     with pytest.raises(ToolFailed) as told:
-        place_of(f"http://{host}/latest/meta-data", PUBLIC)
+        parse_target(f"http://{host}/latest/meta-data", PUBLIC)
     assert str(told.value).startswith("blocked address")
     if address.startswith("::ffff"):
         assert "IPv4-mapped" in str(told.value)
@@ -133,7 +133,7 @@ def test_every_spelling_of_a_blocked_address_is_blocked(host: str, address: str)
 def test_a_public_address_in_an_odd_spelling_is_refused_too(host: str) -> None:
     """Programs disagree on what these mean, so nobody shall have to guess."""
     with pytest.raises(ToolFailed, match=r"unusual way to write 8\.8\.8\.8"):
-        place_of(f"http://{host}/", PUBLIC)
+        parse_target(f"http://{host}/", PUBLIC)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_public_address_in_an_odd_spelling_is_refused_too(host: str) -> None:
 def test_a_url_that_is_no_plain_web_address_is_refused(url: str) -> None:
     """Before anything is looked up, with a text for the model."""
     with pytest.raises(ToolFailed) as told:
-        place_of(url, PUBLIC)
+        parse_target(url, PUBLIC)
     assert "hunter2" not in str(told.value)
 
 
@@ -207,22 +207,22 @@ def test_a_url_that_is_no_plain_web_address_is_refused(url: str) -> None:
 )
 def test_a_url_is_rebuilt_from_the_parts_that_were_checked(url: str, place: str) -> None:
     """What is asked for is what was looked at: nobody reads the first text a second time."""
-    assert place_of(url, PUBLIC).url == place
+    assert parse_target(url, PUBLIC).url == place
 
 
 def test_an_operator_can_allow_a_network_an_address_or_a_name() -> None:
     """Each on its own port or on the usual ones, and nothing beside it."""
-    policy = WebPolicy.of(["10.1.0.0/16", "127.0.0.1:8080", "[::1]:8080", "wiki.internal:8443", "intra"])
-    place_of("http://10.1.2.3/", policy)
-    place_of("http://127.0.0.1:8080/", policy)
-    place_of("http://[::1]:8080/", policy)
-    check_address(ip_address("10.9.9.9"), place_of("https://wiki.internal:8443/", policy).host, 8443, policy)
-    check_address(ip_address("127.0.0.1"), place_of("https://intra/", policy).host, 443, policy)
+    policy = WebPolicy.from_settings(["10.1.0.0/16", "127.0.0.1:8080", "[::1]:8080", "wiki.internal:8443", "intra"])
+    parse_target("http://10.1.2.3/", policy)
+    parse_target("http://127.0.0.1:8080/", policy)
+    parse_target("http://[::1]:8080/", policy)
+    check_address(ip_address("10.9.9.9"), parse_target("https://wiki.internal:8443/", policy).host, 8443, policy)
+    check_address(ip_address("127.0.0.1"), parse_target("https://intra/", policy).host, 443, policy)
     for url in ("http://10.2.0.1/", "http://10.1.2.3:22/", "http://127.0.0.1/", "http://127.0.0.2:8080/"):
         with pytest.raises(ToolFailed, match="blocked"):
-            place_of(url, policy)
+            parse_target(url, policy)
     with pytest.raises(ToolFailed, match="blocked port"):
-        place_of("https://wiki.internal/x:8443", WebPolicy.of(["wiki.internal"], ports=(80,)))
+        parse_target("https://wiki.internal/x:8443", WebPolicy.from_settings(["wiki.internal"], ports=(80,)))
     for host, port, address in [
         ("wiki.internal", 443, "10.9.9.9"),
         ("other.example", 8443, "10.9.9.9"),
@@ -239,14 +239,14 @@ def test_an_operator_can_allow_a_network_an_address_or_a_name() -> None:
 )
 def test_nobody_can_allow_a_metadata_service(address: str) -> None:
     """Not by a network around it, not by a name, not by a tunnel to it."""
-    policy = WebPolicy.of(["0.0.0.0/0", "::/0", "name.example"])
+    policy = WebPolicy.from_settings(["0.0.0.0/0", "::/0", "name.example"])
     with pytest.raises(ToolFailed, match="blocked"):
         check_address(ip_address(address), "name.example", 80, policy)
 
 
 def test_an_allowed_tunnel_leads_to_public_addresses_only() -> None:
     """On a network that has nothing but NAT64, an operator may allow it without opening what is inside."""
-    policy = WebPolicy.of(["64:ff9b::/96"])
+    policy = WebPolicy.from_settings(["64:ff9b::/96"])
     check_address(ip_address("64:ff9b::808:808"), "a.example", 443, policy)
     with pytest.raises(ToolFailed, match="blocked"):
         check_address(ip_address("64:ff9b::7f00:1"), "a.example", 443, policy)
@@ -258,17 +258,17 @@ def test_an_allowed_tunnel_leads_to_public_addresses_only() -> None:
 def test_an_entry_that_allows_nothing_clear_stops_the_start(entry: str) -> None:
     """One line that names the key and says how to write it."""
     with pytest.raises(SettingsError, match=r"tools\.web_allow"):
-        WebPolicy.of([entry])
+        WebPolicy.from_settings([entry])
 
 
 def test_an_engine_of_the_operator_is_the_one_place_that_its_policy_adds() -> None:
     """A private search server does not open its neighbours."""
-    policy = WebPolicy.origin("http://searxng:8080/search")
-    check_address(ip_address("10.0.0.7"), place_of("http://searxng:8080/x", policy).host, 8080, policy)
+    policy = WebPolicy.for_origin("http://searxng:8080/search")
+    check_address(ip_address("10.0.0.7"), parse_target("http://searxng:8080/x", policy).host, 8080, policy)
     for url in ("http://redis:8080/", "http://searxng/", "http://10.0.0.7:8080/"):
         with pytest.raises(ToolFailed, match="blocked"):
-            place_of(url, policy)
+            parse_target(url, policy)
     for url in ("http://user:hunter2@searxng/", "searxng:8080", "ftp://searxng/", "http://"):
         with pytest.raises(SettingsError, match=r"tools\.search_url") as told:
-            WebPolicy.origin(url)
+            WebPolicy.for_origin(url)
         assert "hunter2" not in str(told.value)

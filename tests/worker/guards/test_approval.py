@@ -15,7 +15,7 @@ from shared.settings import ApprovalSettings, Settings, ToolsSettings
 from tests.helpers.build import message
 from tests.helpers.scripted_model import call
 from worker.agent.tools.tool import Safety
-from worker.guards.approval import ApprovalPolicy, Seat, TurnConsent, consent_of, digest, seat_of, shown
+from worker.guards.approval import ApprovalPolicy, Seat, TurnConsent, build_consent, digest, render_arguments, seat_of
 
 ASKS, FREE, REFUSES = "ask", "free", "refuse"
 
@@ -109,13 +109,13 @@ def test_a_turn_remembers_what_it_read_also_when_it_joined_it_later() -> None:
     """A result makes the next unsafe call ask; so does a file that somebody sent, and a subagent's report."""
     unsafe = call("mcp_mail_send", {"to": "bob"})
     messages = [message()]
-    consent = consent_of(policy(), 1, lambda: messages)
+    consent = build_consent(policy(), 1, lambda: messages)
     assert consent.need(unsafe, "unsafe").kind == FREE
     messages.append(msgspec.structs.replace(message(), media=("file:1",)))
     assert consent.need(unsafe, "unsafe").kind == ASKS
     report = msgspec.structs.replace(message(id="child:abcd1234"), sender_id=SENDER)
-    assert consent_of(policy(), 1, lambda: [report]).need(unsafe, "unsafe").kind == ASKS
-    fetched = consent_of(policy(), 1, lambda: [message()])
+    assert build_consent(policy(), 1, lambda: [report]).need(unsafe, "unsafe").kind == ASKS
+    fetched = build_consent(policy(), 1, lambda: [message()])
     fetched.heard(call("calculate"))
     assert fetched.need(unsafe, "unsafe").kind == FREE
     fetched.heard(call("web_fetch", {"url": "https://a"}))
@@ -127,9 +127,9 @@ def test_only_people_who_spoke_in_the_turn_may_answer() -> None:
     """Neither a schedule nor a subagent is a person; if there is none, whoever may write in the chat may answer."""
     ann = msgspec.structs.replace(message(), sender_id="ann")
     tick = msgspec.structs.replace(with_metadata(**{BACKGROUND: "1"}), sender_id="cron")
-    asked = consent_of(policy(), 1, lambda: [ann, message(), ann]).question(call("exec", {"command": "ls"}))
+    asked = build_consent(policy(), 1, lambda: [ann, message(), ann]).question(call("exec", {"command": "ls"}))
     assert asked.people == ("ann", "owner")
-    assert consent_of(policy(), 1, lambda: [tick]).question(call("exec")).people == ()
+    assert build_consent(policy(), 1, lambda: [tick]).question(call("exec")).people == ()
 
 
 def test_a_question_means_exactly_these_arguments_of_this_call() -> None:
@@ -155,12 +155,13 @@ def test_a_question_means_exactly_these_arguments_of_this_call() -> None:
 def test_what_is_shown_hides_nothing_and_has_no_secret_in_it() -> None:
     """Control characters and those that turn text around are spelled out; what is cut is counted."""
     assert (
-        shown({"command": "rm\u202e -rf\u200b \x1b[2J\n"}) == '{\n  "command": "rm\\u202e -rf\\u200b \\u001b[2J\\n"\n}'
+        render_arguments({"command": "rm\u202e -rf\u200b \x1b[2J\n"})
+        == '{\n  "command": "rm\\u202e -rf\\u200b \\u001b[2J\\n"\n}'
     )
     REDACTOR.add("planted-secret-123")
-    text = shown({"header": "Bearer planted-secret-123", "url": "https://user:hunter2hunter2@host"})
+    text = render_arguments({"header": "Bearer planted-secret-123", "url": "https://user:hunter2hunter2@host"})
     assert "planted-secret-123" not in text
     assert "hunter2" not in text
-    long = shown({"text": "a" * 10_000})
+    long = render_arguments({"text": "a" * 10_000})
     assert len(long) < 4_100
     assert "more characters are not shown" in long

@@ -34,9 +34,9 @@ def spaces(tmp_path: Path) -> Iterator[Workspaces]:
 
 async def filled(spaces: Workspaces) -> Workspace:
     """What file tools and commands may leave."""
-    workspace = spaces.of(SESSION)
+    workspace = spaces.workspace_of(SESSION)
     for path in ("a.txt", "inside/deep/b.txt", "results/1-c1.txt"):
-        await workspace.write(path, b"mine")
+        await workspace.write_file(path, b"mine")
     at = workspace.path
     (at / ".hidden").write_text("mine")
     os.mkfifo(at / "pipe")
@@ -54,35 +54,35 @@ async def filled(spaces: Workspaces) -> Workspace:
 async def test_everything_of_a_forgotten_session_goes_and_nothing_of_others(spaces: Workspaces, tmp_path: Path) -> None:
     """Links are taken away, not followed; what is closed or too deep goes, too; a second time does nothing."""
     workspace = await filled(spaces)
-    other = spaces.of("web:eve/main")
-    await other.write("a.txt", b"hers")
+    other = spaces.workspace_of("web:eve/main")
+    await other.write_file("a.txt", b"hers")
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("kept")
     (workspace.path / "link").symlink_to(outside)
     (workspace.path / "inside" / "up").symlink_to(other.path)
     os.link(outside / "secret", workspace.path / "second-name")
-    assert await spaces.forget(FOLDER, before_s=time.time() + LATER_S) > 8
+    assert await spaces.erase_session(FOLDER, before_s=time.time() + LATER_S) > 8
     assert not workspace.path.exists()
     assert {path.name for path in workspace.path.parent.iterdir()} == {other.path.name, f"{other.path.name}.lock"}
     assert (outside / "secret").read_text() == "kept"
-    assert await other.read("a.txt") == b"hers"
-    assert await spaces.forget(FOLDER, before_s=time.time() + LATER_S) == 0
-    await workspace.write("a.txt", b"new")
-    assert await workspace.read("a.txt") == b"new"
+    assert await other.read_file("a.txt") == b"hers"
+    assert await spaces.erase_session(FOLDER, before_s=time.time() + LATER_S) == 0
+    await workspace.write_file("a.txt", b"new")
+    assert await workspace.read_file("a.txt") == b"new"
 
 
 async def test_what_changed_later_stays(spaces: Workspaces) -> None:
     """The job may come late; the clock is that of the disk, which no command can set."""
-    workspace = spaces.of(SESSION)
-    await workspace.write("old/a.txt", b"old")
-    await workspace.write("both/a.txt", b"old")
+    workspace = spaces.workspace_of(SESSION)
+    await workspace.write_file("old/a.txt", b"old")
+    await workspace.write_file("both/a.txt", b"old")
     os.utime(workspace.path / "old" / "a.txt", (time.time() + LATER_S,) * 2)
     asked_s = await changed_s(workspace.path / "old" / "a.txt")
-    await workspace.write("both/b.txt", b"new")
+    await workspace.write_file("both/b.txt", b"new")
     os.utime(workspace.path / "both" / "b.txt", (0, 0))
-    assert await spaces.forget(FOLDER, before_s=asked_s) == 3
-    assert {entry.path for entry in await workspace.entries()} == {"both/", "both/b.txt"}
+    assert await spaces.erase_session(FOLDER, before_s=asked_s) == 3
+    assert {entry.path for entry in await workspace.list_entries()} == {"both/", "both/b.txt"}
 
 
 async def changed_s(path: Path) -> float:
@@ -102,7 +102,7 @@ async def test_a_link_swapped_in_leads_nowhere(spaces: Workspaces, tmp_path: Pat
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "a.txt").write_text("kept")
-    workspace = spaces.of(SESSION)
+    workspace = spaces.workspace_of(SESSION)
     over = threading.Event()
 
     def swap() -> None:
@@ -113,14 +113,14 @@ async def test_a_link_swapped_in_leads_nowhere(spaces: Workspaces, tmp_path: Pat
                 with contextlib.suppress(OSError):
                     step()
 
-    await workspace.write("a.txt", b"mine")
+    await workspace.write_file("a.txt", b"mine")
     thread = threading.Thread(target=swap)
     thread.start()
     try:
         for _ in range(200):
-            await workspace.write("a.txt", b"mine")
+            await workspace.write_file("a.txt", b"mine")
             try:
-                await spaces.forget(FOLDER, before_s=time.time() + LATER_S)
+                await spaces.erase_session(FOLDER, before_s=time.time() + LATER_S)
             except (OSError, ToolFailed):
                 continue  # it was in the way: the job comes again
     finally:
@@ -131,15 +131,15 @@ async def test_a_link_swapped_in_leads_nowhere(spaces: Workspaces, tmp_path: Pat
 
 async def test_a_write_beside_it_is_whole_or_comes_after(spaces: Workspaces) -> None:
     """The folder goes under the lock of writers: a write finds it there or makes it anew, and none fails."""
-    workspace = spaces.of(SESSION)
+    workspace = spaces.workspace_of(SESSION)
 
     async def write(n: int) -> None:
         for _ in range(20):
-            await workspace.write(f"{n}.txt", b"x")
+            await workspace.write_file(f"{n}.txt", b"x")
 
     async def forget() -> None:
         for _ in range(20):
-            await spaces.forget(FOLDER, before_s=time.time() + LATER_S)
+            await spaces.erase_session(FOLDER, before_s=time.time() + LATER_S)
 
     await asyncio.gather(*(write(n) for n in range(4)), forget())
 
@@ -148,13 +148,13 @@ async def test_a_volume_without_an_answer_is_said_and_done_again(tmp_path: Path)
     """A fault, or no answer in time; the job then asks for another time."""
     threads = FileThreads(limit_s=0.0)
     slow = Workspaces(tmp_path, Quota(), threads=threads)
-    await Workspaces(tmp_path).of(SESSION).write("a.txt", b"mine")
+    await Workspaces(tmp_path).workspace_of(SESSION).write_file("a.txt", b"mine")
     with pytest.raises(ToolFailed):
-        await slow.forget(FOLDER, before_s=time.time() + LATER_S)
+        await slow.erase_session(FOLDER, before_s=time.time() + LATER_S)
     slow.close()
     again = Workspaces(tmp_path)
-    await again.forget(FOLDER, before_s=time.time() + LATER_S)
-    assert not again.of(SESSION).path.exists()
+    await again.erase_session(FOLDER, before_s=time.time() + LATER_S)
+    assert not again.workspace_of(SESSION).path.exists()
     again.close()
 
 
@@ -162,4 +162,4 @@ async def test_only_the_folder_of_a_session_can_be_named(spaces: Workspaces) -> 
     """A job's argument comes out of Redis."""
     for name in ("", "..", "a/b", f"{FOLDER}/..", FOLDER.upper()):
         with pytest.raises(ValueError, match="the folder of no session"):
-            await spaces.forget(name, before_s=0)
+            await spaces.erase_session(name, before_s=0)

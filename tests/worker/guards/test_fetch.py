@@ -17,7 +17,7 @@ from shared.errors import ToolFailed
 from tests.helpers.wait import eventually
 from tests.helpers.web_server import Asked, Send, WebServer, head, redirect, reply, web_server
 from worker.guards.addresses import WebPolicy
-from worker.guards.fetch import Answer, Fetcher
+from worker.guards.fetch import Fetcher, WebResponse
 from worker.guards.request import connector_to
 
 LIMIT_BYTES = 100_000
@@ -48,18 +48,18 @@ class Names:
 def fetcher(web: WebServer, **options: Any) -> Fetcher:
     """May reach the test's server by its address, and the public web by a name server that knows nothing."""
     given = {"body_bytes": LIMIT_BYTES, "look_up": Names(), "total_s": 20.0, **options}
-    return Fetcher(WebPolicy.of([f"127.0.0.1:{web.port}"]), **given)
+    return Fetcher(WebPolicy.from_settings([f"127.0.0.1:{web.port}"]), **given)
 
 
-async def get(web: WebServer, path: str = "/", **options: Any) -> Answer:
-    return await fetcher(web, **options).fetch(web.url(path), types=HTML)
+async def get(web: WebServer, path: str = "/", **options: Any) -> WebResponse:
+    return await fetcher(web, **options).fetch_url(web.url(path), types=HTML)
 
 
 async def test_a_page_comes_with_its_type_and_where_it_was(web: WebServer) -> None:
     """The plain case, and what the server learns of us: no cookie, our own name, gzip at most."""
     web.pages["/a"] = reply("hello", Set_Cookie="a=b")
     web.pages["/b"] = redirect("/a?x=y")
-    assert await get(web, "/b") == Answer(web.url("/a?x=y"), 200, "text/html", "utf-8", b"hello")
+    assert await get(web, "/b") == WebResponse(web.url("/a?x=y"), 200, "text/html", "utf-8", b"hello")
     await get(web, "/a")
     for asked in web.asked:
         assert asked.headers["user-agent"].startswith("Shoal/")
@@ -72,7 +72,7 @@ async def test_the_name_stays_in_the_request_and_the_address_is_the_checked_one(
     """One look-up a hop: what the name says afterwards is not heard."""
     web.pages["/"] = reply("hello")
     names = Names(page_example=[["127.0.0.1"], ["169.254.169.254"]])
-    answer = await fetcher(web, look_up=names).fetch(web.url("/", "page.example"), types=HTML)
+    answer = await fetcher(web, look_up=names).fetch_url(web.url("/", "page.example"), types=HTML)
     assert answer.body == b"hello"
     assert names.asked == ["page.example"]
     assert web.asked[0].headers["host"] == f"page.example:{web.port}"
@@ -83,7 +83,7 @@ async def test_a_name_that_changes_its_answer_is_blocked_at_the_redirect(web: We
     web.pages["/"] = redirect("/again")
     names = Names(page_example=[["127.0.0.1"], ["10.0.0.1"]])
     with pytest.raises(ToolFailed, match=r"blocked address: 'page\.example' does not lead") as told:
-        await fetcher(web, look_up=names).fetch(web.url("/", "page.example"), types=HTML)
+        await fetcher(web, look_up=names).fetch_url(web.url("/", "page.example"), types=HTML)
     assert "10.0.0.1" not in str(told.value)
     assert len(web.asked) == 1
 
@@ -109,7 +109,7 @@ async def test_one_blocked_address_among_good_ones_is_enough(web: WebServer) -> 
     web.pages["/"] = reply("hello")
     names = Names(page_example=[["127.0.0.1", "::1"]])
     with pytest.raises(ToolFailed, match="blocked address"):
-        await fetcher(web, look_up=names).fetch(web.url("/", "page.example"), types=HTML)
+        await fetcher(web, look_up=names).fetch_url(web.url("/", "page.example"), types=HTML)
     assert web.asked == []
 
 
@@ -123,9 +123,9 @@ async def test_a_name_without_an_answer_is_not_asked(web: WebServer) -> None:
 
     for names in (Names(), Names(page_example=[[]]), Names(page_example=[["nonsense"]])):
         with pytest.raises(ToolFailed, match=r"host 'page\.example' was not found"):
-            await fetcher(web, look_up=names).fetch(web.url("/", "page.example"), types=HTML)
+            await fetcher(web, look_up=names).fetch_url(web.url("/", "page.example"), types=HTML)
     with pytest.raises(ToolFailed, match="was not found"):
-        await fetcher(web, look_up=silent, connect_s=0.05).fetch(web.url("/", "page.example"), types=HTML)
+        await fetcher(web, look_up=silent, connect_s=0.05).fetch_url(web.url("/", "page.example"), types=HTML)
     assert web.asked == []
 
 
@@ -166,7 +166,7 @@ async def test_a_request_with_a_key_is_not_redirected(web: WebServer) -> None:
     """Who gives headers says 0 redirects: they reach nobody else."""
     web.pages["/"] = redirect("/other")
     with pytest.raises(ToolFailed, match="redirects too often"):
-        await fetcher(web).fetch(web.url("/"), types=HTML, headers={"X-Key": "k"}, redirects=0)
+        await fetcher(web).fetch_url(web.url("/"), types=HTML, headers={"X-Key": "k"}, redirects=0)
     assert len(web.asked) == 1
 
 
@@ -289,7 +289,7 @@ async def test_an_answer_that_is_no_http_is_an_error_of_the_tool(web: WebServer,
 async def test_an_error_status_comes_without_its_body(web: WebServer) -> None:
     """Whoever asked decides what it means."""
     web.pages["/"] = reply("secret trace", status=500)
-    assert await get(web) == Answer(web.url("/"), 500, "text/html")
+    assert await get(web) == WebResponse(web.url("/"), 500, "text/html")
 
 
 async def test_nobody_there_is_said_plainly(web: WebServer) -> None:
@@ -299,7 +299,7 @@ async def test_nobody_there_is_said_plainly(web: WebServer) -> None:
     with pytest.raises(ToolFailed, match=f"cannot be reached on port {other.port}"):
         await get(other)
     with pytest.raises(ToolFailed, match=r"cannot be reached|certificate|not valid|took too long"):
-        await fetcher(web, connect_s=0.2).fetch(f"https://127.0.0.1:{web.port}/", types=HTML)
+        await fetcher(web, connect_s=0.2).fetch_url(f"https://127.0.0.1:{web.port}/", types=HTML)
 
 
 async def test_a_cancelled_fetch_leaves_no_connection_open(web: WebServer) -> None:
@@ -332,7 +332,7 @@ async def test_fifty_fetches_at_once_do_not_mix(web: WebServer) -> None:
     for number in range(50):
         web.pages[f"/{number}"] = own
     one = fetcher(web)
-    answers = await asyncio.gather(*(one.fetch(web.url(f"/{number}"), types=HTML) for number in range(50)))
+    answers = await asyncio.gather(*(one.fetch_url(web.url(f"/{number}"), types=HTML) for number in range(50)))
     assert [answer.body.decode() for answer in answers] == [f"/{number}" for number in range(50)]
     await eventually(lambda: web.open == 0)
 
@@ -349,10 +349,10 @@ async def test_no_proxy_of_the_environment_is_asked(web: WebServer, monkeypatch:
 
 async def test_the_system_knows_names_too() -> None:
     """The look-up that is used outside of tests: what it finds is checked like everything else."""
-    policy = WebPolicy.of(["localhost:8080"])
+    policy = WebPolicy.from_settings(["localhost:8080"])
     async with web_server() as web:
         web.pages["/"] = reply("hello")
-        allowed = Fetcher(WebPolicy.of([f"localhost:{web.port}", "[::1]"]))
-        assert (await allowed.fetch(web.url("/", "localhost"), types=HTML)).body == b"hello"
+        allowed = Fetcher(WebPolicy.from_settings([f"localhost:{web.port}", "[::1]"]))
+        assert (await allowed.fetch_url(web.url("/", "localhost"), types=HTML)).body == b"hello"
     with pytest.raises(ToolFailed, match="blocked address"):
-        await Fetcher(policy).fetch("http://localhost/", types=HTML)
+        await Fetcher(policy).fetch_url("http://localhost/", types=HTML)

@@ -64,7 +64,7 @@ async def test_what_is_not_there_is_said_at_once_on_a_local_disk_alone(tmp_path:
     workspace = Workspace(SessionFolder(tmp_path / "volume", "ada", Quota()), threads, local=local)
     try:
         assert workspace.surely_without("skills") is local
-        await workspace.write("skills/a/SKILL.md", b"x")
+        await workspace.write_file("skills/a/SKILL.md", b"x")
         assert not workspace.surely_without("skills")
         assert workspace.surely_without("other") is local
         (workspace.path / "other").symlink_to("nowhere")
@@ -77,8 +77,8 @@ async def test_it_is_found_out_once_for_all_workspaces(tmp_path: Path) -> None:
     """Until then nothing is sure."""
     spaces = Workspaces(tmp_path / "volume")
     try:
-        assert not spaces.of(SESSION).surely_without("skills")
-        await spaces.warm()
-        assert spaces.of(SESSION).surely_without("skills") is is_local(tmp_path)
+        assert not spaces.workspace_of(SESSION).surely_without("skills")
+        await spaces.detect_local_disk()
+        assert spaces.workspace_of(SESSION).surely_without("skills") is is_local(tmp_path)
     finally:
         spaces.close()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ToolFailed
-from worker.guards.paths import folder_name, parts_of
+from worker.guards.paths import folder_name, split_path
 
 OUTSIDE = [
     "../x",
@@ -47,7 +47,7 @@ OUTSIDE = [
 def test_what_leads_out_or_looks_like_it_is_outside(path: str) -> None:
     """The error names the path and what to write instead."""
     with pytest.raises(ToolFailed, match="outside the workspace") as raised:
-        parts_of(path)
+        split_path(path)
     assert repr(path) in str(raised.value)
     assert "relative to the workspace" in str(raised.value)
 
@@ -56,7 +56,7 @@ def test_what_leads_out_or_looks_like_it_is_outside(path: str) -> None:
 def test_what_is_too_long_or_too_deep_says_the_number(path: str) -> None:
     """No file system is asked, and the error is short."""
     with pytest.raises(ToolFailed, match="at most") as raised:
-        parts_of(path)
+        split_path(path)
     assert len(str(raised.value)) < 400
 
 
@@ -78,14 +78,14 @@ def test_what_is_too_long_or_too_deep_says_the_number(path: str) -> None:
 )
 def test_plain_paths_are_taken_apart(path: str, parts: tuple[str, ...]) -> None:
     """Names of all languages are fine."""
-    assert parts_of(path) == parts
+    assert split_path(path) == parts
 
 
 @given(st.text(max_size=60) | st.text("./\\~:a\0\uff0e\u2025", max_size=20))
 def test_whatever_is_written_no_part_can_lead_up(path: str) -> None:
     """Either it is refused, or every part is one plain name."""
     try:
-        parts = parts_of(path)
+        parts = split_path(path)
     except ToolFailed:
         return
     for part in parts:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.helpers.runner import AS_ROOT, GROUP
 from worker.guards.folder import Quota, SessionFolder
-from worker.guards.openat import OWNER_ALONE, Access
-from worker.guards.threads import Stop
+from worker.guards.openat import OWNER_ONLY, Access
+from worker.guards.threads import StopSignal
 
 OWN_GROUP = GROUP if AS_ROOT else os.getgid()
 
@@ -35,8 +35,8 @@ def folder(root: Path, access: Access) -> SessionFolder:
 
 def test_without_a_group_they_are_for_their_user_alone(tmp_path: Path) -> None:
     """The default: one user runs all."""
-    made = folder(tmp_path / "root", OWNER_ALONE)
-    made.write(Stop(), ("a", "b"), b"text", None)
+    made = folder(tmp_path / "root", OWNER_ONLY)
+    made.write_file(StopSignal(), ("a", "b"), b"text", None)
     assert [mode(made.path.parent), mode(made.path), mode(made.path / "a")] == [0o700] * 3
     assert mode(made.path / "a" / "b") == 0o600
 
@@ -44,7 +44,7 @@ def test_without_a_group_they_are_for_their_user_alone(tmp_path: Path) -> None:
 def test_with_a_group_folders_are_2770_and_files_660(tmp_path: Path) -> None:
     """And the group goes down with them: what either side makes is for the other, too."""
     made = folder(tmp_path / "root", Access(OWN_GROUP))
-    made.write(Stop(), ("a", "b", "c"), b"text", None)
+    made.write_file(StopSignal(), ("a", "b", "c"), b"text", None)
     folders = [made.path.parent, made.path, made.path / "a", made.path / "a" / "b"]
     assert [mode(path) for path in folders] == [0o2770] * 4
     assert mode(made.path / "a" / "b" / "c") == 0o660
@@ -55,17 +55,17 @@ def test_with_a_group_folders_are_2770_and_files_660(tmp_path: Path) -> None:
 def test_a_file_that_may_be_run_stays_one(tmp_path: Path) -> None:
     """For both, and for nobody else."""
     made = folder(tmp_path / "root", Access(OWN_GROUP))
-    made.write(Stop(), ("run",), b"#!/bin/sh", None)
+    made.write_file(StopSignal(), ("run",), b"#!/bin/sh", None)
     (made.path / "run").chmod(0o777)
-    made.write(Stop(), ("run",), b"#!/bin/sh\n", None)
+    made.write_file(StopSignal(), ("run",), b"#!/bin/sh\n", None)
     assert mode(made.path / "run") == 0o770
 
 
 def test_a_workspace_from_before_there_was_a_group_is_opened_to_it(tmp_path: Path) -> None:
     """By the next write, or when a command is about to run in it."""
-    folder(tmp_path / "root", OWNER_ALONE).make(Stop())
+    folder(tmp_path / "root", OWNER_ONLY).create(StopSignal())
     made = folder(tmp_path / "root", Access(OWN_GROUP))
-    made.make(Stop())
+    made.create(StopSignal())
     assert [mode(made.path.parent), mode(made.path)] == [0o2770] * 2
 
 
@@ -73,7 +73,7 @@ def test_a_workspace_from_before_there_was_a_group_is_opened_to_it(tmp_path: Pat
 def test_each_side_changes_what_the_other_wrote(tmp_path: Path) -> None:
     """A worker's file in a command, a command's file in the worker; and others of the machine see neither."""
     made = folder(tmp_path / "root", Access(GROUP))
-    made.write(Stop(), ("notes", "theirs"), b"by the worker", None)
+    made.write_file(StopSignal(), ("notes", "theirs"), b"by the worker", None)
     for at in (tmp_path, *list(tmp_path.parents)[:-1]):
         assert at.stat().st_uid == 0
     handle = os.open(made.path, os.O_RDONLY)
@@ -95,6 +95,6 @@ def test_each_side_changes_what_the_other_wrote(tmp_path: Path) -> None:
             os._exit(1)
     assert os.waitpid(pid, 0)[1] == 0
     os.close(handle)
-    assert made.read(Stop(), ("notes", "theirs"), 100) == b"by the worker, and by the command"
+    assert made.read_file(StopSignal(), ("notes", "theirs"), 100) == b"by the worker, and by the command"
     assert (made.path / "made").stat().st_gid == (made.path / "made" / "ours").stat().st_gid == GROUP
     assert [mode(made.path / "made"), mode(made.path / "made" / "ours")] == [0o2770, 0o660]

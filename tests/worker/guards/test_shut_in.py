@@ -24,8 +24,8 @@ TRIES = {
 }
 SCRIPT = """
 import os, socket, sys
-from worker.guards.confined_process import shut_in
-assert shut_in()
+from worker.guards.confined_process import confine_parser
+assert confine_parser()
 import decimal, lxml.etree, pypdf, docx, openpyxl, pptx, trafilatura
 for line in sys.stdin:
     try:

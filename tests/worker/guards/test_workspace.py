@@ -20,7 +20,7 @@ import pytest
 
 from shared.errors import ToolFailed
 from worker.guards.folder import Quota
-from worker.guards.threads import FileThreads, Stop
+from worker.guards.threads import FileThreads, StopSignal
 from worker.guards.workspace import WRITE_LIMIT_BYTES, Workspace, Workspaces
 
 CANARY = "canary"
@@ -38,9 +38,9 @@ def spaces(tmp_path: Path) -> Iterator[Workspaces]:
 @pytest.fixture
 async def workspace(spaces: Workspaces) -> Workspace:
     """One that exists, with a file and a folder in it, beside others and a secret."""
-    made = spaces.of(SESSION)
-    await made.write("inside/a.txt", b"mine")
-    await spaces.of("web:eve/main").write("a.txt", CANARY.encode())
+    made = spaces.workspace_of(SESSION)
+    await made.write_file("inside/a.txt", b"mine")
+    await spaces.workspace_of("web:eve/main").write_file("a.txt", CANARY.encode())
     made.path.with_name(made.path.name + "x").mkdir()
     (made.path.with_name(made.path.name + "x") / "a.txt").write_text(CANARY)
     (made.path.parent.parent / "secret").mkdir()
@@ -87,9 +87,9 @@ async def test_odd_files_are_neither_read_nor_written_and_nothing_waits(workspac
     for path, says in odd_files(workspace).items():
         async with asyncio.timeout(HANG_S):
             for attempt in (
-                workspace.read(path),
-                workspace.write(path, b"x"),
-                workspace.write(path, b"x", was=b"mine"),
+                workspace.read_file(path),
+                workspace.write_file(path, b"x"),
+                workspace.write_file(path, b"x", was=b"mine"),
             ):
                 with pytest.raises(ToolFailed) as raised:
                     await attempt
@@ -110,7 +110,7 @@ async def test_odd_files_are_not_listed(workspace: Workspace) -> None:
     (workspace.path / "a\nb").touch()
     os.close(os.open(os.fsencode(workspace.path) + b"/\xff", os.O_CREAT))
     (workspace.path / "empty").mkdir()
-    paths = sorted(entry.path for entry in await workspace.entries())
+    paths = sorted(entry.path for entry in await workspace.list_entries())
     assert paths == ["empty/", "inside/", "inside/a.txt"]
 
 
@@ -119,12 +119,12 @@ async def test_odd_files_are_not_listed(workspace: Workspace) -> None:
 )
 async def test_paths_that_lead_out_are_refused_before_anything_is_opened(workspace: Workspace, path: str) -> None:
     """The whole corpus is in test_paths; both ways in use it. So is the folder whose name only begins alike."""
-    for attempt in (workspace.read(path), workspace.write(path, b"x")):
+    for attempt in (workspace.read_file(path), workspace.write_file(path, b"x")):
         with pytest.raises(ToolFailed, match="outside the workspace"):
             await attempt
     for sibling in (f"../{workspace.path.name}x/a.txt", str(workspace.path / "inside" / "a.txt")):
         with pytest.raises(ToolFailed, match="outside the workspace"):
-            await workspace.read(sibling)
+            await workspace.read_file(sibling)
 
 
 async def test_a_link_swapped_in_at_any_moment_leads_nowhere(workspace: Workspace) -> None:
@@ -162,13 +162,13 @@ async def test_a_link_swapped_in_at_any_moment_leads_nowhere(workspace: Workspac
     got: list[str] = []
     links = 0
     try:
-        folder, stop = workspace._folder, Stop()
+        folder, stop = workspace._folder, StopSignal()
         for n in range(5000):
             for parts in (("turn", "a.txt"), ("leaf",)):
                 try:
-                    got.append(folder.read(stop, parts, 100).decode())
+                    got.append(folder.read_file(stop, parts, 100).decode())
                     if n % 5 == 0:
-                        folder.write(stop, parts, b"mine", None)
+                        folder.write_file(stop, parts, b"mine", None)
                 except OSError as exc:
                     links += getattr(exc, "outside", False) or exc.errno == errno.ELOOP
     finally:
@@ -185,14 +185,14 @@ async def test_a_link_swapped_in_at_any_moment_leads_nowhere(workspace: Workspac
 async def test_a_file_is_the_old_one_or_the_new_one_and_ours_alone(workspace: Workspace) -> None:
     """Readers beside a writer see no part of a file; folders are 0700, files 0600, and a program stays one."""
     old, new = b"a" * 300_000, b"b" * 300_000
-    await workspace.write("big", old)
+    await workspace.write_file("big", old)
 
     async def rewrite() -> None:
         for n in range(20):
-            await workspace.write("big", (new, old)[n % 2])
+            await workspace.write_file("big", (new, old)[n % 2])
 
     async def read() -> set[bytes]:
-        return {await workspace.read("big") for _ in range(40)}
+        return {await workspace.read_file("big") for _ in range(40)}
 
     seen, _ = await asyncio.gather(read(), rewrite())
     assert seen <= {old, new}
@@ -200,30 +200,30 @@ async def test_a_file_is_the_old_one_or_the_new_one_and_ours_alone(workspace: Wo
     assert stat.S_IMODE((workspace.path / "inside").stat().st_mode) == 0o700
     assert stat.S_IMODE((workspace.path / "big").stat().st_mode) == 0o600
     (workspace.path / "big").chmod(0o755)
-    await workspace.write("big", b"#!/bin/sh")
+    await workspace.write_file("big", b"#!/bin/sh")
     assert stat.S_IMODE((workspace.path / "big").stat().st_mode) == 0o700
 
 
 async def test_a_change_is_made_to_what_was_read_or_not_at_all(workspace: Workspace) -> None:
     """A second attempt at the same change is no error: its hash would be that of the result."""
-    await workspace.write("inside/a.txt", b"new", was=b"mine")
-    await workspace.write("inside/a.txt", b"new", was=b"mine")
+    await workspace.write_file("inside/a.txt", b"new", was=b"mine")
+    await workspace.write_file("inside/a.txt", b"new", was=b"mine")
     for path in ("inside/a.txt", "inside/none.txt"):
         with pytest.raises(ToolFailed, match="not as you read it any more; read it again"):
-            await workspace.write(path, b"other", was=b"mine")
-    assert await workspace.read("inside/a.txt") == b"new"
+            await workspace.write_file(path, b"other", was=b"mine")
+    assert await workspace.read_file("inside/a.txt") == b"new"
 
 
 async def test_nothing_is_made_before_something_is_written(tmp_path: Path) -> None:
     """A chat without files costs no folder; reading in none is a plain answer."""
     spaces = Workspaces(tmp_path / "volume")
-    workspace = spaces.of(SESSION)
-    assert await workspace.entries() == []
+    workspace = spaces.workspace_of(SESSION)
+    assert await workspace.list_entries() == []
     with pytest.raises(ToolFailed, match="there is no file 'a'"):
-        await workspace.read("a")
-    assert await workspace.call(lambda path: path.exists()) is False
+        await workspace.read_file("a")
+    assert await workspace.run_in_folder(lambda path: path.exists()) is False
     assert list(tmp_path.iterdir()) == []
-    assert (await workspace.make()).is_dir()
+    assert (await workspace.create()).is_dir()
     spaces.close()
 
 
@@ -231,7 +231,11 @@ async def test_a_volume_that_is_away_is_a_text_without_its_path(tmp_path: Path) 
     """Here its root is a file."""
     (tmp_path / "volume").touch()
     spaces = Workspaces(tmp_path / "volume")
-    for attempt in (spaces.of(SESSION).write("a", b"x"), spaces.of(SESSION).entries(), spaces.of(SESSION).read("a")):
+    for attempt in (
+        spaces.workspace_of(SESSION).write_file("a", b"x"),
+        spaces.workspace_of(SESSION).list_entries(),
+        spaces.workspace_of(SESSION).read_file("a"),
+    ):
         with pytest.raises(ToolFailed) as raised:
             await attempt
         assert str(tmp_path) not in str(raised.value)
@@ -242,32 +246,34 @@ async def test_a_volume_that_is_away_is_a_text_without_its_path(tmp_path: Path) 
 async def test_a_folder_is_not_written_as_a_file(workspace: Workspace, path: str) -> None:
     """The model is told to name a file."""
     with pytest.raises(ToolFailed, match="name the file to write"):
-        await workspace.write(path, b"x")
+        await workspace.write_file(path, b"x")
 
 
 async def test_sizes_have_limits(workspace: Workspace) -> None:
     """Of what is read, and of what is written."""
     with pytest.raises(ToolFailed, match=f"at most {WRITE_LIMIT_BYTES:,} can be written"):
-        await workspace.write("a", b"x" * (WRITE_LIMIT_BYTES + 1))
+        await workspace.write_file("a", b"x" * (WRITE_LIMIT_BYTES + 1))
     (workspace.path / "sparse").touch()
     os.truncate(workspace.path / "sparse", 2**40)
     with pytest.raises(ToolFailed, match=r"has 1,099,511,627,776 bytes; only files of up to 16,777,216"):
-        await workspace.read("sparse")
+        await workspace.read_file("sparse")
 
 
 async def test_the_quota_holds_under_concurrent_writes_of_several_workers(tmp_path: Path) -> None:
     """40 writers of 1,000 bytes each into 10,000: ten get in, whoever they are; the others are told both numbers."""
     workers = [Workspaces(tmp_path, Quota(size_bytes=10_000)) for _ in range(4)]
-    writes = [workers[n % 4].of(SESSION).write(f"f{n}", b"x" * 1000) for n in range(40)]
+    writes = [workers[n % 4].workspace_of(SESSION).write_file(f"f{n}", b"x" * 1000) for n in range(40)]
     told = await asyncio.gather(*writes, return_exceptions=True)
     refused = [error for error in told if error is not None]
     assert len(refused) == 30
     for error in refused:
         assert isinstance(error, ToolFailed)
         assert "would have 11,000 bytes; at most 10,000 are allowed" in str(error)
-    folder = workers[0].of(SESSION).path
+    folder = workers[0].workspace_of(SESSION).path
     assert sum(path.stat().st_size for path in folder.iterdir()) == 10_000
-    await workers[0].of(SESSION).write(next(folder.iterdir()).name, b"y" * 1000)  # a file that is there may change
+    await (
+        workers[0].workspace_of(SESSION).write_file(next(folder.iterdir()).name, b"y" * 1000)
+    )  # a file that is there may change
     for worker in workers:
         worker.close()
 
@@ -275,33 +281,33 @@ async def test_the_quota_holds_under_concurrent_writes_of_several_workers(tmp_pa
 async def test_the_number_of_files_and_folders_is_limited_too(tmp_path: Path) -> None:
     """What is refused leaves no folder behind."""
     spaces = Workspaces(tmp_path, Quota(files=4))
-    workspace = spaces.of(SESSION)
-    await workspace.write("a/b/c", b"")
+    workspace = spaces.workspace_of(SESSION)
+    await workspace.write_file("a/b/c", b"")
     with pytest.raises(ToolFailed, match="would have 5 files and folders; at most 4 are allowed"):
-        await workspace.write("d/e", b"")
+        await workspace.write_file("d/e", b"")
     assert sorted(os.listdir(workspace.path)) == ["a"]
-    await workspace.write("a/d", b"")
-    await workspace.write("a/d", b"again")
+    await workspace.write_file("a/d", b"")
+    await workspace.write_file("a/d", b"again")
     spaces.close()
 
 
 async def test_results_make_room_by_age_and_for_others(tmp_path: Path) -> None:
     """Kept results of tools go after their time, and the oldest first when room is short; own files never go."""
     spaces = Workspaces(tmp_path, Quota(size_bytes=5000, results_s=100))
-    workspace = spaces.of(SESSION)
-    await workspace.write("mine", b"x" * 1000)
+    workspace = spaces.workspace_of(SESSION)
+    await workspace.write_file("mine", b"x" * 1000)
     now = time.time()
     for age_s in (500, 90, 50, 10):
-        await workspace.write(f"results/{age_s}.txt", b"x" * 1000)
+        await workspace.write_file(f"results/{age_s}.txt", b"x" * 1000)
         os.utime(workspace.path / "results" / f"{age_s}.txt", (now - age_s, now - age_s))
     os.utime(workspace.path / "mine", (1, 1))
-    await workspace.write("other", b"")
+    await workspace.write_file("other", b"")
     assert sorted(os.listdir(workspace.path / "results")) == ["10.txt", "50.txt", "90.txt"]
-    await workspace.write("results/new.txt", b"x" * 2000)
+    await workspace.write_file("results/new.txt", b"x" * 2000)
     assert sorted(os.listdir(workspace.path / "results")) == ["10.txt", "50.txt", "new.txt"]
     with pytest.raises(ToolFailed, match="at most 5,000 are allowed"):
-        await workspace.write("other", b"x" * 4001)
-    assert await workspace.read("mine") == b"x" * 1000
+        await workspace.write_file("other", b"x" * 4001)
+    assert await workspace.read_file("mine") == b"x" * 1000
     spaces.close()
 
 
@@ -311,7 +317,7 @@ async def test_what_a_lost_worker_left_half_written_is_swept(workspace: Workspac
     for path in left:
         path.write_bytes(b"x")
     os.utime(left[0], (1, 1))
-    await workspace.write("a", b"x")
+    await workspace.write_file("a", b"x")
     assert [path.exists() for path in left] == [False, True]
 
 
@@ -330,7 +336,7 @@ async def test_a_dead_volume_harms_only_those_who_ask_it() -> None:
     beating = asyncio.create_task(beat())
     changed = threading.Event()
 
-    def stuck(stop: Stop) -> None:
+    def stuck(stop: StopSignal) -> None:
         release.wait(HANG_S)
         stop.check()
         changed.set()
@@ -350,7 +356,7 @@ async def test_a_cancelled_call_leaves_no_thread_at_work(workspace: Workspace) -
     threads = FileThreads(2)
     running, ended = threading.Event(), threading.Event()
 
-    def long(stop: Stop) -> None:
+    def long(stop: StopSignal) -> None:
         running.set()
         try:
             while True:
@@ -370,9 +376,9 @@ async def test_a_cancelled_call_leaves_no_thread_at_work(workspace: Workspace) -
 async def test_many_calls_of_one_session_do_not_keep_others_waiting(spaces: Workspaces) -> None:
     """A session has two threads at most, so six are left."""
     release = threading.Event()
-    greedy = spaces.of("web:greedy/main")
-    calls = [asyncio.create_task(greedy.call(lambda _: release.wait(HANG_S))) for _ in range(50)]
+    greedy = spaces.workspace_of("web:greedy/main")
+    calls = [asyncio.create_task(greedy.run_in_folder(lambda _: release.wait(HANG_S))) for _ in range(50)]
     async with asyncio.timeout(HANG_S / 2):
-        await spaces.of(SESSION).write("a", b"x")
+        await spaces.workspace_of(SESSION).write_file("a", b"x")
     release.set()
     assert all(await asyncio.gather(*calls))

@@ -51,7 +51,7 @@ async def test_the_files_of_an_ended_session_go(client: RedisClient, tmp_path: P
     """Sent ones and the agent's own; nothing of the session is left anywhere."""
     made, asked = Swept(client, tmp_path), await request(client)
     ref = made.media.put(asked.session, b"sent along", "a.txt")
-    await made.workspaces.of(asked.session).write("notes.md", b"own")
+    await made.workspaces.workspace_of(asked.session).write_file("notes.md", b"own")
     older(tmp_path)
     await ThrowAways(client).end(asked.session)
     assert await made.sweep.run_once() == 1
@@ -88,7 +88,7 @@ async def test_a_volume_that_is_away_is_asked_again_later(client: RedisClient, t
     """The session stays on the list, and does not hold up the others."""
 
     class Away(Workspaces):
-        async def forget(self, folder: str, *, before_s: float) -> int:
+        async def erase_session(self, folder: str, *, before_s: float) -> int:
             raise ToolFailed("the volume is slow")
 
     asked = await request(client)

@@ -81,8 +81,8 @@ async def test_a_volume_that_is_away_is_tried_again(tmp_path: Path) -> None:
 async def test_a_job_for_a_session_takes_its_workspace_away(tmp_path: Path) -> None:
     """Both volumes call the folder of a session by the same name."""
     spaces = Workspaces(tmp_path / "workspaces")
-    workspace = spaces.of(SESSION)
-    await workspace.write("notes/a.txt", b"mine")
+    workspace = spaces.workspace_of(SESSION)
+    await workspace.write_file("notes/a.txt", b"mine")
     asked = datetime.now(UTC) + timedelta(seconds=5)
     await forget_media(context(MediaStore(MediaSettings(dir=tmp_path)), spaces, asked=asked), folder_name(SESSION))
     assert not workspace.path.exists()

@@ -9,7 +9,7 @@ import pytest
 from shared.errors import ToolFailed
 from worker.documents.page_reader import PageReader, decoded
 from worker.documents.untrusted import fenced, one_line, visible
-from worker.guards.fetch import Answer
+from worker.guards.fetch import WebResponse
 
 ARTICLE = """<html><head><title>The  \n title</title><script>alert("script")</script></head><body>
 <nav><a href="/home">Home</a></nav><article><h1>Head</h1>
@@ -19,9 +19,9 @@ ARTICLE = """<html><head><title>The  \n title</title><script>alert("script")</sc
 </article></body></html>"""
 
 
-def html(body: str | bytes, charset: str = "utf-8") -> Answer:
+def html(body: str | bytes, charset: str = "utf-8") -> WebResponse:
     data = body if isinstance(body, bytes) else body.encode()
-    return Answer("https://example.org/dir/page", 200, "text/html", charset, data)
+    return WebResponse("https://example.org/dir/page", 200, "text/html", charset, data)
 
 
 async def test_html_becomes_markdown() -> None:
@@ -42,7 +42,7 @@ async def test_odd_html_is_no_error(body: str) -> None:
 
 async def test_other_text_comes_as_it_is() -> None:
     """No process is started for it."""
-    answer = Answer("https://example.org/", 200, "application/json", "", b'{"a": "<b>"}')
+    answer = WebResponse("https://example.org/", 200, "application/json", "", b'{"a": "<b>"}')
     assert (await PageReader().read(answer)).text == '{"a": "<b>"}'
 
 

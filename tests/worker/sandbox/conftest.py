@@ -23,7 +23,7 @@ async def tier(name: str) -> Sandbox:
     """The named tier, or a skip that says what it needs."""
     assert name == "bubblewrap"
     try:
-        return await Bubblewrap.found()
+        return await Bubblewrap.find()
     except SandboxBroken as exc:
         need("bubblewrap", found=False, install=f"it does not start here: {exc}")
         raise

@@ -12,21 +12,23 @@ import psutil
 import pytest
 
 from tests.helpers.wait import eventually
-from worker.sandbox.command import Command, Ending, Finished, Limits, Sandbox
+from worker.sandbox.command import CommandLimits, Ending, Finished, Sandbox, SandboxCommand
 
 pytestmark = pytest.mark.timeout(180)
 
 SLOW_S = 30.0
 MIB = 1024 * 1024
-SMALL = Limits(cpu_s=20, memory_bytes=128 * MIB, processes=24, file_bytes=8 * MIB, wall_s=60, output_bytes=64 * 1024)
+SMALL = CommandLimits(
+    cpu_s=20, memory_bytes=128 * MIB, processes=24, file_bytes=8 * MIB, wall_s=60, output_bytes=64 * 1024
+)
 CANARY = "canary-4f1d9"
 
 
-def command(folder: Path, what: str, limits: Limits = SMALL, **more: object) -> Command:
-    return Command(what=what, folder=str(folder), session=folder.name, limits=limits, **more)  # type: ignore[arg-type]
+def command(folder: Path, what: str, limits: CommandLimits = SMALL, **more: object) -> SandboxCommand:
+    return SandboxCommand(what=what, folder=str(folder), session=folder.name, limits=limits, **more)  # type: ignore[arg-type]
 
 
-async def run(sandbox: Sandbox, folder: Path, what: str, limits: Limits = SMALL) -> Finished:
+async def run(sandbox: Sandbox, folder: Path, what: str, limits: CommandLimits = SMALL) -> Finished:
     return await sandbox.run(command(folder, what, limits))
 
 

@@ -21,7 +21,9 @@ SCRIPT = """
 import json, os, signal, socket, sys
 from worker.sandbox import landlock
 inside, outside, shown, parent = sys.argv[1:5]
-version = landlock.confine(look=["/usr", "/lib", "/lib64", shown, "/not/there"], change=[inside], use=["/dev/null"])
+version = landlock.confine(
+    read=["/usr", "/lib", "/lib64", shown, "/not/there"], write=[inside], devices=["/dev/null"]
+)
 def tried(call, *args, **kwargs):
     try:
         call(*args, **kwargs)
@@ -110,7 +112,7 @@ def test_everything_is_allowed_inside_and_nothing_outside(told: dict[str, Any]) 
 def test_a_kernel_that_is_too_old_is_refused() -> None:
     """Fail closed: half a border is none."""
     with pytest.raises(landlock.NoLandlock, match="999 is needed"):
-        landlock.confine(look=(), change=(), needed_abi=999)
+        landlock.confine(read=(), write=(), needed_abi=999)
     with open("/etc/passwd", "rb") as file:  # and this process is as free as before
         assert file.read()
 
@@ -118,7 +120,7 @@ def test_a_kernel_that_is_too_old_is_refused() -> None:
 def test_a_folder_to_change_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """What is merely left out in `look` would be a command without a workspace here."""
     need("Landlock", found=landlock.abi() >= landlock.NEEDED_ABI, install="Linux 6.2 or newer with Landlock on")
-    script = "import sys\nfrom worker.sandbox import landlock\nlandlock.confine(look=(), change=[sys.argv[1]])"
+    script = "import sys\nfrom worker.sandbox import landlock\nlandlock.confine(read=(), write=[sys.argv[1]])"
     words = [sys.executable, "-c", script, str(tmp_path / "missing")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -9,9 +9,9 @@ import pytest
 from shared.settings import Settings
 from shared.settings.sections import ToolsSettings, WorkspaceSettings
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.command import Command, Finished, Sandbox, SandboxBroken
-from worker.sandbox.probe import Off, choose
-from worker.sandbox.process_supervisor import SandboxKeeper
+from worker.sandbox.command import Finished, Sandbox, SandboxBroken, SandboxCommand
+from worker.sandbox.probe import SandboxOff, choose_sandbox
+from worker.sandbox.process_supervisor import SandboxFinder
 
 
 class Fake:
@@ -23,7 +23,7 @@ class Fake:
         self.kind = kind
         self.closed = False
 
-    async def run(self, command: Command) -> Finished:
+    async def run(self, command: SandboxCommand) -> Finished:
         if self.kind == "silent":
             return Finished(ended="exit", code=7)
         if self.kind == "broken":
@@ -57,8 +57,8 @@ async def test_a_sandbox_that_does_not_hold_is_not_used(folder: Path, kind: str,
     async def make(_: Settings) -> Sandbox:
         return fake
 
-    found = await choose(settings(folder), [("fake", make)])
-    assert isinstance(found, Off)
+    found = await choose_sandbox(settings(folder), [("fake", make)])
+    assert isinstance(found, SandboxOff)
     assert why in found.reason
     assert fake.closed
     assert [path.name for path in folder.parent.iterdir()] == ["mine"]
@@ -67,9 +67,9 @@ async def test_a_sandbox_that_does_not_hold_is_not_used(folder: Path, kind: str,
 async def test_the_first_tier_that_holds_is_chosen_and_told(bubblewrap: Sandbox, folder: Path) -> None:
     """bubblewrap comes before a runner; presence says which."""
     offered: list[Sandbox] = []
-    keeper = SandboxKeeper(settings(folder), offered.append)
+    keeper = SandboxFinder(settings(folder), offered.append)
     assert keeper.details() == {"sandbox": "off"}
-    await keeper.open()
+    await keeper.find()
     assert keeper.details() == {"sandbox": bubblewrap.tier}
     assert [type(one) for one in offered] == [Bubblewrap]
     await keeper.close()
@@ -77,6 +77,6 @@ async def test_the_first_tier_that_holds_is_chosen_and_told(bubblewrap: Sandbox,
 
 async def test_exec_that_is_off_or_has_no_sandbox_is_not_offered(folder: Path) -> None:
     """Fail closed, with a reason on one line."""
-    assert await choose(settings(folder, exec=False)) == Off("tools.exec is false")
-    found = await choose(settings(folder), [])
-    assert isinstance(found, Off)
+    assert await choose_sandbox(settings(folder, exec=False)) == SandboxOff("tools.exec is false")
+    found = await choose_sandbox(settings(folder), [])
+    assert isinstance(found, SandboxOff)

@@ -17,7 +17,7 @@ from tests.helpers.need import need
 from tests.helpers.runner import AS_ROOT, RunnerProcess
 from tests.helpers.wait import eventually
 from worker.sandbox import landlock
-from worker.sandbox.command import Command, Limits, SandboxBroken
+from worker.sandbox.command import CommandLimits, SandboxBroken, SandboxCommand
 from worker.sandbox.runner.client import RunnerSandbox
 
 pytestmark = pytest.mark.timeout(180)
@@ -138,26 +138,26 @@ async def test_memory_is_seen_and_cannot_be_changed(runner: RunnerProcess, sandb
 @pytest.mark.parametrize(
     ("what", "limits", "ended"),
     [
-        ("sleep 1000", Limits(wall_s=0.5), "wall"),
-        ("setsid sleep 1000 & sleep 1000", Limits(wall_s=0.5), "wall"),
-        ("while :; do :; done", Limits(cpu_s=1), "cpu"),
-        ("yes", Limits(output_bytes=100_000), "output"),
-        ("for i in $(seq 40); do sleep 1000 & done; wait", Limits(processes=20), "processes"),
-        ("bomb() { bomb | bomb & }; bomb; sleep 1000", Limits(processes=20), "processes"),
+        ("sleep 1000", CommandLimits(wall_s=0.5), "wall"),
+        ("setsid sleep 1000 & sleep 1000", CommandLimits(wall_s=0.5), "wall"),
+        ("while :; do :; done", CommandLimits(cpu_s=1), "cpu"),
+        ("yes", CommandLimits(output_bytes=100_000), "output"),
+        ("for i in $(seq 40); do sleep 1000 & done; wait", CommandLimits(processes=20), "processes"),
+        ("bomb() { bomb | bomb & }; bomb; sleep 1000", CommandLimits(processes=20), "processes"),
         (
             "echo 'setsid sh bomb & setsid sh bomb & wait' > bomb; setsid sh bomb & sleep 1000",
-            Limits(processes=20),
+            CommandLimits(processes=20),
             "processes",
         ),
         (
             "hold() { head -c 60000000 /dev/zero | tail | sleep 1000; }; hold & hold & hold & wait",
-            Limits(memory_bytes=120 * MIB),
+            CommandLimits(memory_bytes=120 * MIB),
             "memory",
         ),
     ],
 )
 async def test_a_limit_ends_it_and_all_of_it(
-    runner: RunnerProcess, sandbox: RunnerSandbox, what: str, limits: Limits, ended: str
+    runner: RunnerProcess, sandbox: RunnerSandbox, what: str, limits: CommandLimits, ended: str
 ) -> None:
     """Time, work, output, processes, memory of all together: killed, named, and the runner is as well as before."""
     finished = await sandbox.run(runner.command(what, limits=limits))
@@ -172,7 +172,7 @@ async def test_a_file_and_the_memory_of_one_process_are_limited_by_the_kernel(
     runner: RunnerProcess, sandbox: RunnerSandbox
 ) -> None:
     """A gigabyte ends at the limit, and a greedy program gets no memory rather than a kill."""
-    limits = Limits(file_bytes=MIB, memory_bytes=200 * MIB)
+    limits = CommandLimits(file_bytes=MIB, memory_bytes=200 * MIB)
     finished = await sandbox.run(runner.command("head -c 1000000000 /dev/zero > big", limits=limits))
     assert finished.code != 0
     assert (runner.workspace() / "big").stat().st_size == MIB
@@ -351,7 +351,7 @@ async def test_kill_minus_one_ends_neither_the_runner_nor_others(runner: RunnerP
     """Every signal that ends a process, to everybody: the same user's runner and supervisor do not hear it."""
     what = "for s in HUP INT TERM KILL STOP USR1; do kill -$s -1; kill -$s $PPID; done; echo here"
     before = runner.process.pid
-    finished = await sandbox.run(runner.command(f"trap '' HUP INT TERM USR1; {what}", limits=Limits(wall_s=20)))
+    finished = await sandbox.run(runner.command(f"trap '' HUP INT TERM USR1; {what}", limits=CommandLimits(wall_s=20)))
     assert finished.ended in ("exit", "signal")
     assert runner.process.alive
     assert runner.process.pid == before
@@ -362,10 +362,10 @@ async def test_a_workspace_that_is_none_is_refused(runner: RunnerProcess, sandbo
     """Names that lead elsewhere, a link in its place, and one that is not there: a reason, and nothing is run."""
     for session in ("..", ".", "a/b", "/etc", "", "x\0y", "missing", "a" * 200):
         with pytest.raises(SandboxBroken, match="workspace"):
-            await sandbox.run(Command(what="echo no", folder="/", session=session))
+            await sandbox.run(SandboxCommand(what="echo no", folder="/", session=session))
     runner.workspace()
     (runner.root / "link").symlink_to("/etc")
     with pytest.raises(SandboxBroken, match="workspace"):
-        await sandbox.run(Command(what="echo no", folder="/", session="link"))
+        await sandbox.run(SandboxCommand(what="echo no", folder="/", session="link"))
     with pytest.raises(SandboxBroken, match="no network"):
         await sandbox.run(runner.command("echo no", network=True))

@@ -19,7 +19,7 @@ from tests.helpers.processes import Process
 from tests.helpers.runner import AS_ROOT, RunnerProcess
 from tests.helpers.wait import eventually
 from worker.sandbox import landlock
-from worker.sandbox.command import Command, Finished, SandboxBroken
+from worker.sandbox.command import Finished, SandboxBroken, SandboxCommand
 from worker.sandbox.runner import frames
 from worker.sandbox.runner.client import RunnerSandbox
 
@@ -41,19 +41,19 @@ def framed(body: bytes, *, version: int = frames.VERSION, length: int | None = N
     return struct.pack("!BI", version, len(body) if length is None else length) + body
 
 
-async def said(runner: RunnerProcess, data: bytes) -> frames.Answer:
+async def said(runner: RunnerProcess, data: bytes) -> frames.RunnerReply:
     """The runner's one answer to these bytes; then it must hang up."""
     reader, writer = await asyncio.open_unix_connection(str(runner.socket))
     writer.write(data)
     async with asyncio.timeout(SLOW_S):
         told = await reader.read()
     writer.close()
-    [body] = frames.Bodies(frames.ANSWER_LIMIT_BYTES).feed(told)
-    return frames.answer(body)
+    [body] = frames.FrameBodies(frames.REPLY_LIMIT_BYTES).feed(told)
+    return frames.decode_reply(body)
 
 
 DEEP = b"\x91" * 100_000
-COMMAND = Command(what="touch bad", folder="/", session="session")
+COMMAND = SandboxCommand(what="touch bad", folder="/", session="session")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ COMMAND = Command(what="touch bad", folder="/", session="session")
         (framed(b"x", version=2), "version 2"),
         (framed(b"x", length=frames.REQUEST_LIMIT_BYTES + 1), "at most"),
         (b"GET / HTTP/1.1\r\n\r\n", "version 71"),
-        (frames.encode(frames.Run(COMMAND)) * 2, "second request"),
+        (frames.encode(frames.RunRequest(COMMAND)) * 2, "second request"),
     ],
 )
 async def test_what_is_no_request_is_refused_with_a_reason(runner: RunnerProcess, data: bytes, reason: str) -> None:
@@ -76,7 +76,7 @@ async def test_what_is_no_request_is_refused_with_a_reason(runner: RunnerProcess
     sandbox = await runner.ready()
     workspace = runner.workspace()
     answer = await said(runner, data)
-    assert isinstance(answer, frames.Refused)
+    assert isinstance(answer, frames.RequestRefused)
     assert reason in answer.reason
     assert not (workspace / "bad").exists()
     assert (await sandbox.ping()).running == 0
@@ -87,7 +87,7 @@ async def test_a_visitor_that_says_nothing_or_half_keeps_nobody_waiting(runner: 
     sandbox = await runner.ready()
     silent = [await asyncio.open_unix_connection(str(runner.socket)) for _ in range(20)]
     for _, writer in silent[:10]:
-        writer.write(frames.encode(frames.Run(COMMAND))[:7])
+        writer.write(frames.encode(frames.RunRequest(COMMAND))[:7])
     assert (await sandbox.run(runner.command("echo here"))).output == b"here\n"
     for _, writer in silent:
         writer.close()
@@ -210,8 +210,8 @@ async def test_what_comes_back_is_held_to_the_same_rules(tmp_path: Path) -> None
         (b"HTTP/1.1 200 OK\r\n\r\n", "not understood"),
         (framed(b"\xff"), "not understood"),
         (framed(b"", length=2**31), "not understood"),
-        (frames.encode(frames.Pong(7, 0)), "not asked"),
-        (frames.encode(frames.Output(b"half")), "is gone"),
+        (frames.encode(frames.PongReply(7, 0)), "not asked"),
+        (frames.encode(frames.OutputPiece(b"half")), "is gone"),
         (b"", "is gone"),
     ]
     for number, (data, reason) in enumerate(answers):
@@ -230,14 +230,14 @@ async def test_what_comes_back_is_held_to_the_same_rules(tmp_path: Path) -> None
 
 def test_frames_come_whole_however_they_are_cut() -> None:
     """A stream has no borders of its own."""
-    records: list[frames.Answer] = [
-        frames.Output(os.urandom(70_000)),
-        frames.Pong(7, 3),
-        frames.Done(Finished(ended="signal", signal=9, seconds=1.5)),
-        frames.Refused("no"),
+    records: list[frames.RunnerReply] = [
+        frames.OutputPiece(os.urandom(70_000)),
+        frames.PongReply(7, 3),
+        frames.CommandDone(Finished(ended="signal", signal=9, seconds=1.5)),
+        frames.RequestRefused("no"),
     ]
     stream = b"".join(map(frames.encode, records))
     for step in (1, 7, 4096, len(stream)):
-        bodies = frames.Bodies(frames.ANSWER_LIMIT_BYTES)
+        bodies = frames.FrameBodies(frames.REPLY_LIMIT_BYTES)
         cut = [stream[at : at + step] for at in range(0, len(stream), step)]
-        assert [frames.answer(body) for piece in cut for body in bodies.feed(piece)] == records
+        assert [frames.decode_reply(body) for piece in cut for body in bodies.feed(piece)] == records

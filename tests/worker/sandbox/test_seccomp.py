@@ -26,7 +26,7 @@ def verdict(machine: str, call: str | int, *args: int, arch: int | None = None, 
     of = seccomp.ARCHES[machine]
     number = call if isinstance(call, int) else number_of(call, of.column)
     data = struct.pack("=IIQ6Q", number, of.audit if arch is None else arch, 0, *args, *([0] * (6 - len(args))))
-    code = list(struct.iter_unpack("=HBBI", seccomp.program(machine, signals_scoped=scoped)))
+    code = list(struct.iter_unpack("=HBBI", seccomp.build_filter(machine, signals_scoped=scoped)))
     at = word = 0
     while True:
         op, when, otherwise, value = code[at]
@@ -129,7 +129,7 @@ def test_a_call_newer_than_the_table_does_not_exist(machine: str) -> None:
 def test_an_unknown_architecture_has_no_filter() -> None:
     """Fail closed, with a text that says where it works."""
     with pytest.raises(seccomp.NoSeccomp, match="riscv64"):
-        seccomp.program("riscv64", signals_scoped=True)
+        seccomp.build_filter("riscv64", signals_scoped=True)
 
 
 def test_the_numbers_are_those_of_libseccomp() -> None:

@@ -14,8 +14,8 @@ from shared.settings.sections import ToolsSettings, WorkspaceSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import Presence, announce
 from worker.sandbox.command import Sandbox, SandboxBroken
-from worker.sandbox.probe import Off, choose
-from worker.sandbox.process_supervisor import SandboxKeeper
+from worker.sandbox.probe import SandboxOff, choose_sandbox
+from worker.sandbox.process_supervisor import SandboxFinder
 
 
 async def _refuses(_: Settings) -> Sandbox:
@@ -27,10 +27,10 @@ async def test_the_doctor_says_which_tier_is_on_or_why_none_is(
 ) -> None:
     """The same words in the log and in the worker's presence; off is safe, and no failure."""
     settings = Settings(workspace=WorkspaceSettings(root=folder.parent), tools=ToolsSettings())
-    off = await choose(settings, [("bubblewrap", _refuses)])
-    assert isinstance(off, Off)
-    keeper = SandboxKeeper(settings, lambda _: None, tiers=[("bubblewrap", _refuses)])
-    await keeper.open()
+    off = await choose_sandbox(settings, [("bubblewrap", _refuses)])
+    assert isinstance(off, SandboxOff)
+    keeper = SandboxFinder(settings, lambda _: None, tiers=[("bubblewrap", _refuses)])
+    await keeper.find()
     assert keeper.details()["sandbox.why"] == off.reason
     given = {"kind": "worker", "host": "h", "pid": 7, "started_at": 1, "version": "0"}
     await announce(client, Presence(name="w1", details=keeper.details(), **given))  # type: ignore[arg-type]

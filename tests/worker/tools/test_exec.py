@@ -19,7 +19,7 @@ from worker.agent.model.model import ToolCallRequest
 from worker.agent.tools.tool import Toolbox, ToolContext
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspaces
-from worker.sandbox.command import Limits, Sandbox
+from worker.sandbox.command import CommandLimits, Sandbox
 from worker.tools.exec import Exec, ExecArguments
 
 __all__ = ["bubblewrap", "folder"]
@@ -46,8 +46,8 @@ class Held:
         return {"MEMORY.md": b"fact\n", "HISTORY.md": b"log\n"}
 
 
-def built(sandbox: Sandbox, folder: Path, quota: Quota | None = None, limits: Limits | None = None) -> Exec:
-    return Exec(sandbox, Workspaces(folder.parent, quota), limits=limits or Limits(wall_s=60))
+def built(sandbox: Sandbox, folder: Path, quota: Quota | None = None, limits: CommandLimits | None = None) -> Exec:
+    return Exec(sandbox, Workspaces(folder.parent, quota), limits=limits or CommandLimits(wall_s=60))
 
 
 def context(held: Held | None = None) -> ToolContext:
@@ -68,24 +68,24 @@ async def test_files_stay_for_the_next_command_and_the_file_tools(bubblewrap: Sa
     tool = built(bubblewrap, folder)
     await tool.run(ExecArguments("echo kept >note; mkfifo pipe; ln -s /etc/passwd out; chmod 000 note"), context())
     assert "kept" in await tool.run(ExecArguments("chmod 600 note; cat note"), context())
-    workspace = Workspaces(folder.parent).of("web:ada/main")
-    assert await workspace.read("note") == b"kept\n"
+    workspace = Workspaces(folder.parent).workspace_of("web:ada/main")
+    assert await workspace.read_file("note") == b"kept\n"
     for odd in ("pipe", "out"):
         with pytest.raises(ToolFailed):
-            await workspace.read(odd)
-    assert [entry.path for entry in await workspace.entries()] == ["note"]
+            await workspace.read_file(odd)
+    assert [entry.path for entry in await workspace.list_entries()] == ["note"]
 
 
 @pytest.mark.parametrize(
     ("line", "limits", "said"),
     [
-        ("echo begun; sleep 100", Limits(wall_s=2), "more than 2 s"),
-        ("yes", Limits(output_bytes=1000), "more than 1,000 bytes"),
-        ("while :; do :; done", Limits(cpu_s=1), "more than 1 s of processor time"),
+        ("echo begun; sleep 100", CommandLimits(wall_s=2), "more than 2 s"),
+        ("yes", CommandLimits(output_bytes=1000), "more than 1,000 bytes"),
+        ("while :; do :; done", CommandLimits(cpu_s=1), "more than 1 s of processor time"),
     ],
 )
 async def test_a_command_over_a_limit_says_what_to_do(
-    bubblewrap: Sandbox, folder: Path, line: str, limits: Limits, said: str
+    bubblewrap: Sandbox, folder: Path, line: str, limits: CommandLimits, said: str
 ) -> None:
     """The model reads the number and what would help."""
     call = ToolCallRequest("c1", "exec", {"command": line}, "")
@@ -102,7 +102,7 @@ async def test_the_quota_holds_against_commands(bubblewrap: Sandbox, folder: Pat
     for line in (hide, "for n in $(seq 300); do : >f$n; done; sleep 3", f"mkdir -p {'d/' * 60}; sleep 3"):
         with pytest.raises(ToolFailed, match=r"allowed|over its quota|measured"):
             await tool.run(ExecArguments(line), context())
-        used = await Workspaces(folder.parent, Quota(8 * MIB, 100)).of("web:ada/main").measured()
+        used = await Workspaces(folder.parent, Quota(8 * MIB, 100)).workspace_of("web:ada/main").measure()
         assert not used.over(Quota(8 * MIB, 100))
         assert "old" in await tool.run(ExecArguments("cat old"), context())
 

@@ -17,7 +17,7 @@ from tests.helpers.media_files import archive
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
 from worker.agent.tools.tool import Toolbox, ToolContext, ToolOutcome
-from worker.guards.chats import ChatPolicy, Target
+from worker.guards.chats import ChatPolicy, ChatTarget
 from worker.tools.message import BUTTONS, TEXT_CHARS, Message
 
 OWN = "web:owner/a"
@@ -26,24 +26,24 @@ OWN = "web:owner/a"
 @pytest.mark.parametrize(
     ("session", "chat", "target"),
     [
-        (OWN, None, Target(OWN)),
-        (OWN, "", Target(OWN)),
-        (OWN, "a", Target(OWN)),
-        (OWN, "owner/a", Target(OWN)),
-        (OWN, OWN, Target(OWN)),
-        (OWN, "b", Target("web:owner/b", "owner")),
-        (OWN, "owner/b", Target("web:owner/b", "owner")),
-        (OWN, "web:owner/b", Target("web:owner/b", "owner")),
-        ("cli:direct", None, Target("cli:direct")),
-        ("cli:direct", "direct", Target("cli:direct")),
-        ("telegram:-100", "-100", Target("telegram:-100")),
+        (OWN, None, ChatTarget(OWN)),
+        (OWN, "", ChatTarget(OWN)),
+        (OWN, "a", ChatTarget(OWN)),
+        (OWN, "owner/a", ChatTarget(OWN)),
+        (OWN, OWN, ChatTarget(OWN)),
+        (OWN, "b", ChatTarget("web:owner/b", "owner")),
+        (OWN, "owner/b", ChatTarget("web:owner/b", "owner")),
+        (OWN, "web:owner/b", ChatTarget("web:owner/b", "owner")),
+        ("cli:direct", None, ChatTarget("cli:direct")),
+        ("cli:direct", "direct", ChatTarget("cli:direct")),
+        ("telegram:-100", "-100", ChatTarget("telegram:-100")),
     ],
 )
 def test_its_own_chat_and_those_of_the_same_person_can_be_written_to(
-    session: str, chat: str | None, target: Target
+    session: str, chat: str | None, target: ChatTarget
 ) -> None:
     """However they are named."""
-    assert ChatPolicy().target(session, chat) == target
+    assert ChatPolicy().resolve(session, chat) == target
 
 
 FOREIGN = [
@@ -60,17 +60,17 @@ FOREIGN = [
 def test_no_other_chat_can_be_written_to(session: str, chat: str) -> None:
     """One policy, for every spelling."""
     with pytest.raises(ToolFailed):
-        ChatPolicy().target(session, chat)
+        ChatPolicy().resolve(session, chat)
 
 
 def test_an_operator_can_grant_more() -> None:
     """By patterns of whole sessions; what they do not cover stays closed."""
     policy = ChatPolicy(["web:ann/*", "telegram:-100"])
-    assert policy.target(OWN, "web:ann/main") == Target("web:ann/main", "ann", granted=True)
-    assert policy.target(OWN, "telegram:-100") == Target("telegram:-100", granted=True)
+    assert policy.resolve(OWN, "web:ann/main") == ChatTarget("web:ann/main", "ann", granted=True)
+    assert policy.resolve(OWN, "telegram:-100") == ChatTarget("telegram:-100", granted=True)
     for closed in ("web:bob/main", "telegram:-1001"):
         with pytest.raises(ToolFailed, match="not your chat"):
-            policy.target(OWN, closed)
+            policy.resolve(OWN, closed)
 
 
 class Effects:

@@ -30,7 +30,7 @@ class Desk:
     def __init__(self, folder: Path, *, quota_bytes: int = 64 * 1024 * 1024) -> None:
         self.store = MediaStore(MediaSettings(dir=folder / "media"))
         self.workspaces = Workspaces(folder / "workspaces", Quota(quota_bytes, 100, 86_400))
-        self.workspace: Workspace = self.workspaces.of(SESSION)
+        self.workspace: Workspace = self.workspaces.workspace_of(SESSION)
         self.attachments = Attachments(self.store)
 
     def put(self, data: bytes, name: str) -> str:
@@ -61,9 +61,9 @@ async def test_pictures_are_seen_and_files_lie_in_the_workspace(desk: Desk) -> N
         "it is the file 'inbox/3-table.csv']",
         "it is the file 'inbox/3-x.txt']",
     ]
-    assert await desk.workspace.read("inbox/3-Plan-f-r-M-rz.pdf") == PDF
-    assert await desk.workspace.read("inbox/3-Plan-f-r-M-rz-2.pdf") == PDF + b"\n"
-    assert await desk.workspace.read("inbox/3-table.csv") == b"a,b\n1,2\n"
+    assert await desk.workspace.read_file("inbox/3-Plan-f-r-M-rz.pdf") == PDF
+    assert await desk.workspace.read_file("inbox/3-Plan-f-r-M-rz-2.pdf") == PDF + b"\n"
+    assert await desk.workspace.read_file("inbox/3-table.csv") == b"a,b\n1,2\n"
     assert notes[0].startswith("[file: Plan für März.pdf, PDF document, 1 kB; ")
 
 
@@ -71,11 +71,11 @@ async def test_a_file_that_an_earlier_attempt_brought_is_left_as_it_is(desk: Des
     """The agent may have changed it by then."""
     reference = desk.put(b"old", "a.txt")
     await desk.bring(reference)
-    await desk.workspace.write("inbox/3-a.txt", b"changed")
+    await desk.workspace.write_file("inbox/3-a.txt", b"changed")
     await desk.bring(reference)
-    assert await desk.workspace.read("inbox/3-a.txt") == b"changed"
+    assert await desk.workspace.read_file("inbox/3-a.txt") == b"changed"
     await desk.bring(reference, turn=4)
-    assert await desk.workspace.read("inbox/4-a.txt") == b"old"
+    assert await desk.workspace.read_file("inbox/4-a.txt") == b"old"
 
 
 async def test_what_is_not_there_any_more_becomes_a_note(desk: Desk, tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ async def test_a_large_file_is_brought_whole(desk: Desk) -> None:
     text, picture = b"x" * 9_000_000, png() + b"\0" * IMAGE_LIMIT_BYTES
     images, notes = await desk.bring(desk.put(text, "big.txt"), desk.put(picture, "big.png"))
     assert images == ()
-    assert await desk.workspace.read("inbox/3-big.txt") == text
-    assert await desk.workspace.read("inbox/3-big.png") == picture
+    assert await desk.workspace.read_file("inbox/3-big.txt") == text
+    assert await desk.workspace.read_file("inbox/3-big.png") == picture
     assert len(notes) == 2
 
 

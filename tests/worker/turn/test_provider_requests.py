@@ -247,8 +247,8 @@ async def test_a_picture_of_a_file_goes_out_in_a_message_of_its_own(
 ) -> None:
     """Behind the results, valid for OpenAI's types and the same in later rounds; the next turn has only the text."""
     workspaces = Workspaces(tmp_path)
-    workspace = workspaces.of("telegram:1")
-    await workspace.write("plot.png", png())
+    workspace = workspaces.workspace_of("telegram:1")
+    await workspace.write_file("plot.png", png())
     reads = [Call("read_file", '{"path": "plot.png"}', "c1"), sum_of("1 + 2", "c2")]
     server.script(Answer(calls=reads), Answer(calls=[sum_of("5 + 6", "c3")]), Answer(text="A square."))
     chat = Chat(make(PLAIN))

@@ -64,7 +64,7 @@ async def turn_on_a_new_worker(
     answerer = TurnAgent(settings, client, MemoryStore(client))
     try:
         if warm:
-            await answerer.workspaces.warm()
+            await answerer.workspaces.detect_local_disk()
         claim = Claim(f"turn:{said.session}", "worker", "1", 0, False, work)
         journal = cast(TurnJournal, MemoryJournal())
         await answerer(read_conversation(claim), journal, RecordingShow())

@@ -10,16 +10,16 @@ from typing import Final
 
 import msgspec
 
-from worker.sandbox.command import Command, Finished, SandboxBroken
+from worker.sandbox.command import Finished, SandboxBroken, SandboxCommand
 from worker.sandbox.runner import frames
 
 CONNECT_S: Final = 5.0
-WAITING_S: Final = 30.0
+OVERHEAD_S: Final = 30.0
 """What a command may take beyond its own time: waiting for others, starting, and being killed."""
 
-LEAVE_S: Final = 5.0
+HANG_UP_S: Final = 5.0
 _READ_BYTES: Final = 64 * 1024
-_GONE: Final = "the runner is gone, and with it the command: it is not known how far it came"
+_CONNECTION_LOST: Final = "the runner is gone, and with it the command: it is not known how far it came"
 
 
 class RunnerSandbox:
@@ -31,40 +31,40 @@ class RunnerSandbox:
         self._socket = str(socket)
         self._open: set[asyncio.StreamWriter] = set()
 
-    async def run(self, command: Command) -> Finished:
+    async def run(self, command: SandboxCommand) -> Finished:
         """See Sandbox. The end of the connection, also by the death of this process, kills the
         command."""
         if command.network:
             raise SandboxBroken("the runner has no network to give; set no hosts for exec, or use bubblewrap")
         output = bytearray()
-        deadline_s = command.limits.wall_s + WAITING_S
-        async with self._connected(frames.Run(command)) as answers:
+        deadline_s = command.limits.wall_s + OVERHEAD_S
+        async with self._open_connection(frames.RunRequest(command)) as replies:
             try:
                 async with asyncio.timeout(deadline_s):
-                    async for answer in answers:
-                        match answer:
-                            case frames.Output(data):
+                    async for reply in replies:
+                        match reply:
+                            case frames.OutputPiece(data):
                                 output += data
-                            case frames.Done(finished):
+                            case frames.CommandDone(finished):
                                 return msgspec.structs.replace(finished, output=bytes(output))
-                            case frames.Refused(reason):
+                            case frames.RequestRefused(reason):
                                 raise SandboxBroken(reason)
-                            case frames.Pong():
+                            case frames.PongReply():
                                 raise SandboxBroken("the runner answers what was not asked")
             except TimeoutError:
                 raise SandboxBroken(f"the runner gave no answer within {deadline_s:g} s") from None
-        raise SandboxBroken(_GONE)
+        raise SandboxBroken(_CONNECTION_LOST)
 
-    async def ping(self) -> frames.Pong:
+    async def ping(self) -> frames.PongReply:
         """Whether the runner is there and lets us in. Raises SandboxBroken."""
-        async with self._connected(frames.Ping()) as answers:
+        async with self._open_connection(frames.PingRequest()) as replies:
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    async for answer in answers:
-                        match answer:
-                            case frames.Pong():
-                                return answer
-                            case frames.Refused(reason):
+                    async for reply in replies:
+                        match reply:
+                            case frames.PongReply():
+                                return reply
+                            case frames.RequestRefused(reason):
                                 raise SandboxBroken(reason)
                             case _:
                                 break
@@ -78,7 +78,7 @@ class RunnerSandbox:
             writer.close()
 
     @contextlib.asynccontextmanager
-    async def _connected(self, request: frames.Request) -> AsyncIterator[AsyncIterator[frames.Answer]]:
+    async def _open_connection(self, request: frames.RunnerRequest) -> AsyncIterator[AsyncIterator[frames.RunnerReply]]:
         frame = frames.encode(request)
         if len(frame) > frames.REQUEST_LIMIT_BYTES:
             raise SandboxBroken(f"the command has {len(frame):,} bytes; at most {frames.REQUEST_LIMIT_BYTES:,} fit")
@@ -93,31 +93,31 @@ class RunnerSandbox:
         self._open.add(writer)
         try:
             writer.write(frame)
-            yield _answers(reader)
+            yield _read_replies(reader)
         finally:
             self._open.discard(writer)
-            await _left(reader, writer)
+            await _hang_up(reader, writer)
 
 
-async def _answers(reader: asyncio.StreamReader) -> AsyncIterator[frames.Answer]:
-    bodies = frames.Bodies(frames.ANSWER_LIMIT_BYTES)
+async def _read_replies(reader: asyncio.StreamReader) -> AsyncIterator[frames.RunnerReply]:
+    bodies = frames.FrameBodies(frames.REPLY_LIMIT_BYTES)
     try:
         while data := await reader.read(_READ_BYTES):
             for body in bodies.feed(data):
-                yield frames.answer(body)
+                yield frames.decode_reply(body)
     except ConnectionError:
         return
-    except frames.BadFrame as exc:
+    except frames.BadRunnerFrame as exc:
         raise SandboxBroken(f"the runner is not understood: {exc}") from None
 
 
-async def _left(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Say that nothing more is wanted, and wait until the runner has killed all of it and hung
     up."""
     with contextlib.suppress(OSError, TimeoutError):
         if not reader.at_eof() and not writer.is_closing():
             writer.write_eof()
-            async with asyncio.timeout(LEAVE_S):
+            async with asyncio.timeout(HANG_UP_S):
                 while await reader.read(_READ_BYTES):
                     pass
     writer.close()

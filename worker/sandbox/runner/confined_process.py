@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from worker.sandbox import landlock, seccomp
-from worker.sandbox.command import Command
+from worker.sandbox.command import SandboxCommand
 from worker.sandbox.layout import CPU_GRACE_S, OPEN_FILES, PATH
 from worker.sandbox.prctl import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
 
@@ -27,11 +27,11 @@ UMASK: Final = 0o007
 in."""
 
 _PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
-_FACTS: Final = ("passwd", "group", "nsswitch.conf", "localtime", "timezone", "mime.types", "magic", "ld.so.cache")
-_TABLES: Final = ("terminfo", "ssl/certs", "ssl/openssl.cnf", "ca-certificates")
+_ETC_FILES: Final = ("passwd", "group", "nsswitch.conf", "localtime", "timezone", "mime.types", "magic", "ld.so.cache")
+_ETC_TABLES: Final = ("terminfo", "ssl/certs", "ssl/openssl.cnf", "ca-certificates")
 _MACHINE: Final = ("/dev/random", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo")
-LOOK: Final = (*_PROGRAMS, *(f"/etc/{name}" for name in (*_FACTS, *_TABLES)), *_MACHINE)
-USE: Final = ("/dev/null", "/dev/zero", "/dev/full")
+READ_PATHS: Final = (*_PROGRAMS, *(f"/etc/{name}" for name in (*_ETC_FILES, *_ETC_TABLES)), *_MACHINE)
+DEVICE_PATHS: Final = ("/dev/null", "/dev/zero", "/dev/full")
 
 _SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 _NICE: Final = 10  # who watches a fork bomb must get to run
@@ -39,7 +39,7 @@ _NOT_FOUND: Final = 127
 _NOT_RUN: Final = 126
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class CommandFolders(msgspec.Struct, frozen=True, kw_only=True):
     """Where a command runs: `workspace` is a handle, `scratch` its own temporary folder, `shown` a
     folder that it may read alone. `uid_processes` is what all of this user may have: a last resort,
     the counting is elsewhere."""
@@ -51,34 +51,38 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     uid_processes: int
 
 
-def become(command: Command, place: Place, *, stdin: int, output: int, faults: int, parent: int) -> NoReturn:
+def exec_command(
+    command: SandboxCommand, folders: CommandFolders, *, stdin: int, output: int, faults: int, parent: int
+) -> NoReturn:
     """Turn this process into the command. When that fails, the reason is written to `faults` and
     the process ends."""
     try:
-        _prepare(stdin, output, parent)
+        _prepare_process(stdin, output, parent)
         os.umask(UMASK)
-        os.fchdir(place.workspace)
-        change: list[int | str] = [place.workspace, place.scratch]
-        version = landlock.confine(look=(*LOOK, place.shown), change=change, use=USE)
+        os.fchdir(folders.workspace)
+        change: list[int | str] = [folders.workspace, folders.scratch]
+        version = landlock.confine(read=(*READ_PATHS, folders.shown), write=change, devices=DEVICE_PATHS)
         seccomp.confine(signals_scoped=version >= landlock.SIGNALS_ABI)
         environment = {
             **command.environment,
             "PATH": PATH,
             "LANG": "C.UTF-8",
             "TERM": "dumb",
-            "HOME": place.path,
-            "TMPDIR": place.scratch,
+            "HOME": folders.path,
+            "TMPDIR": folders.scratch,
         }
-        words = _words(command.what)
-        _limit(command, place.uid_processes)  # last: this interpreter needs more memory than some commands may have
-        _execute(words, environment)
+        argv = _build_argv(command.what)
+        _set_limits(
+            command, folders.uid_processes
+        )  # last: this interpreter needs more memory than some commands may have
+        _exec_program(argv, environment)
     except BaseException as exc:
         with contextlib.suppress(BaseException):
             os.write(faults, f"{type(exc).__name__}: {exc}".encode()[:1000])
     os._exit(_NOT_RUN)
 
 
-def _prepare(stdin: int, output: int, parent: int) -> None:
+def _prepare_process(stdin: int, output: int, parent: int) -> None:
     os.setsid()
     os.nice(_NICE)
     prctl(DEATH_SIGNAL, signal.SIGKILL)
@@ -98,14 +102,14 @@ def _prepare(stdin: int, output: int, parent: int) -> None:
     # inherited.
 
 
-def _words(what: str | tuple[str, ...]) -> tuple[str, ...]:
+def _build_argv(what: str | tuple[str, ...]) -> tuple[str, ...]:
     if isinstance(what, tuple):
         return what
     shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
     return (shell, "-c", what)
 
 
-def _limit(command: Command, uid_processes: int) -> None:
+def _set_limits(command: SandboxCommand, uid_processes: int) -> None:
     limits = command.limits
     for kind, soft, hard in (
         (
@@ -125,14 +129,14 @@ def _limit(command: Command, uid_processes: int) -> None:
         resource.setrlimit(kind, (soft, hard))
 
 
-def _execute(words: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
+def _exec_program(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
     try:
-        os.execvpe(words[0], words, environment)  # noqa: S606 (no shell wanted)
+        os.execvpe(argv[0], argv, environment)  # noqa: S606 (no shell wanted)
     except FileNotFoundError:
-        sys.stderr.write(f"{words[0]}: not found\n")
+        sys.stderr.write(f"{argv[0]}: not found\n")
         code = _NOT_FOUND
     except PermissionError:
-        sys.stderr.write(f"{words[0]}: may not be run\n")
+        sys.stderr.write(f"{argv[0]}: may not be run\n")
         code = _NOT_RUN
     sys.stderr.flush()
     os._exit(code)

@@ -29,7 +29,7 @@ def children(pid: int) -> list[int]:
                 found += map(int, file.read().split())
         except FileNotFoundError:
             if os.path.exists(f"/proc/{pid}/task/{thread}"):
-                return _searched(pid)  # a kernel without CONFIG_PROC_CHILDREN
+                return _search_children(pid)  # a kernel without CONFIG_PROC_CHILDREN
         except OSError:
             continue
     return found
@@ -44,7 +44,7 @@ def descendants(pid: int) -> Iterator[int]:
         yield from found
 
 
-def kill_all() -> dict[int, int]:
+def kill_descendants() -> dict[int, int]:
     """Kill everything below this process, and wait until nothing is left; the wait statuses of
     those that were its children. All are stopped before one is killed: what is stopped makes no
     more of its kind."""
@@ -84,15 +84,15 @@ def _signal_all(top: int, number: int, but: Collection[int] = ()) -> set[int]:
     return seen
 
 
-def _searched(parent: int) -> list[int]:
+def _search_children(parent: int) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, IndexError):
-            if name.isdigit() and int(_stat(int(name))[_PARENT]) == parent:
+            if name.isdigit() and int(_stat_fields(int(name))[_PARENT]) == parent:
                 found.append(int(name))
     return found
 
 
-def _stat(pid: int) -> list[bytes]:
+def _stat_fields(pid: int) -> list[bytes]:
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()

@@ -13,86 +13,86 @@ from typing import Final
 
 import msgspec
 
-from worker.sandbox.command import Command, Finished
+from worker.sandbox.command import Finished, SandboxCommand
 
 VERSION: Final = 1
 REQUEST_LIMIT_BYTES: Final = 8 * 1024 * 1024
-ANSWER_LIMIT_BYTES: Final = 256 * 1024
+REPLY_LIMIT_BYTES: Final = 256 * 1024
 PIECE_BYTES: Final = 64 * 1024
 
 _HEAD: Final = struct.Struct("!BI")
 
 
-class BadFrame(ValueError):
+class BadRunnerFrame(ValueError):
     """What came is no frame of this version, or too long a one."""
 
 
-class Ping(msgspec.Struct, frozen=True, tag="ping", forbid_unknown_fields=True):
+class PingRequest(msgspec.Struct, frozen=True, tag="ping", forbid_unknown_fields=True):
     """Whether a runner is there; answered with Pong."""
 
 
-class Run(msgspec.Struct, frozen=True, tag="run", forbid_unknown_fields=True):
+class RunRequest(msgspec.Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     """Run this."""
 
-    command: Command
+    command: SandboxCommand
 
 
-class Pong(msgspec.Struct, frozen=True, tag="pong"):
+class PongReply(msgspec.Struct, frozen=True, tag="pong"):
     """A runner is there, confines with this version of Landlock, and runs so many commands."""
 
     landlock: int
     running: int
 
 
-class Output(msgspec.Struct, frozen=True, tag="output"):
+class OutputPiece(msgspec.Struct, frozen=True, tag="output"):
     """The next piece of what the command writes."""
 
     data: bytes
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
+class CommandDone(msgspec.Struct, frozen=True, tag="done"):
     """How it ended. `finished` has no output: that came before."""
 
     finished: Finished
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class RequestRefused(msgspec.Struct, frozen=True, tag="refused"):
     """Nothing more will come, and why."""
 
     reason: str
 
 
-Request = Run | Ping
-Answer = Pong | Output | Done | Refused
+RunnerRequest = RunRequest | PingRequest
+RunnerReply = PongReply | OutputPiece | CommandDone | RequestRefused
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_requests: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
-_answers: Final[msgspec.msgpack.Decoder[Answer]] = msgspec.msgpack.Decoder(Answer)
+_requests: Final[msgspec.msgpack.Decoder[RunnerRequest]] = msgspec.msgpack.Decoder(RunnerRequest)
+_replies: Final[msgspec.msgpack.Decoder[RunnerReply]] = msgspec.msgpack.Decoder(RunnerReply)
 
 
-def encode(record: Request | Answer) -> bytes:
+def encode(record: RunnerRequest | RunnerReply) -> bytes:
     """A whole frame."""
     body = _encoder.encode(record)
     return _HEAD.pack(VERSION, len(body)) + body
 
 
-def request(body: bytes) -> Request:
+def decode_request(body: bytes) -> RunnerRequest:
     """Raises BadFrame."""
     try:
         return _requests.decode(body)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise BadFrame(f"no request: {exc}") from None
+        raise BadRunnerFrame(f"no request: {exc}") from None
 
 
-def answer(body: bytes) -> Answer:
+def decode_reply(body: bytes) -> RunnerReply:
     """Raises BadFrame."""
     try:
-        return _answers.decode(body)
+        return _replies.decode(body)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise BadFrame(f"no answer: {exc}") from None
+        raise BadRunnerFrame(f"no answer: {exc}") from None
 
 
-class Bodies:
+class FrameBodies:
     """Takes a stream of bytes apart. No more is kept than one frame of at most `limit_bytes`, and
     one read."""
 
@@ -106,9 +106,9 @@ class Bodies:
         while len(self._kept) >= _HEAD.size:
             version, length = _HEAD.unpack_from(self._kept)
             if version != VERSION:
-                raise BadFrame(f"a frame of version {version}, not {VERSION}; run the same release on both sides")
+                raise BadRunnerFrame(f"a frame of version {version}, not {VERSION}; run the same release on both sides")
             if length > self._limit_bytes:
-                raise BadFrame(f"a frame of {length:,} bytes; at most {self._limit_bytes:,} are taken")
+                raise BadRunnerFrame(f"a frame of {length:,} bytes; at most {self._limit_bytes:,} are taken")
             end = _HEAD.size + length
             if len(self._kept) < end:
                 return

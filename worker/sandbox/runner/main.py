@@ -17,7 +17,7 @@ from shared.errors import SettingsError
 from shared.settings import load_few
 from worker.sandbox import landlock, seccomp
 from worker.sandbox.runner import frames
-from worker.sandbox.runner.confined_process import LOOK, USE
+from worker.sandbox.runner.confined_process import DEVICE_PATHS, READ_PATHS
 from worker.sandbox.runner.runner import Runner
 
 EXIT_SETTINGS: Final = 2
@@ -33,18 +33,18 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--health", action="store_true", help="only ask the runner that listens there; 0 when it is well"
     )
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     try:
         settings = load_few(("runner", "workspace", "log", "data"))
         runner = settings.runner
-        if given.socket is not None:
-            runner = msgspec.structs.replace(runner, socket=given.socket)
-        if given.health:
-            return _health(runner.socket)
+        if options.socket is not None:
+            runner = msgspec.structs.replace(runner, socket=options.socket)
+        if options.health:
+            return _check_health(runner.socket)
         if os.geteuid() == 0:
             raise SettingsError("a runner is no root: commands would be, too; start it as a user that nothing else has")
         log.configure(settings.log, process="runner")
-        if (missing := _missing()) is not None:
+        if (missing := _find_obstacle()) is not None:
             sys.stderr.write(f"no commands can be run here: {missing}\n")
             return EXIT_UNABLE
         Runner(runner, settings.workspace.root).run()
@@ -57,26 +57,26 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _missing() -> str | None:
+def _find_obstacle() -> str | None:
     """What keeps this machine from confining a command; tried for real, in a process of its own."""
-    told, telling = os.pipe()
+    fault_reader, fault_writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            version = landlock.confine(look=LOOK, change=(), use=USE)
+            version = landlock.confine(read=READ_PATHS, write=(), devices=DEVICE_PATHS)
             seccomp.confine(signals_scoped=version >= landlock.SIGNALS_ABI)
-            _must_be_refused()
+            _check_confinement()
         except BaseException as exc:
-            os.write(telling, str(exc).encode()[:1000])
+            os.write(fault_writer, str(exc).encode()[:1000])
             os._exit(1)
         os._exit(0)
-    os.close(telling)
-    with open(told, "rb") as file:
+    os.close(fault_writer)
+    with open(fault_reader, "rb") as file:
         why = file.read().decode("utf-8", "replace")
     return why or "the trial of it ended early" if os.waitpid(pid, 0)[1] else None
 
 
-def _must_be_refused() -> None:
+def _check_confinement() -> None:
     try:
         socket.socket(socket.AF_INET).close()
     except PermissionError:
@@ -90,18 +90,18 @@ def _must_be_refused() -> None:
     raise OSError("Landlock lets files through")
 
 
-def _health(path: Path) -> int:
+def _check_health(path: Path) -> int:
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-            asking.settimeout(_HEALTH_S)
-            asking.connect(str(path))
-            asking.sendall(frames.encode(frames.Ping()))
-            bodies = frames.Bodies(frames.ANSWER_LIMIT_BYTES)
-            while data := asking.recv(4096):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(_HEALTH_S)
+            client.connect(str(path))
+            client.sendall(frames.encode(frames.PingRequest()))
+            bodies = frames.FrameBodies(frames.REPLY_LIMIT_BYTES)
+            while data := client.recv(4096):
                 for body in bodies.feed(data):
-                    answer = frames.answer(body)
-                    sys.stdout.write(f"{answer}\n")
-                    return 0 if isinstance(answer, frames.Pong) else 1
-    except (OSError, frames.BadFrame) as exc:
+                    reply = frames.decode_reply(body)
+                    sys.stdout.write(f"{reply}\n")
+                    return 0 if isinstance(reply, frames.PongReply) else 1
+    except (OSError, frames.BadRunnerFrame) as exc:
         sys.stderr.write(f"the runner on {str(path)!r} does not answer: {exc}\n")
     return 1

@@ -13,7 +13,7 @@ from worker.sandbox.runner.descendants import descendants
 _KB = 1024
 
 
-class Used(NamedTuple):
+class ProcessUsage(NamedTuple):
     """`threads` of all processes; `memory_bytes` that is theirs alone, memory that they share, once
     for each, and what is in files that they have open and that have no name any more: nobody else
     can find or measure those."""
@@ -22,10 +22,10 @@ class Used(NamedTuple):
     memory_bytes: int
 
 
-def used_below(pid: int) -> Used:
+def usage_below(pid: int) -> ProcessUsage:
     """All below `pid`, without it. Programs and libraries do not count: they are the machine's."""
     threads = memory_kb = 0
-    unnamed: dict[tuple[int, int], int] = {}
+    unlinked: dict[tuple[int, int], int] = {}
     for one in descendants(pid):
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{one}/status", "rb") as file:
@@ -33,14 +33,14 @@ def used_below(pid: int) -> Used:
             threads += int(fields[b"Threads"])
             for name in (b"RssAnon", b"RssShmem"):
                 memory_kb += int(fields.get(name, b"0").split()[0])
-            unnamed |= _unnamed(one)
-    return Used(threads, memory_kb * _KB + sum(unnamed.values()))
+            unlinked |= _unlinked_files(one)
+    return ProcessUsage(threads, memory_kb * _KB + sum(unlinked.values()))
 
 
-def _unnamed(pid: int) -> dict[tuple[int, int], int]:
+def _unlinked_files(pid: int) -> dict[tuple[int, int], int]:
     """The size of each regular file without a name that a process has open, by device and inode."""
     found: dict[tuple[int, int], int] = {}
-    for handle in _handles(pid):
+    for handle in _fd_paths(pid):
         with contextlib.suppress(OSError):
             info = os.stat(handle)
             if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
@@ -48,7 +48,7 @@ def _unnamed(pid: int) -> dict[tuple[int, int], int]:
     return found
 
 
-def _handles(pid: int) -> Iterator[str]:
+def _fd_paths(pid: int) -> Iterator[str]:
     with contextlib.suppress(OSError):  # it has ended
         folder = f"/proc/{pid}/fd"
         for name in os.listdir(folder):

@@ -21,14 +21,14 @@ from typing import Final
 from shared.log import logger
 from shared.settings import RunnerSettings
 from worker.sandbox import landlock, scratch
-from worker.sandbox.command import Command
+from worker.sandbox.command import SandboxCommand
 from worker.sandbox.prctl import DUMPABLE, SUBREAPER, prctl
 from worker.sandbox.runner import frames
-from worker.sandbox.runner.acceptor import Doorway, Visitor
+from worker.sandbox.runner.acceptor import Acceptor, WorkerConnection
 from worker.sandbox.runner.descendants import children, descendants
-from worker.sandbox.runner.supervisor import Supervisor
+from worker.sandbox.runner.supervisor import CommandSupervisor
 
-PATIENCE_S: Final = 3.0
+STOP_S: Final = 3.0
 """How long a supervisor that was told to stop may take before it is killed itself."""
 
 QUEUE_S: Final = 20.0
@@ -44,7 +44,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 log = logger("runner")
 
 
-class _Held:
+class _RunningCommand:
     """A supervisor that runs, for which fence and lease token."""
 
     def __init__(self, fence: str, token: int) -> None:
@@ -59,10 +59,10 @@ class Runner:
     def __init__(self, settings: RunnerSettings, root: Path) -> None:
         self._root = root.absolute()
         self._at_once = settings.commands
-        self._scratch = scratch.made(settings.scratch, settings.socket)
-        self._doorway = Doorway(settings.socket, worker_uid=settings.worker_uid)
-        self._running: dict[int, _Held] = {}
-        self._waiting: list[tuple[Visitor, Command, float]] = []
+        self._scratch = scratch.create_scratch(settings.scratch, settings.socket)
+        self._acceptor = Acceptor(settings.socket, worker_uid=settings.worker_uid)
+        self._running: dict[int, _RunningCommand] = {}
+        self._waiting: list[tuple[WorkerConnection, SandboxCommand, float]] = []
         self._tokens: dict[str, int] = {}
         self._stopping = False
         self._orphans: set[int] = set()
@@ -80,37 +80,37 @@ class Runner:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._doorway.selector.register(self._wake, selectors.EVENT_READ)
+        self._acceptor.selector.register(self._wake, selectors.EVENT_READ)
         log.info("runner started", landlock=landlock.abi(), commands=self._at_once)
         try:
             while not self._stopping:
-                self._turn()
+                self._run_once()
         finally:
-            self._doorway.close()
-            self._end_all()
+            self._acceptor.close()
+            self._end_commands()
             with contextlib.suppress(OSError):
-                scratch.remove(self._scratch)
+                scratch.remove_tree(self._scratch)
         log.info("runner stopped")
 
-    def _turn(self) -> None:
-        for visitor, request in self._doorway.wait(_TICK_S):
+    def _run_once(self) -> None:
+        for connection, request in self._acceptor.wait_for_requests(_TICK_S):
             match request:
-                case frames.Ping():
-                    self._doorway.answer(visitor, frames.Pong(landlock.abi(), len(self._running)))
-                case frames.Run(command):
-                    self._waiting.append((visitor, command, time.monotonic() + QUEUE_S))
+                case frames.PingRequest():
+                    self._acceptor.send_reply(connection, frames.PongReply(landlock.abi(), len(self._running)))
+                case frames.RunRequest(command):
+                    self._waiting.append((connection, command, time.monotonic() + QUEUE_S))
         with contextlib.suppress(BlockingIOError):
             self._wake.recv(4096)
-        self._bury()
-        self._hasten()
-        self._admit()
+        self._reap()
+        self._kill_overdue()
+        self._start_waiting()
 
-    def _admit(self) -> None:
+    def _start_waiting(self) -> None:
         """Start what waits, in order, as far as there is room; an older token's commands end
         before."""
         waiting, self._waiting = self._waiting, []
         for visitor, command, until in waiting:
-            if visitor.gone:
+            if visitor.closed:
                 continue
             fence = command.fence or command.session
             newest = max(self._tokens.pop(fence, 0), command.token)
@@ -120,7 +120,7 @@ class Runner:
             older = [pid for pid, held in self._running.items() if held.fence == fence]
             older = [pid for pid in older if self._running[pid].token < command.token]
             for pid in older:
-                self._tell(pid)
+                self._terminate(pid)
             if command.token < newest:
                 self._refuse(visitor, "a newer turn of this session has begun")
             elif time.monotonic() > until:
@@ -128,16 +128,16 @@ class Runner:
             elif older or self._orphans or len(self._running) >= self._at_once:
                 self._waiting.append((visitor, command, until))
             else:
-                self._start(visitor, command)
+                self._start_supervisor(visitor, command)
 
-    def _start(self, visitor: Visitor, command: Command) -> None:
+    def _start_supervisor(self, connection: WorkerConnection, command: SandboxCommand) -> None:
         try:
-            path, workspace = self._workspace(command)
+            path, workspace = self._open_workspace(command)
         except OSError as exc:
-            self._refuse(visitor, f"the workspace cannot be opened: {exc.strerror or exc}")
+            self._refuse(connection, f"the workspace cannot be opened: {exc.strerror or exc}")
             return
         except ValueError as exc:
-            self._refuse(visitor, str(exc))
+            self._refuse(connection, str(exc))
             return
         me = os.getpid()
         at_most = max(_UID_PROCESSES, 2 * self._at_once * (command.limits.processes + 2))
@@ -149,10 +149,10 @@ class Runner:
                     signal.set_wakeup_fd(-1)
                     self._wake.close()
                     self._wakeup.close()
-                    link = self._doorway.leave_all_but(visitor)
-                    Supervisor(
+                    peer = self._acceptor.close_all_but(connection)
+                    CommandSupervisor(
                         command,
-                        link,
+                        peer,
                         workspace=workspace,
                         path=path,
                         folder=self._scratch,
@@ -162,15 +162,15 @@ class Runner:
                 finally:  # whatever happened: there is one runner
                     os._exit(1)
         except OSError as exc:
-            self._refuse(visitor, f"no process can be started: {exc.strerror}")
+            self._refuse(connection, f"no process can be started: {exc.strerror}")
             return
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
             os.close(workspace)
-        self._running[pid] = _Held(command.fence or command.session, command.token)
-        self._doorway.hand_over(visitor)
+        self._running[pid] = _RunningCommand(command.fence or command.session, command.token)
+        self._acceptor.release(connection)
 
-    def _workspace(self, command: Command) -> tuple[str, int]:
+    def _open_workspace(self, command: SandboxCommand) -> tuple[str, int]:
         """Where the session's workspace is on this side, and a handle of it. Raises OSError and
         ValueError."""
         name = command.session
@@ -181,19 +181,19 @@ class Runner:
         path = self._root / name
         return str(path), os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
-    def _tell(self, pid: int) -> None:
+    def _terminate(self, pid: int) -> None:
         """Tell a supervisor to stop, once."""
-        held = self._running[pid]
-        if held.kill_at is None:
-            held.kill_at = time.monotonic() + PATIENCE_S
+        running = self._running[pid]
+        if running.kill_at is None:
+            running.kill_at = time.monotonic() + STOP_S
             os.kill(pid, signal.SIGTERM)
 
-    def _hasten(self) -> None:
-        for pid, held in self._running.items():
-            if held.kill_at is not None and time.monotonic() > held.kill_at:
+    def _kill_overdue(self) -> None:
+        for pid, running in self._running.items():
+            if running.kill_at is not None and time.monotonic() > running.kill_at:
                 os.kill(pid, signal.SIGKILL)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """Take leave of supervisors that ended. What a killed one left is ours by then, and
         killed."""
         while True:
@@ -210,18 +210,18 @@ class Runner:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one, signal.SIGKILL)
 
-    def _end_all(self) -> None:
-        deadline = time.monotonic() + 2 * PATIENCE_S
+    def _end_commands(self) -> None:
+        deadline = time.monotonic() + 2 * STOP_S
         for pid in self._running:
-            self._tell(pid)
+            self._terminate(pid)
         while children(os.getpid()) and time.monotonic() < deadline:
-            self._hasten()
-            self._bury()
+            self._kill_overdue()
+            self._reap()
             time.sleep(_BRIEFLY_S)
 
-    def _refuse(self, visitor: Visitor, reason: str) -> None:
+    def _refuse(self, connection: WorkerConnection, reason: str) -> None:
         log.warning("command refused", reason=reason)
-        self._doorway.answer(visitor, frames.Refused(reason))
+        self._acceptor.send_reply(connection, frames.RequestRefused(reason))
 
     def _stop(self, *_: object) -> None:
         self._stopping = True

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from worker.sandbox import scratch, workspace_quota
-from worker.sandbox.command import Command, Ending, Finished
+from worker.sandbox.command import Ending, Finished, SandboxCommand
 from worker.sandbox.prctl import DEATH_SIGNAL, SUBREAPER, prctl
 from worker.sandbox.runner import frames
-from worker.sandbox.runner.confined_process import Place, become
-from worker.sandbox.runner.descendants import descendants, kill_all
-from worker.sandbox.runner.process_usage import used_below
-from worker.sandbox.shown_files import hide, show
+from worker.sandbox.runner.confined_process import CommandFolders, exec_command
+from worker.sandbox.runner.descendants import descendants, kill_descendants
+from worker.sandbox.runner.process_usage import usage_below
+from worker.sandbox.shown_files import hide_files, show_files
 
 WATCH_MS: Final = 50
 MEASURE_S: Final = 0.5
@@ -35,10 +35,10 @@ SEND_S: Final = 10.0
 """How long the last answer may take to be read."""
 
 _SHELL_SIGNALLED: Final = 128
-TAKEN_AWAY: Final = "the runner killed it: a newer turn of its session has begun, or the runner stops"
+SUPERSEDED: Final = "the runner killed it: a newer turn of its session has begun, or the runner stops"
 
 
-class Ended(Exception):
+class WatchEnded(Exception):
     """Watching is over, and why."""
 
     def __init__(self, why: Ending | None, refused: str = "") -> None:
@@ -47,14 +47,14 @@ class Ended(Exception):
         self.refused = refused
 
 
-class Supervisor:
+class CommandSupervisor:
     """Runs `command` in the folder with the handle `workspace`, for the worker at `link`. `folder`
     is where its temporary files are put; `parent` the process whose end is the end of all."""
 
     def __init__(
         self,
-        command: Command,
-        link: socket.socket,
+        command: SandboxCommand,
+        peer: socket.socket,
         *,
         workspace: int,
         path: str,
@@ -64,7 +64,7 @@ class Supervisor:
     ) -> None:
         self._command = command
         self._limits = command.limits
-        self._link = link
+        self._peer = peer
         self._workspace = workspace
         self._path = path
         self._scratch = folder
@@ -82,19 +82,19 @@ class Supervisor:
         """To the end of the command, and of this process."""
         code = 0
         try:
-            self._run()
+            self._run_until_reply()
         except BaseException as exc:  # nothing of the runner must go on in this process
             with contextlib.suppress(OSError):
                 sys.stderr.write(f"a supervisor failed: {type(exc).__name__}: {exc}\n")
             code = 1
         with contextlib.suppress(BaseException):
-            kill_all()
+            kill_descendants()
         os._exit(code)
 
-    def _run(self) -> None:
+    def _run_until_reply(self) -> None:
         os.setsid()
         prctl(SUBREAPER, 1)
-        for end in (self._wake, self._wakeup, self._link):
+        for end in (self._wake, self._wakeup, self._peer):
             end.setblocking(False)
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -103,28 +103,28 @@ class Supervisor:
         prctl(DEATH_SIGNAL, signal.SIGTERM)
         if os.getppid() != self._parent:
             return
-        home = scratch.of_command(self._scratch)
-        workspace_quota.reopen(self._workspace)  # what a supervisor that was killed left closed
+        home = scratch.create_command_folder(self._scratch)
+        workspace_quota.reopen_workspace(self._workspace)  # what a supervisor that was killed left closed
         try:
-            last = self._supervise(home)
+            last = self._run_command(home)
         except OSError as exc:
-            kill_all()
-            last = frames.Refused(f"the command cannot be started: {exc.strerror or exc}")
+            kill_descendants()
+            last = frames.RequestRefused(f"the command cannot be started: {exc.strerror or exc}")
         finally:
-            hide(self._workspace, self._command.shown)
-            workspace_quota.reopen(self._workspace)
+            hide_files(self._workspace, self._command.shown)
+            workspace_quota.reopen_workspace(self._workspace)
             with contextlib.suppress(OSError):
-                scratch.remove(home)
+                scratch.remove_tree(home)
         self._to_send += frames.encode(last)
         self._send_all()
 
-    def _supervise(self, home: Path) -> frames.Done | frames.Refused:
+    def _run_command(self, home: Path) -> frames.CommandDone | frames.RequestRefused:
         own, shown = home / "tmp", home / "shown"
         own.mkdir(scratch.FOLDER_MODE)
         shown.mkdir(scratch.FOLDER_MODE)
-        show(self._workspace, self._command.shown, shown)
+        show_files(self._workspace, self._command.shown, shown)
         began = time.monotonic()
-        output, fault = self._start(Place(
+        output, fault = self._start_command(CommandFolders(
             workspace=self._workspace,
             path=self._path,
             scratch=str(own),
@@ -132,29 +132,29 @@ class Supervisor:
             uid_processes=self._uid_processes,
         ))  # fmt: skip
         if fault:
-            kill_all()
-            return frames.Refused(f"the command cannot be confined: {fault}")
+            kill_descendants()
+            return frames.RequestRefused(f"the command cannot be confined: {fault}")
         try:
             self._watch(output, began + self._limits.wall_s)
-        except Ended as ended:
-            killed = kill_all()
+        except WatchEnded as ended:
+            killed = kill_descendants()
             if self._status is None:
                 self._status = killed.get(self._pid, 0)
             if ended.refused:
-                return frames.Refused(ended.refused)
+                return frames.RequestRefused(ended.refused)
             why = ended.why
         if why is None:
             try:
-                self._read(output, to_the_end=True)
-            except Ended as over:
+                self._forward_output(output, to_the_end=True)
+            except WatchEnded as over:
                 why = over.why
-        return frames.Done(self._finished(why, time.monotonic() - began))
+        return frames.CommandDone(self._build_result(why, time.monotonic() - began))
 
-    def _start(self, place: Place) -> tuple[int, str]:
+    def _start_command(self, folders: CommandFolders) -> tuple[int, str]:
         """Start the command; where its output is read, and what went wrong (nothing, mostly)."""
-        output, written = os.pipe()
-        faults, told = os.pipe()
-        with tempfile.TemporaryFile(dir=place.scratch) as stdin:
+        output, output_writer = os.pipe()
+        faults, fault_writer = os.pipe()
+        with tempfile.TemporaryFile(dir=folders.scratch) as stdin:
             stdin.write(self._command.stdin)
             stdin.flush()
             os.lseek(stdin.fileno(), 0, os.SEEK_SET)
@@ -162,9 +162,11 @@ class Supervisor:
             self._pid = os.fork()
             if self._pid == 0:
                 signal.set_wakeup_fd(-1)
-                become(self._command, place, stdin=stdin.fileno(), output=written, faults=told, parent=me)
-        os.close(written)
-        os.close(told)
+                exec_command(
+                    self._command, folders, stdin=stdin.fileno(), output=output_writer, faults=fault_writer, parent=me
+                )
+        os.close(output_writer)
+        os.close(fault_writer)
         with open(faults, "rb") as file:
             fault = file.read()  # its end comes with the exec
         os.set_blocking(output, False)
@@ -177,36 +179,36 @@ class Supervisor:
         poll.register(self._wake, select.POLLIN)
         look_at = measure_at = 0.0
         while True:
-            poll.register(self._link, select.POLLIN | (select.POLLOUT if self._to_send else 0))
+            poll.register(self._peer, select.POLLIN | (select.POLLOUT if self._to_send else 0))
             ready = dict(poll.poll(WATCH_MS))
             if self._wake.fileno() in ready:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(4096)
             if self._stopped:
-                raise Ended(None, TAKEN_AWAY)
-            if (event := ready.get(self._link.fileno())) is not None:
-                self._talk(event)
-            if output in ready and self._read(output):
+                raise WatchEnded(None, SUPERSEDED)
+            if (event := ready.get(self._peer.fileno())) is not None:
+                self._on_worker_event(event)
+            if output in ready and self._forward_output(output):
                 poll.unregister(output)
             self._reap()
             now = time.monotonic()
             if now >= until:
-                raise Ended("wall")
+                raise WatchEnded("wall")
             if now >= look_at:
-                self._look()
+                self._check_usage()
                 look_at = time.monotonic() + WATCH_MS / 1000
             if now >= measure_at:
-                if workspace_quota.over(self._workspace, self._command.room_bytes, self._command.room_files):
-                    raise Ended("room")
+                if workspace_quota.is_over_quota(self._workspace, self._command.quota_bytes, self._command.quota_files):
+                    raise WatchEnded("room")
                 measure_at = time.monotonic() + MEASURE_S
 
-    def _talk(self, event: int) -> None:
+    def _on_worker_event(self, event: int) -> None:
         """A worker that says anything, or goes, has no more use for the command."""
         if event & ~select.POLLOUT:
-            raise Ended(None, "the connection was closed")
+            raise WatchEnded(None, "the connection was closed")
         self._send()
 
-    def _read(self, output: int, *, to_the_end: bool = False) -> bool:
+    def _forward_output(self, output: int, *, to_the_end: bool = False) -> bool:
         """Hand output on; whether it has come to its end. Raises Ended when it is too much."""
         while True:
             try:
@@ -219,9 +221,9 @@ class Supervisor:
             self._kept += len(kept)
             self._cut += len(piece) - len(kept)
             if kept:
-                self._to_send += frames.encode(frames.Output(kept))
+                self._to_send += frames.encode(frames.OutputPiece(kept))
             if self._cut:
-                raise Ended("output")
+                raise WatchEnded("output")
             if not to_the_end:
                 return False
 
@@ -235,21 +237,21 @@ class Supervisor:
             if pid == self._pid:
                 self._status = status
                 self._worked_s = used.ru_utime + used.ru_stime
-                raise Ended(None)
+                raise WatchEnded(None)
             if pid == 0:
                 return
 
-    def _look(self) -> None:
+    def _check_usage(self) -> None:
         me, at_most = os.getpid(), self._limits.processes
         if len(list(islice(descendants(me), at_most + 1))) > at_most:  # soon known, also of a thousand
-            raise Ended("processes")
-        used = used_below(me)
+            raise WatchEnded("processes")
+        used = usage_below(me)
         if used.threads > at_most:
-            raise Ended("processes")
+            raise WatchEnded("processes")
         if used.memory_bytes > self._limits.memory_bytes:
-            raise Ended("memory")
+            raise WatchEnded("memory")
 
-    def _finished(self, why: Ending | None, seconds: float) -> Finished:
+    def _build_result(self, why: Ending | None, seconds: float) -> Finished:
         assert self._status is not None
         code = os.waitstatus_to_exitcode(self._status)
         over_cpu = code in (-signal.SIGXCPU, _SHELL_SIGNALLED + signal.SIGXCPU)
@@ -266,14 +268,14 @@ class Supervisor:
     def _send(self) -> None:
         with contextlib.suppress(BlockingIOError):
             try:
-                del self._to_send[: self._link.send(self._to_send)]
+                del self._to_send[: self._peer.send(self._to_send)]
             except ConnectionError:
-                raise Ended(None, "the connection was closed") from None
+                raise WatchEnded(None, "the connection was closed") from None
 
     def _send_all(self) -> None:
-        self._link.settimeout(SEND_S)
+        self._peer.settimeout(SEND_S)
         with contextlib.suppress(OSError):
-            self._link.sendall(self._to_send)
+            self._peer.sendall(self._to_send)
 
     def _stop(self, *_: object) -> None:
         self._stopped = True

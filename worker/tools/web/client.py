@@ -25,7 +25,7 @@ def build_web_tools(
 ) -> tuple[Tool, ...]:
     """web_fetch, and web_search unless `engine` is `off`. Raises SettingsError for settings that do
     not fit."""
-    fetcher = Fetcher(WebPolicy.of(allow), body_bytes=fetch_bytes, total_s=fetch_s)
+    fetcher = Fetcher(WebPolicy.from_settings(allow), body_bytes=fetch_bytes, total_s=fetch_s)
     fetch = WebFetch(fetcher, PageReader())
     if engine == "off":
         return (fetch,)

@@ -49,7 +49,7 @@ class WebFetch:
         return self._fetcher.total_s + self._reader.parse_s + _WAIT_S
 
     async def run(self, arguments: WebFetchArguments, context: ToolContext) -> str:
-        answer = await self._fetcher.fetch(arguments.url, types=PAGE_TYPES)
+        answer = await self._fetcher.fetch_url(arguments.url, types=PAGE_TYPES)
         if not answer.ok:
             raise ToolFailed(f"{one_line(answer.url, 200)!r} answered with status {answer.status}; try another page")
         page = await self._reader.read(answer)
