@@ -175,7 +175,7 @@ async def test_long_turns_step_aside_when_others_wait(
 ) -> None:
     """A chat that only waits for its turn gives its place away, and comes back with its reply."""
     monkeypatch.setattr("gateway.delivery.chat_delivery.ASIDE_S", 0.2)
-    monkeypatch.setattr("gateway.delivery.chat_delivery.LOOK_S", 0.1)
+    monkeypatch.setattr("gateway.delivery.chat_delivery.RECHECK_S", 0.1)
     go = asyncio.Event()
 
     async def long(turn: Turn) -> str:
@@ -268,7 +268,7 @@ async def test_replies_that_are_quick_are_heard_of_and_not_found_by_looking(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that comes between the taking of its chat and the hearing of its news waits for nobody's next look."""
-    monkeypatch.setattr("gateway.delivery.chat_delivery.LOOK_S", 1000.0)
+    monkeypatch.setattr("gateway.delivery.chat_delivery.RECHECK_S", 1000.0)
     async with delivering(redis_url, tmp_path, typing_every_s=5.0) as d:
         for number in range(40):
             await d.say(f"hello {number}", chat=str(number))
