@@ -4,7 +4,6 @@ its text so far."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from typing import Final
 
@@ -30,6 +29,7 @@ from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.delivery.deliveries import Deliveries, Look
 from shared.store.delivery.fanout import ChatNews, Fanout
 from shared.store.delivery.outbox import NumberedLine
+from shared.tasks import event_within
 
 RECHECK_S: Final = 1.0
 """A chat is looked at again after so long, whatever is heard: pub/sub may lose news."""
@@ -179,9 +179,7 @@ class ChatDelivery:
             type_s = self._send_typing(state, target, rates)
             self._planned = due_s is not None
             try:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(left_s, type_s, due_s or math.inf)):
-                        await self._lease.news.wait()
+                await event_within(self._lease.news, min(left_s, type_s, due_s or math.inf))
             finally:
                 self._planned = False
         self._stale = False

@@ -30,7 +30,7 @@ from shared.settings import DeliverySettings
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.delivery.deliveries import Deliveries
 from shared.store.delivery.fanout import Fanout
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, event_within
 
 FINISH_S: Final = 1.3
 """At the end of the process a call under way has so long."""
@@ -105,6 +105,7 @@ class Egress:
                 task.result()  # these end only by a bug
         finally:
             await cancel_all([acquiring, drained])
+            # The chores go on meanwhile: chats that finish must keep their leases.
             await self._finish()
             await cancel_all(chores)
 
@@ -175,9 +176,7 @@ class Egress:
                 await asyncio.sleep(next(waits))
                 continue
             if wait_s > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await self._wake.wait()
+                await event_within(self._wake, wait_s)
 
     async def _finish(self) -> None:
         """End the service of every chat: at its next border, and after a moment in the middle."""

@@ -15,6 +15,7 @@ from shared.log import logger
 from shared.metrics import DELIVERIES, DELIVERY_UNKNOWN
 from shared.process.crash_points import crash_point
 from shared.store.delivery.deliveries import Deliveries, RateKey, ResendGuard, Wait
+from shared.tasks import event_within
 
 SHORT_S: Final = 1.0
 """A wait for the rates up to here is made holding the chat; for a longer one it is given back."""
@@ -57,11 +58,7 @@ class PostRecord:
             if cleared.seconds > SHORT_S or self._draining.is_set():
                 await self.give_back(lease, cleared.seconds)
                 return False
-            try:
-                async with asyncio.timeout(cleared.seconds):
-                    await self._draining.wait()
-            except TimeoutError:
-                pass
+            await event_within(self._draining, cleared.seconds)
 
     async def confirm(self, lease: ChatLease, outgoing: OutgoingLine, part: int, id: str) -> Outcome:
         """The platform has a post."""

@@ -21,7 +21,7 @@ from shared.log import logger
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.listener_lease import Exclusive, Holding
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, event_within, until_first
 
 AGAIN_FIRST_S: Final = 0.5
 AGAIN_CAP_S: Final = 30.0
@@ -90,10 +90,7 @@ class PlatformListener:
 
     async def _wait_for_lock(self, seconds: float) -> None:
         waiting = [asyncio.create_task(event.wait()) for event in (self._freed, self._draining)]
-        try:
-            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel_all(waiting)
+        await until_first(*waiting, timeout_s=seconds)
 
     async def _listen_under(self, lock: Exclusive, held: Holding, claimed_at: float, inlet: Inlet) -> None:
         """Listen while the lock is safely ours."""
@@ -102,9 +99,8 @@ class PlatformListener:
         listening = asyncio.create_task(self._listen_until_drained(inlet), name="listener")
         keeping = asyncio.create_task(keep_lock(lock, held, claimed_at, self._clock), name="listener's lock")
         try:
-            done, _ = await asyncio.wait({listening, keeping}, return_when=asyncio.FIRST_COMPLETED)
+            done = await until_first(listening, keeping)
         finally:
-            await cancel_all([listening, keeping])
             self._cursor.unbind()
         if keeping in done:
             log.warning("lock lost", channel=self._platform.name, lock=lock.name)
@@ -153,6 +149,4 @@ class PlatformListener:
                 waits = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S)
             again_s = max(again_s, next(waits))
             log.warning("not listening", channel=self._platform.name, reason=why, again_s=round(again_s, 1))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(again_s):
-                    await self._draining.wait()
+            await event_within(self._draining, again_s)

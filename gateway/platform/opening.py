@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Final
 
 from gateway.platform.protocol import ChannelBroken, NotAccepted, Platform
 from shared.backoff import full_jitter
 from shared.log import logger
 from shared.metrics import CHANNEL_ON
-from shared.tasks import cancel_all
+from shared.tasks import event_within, until_first
 
 FIRST_S: Final = 1.0
 CAP_S: Final = 60.0
@@ -56,14 +55,10 @@ async def open_platform(platform: Platform, state: ChannelState, draining: async
     it can be opened does not mean that it was mended."""
     waits = full_jitter(FIRST_S, CAP_S)
     if state.broken.is_set():
-        await _pause(MENDED_S, draining)
+        await event_within(draining, MENDED_S)
     while not draining.is_set():
         opening = asyncio.create_task(_open_once(platform, state), name="open")
-        drained = asyncio.create_task(draining.wait())
-        try:
-            await asyncio.wait({opening, drained}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel_all([opening, drained])
+        await until_first(opening, asyncio.create_task(draining.wait()))
         if opening.cancelled():
             return False
         again_s = opening.result()
@@ -71,14 +66,8 @@ async def open_platform(platform: Platform, state: ChannelState, draining: async
             state.set_state("on")
             state.broken.clear()
             return True
-        await _pause(again_s or next(waits), draining)
+        await event_within(draining, again_s or next(waits))
     return False
-
-
-async def _pause(seconds: float, draining: asyncio.Event) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await draining.wait()
 
 
 async def _open_once(platform: Platform, state: ChannelState) -> float | None:
