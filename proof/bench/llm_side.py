@@ -79,7 +79,7 @@ async def ours(name: str, base_url: str) -> Call:
         reply = await models[model].chat(messages, offered, on_delta=ignore if stream else None)
         return reply.content or ""
 
-    await build_model(settings(name, model_name(1), base_url)).warm()
+    await build_model(settings(name, model_name(1), base_url)).preload()
     return call
 
 

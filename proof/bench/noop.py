@@ -29,7 +29,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import InboxLimits
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult, saved_history
 from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
@@ -48,7 +48,7 @@ REPLIES: Final = "bench:replies"
 async def _nothing(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
     final = AssistantEntry(content=ANSWER, turn=1)
     entries = saved_history(conversation.entries[0], journal.entries, final)
-    return AgentResult(content=ANSWER, entries=entries, rounds=1, usage=Usage())
+    return AgentResult(content=ANSWER, entries=entries, rounds=1, usage=TokenUsage())
 
 
 async def shoal(url: str, slots: int, ready: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from proof.bench.stub import text_of
 from shared.settings import ModelSettings
-from worker.agent.model.model import LLMResponse, OnDelta, ToolCallRequest, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolCallRequest, ToolSpec
 from worker.llm.providers import Route
 
 TOOL: Final = "use a tool"
@@ -29,7 +29,7 @@ class ReadyModel:
         self.name = settings.name
         self._model = route.model
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """There is nothing to wait for."""
 
     async def close(self) -> None:
@@ -46,7 +46,7 @@ class ReadyModel:
     ) -> LLMResponse:
         last = messages[-1]
         if last["role"] == "user" and TOOL in last["content"]:
-            return LLMResponse(content=None, tool_calls=(CALL,), finish_reason="tool_calls", usage=Usage(7000, 10))
+            return LLMResponse(content=None, tool_calls=(CALL,), finish_reason="tool_calls", usage=TokenUsage(7000, 10))
         named = MODEL.search(last["content"])
         count, first_ms, gap_ms = (int(part[1:]) for part in (named[0] if named else self._model).split("-"))
         pieces = text_of(count)
@@ -57,4 +57,4 @@ class ReadyModel:
                 if gap_ms:
                     await asyncio.sleep(gap_ms / 1000)
                 await on_delta(piece)
-        return LLMResponse(content="".join(pieces), usage=Usage(7000, len(pieces)))
+        return LLMResponse(content="".join(pieces), usage=TokenUsage(7000, len(pieces)))

@@ -30,7 +30,7 @@ from shared.tracing import continued, current_traceparent, fresh, is_on, process
 from shared.tracing.spans import TURN
 from tests.helpers.build import message
 from tests.helpers.scripted_model import ScriptedModel, call, calls
-from tests.helpers.turn_borders import MemoryJournal, RecordingShow, RecordingTool
+from tests.helpers.turn_borders import MemoryJournal, RecordingProgress, RecordingTool
 from worker.agent.loop import run_agent
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
@@ -112,7 +112,8 @@ async def _message() -> None:
         model = traced(ScriptedModel([calls(call("calculate")), "42"]), asked="m", provider="openai")
         with agent_span("shoal", claim.session, "m") as agent:
             tools = Toolbox([RecordingTool("calculate")])
-            set_agent_result(agent, await run_agent(SPEC, model, tools, MemoryJournal(), show=RecordingShow()))
+            spec = replace(SPEC, progress=RecordingProgress())
+            set_agent_result(agent, await run_agent(spec, model, tools, MemoryJournal()))
         line = replace(OutboundMessage(content="42", turn=1), traceparent=current_traceparent())
         set_outcome(now, "done")
     with delivering(line, "web", claim.session):

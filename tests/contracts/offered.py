@@ -29,7 +29,8 @@ from tests.helpers.text_files import TextFiles
 from tests.helpers.web_server import Asked, Send, WebServer, reply, web_server
 from tests.worker.mcp.peers import Worker, keepers, noted, peer
 from tests.worker.sandbox.conftest import tier
-from worker.agent.tools.tool import Files, Safety, Tool, ToolContext
+from worker.agent.ports import Files
+from worker.agent.tools.tool import Safety, Tool, ToolContext
 from worker.guards.chats import ChatPolicy
 from worker.guards.openat import Access
 from worker.guards.workspace import Workspaces

@@ -15,7 +15,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.provider_limits import ProviderLimits
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.scripted_model import Reply, ScriptedModel, call, calls
-from tests.helpers.turn_borders import MemoryJournal, RecordingShow
+from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
 from worker.agent.model.model import LLMResponse, Model, ToolCallRequest
@@ -194,8 +194,8 @@ async def test_a_call_can_be_cancelled(model: Model) -> None:
 async def test_warm_and_close_may_be_called_at_any_time(model: Model) -> None:
     """And again; a call after close opens what it needs."""
     await model.close()
-    await model.warm()
-    await model.warm()
+    await model.preload()
+    await model.preload()
     await model.chat(HELLO)
     await model.close()
     assert (await model.chat(HELLO)).content
@@ -254,7 +254,7 @@ class Client:
 async def client(request: pytest.FixtureRequest, server: ScriptedOpenAI) -> AsyncIterator[Client]:
     server.reset()
     client = Client(server, request.param)
-    await client.model().warm()
+    await client.model().preload()
     yield client
     for model in client.models:
         await model.close()
@@ -453,9 +453,9 @@ async def test_a_whole_turn_goes_through(client: Client) -> None:
         Answer(text="<think>six times seven</think>Let me see.", calls=[Call("calculate", '{"expression": "6 * 7",}')]),
         Answer(pieces=["<thi", "nk>4", "2</th", "ink>It is ", "42."]),
     )
-    show, journal = RecordingShow(), MemoryJournal()
-    spec = AgentRunSpec(session="s", entry=UserEntry(content="6 * 7?", turn=1), system="be")
-    result = await run_agent(spec, client.model(), Toolbox(build_tools()), journal, show=show)
+    show, journal = RecordingProgress(), MemoryJournal()
+    spec = AgentRunSpec(session="s", entry=UserEntry(content="6 * 7?", turn=1), system="be", progress=show)
+    result = await run_agent(spec, client.model(), Toolbox(build_tools()), journal)
     assert result.content == "It is 42."
     assert show.visible == "It is 42."
     assert show.log[:3] == ["I ", "will ", "<reset>"]

@@ -23,8 +23,9 @@ from shared.store.sessions.memory import MemoryStore
 from tests.contracts.offered import FILES, GOOD, OFFERED, QUICK, Offered
 from tests.helpers.text_files import TextFiles
 from worker.agent.model.model import ToolCallRequest
+from worker.agent.ports import NULL_PORTS
 from worker.agent.tools.schema import names_of
-from worker.agent.tools.tool import NO_FILES, Safety, Tool, Toolbox, ToolOutcome
+from worker.agent.tools.tool import Safety, Tool, Toolbox, ToolOutcome
 from worker.sandbox.command import Finished, SandboxCommand
 from worker.subagents.subagent import NOT_FOR_SUBAGENTS, subagent_tools
 from worker.tools.registry import TOOLS
@@ -150,7 +151,7 @@ async def test_one_tool_serves_many_turns_at_once(offered: Offered) -> None:
 async def test_without_anything_around_it_it_works_or_says_why(offered: Offered) -> None:
     """An agent without files, effects and plans gets an error that it can read."""
     request = request_of(offered.tool, offered.good)
-    context = msgspec.structs.replace(Offered.context(offered), files=NO_FILES)
+    context = msgspec.structs.replace(Offered.context(offered), files=NULL_PORTS)
     for bare in (context, type(context)(session=context.session, turn=1, call_id="c1")):
         outcome = await Toolbox([offered.tool]).call(request, bare)
         assert outcome.ok or outcome.outcome == "failed"

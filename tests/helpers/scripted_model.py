@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from worker.agent.model.model import LLMResponse, OnDelta, ToolCallRequest, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolCallRequest, ToolSpec
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class ScriptedModel:
         self.asked: list[list[dict[str, Any]]] = []
         self.offered: list[list[str]] = []
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         pass
 
     async def close(self) -> None:
@@ -83,4 +83,4 @@ def call(name: str, arguments: dict[str, Any] | None = None, id: str = "") -> To
 
 def calls(*wanted: ToolCallRequest, text: str | None = None, finish_reason: str = "tool_calls") -> LLMResponse:
     """A reply that asks for tools."""
-    return LLMResponse(content=text, tool_calls=wanted, finish_reason=finish_reason, usage=Usage(10, 1))
+    return LLMResponse(content=text, tool_calls=wanted, finish_reason=finish_reason, usage=TokenUsage(10, 1))

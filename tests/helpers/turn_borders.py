@@ -11,7 +11,7 @@ import msgspec
 from shared.errors import TurnParked
 from shared.messages.effects import Effect
 from shared.messages.transcript import ApprovalEntry, EffectEntry, IntentEntry, LedgerEntry, TakenEntry, ToolEntry
-from worker.agent.followups import Said
+from worker.agent.ports import FollowupMessage
 from worker.agent.tools.tool import Safety, ToolContext
 
 
@@ -25,7 +25,7 @@ class MemoryJournal:
     def __init__(self, events: list[str] | None = None) -> None:
         self.entries: list[LedgerEntry] = []
         self.effects: list[Effect] = []
-        self.coming: list[Sequence[Said]] = []
+        self.coming: list[Sequence[FollowupMessage]] = []
         self.unanswered: set[str] = set()
         self.events = events if events is not None else []
         self._faults: dict[str, list[tuple[BaseException | None, bool]]] = {}
@@ -37,7 +37,7 @@ class MemoryJournal:
     def open(self) -> bool:
         return bool(self.coming)
 
-    async def take(self) -> Sequence[Said]:
+    async def claim(self) -> Sequence[FollowupMessage]:
         """What `coming` holds for this moment: an empty tuple at each at which nothing joins."""
         said = self.coming.pop(0) if self.coming else ()
         if said:
@@ -86,7 +86,7 @@ class MemoryJournal:
             raise fault
 
 
-class RecordingShow:
+class RecordingProgress:
     """What people would see: `visible` now, `progresses` so far, `log` in order."""
 
     def __init__(self) -> None:
@@ -95,18 +95,18 @@ class RecordingShow:
         self.log: list[str] = []
         self.fault_at: tuple[str, BaseException] | None = None
 
-    async def text(self, delta: str) -> None:
+    async def add_text(self, delta: str) -> None:
         delta.encode()
         self.visible += delta
         self.log.append(delta)
         if self.fault_at is not None and self.fault_at[0] in self.visible:
             raise self.fault_at[1]
 
-    async def reset(self) -> None:
+    async def reset_text(self) -> None:
         self.visible = ""
         self.log.append("<reset>")
 
-    async def progress(self, text: str) -> None:
+    async def add_activity(self, text: str) -> None:
         self.progresses.append(text)
         self.log.append(f"<progress {text}>")
 

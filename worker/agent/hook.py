@@ -1,4 +1,4 @@
-"""Hooks: what may watch a turn and change a little of it, without being able to stop it."""
+"""Hooks: they may watch a turn and change a little of it, and cannot stop it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import Any, Final
 import msgspec
 
 from shared.messages.transcript import ToolEntry
-from worker.agent.model.model import ToolCallRequest, Usage
+from worker.agent.model.model import TokenUsage, ToolCallRequest
 from worker.agent.tools.tool import Outcome, Report, ignore_report
 from worker.agent.tools.within import within
 
 CALL_LIMIT_S: Final = 1.0
 MUTE_S: Final = 60.0
-"""How long a hook that was too slow for a delta hears none: a reply has hundreds, and each would
-wait."""
+"""Seconds for which a hook that was too slow for a delta gets none: a reply has hundreds, and each
+would wait for it."""
 
 
 class Iteration(msgspec.Struct):
-    """A round that is about to begin. A hook may change `messages`: what it does to them the model
-    sees."""
+    """A round that is about to begin. A hook may change `messages`: the model sees the result."""
 
     session: str
     turn: int
@@ -31,7 +30,7 @@ class Iteration(msgspec.Struct):
 
 
 class ToolRun(msgspec.Struct, frozen=True):
-    """How a call went."""
+    """Outcome and duration of a call."""
 
     outcome: Outcome
     seconds: float
@@ -40,10 +39,9 @@ class ToolRun(msgspec.Struct, frozen=True):
 class IterationDone(msgspec.Struct, frozen=True, kw_only=True):
     """A round that has ended. `results` is empty when the model asked for no tool.
 
-    `usage` is that of all calls of the round, `seconds` the time until the reply was whole. `runs`
-    tells, by the ids of the calls, of the tools that this worker ran. With `resumed` the reply is
-    one that an earlier worker had stored: no model was asked, and of the calls some may have been
-    run before.
+    `usage` covers all model calls of the round, `seconds` is the time until the reply was complete.
+    `runs` has the tool calls that this worker ran, by their ids. With `resumed` the reply is one that
+    an earlier worker had stored: no model was asked, and some of the calls may have run before.
     """
 
     session: str
@@ -51,7 +49,7 @@ class IterationDone(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     model: str
     finish_reason: str
-    usage: Usage
+    usage: TokenUsage
     seconds: float
     calls: tuple[ToolCallRequest, ...] = ()
     results: tuple[ToolEntry, ...] = ()
@@ -60,44 +58,44 @@ class IterationDone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentHook:
-    """Base of all hooks; every method does nothing until a subclass says otherwise."""
+    """Base of all hooks. Every method does nothing unless a subclass overrides it."""
 
     wants_streaming: bool = False
-    """Whether on_stream is wanted; then the model is asked to stream even if nobody watches."""
+    """Whether on_stream is wanted; then the model is asked to stream even without a viewer."""
 
     changes_messages: bool = True
-    """Whether before_iteration may change the messages. One that only looks says False, and no copy
-    of a long conversation is made for it."""
+    """Whether before_iteration may change the messages. Set to False in a hook that only reads them:
+    then a long conversation is not copied for it."""
 
     async def before_iteration(self, context: Iteration) -> None:
-        """A round begins."""
+        """Called when a round begins."""
 
     async def on_stream(self, delta: str) -> None:
-        """More visible text of the running reply."""
+        """Called with more visible text of the running reply."""
 
     async def on_stream_end(self) -> None:
-        """The running reply is complete, or taken back."""
+        """Called when the running reply is complete, or taken back."""
 
     async def before_execute_tools(self, calls: Sequence[ToolCallRequest]) -> Mapping[str, str]:
-        """Answer {call id: reason} for the calls that must not run.
+        """Return {call id: reason} for the calls that must not run.
 
-        This is for advice: a hook that breaks refuses nothing, so a border of security does not
-        belong here.
+        This is advice: a hook that fails refuses nothing, so a security boundary does not belong
+        here.
         """
         return {}
 
     async def after_iteration(self, result: IterationDone) -> None:
-        """A round is over."""
+        """Called when a round is over."""
 
     async def finalize_content(self, text: str) -> str:
-        """The final text, perhaps changed."""
+        """Return the final text, changed or not."""
         return text
 
 
 class CompositeHook(AgentHook):
-    """Several hooks as one, called in the order given; a moment that a hook has no method for costs
-    nothing. One that raises or is too slow is reported and passed over, and nothing that it began
-    stays: neither half-changed messages nor an answer of the wrong kind."""
+    """Several hooks as one, called in the order given. A method that a hook does not override costs
+    nothing. A hook that raises or is too slow is reported and skipped, and none of its work stays:
+    neither half-changed messages nor an answer of the wrong type."""
 
     def __init__(
         self, hooks: Iterable[AgentHook] = (), *, report: Report = ignore_report, call_limit_s: float = CALL_LIMIT_S
@@ -105,10 +103,10 @@ class CompositeHook(AgentHook):
         self._report = report
         self._call_limit_s = call_limit_s
         every = tuple(hooks)
-        self._before_iteration = _with("before_iteration", every)
-        self._before_tools = _with("before_execute_tools", every)
-        self._after_iteration = _with("after_iteration", every)
-        self._finalize = _with("finalize_content", every)
+        self._before_iteration = _hooks_with("before_iteration", every)
+        self._before_tools = _hooks_with("before_execute_tools", every)
+        self._after_iteration = _hooks_with("after_iteration", every)
+        self._finalize = _hooks_with("finalize_content", every)
         self._streaming = tuple(hook for hook in every if hook.wants_streaming)
         self._muted_until = [0.0] * len(self._streaming)
         self.wants_streaming = bool(self._streaming)
@@ -119,20 +117,22 @@ class CompositeHook(AgentHook):
             if not hook.changes_messages:
                 await self._guard(hook, "before_iteration", context)
                 continue
-            kept = context.messages
+            kept = context.messages  # a hook works on a copy, so that a failure halfway leaves no trace
             context.messages = [dict(message) for message in kept]
-            if not await self._guard(hook, "before_iteration", context, check=partial(_sound, context, kept)):
+            if not await self._guard(
+                hook, "before_iteration", context, check=partial(_messages_are_valid, context, kept)
+            ):
                 context.messages = kept
 
     async def on_stream(self, delta: str) -> None:
-        now = asyncio.get_running_loop().time
+        loop_time = asyncio.get_running_loop().time
         for at, hook in enumerate(self._streaming):
-            began = now()
+            began = loop_time()
             if began < self._muted_until[at]:
                 continue
             await self._guard(hook, "on_stream", delta)
-            if now() - began >= self._call_limit_s:
-                self._muted_until[at] = now() + MUTE_S
+            if loop_time() - began >= self._call_limit_s:
+                self._muted_until[at] = loop_time() + MUTE_S
 
     async def on_stream_end(self) -> None:
         for hook in self._streaming:
@@ -141,7 +141,7 @@ class CompositeHook(AgentHook):
     async def before_execute_tools(self, calls: Sequence[ToolCallRequest]) -> Mapping[str, str]:
         refused: dict[str, str] = {}
         for hook in self._before_tools:
-            answer = await self._guard(hook, "before_execute_tools", calls, check=_refusals)
+            answer = await self._guard(hook, "before_execute_tools", calls, check=_checked_refusals)
             refused = {**(answer or {}), **refused}
         return refused
 
@@ -151,16 +151,17 @@ class CompositeHook(AgentHook):
 
     async def finalize_content(self, text: str) -> str:
         for hook in self._finalize:
-            answer: str | None = await self._guard(hook, "finalize_content", text, check=_text)
+            answer: str | None = await self._guard(hook, "finalize_content", text, check=_checked_text)
             text = text if answer is None else answer
         return text
 
     async def _guard(self, hook: AgentHook, event: str, *arguments: Any, check: Callable[[Any], Any] = bool) -> Any:
-        """What `check` makes of the hook's answer; None when the hook breaks or is too slow, or the
-        check fails."""
+        """Return the hook's answer as `check` returns it; None if the hook fails or is too slow, or
+        the check fails."""
         try:
             return check(await within(self._call_limit_s, getattr(hook, event)(*arguments)))
         except asyncio.CancelledError as exc:
+            # Only a cancellation of this task goes up; one that the hook made itself is its fault.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -170,16 +171,16 @@ class CompositeHook(AgentHook):
         return None
 
 
-def _with(moment: str, hooks: Iterable[AgentHook]) -> tuple[AgentHook, ...]:
-    """The hooks that have a method of their own for a moment."""
-    nothing = getattr(AgentHook, moment)
-    return tuple(hook for hook in hooks if getattr(getattr(hook, moment), "__func__", None) is not nothing)
+def _hooks_with(method: str, hooks: Iterable[AgentHook]) -> tuple[AgentHook, ...]:
+    """Return the hooks that override a method."""
+    nothing = getattr(AgentHook, method)
+    return tuple(hook for hook in hooks if getattr(getattr(hook, method), "__func__", None) is not nothing)
 
 
-def _sound(context: Iteration, kept: Sequence[Mapping[str, Any]], _answer: Any) -> bool:
-    """Whether what a hook made of the messages can be sent at all; raises for what cannot.
+def _messages_are_valid(context: Iteration, kept: Sequence[Mapping[str, Any]], _answer: Any) -> bool:
+    """Return True if the messages that a hook left can be sent at all; raise otherwise.
 
-    Whether a provider takes it is the hook's care.
+    The hook is responsible for a provider accepting them.
     """
     if context.messages == kept:
         return True
@@ -195,18 +196,14 @@ def _sound(context: Iteration, kept: Sequence[Mapping[str, Any]], _answer: Any) 
     return True
 
 
-def _refusals(answer: Any) -> dict[str, str]:
+def _checked_refusals(answer: Any) -> dict[str, str]:
     refused = dict(answer or {})
     if not all(isinstance(text, str) for pair in refused.items() for text in pair):
         raise TypeError("before_execute_tools must answer {call id: reason}, both text")
     return refused
 
 
-def _text(answer: Any) -> str | None:
+def _checked_text(answer: Any) -> str | None:
     if answer is not None and not isinstance(answer, str):
         raise TypeError(f"finalize_content answered {type(answer).__name__}; it must be text")
     return answer
-
-
-NO_HOOK: Final = AgentHook()
-"""The hook of a turn without hooks."""

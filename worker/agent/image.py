@@ -1,4 +1,4 @@
-"""Pictures that a person sends along: as a model takes them, and as history remembers them."""
+"""Pictures that a person sends along: their form in a model's message, and in history."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import msgspec
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A picture. `media_type` is what its bytes are, such as `image/png`, not what somebody called
-    them."""
+    """A picture. `media_type` describes its bytes, such as `image/png`, whatever its name claims."""
 
     media_type: str
     data: bytes
 
 
 def image_part(image: Image) -> dict[str, Any]:
-    """A part of a user's message in OpenAI's form, with the bytes in a data URL."""
+    """Return a part of a user's message in OpenAI's form, with the bytes in a data URL."""
     url = f"data:{image.media_type};base64,{b64encode(image.data).decode('ascii')}"
     return {"type": "image_url", "image_url": {"url": url}}
 
 
 def image_mark(image: Image) -> str:
-    """What history keeps instead of the bytes: `[image: image/png, 12 kB]`."""
+    """Return the text that history keeps instead of the bytes: `[image: image/png, 12 kB]`."""
     return f"[image: {image.media_type}, {max(1, round(len(image.data) / 1000)):,} kB]"

@@ -1,96 +1,63 @@
-"""What a run may use: how big a prompt may be before it must become smaller, and what a chat may
-spend."""
+"""Token limits of a run: the size of its prompt, and the usage it is charged for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from worker.agent.model.model import ToolSpec, Usage
+from worker.agent.model.model import TokenUsage, ToolSpec
+from worker.agent.ports import NULL_PORTS, Allowance
 
 CHARS_PER_TOKEN: Final = 4
 MESSAGE_TOKENS: Final = 4
-"""What the frame of one message (role, separators) costs."""
+"""Tokens of the frame of one message (role, separators)."""
 
 IMAGE_TOKENS: Final = 1600
-"""What one image costs, whatever its size: about the most that a large provider counts for one."""
-
-
-class Allowance(Protocol):
-    """What a chat may use. Asked before every round, told after every call."""
-
-    async def refusal(self) -> str | None:
-        """Why no further call may be made, as a sentence for the person; None when one may."""
-        ...
-
-    async def spent(self, usage: Usage) -> str | None:
-        """A call used so much. A sentence for the person when most of the allowance is gone now,
-        else None."""
-        ...
-
-    def spent_soon(self, usage: Usage) -> None:
-        """A call that was broken off used about so much. Returns at once and raises nothing: the
-        turn may be ending because of a cancellation, and what is left to do is done beside it."""
-        ...
-
-
-class Unlimited:
-    """The allowance of a turn that may use whatever it needs."""
-
-    async def refusal(self) -> str | None:
-        return None
-
-    async def spent(self, usage: Usage) -> str | None:
-        return None
-
-    def spent_soon(self, usage: Usage) -> None:
-        pass
-
-
-UNLIMITED: Final = Unlimited()
+"""Tokens of one image of any size: about the most that a large provider counts for one."""
 
 
 class Meter:
-    """Adds up what a run uses, and tells its allowance at once: a run that breaks off later has
-    used it too."""
+    """Adds up the usage of one run, and charges the allowance after each call: a run that fails later
+    has used it all the same."""
 
-    def __init__(self, allowance: Allowance = UNLIMITED) -> None:
-        self.used = Usage()
+    def __init__(self, allowance: Allowance = NULL_PORTS) -> None:
+        self.used = TokenUsage()
         self.warning: str | None = None
-        """What the allowance last said about it."""
+        """The latest warning of the allowance."""
         self._allowance = allowance
-        self._taken = Usage()
+        self._since_pop = TokenUsage()
 
-    async def add(self, usage: Usage) -> None:
-        """One more call was answered."""
+    async def add(self, usage: TokenUsage) -> None:
+        """Charge a call that was answered."""
         self.used += usage
-        self._taken += usage
-        self.warning = await self._allowance.spent(usage) or self.warning
+        self._since_pop += usage
+        self.warning = await self._allowance.count(usage) or self.warning
 
-    def broke_off(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, said: str = ""
+    def add_estimate(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, output: str = ""
     ) -> None:
-        """A call ended without a reply after the model had begun on it, and had said so much.
+        """Charge a call that ended without a reply after the model had begun on it, and had written
+        `output`.
 
-        Its provider takes money for it and does not say how much: the allowance is told an
-        estimate. `used` has only what providers said.
+        Its provider charges for it and does not say how much: the allowance gets an estimate.
+        `used` has only the numbers of providers.
         """
-        self._allowance.spent_soon(Usage(estimate_tokens(messages, tools), _size(said) // CHARS_PER_TOKEN))
+        self._allowance.count_later(TokenUsage(estimate_tokens(messages, tools), _size(output) // CHARS_PER_TOKEN))
 
-    def take(self) -> Usage:
-        """What was added since the last take."""
-        taken, self._taken = self._taken, Usage()
-        return taken
+    def pop_usage(self) -> TokenUsage:
+        """Return the usage added since the last pop."""
+        popped, self._since_pop = self._since_pop, TokenUsage()
+        return popped
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """How many tokens a model takes: `context_tokens` in all (0: unknown, nothing is checked).
+    """The token limits of a model: `context_tokens` in all (0: unknown, nothing is checked).
 
-    A prompt may have `compact_at` of them, and must leave room for the reply and a buffer. A reply
-    that may take nearly all of a small context leaves an eighth of it for the prompt, else nothing
-    could be asked.
+    A prompt may use the share `compact_at` of them, and must leave space for the reply and a buffer.
+    A reply limit close to a small context still leaves an eighth of it for the prompt, because a
+    prompt limit near zero would make every call impossible.
     """
 
     context_tokens: int = 0
@@ -100,24 +67,25 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def prompt_tokens(self) -> int:
-        """The most that a prompt should have; 0 when that is unknown."""
-        room = self.context_tokens - self.max_output_tokens - self.buffer_tokens
-        return int(min(max(room, self.context_tokens // 8), self.context_tokens * self.compact_at))
+        """The most tokens that a prompt should have; 0 if that is unknown."""
+        left = self.context_tokens - self.max_output_tokens - self.buffer_tokens
+        return int(min(max(left, self.context_tokens // 8), self.context_tokens * self.compact_at))
 
     def exceeded_by(self, tokens: int) -> bool:
-        """Whether a prompt of so many tokens should be compacted."""
+        """Return whether a prompt of `tokens` should be compacted."""
         return self.context_tokens > 0 and tokens > self.prompt_tokens
 
 
 def estimate_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = ()) -> int:
-    """About how many tokens a prompt has: one for four bytes of text, a fixed number for an image.
+    """Estimate the tokens of a prompt: one for four bytes of text, a fixed number for an image.
 
     That is a little high for English and about right for scripts of three bytes a character. An
-    estimate costs no tokenizer, and the share that `Budget` leaves free is there for its error.
+    estimate needs no tokenizer; the share that `Budget` leaves free covers its error.
     """
     size = 0
     for message in messages:
         for value in message.values():
+            # Nearly every value is plain text; this line keeps a long history from costing a call each.
             size += len(value) if type(value) is str and value.isascii() else _size(value)
     size += sum(len(tool.name) + _size(tool.description) + _size(tool.parameters) for tool in tools)
     return size // CHARS_PER_TOKEN + MESSAGE_TOKENS * len(messages)

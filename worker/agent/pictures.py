@@ -1,93 +1,66 @@
-"""Pictures of files that tools looked at: shown to the model while the turn runs, and never kept in
-history.
+"""Pictures of files that tools opened: shown to the model while the turn runs, never kept in history.
 
-Many providers take pictures in messages of a user only, so those of a reply's tools hang together
-in one behind the results. A successor of the turn looks at the files again.
+Many providers accept pictures only in messages of the user, so the pictures of all tools of one reply
+share one user message after the results. A successor of the turn loads the files again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol
-
-import msgspec
+from typing import Any, Final
 
 from shared.errors import ToolFailed
 from worker.agent.image import Image, image_part
+from worker.agent.ports import Pictures
 
 Message = dict[str, Any]
 
 TURN_PICTURES: Final = 4
-"""So many pictures of files are shown in one turn."""
+"""The most pictures of files that are shown in one turn."""
 
 MARK: Final = "[Pictures of files that your tools looked at; nobody wrote this]"
 REFUSED: Final = "they cannot be shown: this model takes no pictures, or not these"
 _PATH_CHARS: Final = 200
 
 
-class Pictured(msgspec.Struct, frozen=True):
-    """A tool's result with pictures: `images` are the paths of files that the model is shown behind
-    the text."""
-
-    text: str
-    images: tuple[str, ...] = ()
-
-
-class Pictures(Protocol):
-    """Where pictures of files come from."""
-
-    async def picture(self, path: str) -> Image:
-        """One that may be shown. Raises ToolFailed for what is not there, no picture, or too
-        big."""
-        ...
-
-
-class NoPictures:
-    """Those of an agent that has no files."""
-
-    async def picture(self, path: str) -> Image:
-        raise ToolFailed(f"there is no picture {path!r}: this agent has no files")
-
-
-NO_PICTURES: Final = NoPictures()
-
-
-class Gallery:
-    """The pictures of one turn: `frame` says where some will be, `hang` brings them."""
+class TurnPictures:
+    """The pictures of one turn. `placeholder` reserves a message, `load` fills all reserved ones."""
 
     def __init__(self, pictures: Pictures) -> None:
         self._pictures = pictures
         self._left = TURN_PICTURES
-        self._empty: list[tuple[Message, Sequence[str]]] = []
+        self._pending: list[tuple[Message, Sequence[str]]] = []
 
-    def frame(self, paths: Sequence[str]) -> Message:
-        """The message that these pictures will be in."""
+    def placeholder(self, paths: Sequence[str]) -> Message:
+        """Return the message that will contain these pictures."""
         message: Message = {"role": "user", "content": MARK}
-        self._empty.append((message, paths))
+        self._pending.append((message, paths))
         return message
 
-    async def hang(self) -> None:
-        """Bring all pictures that are not there yet. What cannot be shown is said in their
-        place."""
-        waiting, self._empty = self._empty, []
-        for message, paths in waiting:
+    async def load(self) -> None:
+        """Load the pictures of all placeholders. A picture that cannot be shown is replaced by the
+        reason."""
+        pending, self._pending = self._pending, []
+        for message, paths in pending:
             parts, notes = [], []
             for path in paths:
-                shown = await self._looked_at(path)
-                if isinstance(shown, Image):
-                    parts.append(image_part(shown))
-                    notes.append(_named(path))
+                loaded = await self._load_picture(path)
+                if isinstance(loaded, Image):
+                    parts.append(image_part(loaded))
+                    notes.append(_quoted_path(path))
                 else:
-                    notes.append(f"{_named(path)} ({shown})")
+                    notes.append(f"{_quoted_path(path)} ({loaded})")
             text = f"{MARK}\n{', '.join(notes)}"
+            # The message is changed in place: it already stands in the prompt.
             message["content"] = [*parts, {"type": "text", "text": text}] if parts else text
 
-    def take_down(self, messages: Iterable[Message]) -> list[Message]:
-        """The messages without any of these pictures; no more are shown in this turn."""
+    def remove_from(self, messages: Iterable[Message]) -> list[Message]:
+        """Return the messages without any of these pictures. No more are shown in this turn."""
         self._left = 0
-        return [_bare(message) if _is_gallery(message) else message for message in messages]
+        return [_without_images(message) if _has_pictures(message) else message for message in messages]
 
-    async def _looked_at(self, path: str) -> Image | str:
+    async def _load_picture(self, path: str) -> Image | str:
+        """Return a picture, or the reason why it is not shown."""
         if self._left <= 0:
             return f"not shown: {TURN_PICTURES} pictures of files are shown in one turn; say what you have seen first"
         try:
@@ -98,14 +71,14 @@ class Gallery:
         return image
 
 
-def _named(path: str) -> str:
+def _quoted_path(path: str) -> str:
     return repr(path if len(path) <= _PATH_CHARS else f"{path[:_PATH_CHARS]}…")
 
 
-def _is_gallery(message: Message) -> bool:
+def _has_pictures(message: Message) -> bool:
     content = message["content"]
     return isinstance(content, list) and str(content[-1].get("text")).startswith(MARK)
 
 
-def _bare(message: Message) -> Message:
+def _without_images(message: Message) -> Message:
     return {**message, "content": f"{message['content'][-1]['text']}: {REFUSED}"}

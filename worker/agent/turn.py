@@ -1,4 +1,4 @@
-"""One turn: what it is given, what comes of it, and what of it is kept."""
+"""One turn of the agent: its input, its result, and the part of it that history keeps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeGuard
 
 import msgspec
 
+from shared.clock import SYSTEM_CLOCK, Clock
 from shared.messages.transcript import (
     ApprovalEntry,
     AssistantEntry,
@@ -20,14 +21,23 @@ from shared.messages.transcript import (
     TranscriptEntry,
     UserEntry,
 )
-from worker.agent.consent import NO_CONSENT, Asked, Consent
-from worker.agent.followups import Said
+from worker.agent.consent import ApprovalState
+from worker.agent.hook import AgentHook
 from worker.agent.image import Image
-from worker.agent.model.model import Usage
-from worker.agent.outside import UNFENCED, Outside
-from worker.agent.pictures import NO_PICTURES, Pictures
-from worker.agent.schedules import NO_SCHEDULES, ChatSchedules
-from worker.agent.tools.tool import NO_FILES, Files
+from worker.agent.model.compact import Compact
+from worker.agent.model.model import TokenUsage
+from worker.agent.ports import (
+    NULL_PORTS,
+    Allowance,
+    ChatSchedules,
+    Consent,
+    Files,
+    FollowupMessage,
+    Followups,
+    Outside,
+    Pictures,
+    TurnProgress,
+)
 
 SAVED_RESULT_CHARS: Final = 500
 NO_RESULT: Final = "Error: there is no result; the turn ended before this call did. Verify before repeating."
@@ -36,15 +46,16 @@ TurnOutcome = Literal["done", "round_cap", "empty", "budget"]
 
 
 class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a turn depends on besides its tools and its model.
+    """Everything a turn depends on except its model, its tools and its journal.
 
-    `entry` is the message to answer; its `turn` names the turn. `images` go out with it, its text
-    only names them. `history` is the conversation before it, `resume` the ledger that an earlier
-    worker left, `joined` the messages that it names, by their numbers. `timezone` is an IANA name.
-    The sender is set in groups. `context_tokens` is the model's limit, 0 when unknown; a prompt
-    over `compact_at` of it is compacted, and then the newest `compact_keep` messages stay. A reply
-    cut by its length is continued up to `continuations` times. History keeps `saved_result_chars`
-    of a tool's result.
+    `entry` is the message to answer; its `turn` names the turn. `images` go out with it; its text
+    only names them. `history` is the conversation before it, `resume` the ledger of an earlier
+    worker, `joined` the messages in that ledger by their numbers. `timezone` is an IANA name. The
+    sender is set in groups. `context_tokens` is the model's limit, 0 if unknown; a prompt over the
+    share `compact_at` of it is compacted to its newest `compact_keep` messages. A reply cut by its
+    length is continued up to `continuations` times. History keeps `saved_result_chars` of a tool's
+    result. Hooks that are not trusted belong in a CompositeHook. Without `compact` a prompt that is
+    too big is sent as it is.
     """
 
     session: str
@@ -57,7 +68,7 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     history: tuple[TranscriptEntry, ...] = ()
     resume: tuple[LedgerEntry, ...] = ()
-    joined: dict[int, Said] = {}
+    joined: dict[int, FollowupMessage] = {}
     timezone: str = "UTC"
     max_rounds: int = 40
     memory_window: int = 100
@@ -68,11 +79,17 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     compact_at: float = 0.8
     compact_keep: int = 20
     saved_result_chars: int = SAVED_RESULT_CHARS
-    files: Files = NO_FILES
-    pictures: Pictures = NO_PICTURES
-    outside: Outside = UNFENCED
-    schedules: ChatSchedules = NO_SCHEDULES
-    consent: Consent = NO_CONSENT
+    hook: AgentHook = AgentHook()
+    clock: Clock = SYSTEM_CLOCK
+    compact: Compact | None = None
+    progress: TurnProgress = NULL_PORTS
+    followups: Followups = NULL_PORTS
+    allowance: Allowance = NULL_PORTS
+    files: Files = NULL_PORTS
+    pictures: Pictures = NULL_PORTS
+    outside: Outside = NULL_PORTS
+    schedules: ChatSchedules = NULL_PORTS
+    consent: Consent = NULL_PORTS
 
     @property
     def turn(self) -> int:
@@ -80,26 +97,26 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished turn. `entries` is what history gains; `usage` counts this attempt only, `rounds`
-    all of them."""
+    """A finished turn. `entries` are for history; `usage` counts this attempt only, `rounds` all of
+    them."""
 
     content: str
     entries: tuple[TranscriptEntry, ...]
     rounds: int
-    usage: Usage
+    usage: TokenUsage
     outcome: TurnOutcome = "done"
 
 
 class StoredReply(msgspec.Struct, frozen=True):
-    """Where a ledger ends: the last stored reply, the calls begun (intents), what each has done
-    inside Shoal (effects), the calls answered (results), and those that a person was asked
-    about."""
+    """The end of a ledger: the last stored reply and the state of its calls, by their ids. `intents`
+    are calls that were begun, `effects` their effects inside Shoal so far, `results` the finished
+    ones, `approvals` those that a person was asked about."""
 
     reply: AssistantEntry
-    intents: dict[str, IntentEntry]
-    results: dict[str, ToolEntry]
+    intents: dict[str, IntentEntry] = {}
+    results: dict[str, ToolEntry] = {}
     effects: dict[str, list[EffectEntry]] = {}
-    asked: dict[str, Asked] = {}
+    approvals: dict[str, ApprovalState] = {}
 
     @property
     def answered(self) -> bool:
@@ -108,15 +125,15 @@ class StoredReply(msgspec.Struct, frozen=True):
 
 
 def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
-    """The last stored reply and how far it got; None for an empty ledger, and behind a whole
-    answer."""
+    """Return the last stored reply and the state of its calls; None for an empty ledger, and after a
+    complete answer."""
     point: StoredReply | None = None
     for entry in ledger:
         match entry:
             case AssistantEntry():
-                point = StoredReply(entry, {}, {}, {}, {})
+                point = StoredReply(entry)
             case TakenEntry() if point is not None and not point.reply.tool_calls:
-                point = None  # an answer that messages came behind: the turn goes on with them
+                point = None  # messages joined after an answer: the turn goes on with them
             case IntentEntry() if point is not None:
                 point.intents[entry.call_id] = entry
             case EffectEntry() if point is not None:
@@ -124,9 +141,9 @@ def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
             case ToolEntry() if point is not None:
                 point.results[entry.call_id] = entry
             case ApprovalEntry() if point is not None:
-                point.asked[entry.call_id] = Asked(entry)
-            case DecisionEntry() if point is not None and entry.call_id in point.asked:
-                point.asked[entry.call_id] = Asked(point.asked[entry.call_id].question, entry)
+                point.approvals[entry.call_id] = ApprovalState(entry)
+            case DecisionEntry() if point is not None and entry.call_id in point.approvals:
+                point.approvals[entry.call_id] = ApprovalState(point.approvals[entry.call_id].question, entry)
     return point
 
 
@@ -138,26 +155,26 @@ def saved_history(
     joined: Iterable[UserEntry] = (),
     result_chars: int = SAVED_RESULT_CHARS,
 ) -> tuple[TranscriptEntry, ...]:
-    """What history gains from a turn: the message and those that joined it, its steps, one final
-    text; also from a turn that was stopped. An answer that messages came behind is part of the
-    final text.
+    """Return the entries that history gains from a turn: the message and those that joined it, its
+    steps, one final text. Also for a turn that was stopped.
 
-    `steps` is its ledger, or the part of it that is said. Tool results are cut to `result_chars`,
-    stand in the order of their calls, and none is missing.
+    `steps` is its ledger or its transcript. An answer that was followed by further messages is left
+    out, because the final text contains it. Tool results are cut to `result_chars`, stand in the
+    order of their calls, and none is missing.
     """
     kept: list[TranscriptEntry] = [entry, *joined]
-    kept.extend(paired(step for step in steps if isinstance(step, ToolEntry) or _calls(step)))
+    kept.extend(pair_calls_with_results(step for step in steps if isinstance(step, ToolEntry) or _has_calls(step)))
     if final is not None:
         kept.append(final)
-    return tuple(_kept(item, result_chars) for item in kept)
+    return tuple(_history_form(item, result_chars) for item in kept)
 
 
-def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
-    """The same entries with every tool call followed by exactly one result, in the order of the
+def pair_calls_with_results(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
+    """Return the entries with every tool call followed by exactly one result, in the order of the
     calls.
 
-    Results that no call asked for are dropped, missing ones are named as missing: providers refuse
-    both.
+    Results without a call are dropped, and a missing result is replaced by a note, because providers
+    refuse both.
     """
     fixed: list[TranscriptEntry] = []
     open_calls: tuple[ToolCall, ...] = ()
@@ -168,39 +185,39 @@ def paired(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
             results.setdefault(entry.call_id, entry)
             continue
         if open_calls:
-            fixed += _answers(open_calls, results, turn)
+            fixed += _results_of(open_calls, results, turn)
             open_calls = ()
         if results:
-            results = {}
+            results = {}  # a fresh dict: ids may repeat in later rounds of an old history
         fixed.append(entry)
         if isinstance(entry, AssistantEntry) and entry.tool_calls:
             open_calls, turn = entry.tool_calls, entry.turn
-    return fixed + _answers(open_calls, results, turn)
+    return fixed + _results_of(open_calls, results, turn)
 
 
-def _answers(calls: Iterable[ToolCall], results: Mapping[str, ToolEntry], turn: int) -> list[ToolEntry]:
-    """One result for each call."""
+def _results_of(calls: Iterable[ToolCall], results: Mapping[str, ToolEntry], turn: int) -> list[ToolEntry]:
+    """Return one result for each call."""
     return [
         results.get(call.id) or ToolEntry(call_id=call.id, name=call.name, content=NO_RESULT, turn=turn, ok=False)
         for call in calls
     ]
 
 
-def _calls(step: LedgerEntry | TranscriptEntry) -> TypeGuard[AssistantEntry]:
+def _has_calls(step: LedgerEntry | TranscriptEntry) -> TypeGuard[AssistantEntry]:
     return isinstance(step, AssistantEntry) and bool(step.tool_calls)
 
 
-def _kept(entry: TranscriptEntry, result_chars: int) -> TranscriptEntry:
+def _history_form(entry: TranscriptEntry, result_chars: int) -> TranscriptEntry:
     match entry:
         case ToolEntry():
-            return _short(msgspec.structs.replace(entry, images=()), result_chars)
+            return _shortened_result(msgspec.structs.replace(entry, images=()), result_chars)
         case AssistantEntry(seen=seen) if seen:
-            return msgspec.structs.replace(entry, seen="")  # of use to a successor in the same turn only
+            return msgspec.structs.replace(entry, seen="")  # of use only to a successor in the same turn
         case _:
             return entry
 
 
-def _short(entry: ToolEntry, chars: int) -> ToolEntry:
+def _shortened_result(entry: ToolEntry, chars: int) -> ToolEntry:
     if len(entry.content) <= chars:
         return entry
     mark = "\n... (cut)"

@@ -31,7 +31,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.queue import TurnWork
 from shared.store.turns.turn_writes import DeadLetter, Turns
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult, saved_history
 from worker.attempt.apologies import APOLOGIES
 from worker.attempt.retries import CRASH_LIMIT, NEWER_RELEASE_WAIT_S, error_wait, unavailable_wait
@@ -262,7 +262,7 @@ class RunTurn:
             return await self._dead_letter(lease, work, conversation, "model_away")
         if away_s + wait_s > self._settings.tell_s:
             show = LiveUpdates(self._client, lease.claim.session, work.n, work.attempt)
-            await show.progress("the model cannot be reached just now; I keep trying")
+            await show.add_activity("the model cannot be reached just now; I keep trying")
         await lease.queue.release(lease.claim, delay_s=wait_s, count="away", retry_for_s=STORE_PATIENCE_S)
         return "model_away"
 
@@ -294,7 +294,7 @@ class RunTurn:
         return AssistantEntry(content=content, turn=work.n, at=self._clock.now_ms())
 
 
-def _tokens_used(usage: Usage) -> TokensUsed | None:
+def _tokens_used(usage: TokenUsage) -> TokensUsed | None:
     """None when no provider has said it."""
     if not (usage.prompt_tokens or usage.completion_tokens):
         return None

@@ -15,8 +15,8 @@ from shared.messages.subagent import ID_PREFIX, SENDER
 from shared.messages.transcript import ApprovalEntry
 from shared.redaction import REDACTOR
 from shared.settings import Settings
-from worker.agent.consent import FREE, Need
 from worker.agent.model.model import ToolCallRequest
+from worker.agent.ports import FREE, ApprovalNeed
 from worker.agent.tools.tool import Safety
 
 Seat = Literal["person", "schedule", "program", "subagent"]
@@ -49,7 +49,7 @@ class ApprovalPolicy:
         self.settings: Final = settings.approval
         self._network = settings.tools.exec_network
 
-    def need(self, name: str, safety: Safety | None, seat: Seat, *, untrusted: bool) -> Need:
+    def need(self, name: str, safety: Safety | None, seat: Seat, *, untrusted: bool) -> ApprovalNeed:
         """What a call of tool `name` needs. `untrusted` says that the turn has read what strangers
         may have written.
 
@@ -63,8 +63,8 @@ class ApprovalPolicy:
         if safety is None or not (by_name or safety in settings.classes or by_reading):
             return FREE
         if seat == "person" or (seat == "schedule" and settings.schedules):
-            return Need("ask")
-        return Need("refuse", _REFUSALS[seat])
+            return ApprovalNeed("ask")
+        return ApprovalNeed("refuse", _REFUSALS[seat])
 
     def brings_untrusted(self, call: ToolCallRequest) -> bool:
         """Whether what this call answers may have been written by strangers: pages, search results,
@@ -106,10 +106,10 @@ class TurnConsent:
     def wait_s(self) -> float:
         return self._policy.settings.wait_s
 
-    def heard(self, call: ToolCallRequest) -> None:
+    def mark_seen(self, call: ToolCallRequest) -> None:
         self._read_untrusted = self._read_untrusted or self._policy.brings_untrusted(call)
 
-    def need(self, call: ToolCallRequest, safety: Safety | None) -> Need:
+    def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
         if call.arguments is None:
             return FREE  # nothing can run with them
         return self._policy.need(
@@ -129,7 +129,7 @@ class TurnConsent:
             people=tuple(self._people()),
         )
 
-    def same(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
+    def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
         return question.call_id == call.id and question.tool == call.name and question.digest == digest(call)
 
 

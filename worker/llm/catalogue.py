@@ -13,7 +13,7 @@ import msgspec
 
 from shared.log import logger
 from shared.settings import ModelSettings
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 
 TABLE: Final = "model_prices_and_context_window_backup.json"
 _PER_MILLION: Final = 1_000_000
@@ -31,7 +31,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     context_tokens: int = 0
     output_tokens: int = 0
 
-    def cost_usd(self, usage: Usage) -> float:
+    def cost_usd(self, usage: TokenUsage) -> float:
         """What these tokens cost. Not counted: what some take more for very long prompts, or for
         filling a cache."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)

@@ -106,7 +106,7 @@ class Models:
 
     async def warm(self) -> None:
         """Do what the first call of the usual model would have to wait for."""
-        await self._usual.warm()
+        await self._usual.preload()
 
     async def close(self) -> None:
         """Let all connections go."""

@@ -16,7 +16,7 @@ from shared.settings import MemorySettings
 from shared.store.fleet.spending import Spending
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
 from worker.agent.limits import CHARS_PER_TOKEN
-from worker.agent.model.model import Model, Usage
+from worker.agent.model.model import Model, TokenUsage
 from worker.memory.pieces import Piece, cut, middle_out, next_piece, read_entries, stamp, unread_piece
 from worker.memory.scribe import CONSOLIDATE, REWORK, NoGoodReply, Scribe
 
@@ -172,7 +172,7 @@ class Consolidator:
             return "refused" if saved.refused else "entry" if new is None else "memory"
         raise MemoryChanged(f"MEMORY.md was changed {SWAPS} times during a consolidation; try again later")
 
-    async def _count(self, session: str, usage: Usage) -> None:
+    async def _count(self, session: str, usage: TokenUsage) -> None:
         """Bookkeeping ends no job: while Redis is away nothing is counted."""
         if self._spending is not None:
             with contextlib.suppress(RedisAway, Refused):

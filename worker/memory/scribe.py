@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from shared.errors import ModelError, ShoalError
 from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
-from worker.agent.model.model import LLMResponse, Model, ToolCallRequest, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, Model, TokenUsage, ToolCallRequest, ToolSpec
 from worker.agent.model.prompt import clean
 from worker.agent.tools.schema import object_schema
 from worker.agent.tools.tool import shorten
@@ -25,7 +25,7 @@ SHRUNK_FROM_CHARS: Final = 1000
 SHRUNK_TO: Final = 0.25
 TOOL_NAME: Final = "save_memory"
 
-Count = Callable[[Usage], Awaitable[None]]
+Count = Callable[[TokenUsage], Awaitable[None]]
 """Told after each call what it used. Raises nothing."""
 
 _STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d\]")

@@ -111,22 +111,19 @@ class SubagentAgent:
             pictures=files,
             outside=LeasedOutside(journal, files),
             consent=TurnConsent(self._approval, task.turn, "subagent"),
+            hook=CompositeHook(
+                [SubagentProgress(self._children, assignment.claim), self._hook],
+                report=self._report,
+                call_limit_s=agent.hook_s,
+            ),
+            compact=make_compact(model),
+            allowance=ChatBudget(
+                self._spending, task.session, self._settings.budget, late=self._late_counts, price=facts.cost_usd
+            ),
         )
-        budget = ChatBudget(
-            self._spending, task.session, self._settings.budget, late=self._late_counts, price=facts.cost_usd
-        )
-        progress = SubagentProgress(self._children, assignment.claim)
         try:
             with agent_span("subagent", task.session, model.name) as now:
-                result = await run_agent(
-                    spec,
-                    model,
-                    await self._tools.now(),
-                    journal,
-                    hook=CompositeHook([progress, self._hook], report=self._report, call_limit_s=agent.hook_s),
-                    compact=make_compact(model),
-                    allowance=budget,
-                )
+                result = await run_agent(spec, model, await self._tools.now(), journal)
                 set_agent_result(now, result)
                 return result
         except ModelError as exc:

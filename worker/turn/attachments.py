@@ -15,8 +15,8 @@ from shared.media.reference import PREFIX, MediaRef, read_reference
 from shared.media.store import MediaStore, NoSuchMedia
 from shared.messages.inbound import InboundMessage
 from shared.messages.transcript import UserEntry
-from worker.agent.followups import Followups, Said
 from worker.agent.image import Image
+from worker.agent.ports import FollowupMessage, Followups
 from worker.guards.threads import FileThreads
 from worker.guards.workspace import Workspace
 from worker.turn.conversation import JoinedMessage
@@ -107,10 +107,10 @@ class TurnAttachments:
         """Whether messages that come while the turn runs may join it."""
         return self._inner.open
 
-    async def take(self) -> Sequence[Said]:
+    async def claim(self) -> Sequence[FollowupMessage]:
         """The messages that join the turn now, with what was sent along (see `Followups`)."""
         before = set(self._joined)
-        said = await self._inner.take()
+        said = await self._inner.claim()
         new = [number for number in self._joined if number not in before]
         if len(new) != len(said):
             return said
@@ -121,9 +121,11 @@ class TurnAttachments:
         """Bring what came with the messages that joined an earlier attempt."""
         await self._load_all(list(self._joined))
 
-    async def load_message(self, message: InboundMessage, entry: UserEntry, images: tuple[Image, ...]) -> Said:
+    async def load_message(
+        self, message: InboundMessage, entry: UserEntry, images: tuple[Image, ...]
+    ) -> FollowupMessage:
         """A message as the agent gets it, with what was sent along put where it can be seen."""
-        return await self._with_files(message, entry.turn, Said(entry, images))
+        return await self._with_files(message, entry.turn, FollowupMessage(entry, images))
 
     async def _load_all(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -132,7 +134,7 @@ class TurnAttachments:
                 said = await self._with_files(one.message, number, one.said)
                 self._joined[number] = JoinedMessage(one.message, said)
 
-    async def _with_files(self, message: InboundMessage, number: int, said: Said) -> Said:
+    async def _with_files(self, message: InboundMessage, number: int, said: FollowupMessage) -> FollowupMessage:
         if not any(one.startswith(PREFIX) for one in message.media):
             return said
         images, notes = await self._attachments.load(message.session, message.media, number, self._workspace)

@@ -12,7 +12,7 @@ from shared.errors import RedisAway, Refused
 from shared.metrics import BUDGETS_REACHED
 from shared.settings import BudgetSettings
 from shared.store.fleet.spending import Spending, Spent
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 
 RECORD_TIMEOUT_S: Final = 5.0
 """How long a count may take that nobody waits for."""
@@ -61,7 +61,7 @@ class ChatBudget:
         settings: BudgetSettings,
         *,
         late: BackgroundSpending,
-        price: Callable[[Usage], float],
+        price: Callable[[TokenUsage], float],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._spending = spending
@@ -87,7 +87,7 @@ class ChatBudget:
         BUDGETS_REACHED.labels(budget).inc()
         return f"This chat has used its {self._describe_limit(budget)} of today. {_RESETS}"
 
-    async def spent(self, usage: Usage) -> str | None:
+    async def count(self, usage: TokenUsage) -> str | None:
         """Count a call. A sentence for the person, once a day, when `warn_at` of a budget is
         used."""
         settings, tokens = self._settings, usage.prompt_tokens + usage.completion_tokens
@@ -111,7 +111,7 @@ class ChatBudget:
     def _limited(self) -> bool:
         return bool(self._settings.tokens_per_day or self._settings.usd_per_day)
 
-    def spent_soon(self, usage: Usage) -> None:
+    def count_later(self, usage: TokenUsage) -> None:
         """Count a call that was broken off, beside the turn. The call after it hears whether to
         warn."""
         self._late.add(self._session, usage.prompt_tokens + usage.completion_tokens, self._price(usage))

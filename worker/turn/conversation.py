@@ -13,8 +13,8 @@ from shared.messages.inbound import SYSTEM, InboundMessage, decode_inbound
 from shared.messages.subagent import is_report
 from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry, decode_ledger, decode_transcript
 from shared.store.turns.queue import Claim, TurnWork
-from worker.agent.followups import Said
 from worker.agent.image import Image
+from worker.agent.ports import FollowupMessage
 from worker.turn.images import entry_text, read_images
 
 UNREADABLE: Final = "[A message that cannot be read. Say so, and ask for it again.]"
@@ -27,7 +27,7 @@ class JoinedMessage(msgspec.Struct, frozen=True):
     nobody can read it."""
 
     message: InboundMessage | None
-    said: Said
+    said: FollowupMessage
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ def read_joined(claim: Claim, number: int, record: bytes) -> JoinedMessage:
         message = _resolve_origin(decode_inbound(record))
     except BadRecord as exc:
         log.error("record refused", code=exc.code, number=number)
-        return JoinedMessage(None, Said(UserEntry(content=UNREADABLE, turn=claim.turn.n)))
+        return JoinedMessage(None, FollowupMessage(UserEntry(content=UNREADABLE, turn=claim.turn.n)))
     images, notes = read_images(message.media)
     in_group = message.metadata.get("group") == "1"
     entry = UserEntry(
@@ -117,7 +117,7 @@ def read_joined(claim: Claim, number: int, record: bytes) -> JoinedMessage:
         sender_id=message.sender_id,
     )
     sender_name = message.metadata.get("sender_name", "") if in_group else ""
-    return JoinedMessage(message, Said(entry, images, sender_name, message.sender_id if in_group else ""))
+    return JoinedMessage(message, FollowupMessage(entry, images, sender_name, message.sender_id if in_group else ""))
 
 
 def _resolve_origin(message: InboundMessage) -> InboundMessage:

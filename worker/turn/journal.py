@@ -24,7 +24,7 @@ from shared.metrics import APPROVALS, MESSAGES_JOINED
 from shared.process.crash_points import crash_point
 from shared.store.turns.queue import Claim
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
-from worker.agent.followups import Said
+from worker.agent.ports import FollowupMessage
 from worker.agent.turn import AgentResult
 from worker.lease.lease import Lease
 from worker.turn.conversation import JoinedMessage, read_joined
@@ -181,7 +181,7 @@ class TurnJournal(LeaseJournal):
         """Whether messages that come while the turn runs may join it."""
         return self._work.steers
 
-    async def take(self) -> Sequence[Said]:
+    async def claim(self) -> Sequence[FollowupMessage]:
         """The messages that join the turn now (see `Followups`)."""
         at_start = not self.entries
         if not (self._work.steers or (at_start and self._work.joins_at_start)):

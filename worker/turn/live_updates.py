@@ -66,7 +66,7 @@ class LiveUpdates:
         if self._pump is not None:
             await cancel_all([self._pump])
 
-    async def text(self, delta: str) -> None:
+    async def add_text(self, delta: str) -> None:
         """More text of the reply."""
         if self._reply_sent():
             return
@@ -76,7 +76,7 @@ class LiveUpdates:
         self.visible += delta
         self._send_soon()
 
-    async def reset(self) -> None:
+    async def reset_text(self) -> None:
         """All text so far is taken back."""
         if self.visible:
             self.visible = ""
@@ -91,7 +91,7 @@ class LiveUpdates:
         if self._open and self._pump is None:
             self._pump = asyncio.create_task(self._keep_sending(self._dirty))
 
-    async def progress(self, text: str) -> None:
+    async def add_activity(self, text: str) -> None:
         """A line about what is being done."""
         await self._publish(ProgressEvent(self._turn, text))
 

@@ -25,9 +25,9 @@ from shared.store.sessions.memory import MemoryStore, MemoryText
 from shared.store.subagents.subagents import Children
 from shared.store.turns.inbox import InboxLimits
 from worker.agent.hook import CompositeHook
-from worker.agent.journal import Show
 from worker.agent.loop import run_agent
 from worker.agent.model.compact import make_compact
+from worker.agent.ports import TurnProgress
 from worker.agent.tools.tool import Tool, Toolbox, cut
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import ApprovalPolicy, build_consent
@@ -122,7 +122,7 @@ class TurnAgent:
             timezone=self.timezone,
         )
 
-    async def __call__(self, conversation: Conversation, journal: TurnJournal, show: Show) -> AgentResult:
+    async def __call__(self, conversation: Conversation, journal: TurnJournal, show: TurnProgress) -> AgentResult:
         """Raises what `run_agent` raises."""
         message, work = conversation.message, conversation.work
         settings, agent = self._settings, self._settings.agent
@@ -175,26 +175,21 @@ class TurnAgent:
             outside=LeasedOutside(journal, files),
             schedules=schedules,
             consent=build_consent(self._approval, work.n, lambda: conversation.messages),
+            hook=self._hook,
+            progress=show,
+            compact=make_compact(model),
+            followups=attached,
+            allowance=ChatBudget(
+                self._spending,
+                conversation.session,
+                settings.budget,
+                late=self._late_counts,
+                price=facts.cost_usd,
+            ),
         )
         try:
             with agent_span("shoal", conversation.session, model.name) as now:
-                result = await run_agent(
-                    spec,
-                    model,
-                    tools,
-                    journal,
-                    hook=self._hook,
-                    show=show,
-                    compact=make_compact(model),
-                    followups=attached,
-                    allowance=ChatBudget(
-                        self._spending,
-                        conversation.session,
-                        settings.budget,
-                        late=self._late_counts,
-                        price=facts.cost_usd,
-                    ),
-                )
+                result = await run_agent(spec, model, tools, journal)
                 set_agent_result(now, result)
         except ModelError as exc:
             MODEL_REQUESTS.labels(model.name, exc.kind).inc()

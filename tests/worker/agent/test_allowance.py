@@ -15,9 +15,10 @@ from tests.helpers.scripted_model import Broken, ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import BUSY, SPEC, Turn
 from worker.agent.hook import AgentHook
-from worker.agent.limits import UNLIMITED, estimate_tokens
+from worker.agent.limits import estimate_tokens
 from worker.agent.model.compact import Compacted
-from worker.agent.model.model import LLMResponse, OnDelta, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolSpec
+from worker.agent.ports import NULL_PORTS
 from worker.agent.run import NO_ANSWER
 
 USED_UP = "This chat has used what it may use today."
@@ -30,19 +31,19 @@ class Purse:
     def __init__(self, rounds: int = 100, *warnings: str | None) -> None:
         self.rounds = rounds
         self.warnings = list(warnings)
-        self.log: list[str | Usage] = []
-        self.estimates: list[Usage] = []
+        self.log: list[str | TokenUsage] = []
+        self.estimates: list[TokenUsage] = []
 
     async def refusal(self) -> str | None:
         self.log.append("asked")
         self.rounds -= 1
         return USED_UP if self.rounds < 0 else None
 
-    async def spent(self, usage: Usage) -> str | None:
+    async def count(self, usage: TokenUsage) -> str | None:
         self.log.append(usage)
         return self.warnings.pop(0) if self.warnings else None
 
-    def spent_soon(self, usage: Usage) -> None:
+    def count_later(self, usage: TokenUsage) -> None:
         self.estimates.append(usage)
 
 
@@ -66,8 +67,8 @@ async def test_when_the_allowance_ends_the_best_text_so_far_is_given_with_the_re
     assert len(tool.runs) == 2
     assert sum(isinstance(entry, ToolEntry) for entry in result.entries) == 2
     assert result.entries[-1].content == result.content
-    assert result.usage == Usage(20, 2)
-    assert purse.log == ["asked", Usage(10, 1), "asked", Usage(10, 1), "asked"]
+    assert result.usage == TokenUsage(20, 2)
+    assert purse.log == ["asked", TokenUsage(10, 1), "asked", TokenUsage(10, 1), "asked"]
 
 
 async def test_a_refusal_goes_through_the_last_hook() -> None:
@@ -106,16 +107,16 @@ async def test_a_turn_that_ends_otherwise_has_its_warning_too() -> None:
 
 async def test_every_call_of_a_round_is_told() -> None:
     """Continuations and the second try after an empty reply cost as well."""
-    cut = LLMResponse(content="one ", finish_reason="length", usage=Usage(1, 1, 1, 0.25))
+    cut = LLMResponse(content="one ", finish_reason="length", usage=TokenUsage(1, 1, 1, 0.25))
     purse = Purse()
-    result = await Turn([cut, LLMResponse(content="two", usage=Usage(2, 2))]).run(allowance=purse)
-    assert purse.log == ["asked", Usage(1, 1, 1, 0.25), Usage(2, 2)]
-    assert result.usage == Usage(3, 3, 1, 0.25)
+    result = await Turn([cut, LLMResponse(content="two", usage=TokenUsage(2, 2))]).run(allowance=purse)
+    assert purse.log == ["asked", TokenUsage(1, 1, 1, 0.25), TokenUsage(2, 2)]
+    assert result.usage == TokenUsage(3, 3, 1, 0.25)
     purse = Purse()
-    await Turn([LLMResponse(content="", usage=Usage(5, 0)), LLMResponse(content="x", usage=Usage(6, 1))]).run(
+    await Turn([LLMResponse(content="", usage=TokenUsage(5, 0)), LLMResponse(content="x", usage=TokenUsage(6, 1))]).run(
         allowance=purse
     )
-    assert purse.log == ["asked", Usage(5, 0), Usage(6, 1)]
+    assert purse.log == ["asked", TokenUsage(5, 0), TokenUsage(6, 1)]
 
 
 async def test_a_turn_that_fails_later_has_told_what_it_used() -> None:
@@ -124,7 +125,7 @@ async def test_a_turn_that_fails_later_has_told_what_it_used() -> None:
     turn = Turn([calls(call("look")), ModelError("auth", "no", retryable=False)], RecordingTool("look"))
     with pytest.raises(ModelError):
         await turn.run(allowance=purse)
-    assert purse.log == ["asked", Usage(10, 1), "asked"]
+    assert purse.log == ["asked", TokenUsage(10, 1), "asked"]
 
 
 async def test_a_stored_reply_is_carried_out_before_the_allowance_is_asked() -> None:
@@ -152,24 +153,24 @@ async def test_an_allowance_that_cannot_answer_ends_the_try() -> None:
 
 async def test_unlimited_never_refuses_and_never_warns() -> None:
     """The allowance of those who set none."""
-    assert await UNLIMITED.refusal() is None
-    assert await UNLIMITED.spent(Usage(10**9, 10**9, 0, 10**6)) is None
-    UNLIMITED.spent_soon(Usage(10**9))
+    assert await NULL_PORTS.refusal() is None
+    assert await NULL_PORTS.count(TokenUsage(10**9, 10**9, 0, 10**6)) is None
+    NULL_PORTS.count_later(TokenUsage(10**9))
 
 
 async def test_a_reply_that_breaks_off_after_text_is_told_as_an_estimate() -> None:
     """Its provider takes money for prompt and text and says no number; a number that it says is told as it is."""
     broken = Broken(BUSY, ("x" * 300, "é" * 50))
-    turn, purse = Turn([broken, LLMResponse(content="ok", usage=Usage(9, 1))]), Purse()
+    turn, purse = Turn([broken, LLMResponse(content="ok", usage=TokenUsage(9, 1))]), Purse()
     result = await turn.run(allowance=purse)
-    assert purse.estimates == [Usage(estimate_tokens(turn.model.asked[0], turn.tools.specs()), 100)]
-    assert purse.log == ["asked", Usage(9, 1)]
-    assert result.usage == Usage(9, 1), "what providers said"
+    assert purse.estimates == [TokenUsage(estimate_tokens(turn.model.asked[0], turn.tools.specs()), 100)]
+    assert purse.log == ["asked", TokenUsage(9, 1)]
+    assert result.usage == TokenUsage(9, 1), "what providers said"
 
 
 async def test_each_restart_counts_only_its_own_text() -> None:
     """And a continuation not the part before it, which has its own numbers."""
-    cut = LLMResponse(content="x" * 400, finish_reason="length", usage=Usage(1, 100))
+    cut = LLMResponse(content="x" * 400, finish_reason="length", usage=TokenUsage(1, 100))
     broken = Broken(BUSY, ("y" * 40,))
     turn, purse = Turn([cut, broken, broken, "ok"]), Purse()
     await turn.run(allowance=purse)
@@ -190,14 +191,14 @@ async def test_a_call_without_a_word_counts_when_the_model_was_at_work(fault: Mo
     turn, purse = Turn([fault]), Purse()
     with pytest.raises(ModelError):
         await turn.run(allowance=purse)
-    expected = [Usage(estimate_tokens(turn.model.asked[0]), 0)] if counts else []
+    expected = [TokenUsage(estimate_tokens(turn.model.asked[0]), 0)] if counts else []
     assert purse.estimates == expected
 
 
 async def test_a_show_that_ends_the_turn_in_the_middle_of_a_reply_counts() -> None:
     """The text until then was made."""
     turn, purse = Turn(["word " * 80]), Purse()
-    turn.show.fault_at = ("word", TurnStopped())
+    turn.progress.fault_at = ("word", TurnStopped())
     with pytest.raises(TurnStopped):
         await turn.run(allowance=purse)
     assert len(purse.estimates) == 1

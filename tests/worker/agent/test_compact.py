@@ -28,10 +28,10 @@ from worker.agent.model.compact import (
     SUMMARY_TOKENS,
     Compacted,
     Message,
-    fitted,
     make_compact,
+    shorten_results,
 )
-from worker.agent.model.model import LLMResponse, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, TokenUsage, ToolSpec
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 TOO_LONG = ModelError("context_length", "too long", retryable=False)
@@ -88,10 +88,10 @@ def assert_pairs(messages: Sequence[Mapping[str, Any]]) -> None:
 
 async def test_system_text_summary_task_and_newest_messages_are_what_is_left() -> None:
     """In this order; the summary is one model call, and what it used is handed on."""
-    model = ScriptedModel([LLMResponse(content="<think>hm</think>did 1 to 3", usage=Usage(50, 5))])
+    model = ScriptedModel([LLMResponse(content="<think>hm</think>did 1 to 3", usage=TokenUsage(50, 5))])
     got = await compacted([SYSTEM, user("old"), said("yes"), TASK, *rounds(1, 2, 3, 4, 5)], model)
     assert got.messages == [SYSTEM, summary("did 1 to 3"), TASK, *rounds(4, 5)]
-    assert got.usage == Usage(50, 5)
+    assert got.usage == TokenUsage(50, 5)
 
 
 async def test_the_summary_is_asked_for_with_the_task_and_all_that_goes() -> None:
@@ -180,9 +180,9 @@ async def test_without_a_summary_the_middle_is_dropped_with_a_note(kind: str) ->
 @pytest.mark.parametrize("empty", ["", "<think>only thoughts</think>"])
 async def test_an_empty_summary_is_none_but_was_paid_for(empty: str) -> None:
     """The note stands instead, and its usage counts."""
-    reply = LLMResponse(content=empty, usage=Usage(9, 1))
+    reply = LLMResponse(content=empty, usage=TokenUsage(9, 1))
     got = await compacted([SYSTEM, TASK, *rounds(1, 2, 3)], ScriptedModel([reply]))
-    assert got == Compacted([SYSTEM, user(LEFT_OUT), TASK, *rounds(2, 3)], Usage(9, 1))
+    assert got == Compacted([SYSTEM, user(LEFT_OUT), TASK, *rounds(2, 3)], TokenUsage(9, 1))
 
 
 # --- when that is not enough
@@ -191,7 +191,7 @@ async def test_an_empty_summary_is_none_but_was_paid_for(empty: str) -> None:
 async def test_the_largest_results_are_shortened_until_the_prompt_fits() -> None:
     """The largest first; small ones stay as they are, and what was cut says so."""
     steps = [said(None, "a", "b"), result("a", "x" * 8_000), result("b", "y" * 1_000), said("so"), user("go on")]
-    got = fitted([SYSTEM, TASK, *steps], 1_500)
+    got = shorten_results([SYSTEM, TASK, *steps], 1_500)
     assert estimate_tokens(got) <= 1_500
     big, small = got[3]["content"], got[4]["content"]
     assert big == "x" * 4_000 + SHORTENED
@@ -202,9 +202,9 @@ async def test_the_largest_results_are_shortened_until_the_prompt_fits() -> None
 
 async def test_shortening_ends_when_there_is_nothing_left_to_shorten() -> None:
     """An aim that cannot be reached is missed by little, not looped after."""
-    got = fitted([SYSTEM, TASK, *rounds(1, 2, chars=5_000)], 1)
+    got = shorten_results([SYSTEM, TASK, *rounds(1, 2, chars=5_000)], 1)
     assert [len(m["content"]) for m in got if m["role"] == "tool"] == [200 + len(SHORTENED)] * 2
-    assert fitted([], 0) == []
+    assert shorten_results([], 0) == []
 
 
 async def test_fewer_messages_are_kept_when_the_newest_alone_are_too_big() -> None:
@@ -301,7 +301,7 @@ class Steady:
     def __call__(self, messages: list[dict[str, Any]]) -> Any:
         if messages[0]["content"] == PROMPT:
             self.summaries += 1
-            return LLMResponse(content=f"notes {self.summaries}", usage=Usage(100, 10))
+            return LLMResponse(content=f"notes {self.summaries}", usage=TokenUsage(100, 10))
         self.prompts.append(estimate_tokens(messages))
         if len(self.prompts) > self.rounds:
             return "done"
@@ -344,14 +344,14 @@ async def test_the_share_at_which_a_prompt_is_compacted_can_be_set(compact_at: f
 
 async def test_a_summary_counts_as_used_and_as_part_of_its_round() -> None:
     """In the result, for the allowance, and for the hooks."""
-    told: list[Usage] = []
-    rounds_told: list[Usage] = []
+    told: list[TokenUsage] = []
+    rounds_told: list[TokenUsage] = []
 
     class Purse:
         async def refusal(self) -> str | None:
             return None
 
-        async def spent(self, usage: Usage) -> str | None:
+        async def count(self, usage: TokenUsage) -> str | None:
             told.append(usage)
             return None
 
@@ -363,10 +363,10 @@ async def test_a_summary_counts_as_used_and_as_part_of_its_round() -> None:
     turn = long_turn(steady, replace(SMALL, context_tokens=7_000))
     done = await run(turn, allowance=Purse(), hook=Noting())
     assert steady.summaries > 0
-    assert told.count(Usage(100, 10)) == steady.summaries
-    assert done.usage == Usage(100 * steady.summaries + 8 * 10, 10 * steady.summaries + 8)
-    assert Usage(110, 11) in rounds_told
-    assert sum(rounds_told, Usage()) == done.usage
+    assert told.count(TokenUsage(100, 10)) == steady.summaries
+    assert done.usage == TokenUsage(100 * steady.summaries + 8 * 10, 10 * steady.summaries + 8)
+    assert TokenUsage(110, 11) in rounds_told
+    assert sum(rounds_told, TokenUsage()) == done.usage
 
 
 async def test_the_turns_border_stands_before_a_summary_too() -> None:

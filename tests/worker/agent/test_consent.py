@@ -10,9 +10,9 @@ from shared.errors import TurnParked
 from shared.messages.transcript import ApprovalEntry, DecisionEntry, IntentEntry, ToolEntry, UserEntry
 from tests.helpers.scripted_model import Reply, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingTool
-from worker.agent.consent import FREE, Need
 from worker.agent.loop import run_agent
 from worker.agent.model.model import ToolCallRequest
+from worker.agent.ports import FREE, ApprovalNeed
 from worker.agent.tools.tool import Safety, Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 
@@ -26,18 +26,18 @@ class Asks:
         self.read = False
         self.changed = False
 
-    def heard(self, call: ToolCallRequest) -> None:
+    def mark_seen(self, call: ToolCallRequest) -> None:
         self.read = self.read or call.name == "page"
 
-    def need(self, call: ToolCallRequest, safety: Safety | None) -> Need:
+    def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
         if call.name == "never":
-            return Need("refuse", "nobody can be asked here")
-        return Need("ask") if call.name == "ask" or (self.read and safety == "unsafe") else FREE
+            return ApprovalNeed("refuse", "nobody can be asked here")
+        return ApprovalNeed("ask") if call.name == "ask" or (self.read and safety == "unsafe") else FREE
 
     def question(self, call: ToolCallRequest) -> ApprovalEntry:
         return ApprovalEntry(id=f"q-{call.id}", call_id=call.id, turn=1, tool=call.name, digest="d", arguments="{}")
 
-    def same(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
+    def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
         return not self.changed and question.call_id == call.id
 
 
@@ -175,7 +175,7 @@ async def test_an_answer_counts_although_the_settings_changed_meanwhile() -> Non
     turn.decide(question, yes=False)
 
     class Trusting(Asks):
-        def need(self, call: ToolCallRequest, safety: Safety | None) -> Need:
+        def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
             return FREE
 
     await turn.run(Trusting())

@@ -18,13 +18,13 @@ from shared.messages.transcript import (
 from tests.helpers.scripted_model import call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import SPEC, Turn
-from worker.agent.followups import Said
 from worker.agent.image import Image
+from worker.agent.ports import FollowupMessage
 from worker.agent.turn import saved_history
 
 
-def said(text: str, **more: str) -> Said:
-    return Said(UserEntry(content=text, turn=7), **more)  # type: ignore[arg-type]
+def said(text: str, **more: str) -> FollowupMessage:
+    return FollowupMessage(UserEntry(content=text, turn=7), **more)  # type: ignore[arg-type]
 
 
 def contents(entries: tuple[TranscriptEntry, ...]) -> list[str | None]:
@@ -45,7 +45,7 @@ async def test_an_answer_with_a_follow_up_behind_it_goes_on_and_stays_in_view() 
     turn = Turn(["first answer", "second answer"])
     turn.journal.coming = [(), (said("more"),)]
     result = await turn.run(followups=turn.journal)
-    assert result.content == turn.show.visible == "first answer\n\nsecond answer"
+    assert result.content == turn.progress.visible == "first answer\n\nsecond answer"
     assert turn.seen(1) == [("assistant", "first answer"), ("user", "more")]
     assert contents(result.entries) == ["question", "more", "first answer\n\nsecond answer"]
 
@@ -88,7 +88,7 @@ async def test_a_successor_goes_on_with_the_same_messages_at_the_same_place(stor
 async def test_a_follow_up_has_its_images_and_in_groups_its_sender() -> None:
     """Also when a successor reads it from the ledger."""
     image = Image("image/png", b"hi")
-    one = Said(UserEntry(content="look", turn=7), (image,), "Ann", "u1")
+    one = FollowupMessage(UserEntry(content="look", turn=7), (image,), "Ann", "u1")
     for resumed in (False, True):
         spec = msgspec.structs.replace(SPEC, resume=(TakenEntry(turn=7, messages=(8,)),), joined={8: one})
         turn = Turn(["fine"], spec=spec if resumed else SPEC)

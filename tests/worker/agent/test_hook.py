@@ -11,10 +11,10 @@ import pytest
 from shared.settings import AgentSettings
 from tests.helpers.scripted_model import call
 from worker.agent.hook import CALL_LIMIT_S, AgentHook, CompositeHook, Iteration, IterationDone
-from worker.agent.model.model import ToolCallRequest, Usage
+from worker.agent.model.model import TokenUsage, ToolCallRequest
 
 CONTEXT = Iteration("s", 1, 1, [])
-DONE = IterationDone(session="s", turn=1, round=1, model="m", finish_reason="stop", usage=Usage(), seconds=0.0)
+DONE = IterationDone(session="s", turn=1, round=1, model="m", finish_reason="stop", usage=TokenUsage(), seconds=0.0)
 
 
 class Noting(AgentHook):

@@ -8,7 +8,7 @@ import pytest
 
 from worker.agent.image import Image, image_part
 from worker.agent.limits import IMAGE_TOKENS, Budget, Meter, estimate_tokens
-from worker.agent.model.model import ToolSpec, Usage
+from worker.agent.model.model import TokenUsage, ToolSpec
 
 
 def test_an_estimate_counts_text_calls_and_tools() -> None:
@@ -63,16 +63,16 @@ class Purse:
 
     def __init__(self, *sentences: str | None) -> None:
         self.sentences = list(sentences)
-        self.told: list[Usage] = []
+        self.told: list[TokenUsage] = []
 
     async def refusal(self) -> str | None:
         return None
 
-    async def spent(self, usage: Usage) -> str | None:
+    async def count(self, usage: TokenUsage) -> str | None:
         self.told.append(usage)
         return self.sentences.pop(0)
 
-    def spent_soon(self, usage: Usage) -> None:
+    def count_later(self, usage: TokenUsage) -> None:
         self.told.append(usage)
 
 
@@ -80,11 +80,11 @@ async def test_a_meter_adds_up_and_keeps_the_last_warning() -> None:
     """All that was used, what was used since the last look, and what the allowance said."""
     purse = Purse(None, "80 %", None)
     meter = Meter(purse)
-    first, second = Usage(10, 1, 5, 0.5), Usage(20, 2, 0, 0.25)
+    first, second = TokenUsage(10, 1, 5, 0.5), TokenUsage(20, 2, 0, 0.25)
     await meter.add(first)
-    assert (meter.take(), meter.warning) == (first, None)
+    assert (meter.pop_usage(), meter.warning) == (first, None)
     await meter.add(second)
     await meter.add(first)
-    assert (meter.take(), meter.take()) == (Usage(30, 3, 5, 0.75), Usage())
-    assert (meter.used, meter.warning) == (Usage(40, 4, 10, 1.25), "80 %")
+    assert (meter.pop_usage(), meter.pop_usage()) == (TokenUsage(30, 3, 5, 0.75), TokenUsage())
+    assert (meter.used, meter.warning) == (TokenUsage(40, 4, 10, 1.25), "80 %")
     assert purse.told == [first, second, first]

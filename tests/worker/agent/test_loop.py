@@ -16,9 +16,9 @@ from tests.helpers.scripted_model import Broken, ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import BUSY, SPEC, Turn
 from worker.agent.hook import AgentHook, CompositeHook, Iteration, IterationDone, ToolRun
-from worker.agent.journal import SILENT
 from worker.agent.model.ask import CONTINUE
-from worker.agent.model.model import LLMResponse, ToolCallRequest, Usage
+from worker.agent.model.model import LLMResponse, TokenUsage, ToolCallRequest
+from worker.agent.ports import NULL_PORTS
 from worker.agent.run import NO_ANSWER
 from worker.llm.clients.arguments import parse_arguments
 
@@ -31,7 +31,7 @@ async def test_an_answer_without_tools_ends_the_turn() -> None:
     assert [type(entry) for entry in result.entries] == [UserEntry, AssistantEntry]
     assert result.entries[0] == SPEC.entry
     assert turn.events == ["checkpoint"]
-    assert turn.show.log == ["the", " answer"]
+    assert turn.progress.log == ["the", " answer"]
 
 
 async def test_a_tool_is_run_and_its_result_goes_back_to_the_model() -> None:
@@ -49,7 +49,7 @@ async def test_a_tool_is_run_and_its_result_goes_back_to_the_model() -> None:
         "content": "look says up",
     }
     assert [type(entry) for entry in result.entries] == [UserEntry, AssistantEntry, ToolEntry, AssistantEntry]
-    assert result.usage == Usage(10, 1)
+    assert result.usage == TokenUsage(10, 1)
     assert turn.model.offered == [["look"], ["look"]]
 
 
@@ -185,7 +185,7 @@ async def test_thoughts_are_neither_shown_nor_kept() -> None:
     turn = Turn([reply, "<think>more secret</think>seen <think>unclosed secret"], RecordingTool("look"))
     result = await turn.run()
     assert result.content == "seen"
-    assert "secret" not in "".join(turn.show.log)
+    assert "secret" not in "".join(turn.progress.log)
     assert "secret" not in repr(turn.model.asked[1])
     assert "secret" not in repr(result.entries)
 
@@ -212,12 +212,14 @@ async def test_an_empty_reply_is_asked_for_once_more(empty: str) -> None:
 
 async def test_a_reply_cut_by_length_is_continued_and_joined() -> None:
     """What is shown and what is kept is one text; the loop counts one round."""
-    cut = LLMResponse(content="one two thr", finish_reason="length", usage=Usage(5, 5))
-    turn = Turn([cut, msgspec.structs.replace(cut, content="ee four"), LLMResponse(content=" five", usage=Usage(1, 1))])
+    cut = LLMResponse(content="one two thr", finish_reason="length", usage=TokenUsage(5, 5))
+    turn = Turn(
+        [cut, msgspec.structs.replace(cut, content="ee four"), LLMResponse(content=" five", usage=TokenUsage(1, 1))]
+    )
     result = await turn.run()
-    assert (result.content, result.rounds, result.usage) == ("one two three four five", 1, Usage(11, 11))
-    assert turn.show.visible == "one two three four five"
-    assert "<reset>" not in turn.show.log
+    assert (result.content, result.rounds, result.usage) == ("one two three four five", 1, TokenUsage(11, 11))
+    assert turn.progress.visible == "one two three four five"
+    assert "<reset>" not in turn.progress.log
     assert turn.seen(2) == [("assistant", "one two three four"), ("user", CONTINUE)]
 
 
@@ -239,7 +241,7 @@ async def test_a_thought_cut_by_length_stays_hidden_in_the_continuation() -> Non
     """The tag that closes it comes with the next part."""
     turn = Turn([LLMResponse(content="<think>sec", finish_reason="length"), "ret</think>answer"])
     assert (await turn.run()).content == "answer"
-    assert turn.show.visible == "answer"
+    assert turn.progress.visible == "answer"
 
 
 async def test_call_ids_are_unique_within_a_turn() -> None:
@@ -260,14 +262,14 @@ async def test_progress_is_told_before_tools_run_and_text_is_taken_back_for_the_
     turn = Turn([wanted, "seen"], RecordingTool("look"))
     await turn.run()
     hint = f'look("{"x" * 39}…"), look(3), look()'
-    assert turn.show.log == ["I", " look.", f"<progress I look.\n{hint}>", "<reset>", "seen"]
+    assert turn.progress.log == ["I", " look.", f"<progress I look.\n{hint}>", "<reset>", "seen"]
 
 
 async def test_a_stream_that_breaks_is_taken_back_and_asked_for_again() -> None:
     """Text that was shown is void; the checkpoint stands before every call."""
     turn = Turn([Broken(BUSY, ("half", " an")), Broken(BUSY, ("ha",)), "whole answer"])
     assert (await turn.run()).content == "whole answer"
-    assert turn.show.log == ["half", " an", "<reset>", "ha", "<reset>", "whole", " answer"]
+    assert turn.progress.log == ["half", " an", "<reset>", "ha", "<reset>", "whole", " answer"]
     assert turn.events == ["checkpoint"] * 3
 
 
@@ -282,7 +284,7 @@ async def test_a_continuation_that_breaks_keeps_the_part_before_it() -> None:
     """Only the broken call's text is taken back."""
     turn = Turn([LLMResponse(content="one ", finish_reason="length"), Broken(BUSY, ("tw",)), "two"])
     assert (await turn.run()).content == "one two"
-    assert turn.show.visible == "one two"
+    assert turn.progress.visible == "one two"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +312,7 @@ async def test_a_stop_carries_the_text_that_was_shown() -> None:
     assert stopped.value.partial == "I look now."
 
     turn = Turn(["a long story about fish"])
-    turn.show.fault_at = ("story", TurnStopped())
+    turn.progress.fault_at = ("story", TurnStopped())
     with pytest.raises(TurnStopped) as stopped:
         await turn.run()
     assert stopped.value.partial == "a long story"
@@ -406,7 +408,7 @@ async def test_a_hook_may_add_refuse_listen_and_finish(composed: bool) -> None:
     tool = RecordingTool("send", "unsafe")
     meddling = Meddling()
     turn = Turn([calls(call("send"), call("look")), "<think>x</think>all done"], tool, RecordingTool("look"))
-    result = await turn.run(hook=CompositeHook([meddling]) if composed else meddling, show=SILENT)
+    result = await turn.run(hook=CompositeHook([meddling]) if composed else meddling, progress=NULL_PORTS)
     assert result.content == "ALL DONE"
     last = result.entries[-1]
     assert last.content == "ALL DONE"
@@ -450,7 +452,7 @@ async def test_without_an_audience_the_model_does_not_stream() -> None:
 
     turn = Turn(["x", "x"])
     turn.model = Watched(["x", "x"])
-    await turn.run(show=SILENT)
+    await turn.run(progress=NULL_PORTS)
     await turn.run()
     assert streamed == [False, True]
 

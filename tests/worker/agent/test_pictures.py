@@ -17,8 +17,8 @@ from worker.agent.image import Image, image_part
 from worker.agent.limits import IMAGE_TOKENS, Budget
 from worker.agent.loop import run_agent
 from worker.agent.model.compact import Compacted
-from worker.agent.pictures import MARK, REFUSED, TURN_PICTURES, Pictured
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.pictures import MARK, REFUSED, TURN_PICTURES
+from worker.agent.tools.tool import Toolbox, ToolContext, ToolResult
 from worker.agent.turn import AgentResult
 
 BLIND = ModelError("bad_request", "no pictures", retryable=False)
@@ -38,8 +38,8 @@ class Wall:
         return self.pictures[path]
 
 
-async def looked(arguments: AnyArguments, _: ToolContext) -> Pictured:
-    return Pictured(f"({arguments.text!r} is a picture)", (arguments.text,))
+async def looked(arguments: AnyArguments, _: ToolContext) -> ToolResult:
+    return ToolResult(f"({arguments.text!r} is a picture)", (arguments.text,))
 
 
 class Looking:
@@ -52,7 +52,7 @@ class Looking:
 
     async def run(self, **more: Any) -> AgentResult:
         tools = Toolbox([RecordingTool("look", "read_only", behaviour=looked)])
-        return await run_agent(self.spec, self.model, tools, self.journal, **more)
+        return await run_agent(replace(self.spec, **more), self.model, tools, self.journal)
 
     def shown(self, nth: int = -1) -> list[Any]:
         """What hangs on the walls in the nth call, without the question."""
@@ -167,8 +167,8 @@ async def test_they_count_when_a_prompt_is_measured(room: int, compacted: bool) 
 async def test_a_path_that_no_codec_can_write_ends_no_turn() -> None:
     """A plugin may answer anything."""
 
-    async def odd(arguments: AnyArguments, _: ToolContext) -> Pictured:
-        return Pictured("seen", ("\ud800.png",))
+    async def odd(arguments: AnyArguments, _: ToolContext) -> ToolResult:
+        return ToolResult("seen", ("\ud800.png",))
 
     model = ScriptedModel([look("x"), "done"])
     tools = Toolbox([RecordingTool("look", "read_only", behaviour=odd)])

@@ -10,7 +10,8 @@ from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry,
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import AnyArguments, MemoryJournal, RecordingTool
 from worker.agent.loop import run_agent
-from worker.agent.tools.tool import Files, NoFiles, Safety, Toolbox, ToolContext
+from worker.agent.ports import Files, NullPorts
+from worker.agent.tools.tool import Safety, Toolbox, ToolContext
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 LOST_AT = 1_795_262_400_000  # 2026-11-21 12:00 UTC
@@ -184,7 +185,7 @@ async def test_wherever_a_worker_is_lost_no_unsafe_call_runs_twice_and_the_turn_
     assert sent.content.startswith("outcome unknown" if begun and not told else "send says")
 
 
-class Versions(NoFiles):
+class Versions(NullPorts):
     """Files at one version, or as of another."""
 
     def __init__(self, version: str) -> None:

@@ -16,8 +16,9 @@ from shared.errors import LeaseLost, ToolFailed, TurnStopped
 from tests.helpers.scripted_model import call
 from tests.helpers.turn_borders import AnyArguments, RecordingTool
 from worker.agent.model.model import ToolCallRequest
+from worker.agent.ports import Files, NullPorts
 from worker.agent.tools.schema import object_schema
-from worker.agent.tools.tool import Files, NoFiles, Toolbox, ToolContext, ToolOutcome, cut, ignore_report
+from worker.agent.tools.tool import Toolbox, ToolContext, ToolOutcome, cut, ignore_report
 
 CONTEXT = ToolContext(session="s", turn=1, call_id="1")
 
@@ -156,7 +157,7 @@ async def test_a_long_result_is_cut_and_says_so() -> None:
     assert got.ok
 
 
-class Shelf(NoFiles):
+class Shelf(NullPorts):
     """Files that keep what is written, or fail."""
 
     def __init__(self, fault: BaseException | None = None) -> None:

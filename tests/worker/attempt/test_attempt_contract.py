@@ -28,7 +28,7 @@ from tests.helpers.children import SESSION, Parent, reports
 from tests.helpers.clock import HandClock
 from tests.helpers.wait import eventually
 from tests.worker.attempt.test_run_turn import NoWaits
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
 from worker.attempt.retries import CRASH_LIMIT
 from worker.attempt.run_subagent import RunSubagent
@@ -109,7 +109,7 @@ class TurnBench(Bench):
         async def call(conversation: Any, journal: LeaseJournal, _show: object) -> AgentResult:
             text = await agent(journal)
             entries = (conversation.entry, AssistantEntry(content=text, turn=conversation.entry.turn))
-            return AgentResult(content=text, entries=entries, rounds=1, usage=Usage())
+            return AgentResult(content=text, entries=entries, rounds=1, usage=TokenUsage())
 
         turns = Turns(self.client)
         return RunTurn(
@@ -138,7 +138,7 @@ class SubagentBench(Bench):
 
     def runner(self, agent: Agent, settings: AgentSettings, quarantine: Quarantine | None) -> Any:
         async def call(_assignment: Any, journal: LeaseJournal) -> AgentResult:
-            return AgentResult(content=await agent(journal), entries=(), rounds=1, usage=Usage())
+            return AgentResult(content=await agent(journal), entries=(), rounds=1, usage=TokenUsage())
 
         children = Children(self.client)
         return RunSubagent(children, call, settings=settings, quarantine=quarantine, clock=self.clock, rng=NoWaits())

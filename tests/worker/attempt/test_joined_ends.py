@@ -65,8 +65,10 @@ class Worker:
             history=conversation.history,
             resume=conversation.resume,
             joined={number: one.said for number, one in conversation.joined.items()},
+            progress=show,
+            followups=journal,
         )
-        return await run_agent(spec, self.model, self.tools, journal, show=show, followups=journal)
+        return await run_agent(spec, self.model, self.tools, journal)
 
     async def done(self) -> bool:
         await self.loop.claim_once()

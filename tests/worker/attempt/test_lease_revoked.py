@@ -22,7 +22,7 @@ from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, say
 from tests.helpers.wait import eventually
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
 from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
@@ -46,10 +46,10 @@ class Agent:
         text = conversation.message.content
         self.begun.append(text)
         if text != "quick":
-            await show.text("so far")
+            await show.add_text("so far")
             await self._wait()
         self.ended.append(text)
-        return AgentResult(content=f"{text}!", entries=(conversation.entry,), rounds=1, usage=Usage())
+        return AgentResult(content=f"{text}!", entries=(conversation.entry,), rounds=1, usage=TokenUsage())
 
     async def _wait(self) -> None:
         while not self.go_on.is_set():

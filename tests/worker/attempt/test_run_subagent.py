@@ -20,7 +20,7 @@ from shared.store.subagents.subagents import Child, Children
 from shared.store.turns.queue import LeaseQueue
 from tests.helpers.children import SESSION, Parent, reports
 from tests.helpers.wait import eventually
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult, TurnOutcome
 from worker.attempt.retries import CRASH_LIMIT
 from worker.attempt.run_subagent import RunSubagent
@@ -40,7 +40,7 @@ class NoWaits(random.Random):
 
 
 def result(text: str, outcome: TurnOutcome = "done") -> AgentResult:
-    return AgentResult(content=text, entries=(), rounds=1, usage=Usage(), outcome=outcome)
+    return AgentResult(content=text, entries=(), rounds=1, usage=TokenUsage(), outcome=outcome)
 
 
 def raising(fault: BaseException) -> Agent:

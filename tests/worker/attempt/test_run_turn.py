@@ -26,7 +26,7 @@ from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, say
 from tests.helpers.wait import eventually
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
 from worker.attempt.retries import CRASH_LIMIT
 from worker.attempt.run_turn import RunTurn
@@ -50,7 +50,7 @@ class NoWaits(random.Random):
 
 def answer(text: str, conversation: Conversation) -> AgentResult:
     entries = (conversation.entry, AssistantEntry(content=text, turn=conversation.entry.turn))
-    return AgentResult(content=text, entries=entries, rounds=1, usage=Usage())
+    return AgentResult(content=text, entries=entries, rounds=1, usage=TokenUsage())
 
 
 async def echo(conversation: Conversation, _journal: TurnJournal, _show: LiveUpdates) -> AgentResult:
@@ -285,7 +285,7 @@ async def test_a_stopped_turn_keeps_what_was_said_and_done(client: RedisClient) 
         if conversation.message.content == "after":
             return await echo(conversation, journal, show)
         await journal.append(AssistantEntry(content="", turn=1, tool_calls=(ToolCall("c1", "calculate", "{}"),)))
-        await show.text("half an ans")
+        await show.add_text("half an ans")
         running.set()
         await asyncio.Event().wait()
         raise AssertionError

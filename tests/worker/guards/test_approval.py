@@ -116,9 +116,9 @@ def test_a_turn_remembers_what_it_read_also_when_it_joined_it_later() -> None:
     report = msgspec.structs.replace(message(id="child:abcd1234"), sender_id=SENDER)
     assert build_consent(policy(), 1, lambda: [report]).need(unsafe, "unsafe").kind == ASKS
     fetched = build_consent(policy(), 1, lambda: [message()])
-    fetched.heard(call("calculate"))
+    fetched.mark_seen(call("calculate"))
     assert fetched.need(unsafe, "unsafe").kind == FREE
-    fetched.heard(call("web_fetch", {"url": "https://a"}))
+    fetched.mark_seen(call("web_fetch", {"url": "https://a"}))
     assert fetched.need(unsafe, "unsafe").kind == ASKS
     assert fetched.need(msgspec.structs.replace(unsafe, arguments=None), "unsafe").kind == FREE
 
@@ -137,7 +137,7 @@ def test_a_question_means_exactly_these_arguments_of_this_call() -> None:
     consent = TurnConsent(policy(), 1, "person")
     first = call("exec", {"command": "ls", "seconds": 1}, id="c1")
     question = consent.question(first)
-    assert consent.same(question, call("exec", {"seconds": 1, "command": "ls"}, id="c1"))
+    assert consent.covers(question, call("exec", {"seconds": 1, "command": "ls"}, id="c1"))
     others = [
         call("exec", {"command": "ls -a", "seconds": 1}, id="c1"),
         call("exec", {"command": "ls"}, id="c1"),
@@ -145,7 +145,7 @@ def test_a_question_means_exactly_these_arguments_of_this_call() -> None:
         call("exec", {"command": "ls", "seconds": 1}, id="c2"),
         call("exec", {"command": "ls", "seconds": "1"}, id="c1"),
     ]
-    assert not any(consent.same(question, other) for other in others)
+    assert not any(consent.covers(question, other) for other in others)
     ids = {consent.question(other).id for other in others}
     assert len(ids - {question.id}) == len(others)
     assert TurnConsent(policy(), 2, "person").question(first).id != question.id

@@ -16,10 +16,10 @@ from worker.hooks.logging import LoggingHook
 async def test_rounds_and_tools_are_logged_without_text() -> None:
     """Names, numbers and times; neither question, answer, argument nor result."""
     lines: list[tuple[str, dict[str, Any]]] = []
-    spec = AgentRunSpec(session="s", entry=UserEntry(content="canary", turn=1), system="canary")
     replies: Replies = [calls(call("look", {"text": "canary"}), call("lost"), text="canary"), "canary"]
     hook = LoggingHook(lambda event, **fields: lines.append((event, fields)))
-    await run_agent(spec, ScriptedModel(replies), Toolbox([RecordingTool("look")]), MemoryJournal(), hook=hook)
+    spec = AgentRunSpec(session="s", entry=UserEntry(content="canary", turn=1), system="canary", hook=hook)
+    await run_agent(spec, ScriptedModel(replies), Toolbox([RecordingTool("look")]), MemoryJournal())
     assert [event for event, _ in lines] == ["round begins", "tools begin", "round done", "round begins", "round done"]
     assert lines[1][1] == {"tools": ["look", "lost"]}
     done = lines[2][1]

@@ -14,7 +14,7 @@ from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from tests.worker.agent.turns import SPEC
 from worker.agent.loop import run_agent
-from worker.agent.model.model import LLMResponse, Usage
+from worker.agent.model.model import LLMResponse, TokenUsage
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.hooks.metrics import MetricsHook
@@ -34,14 +34,15 @@ def values() -> dict[tuple[str, ...], float]:
 async def grown(replies: list[Any], *tools: RecordingTool, spec: AgentRunSpec = SPEC, **more: Any) -> dict[Any, float]:
     """What a turn adds."""
     before = values()
-    await run_agent(spec, ScriptedModel(replies), Toolbox(tools), MemoryJournal(), hook=MetricsHook(), **more)
+    spec = replace(spec, hook=MetricsHook(), **more)
+    await run_agent(spec, ScriptedModel(replies), Toolbox(tools), MemoryJournal())
     return {key: value - before.get(key, 0.0) for key, value in values().items() if value != before.get(key, 0.0)}
 
 
 async def test_calls_tokens_and_cost_of_a_turn_are_counted() -> None:
     """Input and output apart; two calls of one round are one request of the round and the tokens of both."""
-    cut = LLMResponse(content="one ", finish_reason="length", usage=Usage(100, 10, 50, 0.25))
-    got = await grown([cut, LLMResponse(content="two", usage=Usage(110, 1, 0, 0.5))])
+    cut = LLMResponse(content="one ", finish_reason="length", usage=TokenUsage(100, 10, 50, 0.25))
+    got = await grown([cut, LLMResponse(content="two", usage=TokenUsage(110, 1, 0, 0.5))])
     assert got.pop(("model_seconds_sum", "scripted"), 0.0) >= 0
     assert got == {
         ("model_requests_total", "scripted", "ok"): 1,
@@ -54,7 +55,7 @@ async def test_calls_tokens_and_cost_of_a_turn_are_counted() -> None:
 
 async def test_a_model_without_a_price_has_no_cost() -> None:
     """A zero would say that it is free."""
-    got = await grown([LLMResponse(content="x", usage=Usage(100, 10))])
+    got = await grown([LLMResponse(content="x", usage=TokenUsage(100, 10))])
     assert ("model_cost_usd_total", "scripted") not in got
 
 

@@ -27,8 +27,8 @@ def listening(heard: Heard) -> StreamingHook:
 
 
 async def run(hook: CompositeHook | StreamingHook, replies: Replies, session: str = "s", turn: int = 7) -> None:
-    spec = replace(SPEC, session=session, entry=UserEntry(content="q", turn=turn))
-    await run_agent(spec, ScriptedModel(replies), Toolbox([RecordingTool("look")]), MemoryJournal(), hook=hook)
+    spec = replace(SPEC, session=session, entry=UserEntry(content="q", turn=turn), hook=hook)
+    await run_agent(spec, ScriptedModel(replies), Toolbox([RecordingTool("look")]), MemoryJournal())
 
 
 async def test_every_delta_and_every_end_is_handed_on() -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from shared.settings import ModelSettings, PresetSettings
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 from worker.llm.catalogue import Catalogue, ModelFacts
 
 TABLE = {
@@ -87,9 +87,9 @@ async def test_settings_win(table: Path) -> None:
 
 def test_a_cache_makes_a_prompt_cheaper() -> None:
     """A million tokens in, 900,000 of them cached, and a million out; a count that cannot be is not believed."""
-    assert GPT.cost_usd(Usage(1_000_000, 1_000_000, 900_000)) == pytest.approx(0.1 + 0.09 + 10.0)
-    assert GPT.cost_usd(Usage(1_000_000, 0, 2_000_000)) == pytest.approx(0.1)
-    assert ModelFacts().cost_usd(Usage(10, 10)) == 0.0
+    assert GPT.cost_usd(TokenUsage(1_000_000, 1_000_000, 900_000)) == pytest.approx(0.1 + 0.09 + 10.0)
+    assert GPT.cost_usd(TokenUsage(1_000_000, 0, 2_000_000)) == pytest.approx(0.1)
+    assert ModelFacts().cost_usd(TokenUsage(10, 10)) == 0.0
 
 
 @pytest.mark.parametrize("text", [None, b"{", b"[]", b"\xff"])

@@ -17,7 +17,7 @@ from shared.settings import ModelSettings, Secret
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.provider_limits import ProviderLimits
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
-from tests.helpers.turn_borders import MemoryJournal, RecordingShow
+from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from worker.agent.loop import run_agent
 from worker.agent.model.model import Model
 from worker.agent.run import NO_ANSWER
@@ -33,7 +33,7 @@ class Turns:
 
     def __init__(self, server: ScriptedOpenAI, client: RedisClient) -> None:
         self.server = server
-        self.show = RecordingShow()
+        self.progress = RecordingProgress()
         self._limits = ProviderLimits(client)
         self._models: list[Model] = []
 
@@ -51,8 +51,8 @@ class Turns:
 
     async def run(self, *answers: Answer, **settings: Any) -> AgentResult:
         self.server.script(*answers)
-        spec = AgentRunSpec(session="s", entry=UserEntry(content="hi", turn=1))
-        return await run_agent(spec, self.model(**settings), Toolbox([]), MemoryJournal(), show=self.show)
+        spec = AgentRunSpec(session="s", entry=UserEntry(content="hi", turn=1), progress=self.progress)
+        return await run_agent(spec, self.model(**settings), Toolbox([]), MemoryJournal())
 
     async def fail(self, *answers: Answer, **settings: Any) -> ModelError:
         with pytest.raises(ModelError) as raised:
@@ -90,7 +90,7 @@ PASSING = {
 async def test_a_fault_that_passes_is_not_seen(turns: Turns, name: str) -> None:
     """One request more, and the answer; what was already shown of a broken one is taken back."""
     result = await turns.run(PASSING[name], OK)
-    assert (result.content, turns.show.visible, turns.asked) == ("All is well.", "All is well.", 2)
+    assert (result.content, turns.progress.visible, turns.asked) == ("All is well.", "All is well.", 2)
 
 
 async def test_a_hang_before_the_first_word_is_asked_again(turns: Turns) -> None:
@@ -102,7 +102,7 @@ async def test_a_hang_before_the_first_word_is_asked_again(turns: Turns) -> None
 async def test_a_stream_that_stops_talking_is_asked_again(turns: Turns) -> None:
     """After `between_tokens_s`; the half of it that was shown is taken back."""
     result = await turns.run(Answer(text="a b c", stall_after=2), OK, between_tokens_s=0.3)
-    assert (result.content, turns.show.visible, turns.asked) == ("All is well.", "All is well.", 2)
+    assert (result.content, turns.progress.visible, turns.asked) == ("All is well.", "All is well.", 2)
 
 
 @pytest.mark.parametrize(

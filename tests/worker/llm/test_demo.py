@@ -9,7 +9,7 @@ import pytest
 from shared.messages.subagent import SubagentTask, report
 from shared.messages.transcript import TranscriptEntry, UserEntry
 from shared.store.subagents.subagents import Children
-from tests.helpers.turn_borders import MemoryJournal, RecordingShow
+from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from worker.agent.loop import run_agent
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
@@ -24,22 +24,23 @@ class Chat:
     def __init__(self) -> None:
         self.waits_s: list[float] = []
         self.history: tuple[TranscriptEntry, ...] = ()
-        self.show = RecordingShow()
+        self.progress = RecordingProgress()
 
     async def sleep(self, seconds: float) -> None:
         self.waits_s.append(seconds)
 
     async def say(self, text: str) -> str:
-        self.show = RecordingShow()
+        self.progress = RecordingProgress()
         spec = AgentRunSpec(
             session="s",
             entry=UserEntry(content=text, turn=len(self.history) + 1),
             history=self.history,
             channel="web",
             chat_id="ada/main",
+            progress=self.progress,
         )
         tools = Toolbox(build_tools())
-        result = await run_agent(spec, DemoModel(sleep=self.sleep), tools, MemoryJournal(), show=self.show)
+        result = await run_agent(spec, DemoModel(sleep=self.sleep), tools, MemoryJournal())
         self.history += result.entries
         return result.content
 
@@ -62,7 +63,7 @@ async def test_it_uses_tools_for_real(text: str, progress: str, says: str) -> No
     """The tool runs in the loop, people see that it does, and its result is in the answer."""
     chat = Chat()
     assert says in await chat.say(text)
-    assert progress in chat.show.progresses[0]
+    assert progress in chat.progress.progresses[0]
 
 
 async def test_two_questions_in_one_message_are_two_calls() -> None:
@@ -113,9 +114,9 @@ async def test_it_streams_word_by_word() -> None:
     """About 25 ms a piece, and the pieces are the answer."""
     chat = Chat()
     answer = await chat.say("hello")
-    assert chat.show.visible == answer
-    assert len(chat.show.log) > 20
-    assert chat.waits_s == [PIECE_S] * len(chat.show.log)
+    assert chat.progress.visible == answer
+    assert len(chat.progress.log) > 20
+    assert chat.waits_s == [PIECE_S] * len(chat.progress.log)
 
 
 async def test_without_its_tools_it_answers_in_words() -> None:

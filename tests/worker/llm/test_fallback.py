@@ -98,7 +98,7 @@ class Counted(ScriptedModel):
         super().__init__([])
         self.warmed = self.closed = 0
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         self.warmed += 1
 
     async def close(self) -> None:
@@ -109,7 +109,7 @@ async def test_only_the_first_is_prepared_and_all_are_let_go() -> None:
     """A fallback that is never asked never costs its import."""
     first, second = Counted(), Counted()
     model = FallbackModel([first, second])
-    await model.warm()
+    await model.preload()
     await model.close()
     assert (first.warmed, second.warmed, first.closed, second.closed) == (1, 0, 1, 1)
     assert model.name == first.name

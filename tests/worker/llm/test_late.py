@@ -25,7 +25,7 @@ async def test_it_is_made_once_and_beside_the_event_loop() -> None:
     model = LateModel("openai/x", making)
     assert (model.name, making.threads) == ("openai/x", [])
     assert (await model.chat([{"role": "user", "content": "a"}])).content == "one"
-    await model.warm()
+    await model.preload()
     assert (await model.chat([{"role": "user", "content": "b"}])).content == "two"
     [thread] = making.threads
     assert thread != threading.main_thread().name

@@ -122,7 +122,7 @@ async def test_litellm_tells_nobody_of_a_call(
     """Neither a price nor a record nor a callback: nobody here reads them, and they cost nearly half of a call."""
     monkeypatch.setenv("EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER", "True")
     model = LiteLLMModel(ModelSettings(name=f"{provider}/ours", api_base=server.base_url, api_key=Secret("sk-x")))
-    await model.warm()
+    await model.preload()
     import litellm
     from litellm.integrations.custom_logger import CustomLogger
 

@@ -12,7 +12,7 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.worker.llm.test_streams import EVERY, REPLIES, cut, stream_of
-from worker.agent.model.model import LLMResponse, ToolCallRequest, Usage
+from worker.agent.model.model import LLMResponse, TokenUsage, ToolCallRequest
 from worker.llm.clients.litellm_client import LiteLLMModel
 
 pytestmark = [  # of LiteLLM's own types
@@ -70,7 +70,7 @@ async def test_a_recorded_stream_is_its_reply(asked: Asked, provider: str, chunk
     reply, text = await asked.ask(NAMES[provider])
     assert text == (reply.content or "")
     said = REPLIES[provider]
-    assert reply == (said if said.usage != Usage() else replace(said, usage=reply.usage))
+    assert reply == (said if said.usage != TokenUsage() else replace(said, usage=reply.usage))
 
 
 @pytest.mark.parametrize("size", [1, 7])
@@ -86,7 +86,7 @@ async def test_tokens_that_nobody_counted_are_estimated(asked: Asked) -> None:
     """As LiteLLM does for its own streams, so that a budget in tokens holds at every server."""
     asked.server.answer(stream_of("bare"))
     reply, _ = await asked.ask()
-    assert REPLIES["bare"].usage == Usage()
+    assert REPLIES["bare"].usage == TokenUsage()
     assert 3 < reply.usage.prompt_tokens < 20
     assert 3 < reply.usage.completion_tokens < 60
 
@@ -104,7 +104,7 @@ async def test_a_provider_that_does_not_stream_is_heard_too(asked: Asked) -> Non
     whole = b'{"choices":[{"message":{"content":"42"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7}}'
     asked.server.answer(whole, content_type="application/json; charset=utf-8")
     reply, text = await asked.ask()
-    assert (reply.content, text, reply.usage) == ("42", "42", Usage(7))
+    assert (reply.content, text, reply.usage) == ("42", "42", TokenUsage(7))
 
 
 @pytest.mark.parametrize(
@@ -146,4 +146,4 @@ async def test_a_protocol_of_the_providers_own_is_litellms_to_read(asked: Asked)
     reply, text = await asked.ask("anthropic/claude-sonnet-4-5")
     assert (text, reply.content, reply.finish_reason) == ("I look out.", "I look out.", "tool_calls")
     assert reply.tool_calls == (ToolCallRequest("toolu_1", "weather", {"city": "Bonn"}, '{"city":"Bonn"}'),)
-    assert reply.usage == Usage(25, 15)
+    assert reply.usage == TokenUsage(25, 15)

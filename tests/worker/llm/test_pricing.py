@@ -8,7 +8,7 @@ import pytest
 
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
-from worker.agent.model.model import LLMResponse, Usage
+from worker.agent.model.model import LLMResponse, TokenUsage
 from worker.llm.clients.assembly import usage_of
 from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.llm.registry import build_model
@@ -53,10 +53,10 @@ async def test_a_fallback_is_paid_at_its_own_price(server: ScriptedOpenAI) -> No
 @pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 async def test_what_anthropics_cache_held_is_counted() -> None:
     """Its own words for it, as LiteLLM hands them on: part of the prompt, and named as such."""
-    await LiteLLMModel(ModelSettings(name="anthropic/x")).warm()  # so that it is loaded without looking things up
+    await LiteLLMModel(ModelSettings(name="anthropic/x")).preload()  # so that it is loaded without looking things up
     from litellm.llms.anthropic.chat.transformation import AnthropicConfig
     from litellm.types.utils import ModelResponse
 
     told = {"input_tokens": 10, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 90, "output_tokens": 5}
     answer = ModelResponse(usage=AnthropicConfig().calculate_usage(usage_object=told, reasoning_content=None))
-    assert usage_of(answer) == Usage(prompt_tokens=1000, completion_tokens=5, cached_tokens=900)
+    assert usage_of(answer) == TokenUsage(prompt_tokens=1000, completion_tokens=5, cached_tokens=900)

@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from shared.settings import ModelSettings
 from tests.helpers.openai_bytes import byte_server
-from worker.agent.model.model import LLMResponse, ToolCallRequest, Usage
+from worker.agent.model.model import LLMResponse, TokenUsage, ToolCallRequest
 from worker.llm.clients.direct_client import DirectModel
 
 _COLOGNE: Final = '{"city":"Köln"}'
 _BONN: Final = '{"city":"Bonn"}'
 
 
-def asks(*calls: ToolCallRequest, usage: Usage) -> LLMResponse:
+def asks(*calls: ToolCallRequest, usage: TokenUsage) -> LLMResponse:
     return LLMResponse(content=None, tool_calls=calls, finish_reason="tool_calls", usage=usage)
 
 
@@ -44,16 +44,16 @@ MODELS: Final = {
     "bare": "",
 }
 _SAID: Final = {
-    "openai": asks(weather("call_abc", _COLOGNE), ToolCallRequest("call_2", "clock", {}, ""), usage=Usage(81, 14)),
+    "openai": asks(weather("call_abc", _COLOGNE), ToolCallRequest("call_2", "clock", {}, ""), usage=TokenUsage(81, 14)),
     "openrouter": LLMResponse(
-        content="Es regnet in Köln \u2614", usage=Usage(20, 9), reasoning_content="Cologne, then."
+        content="Es regnet in Köln \u2614", usage=TokenUsage(20, 9), reasoning_content="Cologne, then."
     ),
-    "deepseek": LLMResponse(content="42", usage=Usage(11, 7), reasoning_content="6 times 7"),
-    "groq": asks(weather("call_abc", _COLOGNE), weather("call_2", _BONN), usage=Usage(50, 20)),
-    "vllm": asks(weather("call_abc", _COLOGNE), weather("call_2", _BONN), usage=Usage(30, 18)),
-    "ollama": asks(weather("call_abc", _COLOGNE), usage=Usage(170, 16)),
-    "mistral": LLMResponse(content="It is 42", usage=Usage(12, 20), reasoning_content="6 times 7"),
-    "bare": asks(weather("", _COLOGNE), weather("", _BONN), usage=Usage()),
+    "deepseek": LLMResponse(content="42", usage=TokenUsage(11, 7), reasoning_content="6 times 7"),
+    "groq": asks(weather("call_abc", _COLOGNE), weather("call_2", _BONN), usage=TokenUsage(50, 20)),
+    "vllm": asks(weather("call_abc", _COLOGNE), weather("call_2", _BONN), usage=TokenUsage(30, 18)),
+    "ollama": asks(weather("call_abc", _COLOGNE), usage=TokenUsage(170, 16)),
+    "mistral": LLMResponse(content="It is 42", usage=TokenUsage(12, 20), reasoning_content="6 times 7"),
+    "bare": asks(weather("", _COLOGNE), weather("", _BONN), usage=TokenUsage()),
 }
 REPLIES: Final = {name: replace(reply, model=MODELS[name]) for name, reply in _SAID.items()}
 EVERY: Final = pytest.mark.parametrize("provider", REPLIES)

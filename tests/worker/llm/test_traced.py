@@ -13,7 +13,7 @@ from shared.tracing.spans import FIRST, TURN
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.recorded import Kept, recording
 from tests.helpers.scripted_model import Broken, ScriptedModel
-from worker.agent.model.model import LLMResponse, Usage
+from worker.agent.model.model import LLMResponse, TokenUsage
 from worker.llm.policies.traced import TracedModel, traced
 from worker.llm.registry import Models, build_model
 
@@ -119,7 +119,7 @@ async def test_a_stream_that_breaks_off_has_told_of_its_first_word() -> None:
 
 async def test_a_reply_without_a_name_or_a_price_tells_neither() -> None:
     """Nothing is made up."""
-    reply = LLMResponse(content="x", usage=Usage(2, 1))
+    reply = LLMResponse(content="x", usage=TokenUsage(2, 1))
     with recording() as kept:
         await TracedModel(ScriptedModel([reply]), asked="m", provider="p").chat(ASKED)
     names = kept.one("chat m").attributes.keys()

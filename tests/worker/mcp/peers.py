@@ -17,7 +17,8 @@ import psutil
 from shared.settings import McpServerSettings
 from tests.helpers.scripted_model import call
 from tests.helpers.wait import eventually
-from worker.agent.tools.tool import NO_FILES, Files, Toolbox, ToolContext, ToolOutcome
+from worker.agent.ports import NULL_PORTS, Files
+from worker.agent.tools.tool import Toolbox, ToolContext, ToolOutcome
 from worker.mcp.servers import McpServers, Toolboxes
 
 PEER = str(Path(__file__).with_name("peer.py"))
@@ -40,7 +41,7 @@ class Worker:
     async def names(self) -> list[str]:
         return [spec.name for spec in (await self.boxes.now()).specs()]
 
-    async def call(self, tool: str, files: Files = NO_FILES, **arguments: Any) -> ToolOutcome:
+    async def call(self, tool: str, files: Files = NULL_PORTS, **arguments: Any) -> ToolOutcome:
         box = await self.boxes.now()
         context = ToolContext(session="s", turn=7, call_id="c1", files=files)
         return await box.call(call(tool, arguments), context)

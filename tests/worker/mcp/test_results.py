@@ -8,12 +8,13 @@ import pytest
 
 from shared.errors import ToolFailed
 from tests.worker.mcp.peers import peer, working
-from worker.agent.tools.tool import RESULT_LIMIT_BYTES, NoFiles, ToolContext
+from worker.agent.ports import NullPorts
+from worker.agent.tools.tool import RESULT_LIMIT_BYTES, ToolContext
 from worker.mcp.results import PARTS, told
 from worker.mcp.wire import CallResult, Part
 
 
-class Kept(NoFiles):
+class Kept(NullPorts):
     """Files that can be written."""
 
     def __init__(self) -> None:
@@ -23,8 +24,8 @@ class Kept(NoFiles):
         self.texts[path] = text
 
 
-def context(files: NoFiles | None = None) -> ToolContext:
-    return ToolContext(session="s", turn=7, call_id="c/1", files=files or NoFiles())
+def context(files: NullPorts | None = None) -> ToolContext:
+    return ToolContext(session="s", turn=7, call_id="c/1", files=files or NullPorts())
 
 
 async def test_what_is_no_text_is_named_and_a_text_resource_is_a_file(tmp_path: Path) -> None:

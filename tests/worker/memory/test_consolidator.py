@@ -23,7 +23,7 @@ from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText,
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, command, fill, plain_turn, put, tool_turn
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
-from worker.agent.model.model import LLMResponse, OnDelta, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolSpec
 from worker.memory.consolidator import RAW_CHARS, SWAPS, Consolidator, prompt
 from worker.memory.pieces import read_entries
 
@@ -450,7 +450,7 @@ async def test_what_the_jobs_use_counts_for_the_chat(client: RedisClient) -> Non
     """Consolidation, archive and rework, each call of them, also one whose reply would not do."""
     await fill(client, 5)
     spending = Spending(client)
-    used = Usage(200, 30, cost_usd=0.5)
+    used = TokenUsage(200, 30, cost_usd=0.5)
     replies = [replace(one, usage=used) for one in (calls(text="no"), save("One."), save("Two."), save("", "- tea"))]
     made = consolidator(client, ScriptedModel(replies), spending=spending)
     await made.consolidate(SESSION, 0)
@@ -467,7 +467,7 @@ async def test_a_rework_of_a_memory_of_several_chats_counts_for_none(client: Red
     """Nobody's conversation is the cause of it."""
     scope = "user:web:owner"
     await client.command("RPUSH", keys.memlog(scope), "[2026-06-21 12:05] Tea.")
-    reply = replace(save("", "- tea"), usage=Usage(200, 30))
+    reply = replace(save("", "- tea"), usage=TokenUsage(200, 30))
     assert await consolidator(client, ScriptedModel([reply]), spending=Spending(client)).rework(scope)
     assert await client.command("KEYS", "shoal:spent:*") == []
 

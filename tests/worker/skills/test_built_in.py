@@ -59,9 +59,10 @@ class Chat:
             entry=UserEntry(content=said, turn=1),
             system=self.system,
             files=TurnFiles(self._store, SCOPE, memory, claim=None, limit_bytes=32_768, skills=skills),
+            clock=HandClock(SATURDAY.timestamp()),
         )
         model = ScriptedModel(replies)
-        await run_agent(spec, model, self._tools, MemoryJournal(), clock=HandClock(SATURDAY.timestamp()))
+        await run_agent(spec, model, self._tools, MemoryJournal())
         return model.asked[-1]
 
     async def memory(self) -> str:

@@ -20,7 +20,7 @@ from tests.helpers.children import Parent, end, take
 from tests.helpers.clock import HandClock
 from tests.helpers.schedules import left
 from tests.helpers.scripted_model import call
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 from worker.agent.tools.tool import Toolbox, ToolContext
 from worker.agent.turn import AgentResult
 from worker.tools.cron import CronTool
@@ -256,7 +256,7 @@ def test_a_heartbeat_that_needs_nothing_tells_nobody(schedule: str, content: str
     """And nothing of it is kept; whatever else is said is said."""
     said = msgspec.structs.replace(message(), metadata={"schedule": schedule})
     entry = AssistantEntry(content=content, turn=1)
-    result = AgentResult(content=content, entries=(entry,), rounds=1, usage=Usage())
+    result = AgentResult(content=content, entries=(entry,), rounds=1, usage=TokenUsage())
     assert drop_quiet_heartbeat(said, result) == (
         result if kept else msgspec.structs.replace(result, content="", entries=())
     )

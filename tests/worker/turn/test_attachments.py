@@ -13,8 +13,8 @@ from shared.messages.transcript import UserEntry
 from shared.settings import MediaSettings
 from tests.helpers.build import message
 from tests.helpers.media_files import PDF, png
-from worker.agent.followups import Said
 from worker.agent.image import Image
+from worker.agent.ports import FollowupMessage
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
 from worker.turn.attachments import Attachments, TurnAttachments
@@ -117,7 +117,7 @@ class Joining:
         self._joined = joined
         self._new = new
 
-    async def take(self) -> list[Said]:
+    async def claim(self) -> list[FollowupMessage]:
         self._joined.update(self._new)
         return [one.said for _, one in self._new]
 
@@ -128,7 +128,7 @@ async def test_a_message_that_joins_a_turn_brings_its_files(desk: Desk) -> None:
     def joined(text: str, *media: str) -> JoinedMessage:
         came = message(text)
         came = type(came)(**{name: getattr(came, name) for name in came.__struct_fields__} | {"media": media})
-        return JoinedMessage(came, Said(UserEntry(content=text, turn=1)))
+        return JoinedMessage(came, FollowupMessage(UserEntry(content=text, turn=1)))
 
     earlier = {2: joined("earlier", desk.put(b"one", "one.txt"))}
     attached = TurnAttachments(
@@ -139,7 +139,7 @@ async def test_a_message_that_joins_a_turn_brings_its_files(desk: Desk) -> None:
     )
     await attached.load_joined()
     assert "inbox/2-one.txt" in earlier[2].said.entry.content
-    with_picture, plain = await attached.take()
+    with_picture, plain = await attached.claim()
     assert with_picture.images == (Image("image/png", png()),)
     assert plain.entry.content == "plain"
     assert earlier[4].said is with_picture, "history keeps what the agent saw"

@@ -13,15 +13,15 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
 from tests.helpers.clock import HandClock
-from worker.agent.limits import Allowance
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
+from worker.agent.ports import Allowance
 from worker.turn.budget import RECORD_TIMEOUT_S, BackgroundSpending, ChatBudget
 
 CHAT = "web:owner/a"
 NOWHERE = "redis://127.0.0.1:1"
 
 
-def dollar_a_token(usage: Usage) -> float:
+def dollar_a_token(usage: TokenUsage) -> float:
     return float(usage.prompt_tokens + usage.completion_tokens)
 
 
@@ -42,9 +42,9 @@ async def test_a_chat_that_used_its_tokens_is_told_so_before_the_next_call(clien
     """With the number, and when it begins anew; also in its next turn, on another worker."""
     allowance: Allowance = budget(client, tokens_per_day=200_000)
     assert await allowance.refusal() is None
-    await allowance.spent(Usage(150_000, 49_999))
+    await allowance.count(TokenUsage(150_000, 49_999))
     assert await allowance.refusal() is None
-    await allowance.spent(Usage(1, 0))
+    await allowance.count(TokenUsage(1, 0))
     says = "This chat has used its 200,000 tokens of today. The budget starts anew at 00:00 UTC."
     before = reached("tokens")
     assert await allowance.refusal() == says
@@ -56,7 +56,7 @@ async def test_a_chat_that_used_its_tokens_is_told_so_before_the_next_call(clien
 async def test_a_chat_that_used_its_money_is_told_so(client: RedisClient, usd: float, words: str) -> None:
     """Whatever a budget is counted in."""
     allowance = budget(client, usd_per_day=usd, tokens_per_day=10)
-    await allowance.spent(Usage(1, 1, cost_usd=usd))
+    await allowance.count(TokenUsage(1, 1, cost_usd=usd))
     before = reached("usd")
     assert await allowance.refusal() == f"This chat has used its {words} of today. The budget starts anew at 00:00 UTC."
     assert reached("usd") == before + 1
@@ -65,16 +65,16 @@ async def test_a_chat_that_used_its_money_is_told_so(client: RedisClient, usd: f
 async def test_a_chat_is_warned_once_a_day(client: RedisClient) -> None:
     """When a call reaches `warn_at`, whichever worker made it, and with the numbers."""
     allowance = budget(client, tokens_per_day=1000, warn_at=0.5)
-    assert await allowance.spent(Usage(499, 0)) is None
-    said = await allowance.spent(Usage(101, 50))
+    assert await allowance.count(TokenUsage(499, 0)) is None
+    said = await allowance.count(TokenUsage(101, 50))
     assert said == "This chat has used 65% of its 1,000 tokens of today. The budget starts anew at 00:00 UTC."
-    assert await allowance.spent(Usage(1, 0)) is None
-    assert await budget(client, tokens_per_day=1000, warn_at=0.5).spent(Usage(1, 0)) is None
+    assert await allowance.count(TokenUsage(1, 0)) is None
+    assert await budget(client, tokens_per_day=1000, warn_at=0.5).count(TokenUsage(1, 0)) is None
 
 
 async def test_the_budget_that_is_nearer_to_its_end_is_named(client: RedisClient) -> None:
     """A person hears of the one that stops them first."""
-    said = await budget(client, tokens_per_day=1000, usd_per_day=1.0).spent(Usage(100, 0, cost_usd=0.9))
+    said = await budget(client, tokens_per_day=1000, usd_per_day=1.0).count(TokenUsage(100, 0, cost_usd=0.9))
     assert said is not None
     assert "90% of its $1.00" in said
 
@@ -83,7 +83,7 @@ async def test_without_a_budget_it_only_counts(client: RedisClient) -> None:
     """So that /status can say what a chat used, and beside the turn, which does not wait for it."""
     late = BackgroundSpending(Spending(client))
     allowance = budget(client, late=late)
-    assert await allowance.spent(Usage(10**9, 1, cost_usd=1000.0)) is None
+    assert await allowance.count(TokenUsage(10**9, 1, cost_usd=1000.0)) is None
     assert await allowance.refusal() is None
     assert (await Spending(client).read(CHAT)).tokens == 0, "it has only begun"
     await late.close()
@@ -96,7 +96,7 @@ async def test_a_turn_that_lasts_past_midnight_has_the_new_day(client: RedisClie
     seconds, _ = await client.command("TIME")
     clock = HandClock(float(seconds))
     allowance = budget(client, clock=clock, tokens_per_day=10)
-    await allowance.spent(Usage(10, 0))
+    await allowance.count(TokenUsage(10, 0))
     assert await allowance.refusal() is not None
     today = int(seconds) // 86_400
     await client.command("RENAME", keys.spent(CHAT, today), keys.spent(CHAT, today - 1))
@@ -109,7 +109,7 @@ async def test_while_redis_is_away_nothing_is_refused_and_nothing_raised() -> No
     nobody = RedisClient(NOWHERE)
     allowance = budget(nobody, tokens_per_day=1)
     assert await allowance.refusal() is None
-    assert await allowance.spent(Usage(10, 10)) is None
+    assert await allowance.count(TokenUsage(10, 10)) is None
     assert await allowance.refusal() is None
     await nobody.close()
 
@@ -123,7 +123,7 @@ async def test_a_call_that_was_broken_off_counts_after_its_turn_has_ended(client
         try:
             await asyncio.Event().wait()
         finally:
-            budget(client, late=late).spent_soon(Usage(60, 40))
+            budget(client, late=late).count_later(TokenUsage(60, 40))
 
     running = asyncio.create_task(turn())
     await begun.wait()
@@ -140,9 +140,9 @@ async def test_a_late_count_leaves_the_warning_to_the_next_call(client: RedisCli
     """It is given once a day, and nobody would see it in a turn that has ended."""
     late = BackgroundSpending(Spending(client))
     allowance = budget(client, late=late, tokens_per_day=100)
-    allowance.spent_soon(Usage(90, 0))
+    allowance.count_later(TokenUsage(90, 0))
     await late.close()
-    said = await allowance.spent(Usage(1, 0))
+    said = await allowance.count(TokenUsage(1, 0))
     assert said is not None
     assert "91% of its 100 tokens" in said
 
@@ -151,7 +151,7 @@ async def test_while_redis_is_away_a_late_count_is_given_up() -> None:
     """A worker that leaves waits for it a few seconds at most."""
     nobody = RedisClient(NOWHERE)
     late = BackgroundSpending(Spending(nobody))
-    budget(nobody, late=late).spent_soon(Usage(1, 0))
+    budget(nobody, late=late).count_later(TokenUsage(1, 0))
     async with asyncio.timeout(RECORD_TIMEOUT_S + 1):
         await late.close()
     await nobody.close()

@@ -83,8 +83,10 @@ def agent_with(model: Model, *tools: RecordingTool) -> Agent:
             history=conversation.history,
             resume=conversation.resume,
             joined={number: one.said for number, one in conversation.joined.items()},
+            progress=show,
+            followups=journal,
         )
-        return await run_agent(spec, model, Toolbox(tools), journal, show=show, followups=journal)
+        return await run_agent(spec, model, Toolbox(tools), journal)
 
     return agent
 

@@ -23,7 +23,7 @@ async def test_the_first_text_is_full_and_later_ones_are_what_is_new(client: Red
     show = LiveUpdates(client, SESSION, 7, 2, clock=clock)
     async with watching(client, SESSION) as seen:
         for piece in ("One ", "two ", "three"):
-            await show.text(piece)
+            await show.add_text(piece)
             await show.send_once()
         await eventually(lambda: len(seen.deltas()) == 3)
     assert texts(seen) == [("One ", True), ("two ", False), ("three", False)]
@@ -34,7 +34,7 @@ async def test_several_pieces_travel_in_one_bundle(client: RedisClient) -> None:
     """A model's tokens are not messages of their own."""
     async with watching(client, SESSION) as seen, LiveUpdates(client, SESSION, 1, 1) as show:
         for i in range(100):
-            await show.text(f"{i} ")
+            await show.add_text(f"{i} ")
         await eventually(lambda: "".join(text for text, _ in texts(seen)).endswith("99 "))
     assert len(seen.deltas()) <= 3
 
@@ -44,10 +44,10 @@ async def test_the_whole_text_is_sent_again_from_time_to_time(client: RedisClien
     clock = HandClock()
     show = LiveUpdates(client, SESSION, 1, 1, clock=clock)
     async with watching(client, SESSION) as seen:
-        await show.text("a")
+        await show.add_text("a")
         await show.send_once()
         clock.at += FULL_EVERY_S
-        await show.text("b")
+        await show.add_text("b")
         await show.send_once()
         await eventually(lambda: len(seen.deltas()) == 2)
     assert texts(seen) == [("a", True), ("ab", True)]
@@ -58,10 +58,10 @@ async def test_text_that_is_taken_back_is_replaced_by_a_full_one(client: RedisCl
     clock = HandClock()
     show = LiveUpdates(client, SESSION, 1, 1, clock=clock)
     async with watching(client, SESSION) as seen:
-        await show.text("wrong")
+        await show.add_text("wrong")
         await show.send_once()
-        await show.reset()
-        await show.text("right")
+        await show.reset_text()
+        await show.add_text("right")
         await show.send_once()
         await eventually(lambda: len(seen.deltas()) == 2)
     assert texts(seen) == [("wrong", True), ("right", True)]
@@ -72,13 +72,13 @@ async def test_nothing_is_sent_for_a_while_when_nobody_looks(client: RedisClient
     """A worker that sees no receiver stops sending; who comes later gets the text from its beginning."""
     clock = HandClock()
     show = LiveUpdates(client, SESSION, 1, 1, clock=clock)
-    await show.text("unseen ")
+    await show.add_text("unseen ")
     await show.send_once()
     async with watching(client, SESSION) as seen:
-        await show.text("still ")
+        await show.add_text("still ")
         await show.send_once()
         clock.at += UNWATCHED_PAUSE_S
-        await show.text("now")
+        await show.add_text("now")
         await show.send_once()
         await eventually(lambda: seen.deltas())
     assert texts(seen) == [("unseen still now", True)]
@@ -89,13 +89,13 @@ async def test_a_suspended_lease_shows_nothing(client: RedisClient) -> None:
     clock, held = HandClock(), True
     show = LiveUpdates(client, SESSION, 1, 1, suspended=lambda: held, clock=clock)
     async with watching(client, SESSION) as seen:
-        await show.text("a")
+        await show.add_text("a")
         await show.send_once()
-        await show.progress("nothing")
+        await show.add_activity("nothing")
         held = False
-        await show.text("b")
+        await show.add_text("b")
         await show.send_once()
-        await show.progress('calculate("2+2")')
+        await show.add_activity('calculate("2+2")')
         await eventually(lambda: len(seen.news) == 2)
     [delta, progress] = [news for _, news in seen.news]
     assert isinstance(delta, DeltaEvent)
@@ -107,8 +107,8 @@ async def test_a_redis_that_is_away_does_not_disturb_the_turn() -> None:
     """What is shown may be lost; the turn goes on."""
     client = RedisClient("redis://127.0.0.1:1", timeout_s=0.2)
     async with LiveUpdates(client, SESSION, 1, 1) as show:
-        await show.text("a")
-        await show.progress("b")
+        await show.add_text("a")
+        await show.add_activity("b")
     await client.close()
 
 
@@ -116,11 +116,11 @@ async def test_text_is_left_out_once_the_message_tool_has_spoken(client: RedisCl
     """What the agent says at the end of such a turn is not sent, so it is not shown either; what it does is."""
     spoken = False
     show = LiveUpdates(client, "web:owner/a", 1, 1, reply_sent=lambda: spoken)
-    await show.text("before")
+    await show.add_text("before")
     assert show.visible == "before"
-    await show.reset()
+    await show.reset_text()
     spoken = True
-    await show.text("after")
+    await show.add_text("after")
     assert show.visible == ""
 
 
@@ -135,10 +135,10 @@ async def test_the_time_to_the_first_text_is_measured_once(client: RedisClient) 
     clock = HandClock()
     (count, total), show = measured(), LiveUpdates(client, SESSION, 1, 1, clock=clock)
     clock.at += 2.5
-    await show.text("One ")
+    await show.add_text("One ")
     clock.at += 10
-    await show.text("two")
-    await show.reset()
-    await show.text("anew")
-    await LiveUpdates(client, SESSION, 1, 1, reply_sent=lambda: True).text("unsent")
+    await show.add_text("two")
+    await show.reset_text()
+    await show.add_text("anew")
+    await LiveUpdates(client, SESSION, 1, 1, reply_sent=lambda: True).add_text("unsent")
     assert measured() == (count + 1, total + 2.5)

@@ -72,8 +72,9 @@ class Fleet:
             history=conversation.history,
             resume=conversation.resume,
             max_rounds=self.max_rounds,
+            progress=show,
         )
-        return await run_agent(spec, self.model, self.tools, journal, show=show)
+        return await run_agent(spec, self.model, self.tools, journal)
 
     async def run(self) -> None:
         async def idle() -> bool:

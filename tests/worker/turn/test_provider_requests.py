@@ -26,13 +26,13 @@ from tests.helpers.clock import HandClock
 from tests.helpers.media_files import png
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
-from tests.helpers.turn_borders import MemoryJournal, RecordingShow, RecordingTool
+from tests.helpers.turn_borders import MemoryJournal, RecordingProgress, RecordingTool
 from worker.agent.hook import CompositeHook
 from worker.agent.image import Image
-from worker.agent.journal import SILENT
 from worker.agent.loop import run_agent
 from worker.agent.model.model import Model
 from worker.agent.pictures import MARK
+from worker.agent.ports import NULL_PORTS
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.workspace import Workspaces
@@ -135,7 +135,7 @@ class Chat:
         self.tools = Toolbox(build_tools())
         self.history: tuple[TranscriptEntry, ...] = ()
         self.clock = HandClock(NOON_S)
-        self.show = RecordingShow() if streamed else SILENT
+        self.progress = RecordingProgress() if streamed else NULL_PORTS
 
     async def say(self, text: str, *images: Image, files: TurnFiles | None = None) -> AgentResult:
         spec = AgentRunSpec(
@@ -148,13 +148,13 @@ class Chat:
             sender_id="7",
             system=SYSTEM,
             history=self.history,
+            hook=CompositeHook([LoggingHook(lambda *_, **__: None), MetricsHook()]),
+            progress=self.progress,
+            clock=self.clock,
         )
         if files is not None:
             spec = replace(spec, files=files, pictures=files)
-        hook = CompositeHook([LoggingHook(lambda *_, **__: None), MetricsHook()])
-        result = await run_agent(
-            spec, self.model, self.tools, MemoryJournal(), hook=hook, show=self.show, clock=self.clock
-        )
+        result = await run_agent(spec, self.model, self.tools, MemoryJournal())
         self.history += result.entries
         self.clock.at += 86_400
         return result
@@ -366,7 +366,7 @@ async def test_the_bytes_of_system_text_and_tools_never_change(name: str) -> Non
         model = DirectModel(settings)
         server.answer(CALLS_LOOK)
         tools = Toolbox([*build_tools(), RecordingTool("look", behaviour=answered)])
-        done = await run_agent(spec, model, tools, MemoryJournal(), show=RecordingShow())
+        done = await run_agent(replace(spec, progress=RecordingProgress()), model, tools, MemoryJournal())
         assert (done.content, done.rounds) == ("ok", 2)
         await model.close()
 

@@ -44,7 +44,7 @@ from tests.helpers.scripted_model import call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.helpers.wait import eventually
 from tests.worker.agent.turns import Turn
-from worker.agent.model.model import Usage
+from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
 from worker.attempt.run_subagent import RunSubagent
 from worker.attempt.run_turn import RunTurn
@@ -74,7 +74,7 @@ class NoWaits(random.Random):
 
 async def echo(conversation: Conversation, _journal: TurnJournal, _show: LiveUpdates) -> AgentResult:
     entries = (conversation.entry, AssistantEntry(content="canary", turn=conversation.entry.turn))
-    return AgentResult(content="canary", entries=entries, rounds=1, usage=Usage())
+    return AgentResult(content="canary", entries=entries, rounds=1, usage=TokenUsage())
 
 
 def raising(fault: BaseException) -> Agent:
@@ -274,7 +274,7 @@ async def test_messages_that_joined_a_turn_are_linked_to_it(client: RedisClient)
     await say(client, CAME, *others)
 
     async def taking(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
-        await journal.take()
+        await journal.claim()
         return await echo(conversation, journal, show)
 
     with recording() as kept:
@@ -317,7 +317,7 @@ async def spawned(parent: Parent, id: str) -> None:
 
 def subagents_of(client: RedisClient) -> LeaseLoop:
     async def agent(_assignment: Assignment, _journal: LeaseJournal) -> AgentResult:
-        return AgentResult(content="canary", entries=(), rounds=1, usage=Usage())
+        return AgentResult(content="canary", entries=(), rounds=1, usage=TokenUsage())
 
     runner = RunSubagent(Children(client), agent, settings=AgentSettings(), rng=NoWaits())
     return LeaseLoop(LeaseQueue(client, "jobs", owner=nonce(), lease_s=30), slots=10, run=runner)

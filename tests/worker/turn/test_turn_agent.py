@@ -35,7 +35,7 @@ from shared.store.turns.queue import Claim, TurnWork
 from tests.helpers.build import message
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.plugins import Site
-from tests.helpers.turn_borders import MemoryJournal, RecordingShow
+from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from tests.helpers.wait import eventually
 from tests.worker.skills.shelves import write_skill
 from worker.agent.model.compact import PROMPT
@@ -105,7 +105,7 @@ async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> As
         )
         claim = Claim(f"turn:{SESSION}", "worker", "1", 0, False, work)
         journal = cast(TurnJournal, MemoryJournal())
-        return await made[-1](read_conversation(claim), journal, RecordingShow())
+        return await made[-1](read_conversation(claim), journal, RecordingProgress())
 
     yield answer
     for one in made:

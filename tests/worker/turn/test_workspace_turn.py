@@ -17,7 +17,7 @@ from shared.store.sessions.memory import MemoryStore
 from shared.store.turns.queue import Claim, TurnWork
 from tests.helpers.build import message
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
-from tests.helpers.turn_borders import MemoryJournal, RecordingShow
+from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from worker.turn.conversation import read_conversation
 from worker.turn.journal import TurnJournal
 from worker.turn.turn_agent import TurnAgent
@@ -67,7 +67,7 @@ async def turn_on_a_new_worker(
             await answerer.workspaces.detect_local_disk()
         claim = Claim(f"turn:{said.session}", "worker", "1", 0, False, work)
         journal = cast(TurnJournal, MemoryJournal())
-        await answerer(read_conversation(claim), journal, RecordingShow())
+        await answerer(read_conversation(claim), journal, RecordingProgress())
     finally:
         await answerer.close()
     return cast(list[dict[str, Any]], server.requests()[-1].body["messages"])

@@ -1,5 +1,4 @@
-"""Asking the model: one whole reply, whatever it takes (streaming, cut replies, empty replies,
-broken streams)."""
+"""Asking the model for one whole reply: streaming, cut replies, empty replies, broken streams."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from shared.errors import ModelError
-from worker.agent.hook import AgentHook
-from worker.agent.journal import SILENT, Journal, Show
 from worker.agent.limits import Meter
 from worker.agent.model.model import LLMResponse, Model, ToolCallRequest, ToolSpec
-from worker.agent.model.stream import Stream
+from worker.agent.model.stream import ReplyStream
 from worker.agent.model.think import strip_think
+from worker.agent.ports import NULL_PORTS, Journal
 from worker.agent.tools.calls import whole_calls
 from worker.agent.tools.tool import valid_text
+from worker.agent.turn import AgentRunSpec
 
 RESTARTS: Final = 2
 CONTINUE: Final = "Your reply was cut off. Go on exactly where it stopped, without repeating anything."
@@ -25,8 +24,8 @@ CONTINUE: Final = "Your reply was cut off. Go on exactly where it stopped, witho
 Messages = list[dict[str, Any]]
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole reply: `text` is what may be shown, without thoughts."""
+class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole reply. `text` is the part that may be shown, without thoughts."""
 
     text: str
     calls: tuple[ToolCallRequest, ...] = ()
@@ -35,77 +34,69 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asker:
-    """Asks one model on behalf of one turn. What each call used is told to the meter."""
+    """Asks one model on behalf of one turn, and charges the meter for each call."""
 
     def __init__(
-        self,
-        model: Model,
-        tools: Sequence[ToolSpec],
-        journal: Journal,
-        *,
-        hook: AgentHook,
-        show: Show,
-        meter: Meter,
-        max_tokens: int,
-        temperature: float,
-        continuations: int,
+        self, spec: AgentRunSpec, model: Model, tools: Sequence[ToolSpec], journal: Journal, meter: Meter
     ) -> None:
+        self._spec = spec
         self._model = model
         self._tools = tools
         self._journal = journal
-        self._hook = hook
-        self._show = show
-        self._streams = show is not SILENT or hook.wants_streaming
-        self._max_tokens = max(1, max_tokens)
-        self._temperature = temperature
-        self._continuations = continuations
         self._meter = meter
-        self._stream = Stream(show, hook)
+        # A reply that is shown to nobody is asked for in one piece: a stream costs the provider and
+        # this process more for the same text.
+        self._streams = spec.progress is not NULL_PORTS or spec.hook.wants_streaming
+        self._max_tokens = max(1, spec.max_tokens)
+        self._stream = ReplyStream(spec.progress, spec.hook)
         self.before = ""
-        """Answers of this turn that messages came behind: they stay in view."""
+        """Answers of this turn that were followed by further messages: they stay visible."""
 
     @property
     def shown(self) -> str:
-        """The text people see now."""
+        """The text that people see now."""
         return self._stream.shown
 
-    async def ask(self, messages: Messages) -> Reply:
-        """One reply. An empty one is asked for once more; a second empty one is returned as it is.
+    async def ask(self, messages: Messages) -> ModelReply:
+        """Return one reply. An empty one is asked for once more; a second empty one is returned.
 
-        Raises ModelError, and what the journal, the show and the allowance raise.
+        Raises ModelError, and what the journal, the progress and the allowance raise.
         """
-        reply = await self._whole(messages)
+        reply = await self._ask_whole(messages)
         if reply.text or reply.calls:
             return reply
-        return await self._whole(messages)
+        return await self._ask_whole(messages)
 
-    async def _whole(self, messages: Messages) -> Reply:
-        stream = Stream(self._show, self._hook, self.before)
-        asked = messages
-        for _ in range(1 + self._continuations):
-            response = await self._call(asked, stream)
+    async def _ask_whole(self, messages: Messages) -> ModelReply:
+        """Return one reply, continued while it is cut by its length."""
+        stream = ReplyStream(self._spec.progress, self._spec.hook, self.before)
+        prompt = messages
+        for _ in range(1 + self._spec.continuations):
+            response = await self._call(prompt, stream)
             await self._meter.add(response.usage)
             part = valid_text(response.content or "")
             stream.keep(part)
             if response.finish_reason != "length" or response.tool_calls or not part:
                 break
-            said = {"role": "assistant", "content": stream.kept}
-            asked = [*messages, said, {"role": "user", "content": CONTINUE}]
+            so_far = {"role": "assistant", "content": stream.kept}
+            prompt = [*messages, so_far, {"role": "user", "content": CONTINUE}]
         if self._streams:
             await stream.end()
-        return Reply(
+        return ModelReply(
             text=strip_think(stream.kept),
             calls=whole_calls(response),
             finish_reason=response.finish_reason,
             reasoning=response.reasoning_content and valid_text(response.reasoning_content),
         )
 
-    async def _call(self, messages: Messages, stream: Stream) -> LLMResponse:
-        """One call, repeated when it broke off after text was shown: only here can that text be
-        taken back."""
+    async def _call(self, messages: Messages, stream: ReplyStream) -> LLMResponse:
+        """Make one call, and repeat it if its stream broke after text was shown: only here can that
+        text be taken back, so the retries inside the model leave such faults alone."""
         for restarts_left in range(RESTARTS, -1, -1):
             await self._journal.checkpoint()
-            if stream is not self._stream:  # not sooner: a turn that is stopped here keeps what it shows
+            # The previous text is cleared after the checkpoint, not before it: a turn that is stopped
+            # there keeps the text it shows.
+            if stream is not self._stream:
                 await self._stream.clear()
                 self._stream = stream
                 if self._streams:
@@ -115,12 +106,12 @@ class Asker:
                     messages,
                     self._tools,
                     max_tokens=self._max_tokens,
-                    temperature=self._temperature,
+                    temperature=self._spec.temperature,
                     on_delta=stream.delta if self._streams else None,
                 )
-            except BaseException as exc:
+            except BaseException as exc:  # a cancelled call has cost tokens too
                 if stream.touched or _had_begun(exc):
-                    self._meter.broke_off(messages, self._tools, said=stream.heard)
+                    self._meter.add_estimate(messages, self._tools, output=stream.unkept)
                 if not (isinstance(exc, ModelError) and exc.retryable and stream.touched and restarts_left):
                     raise
                 await stream.rewind()
@@ -128,6 +119,6 @@ class Asker:
 
 
 def _had_begun(exc: BaseException) -> bool:
-    """Whether the model was at work, as far as anybody knows, when a call without a word of it
-    ended: it may think for long before the first. A refusal costs nothing."""
+    """Return whether the model was probably at work when a call ended before its first token: it may
+    think for a long time first. A refused call costs nothing."""
     return isinstance(exc, asyncio.CancelledError) or (isinstance(exc, ModelError) and exc.kind == "timeout")

@@ -13,7 +13,7 @@ import msgspec
 
 from shared.errors import ModelError
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
-from worker.agent.model.model import Model, Usage
+from worker.agent.model.model import Model, TokenUsage
 from worker.agent.model.think import strip_think
 from worker.agent.tools.tool import shorten, valid_text
 
@@ -43,7 +43,7 @@ class Compacted(msgspec.Struct, frozen=True):
     """A smaller prompt. `usage` is None when no model was asked for it."""
 
     messages: list[Message]
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
 
 
 class Compact(Protocol):
@@ -69,13 +69,15 @@ def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMAR
         middle, tail = [message for message in rest[:start] if message != task], rest[start:]
         asked = [] if task in tail else [task]
         notes, usage = await summed_up(middle, task, aim_tokens)
-        return Compacted(fitted([*head, *notes, *asked, *tail], aim_tokens), usage)
+        return Compacted(shorten_results([*head, *notes, *asked, *tail], aim_tokens), usage)
 
-    async def summed_up(middle: list[Message], task: Message, aim_tokens: int) -> tuple[list[Message], Usage | None]:
+    async def summed_up(
+        middle: list[Message], task: Message, aim_tokens: int
+    ) -> tuple[list[Message], TokenUsage | None]:
         known = [message for message in middle if _is_summary(message)]
         if len(known) == len(middle):
             return known, None
-        record = _record(middle, task, max(aim_tokens * CHARS_PER_TOKEN, 20 * _LEAST_CHARS))
+        record = _render_record(middle, task, max(aim_tokens * CHARS_PER_TOKEN, 20 * _LEAST_CHARS))
         try:
             reply = await model.chat(
                 [{"role": "system", "content": prompt}, {"role": "user", "content": record}],
@@ -83,15 +85,15 @@ def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMAR
                 temperature=_TEMPERATURE,
             )
         except ModelError:
-            return [*known, _user(LEFT_OUT)], None
+            return [*known, _user_message(LEFT_OUT)], None
         summary = strip_think(valid_text(reply.content or ""))
-        note = [_user(f"{SUMMARY_MARK}\n{summary}")] if summary else [*known, _user(LEFT_OUT)]
+        note = [_user_message(f"{SUMMARY_MARK}\n{summary}")] if summary else [*known, _user_message(LEFT_OUT)]
         return note, reply.usage
 
     return compact
 
 
-def fitted(messages: Sequence[Message], aim_tokens: int) -> list[Message]:
+def shorten_results(messages: Sequence[Message], aim_tokens: int) -> list[Message]:
     """The messages with the largest tool results shortened, one after the other, until all of them
     fit."""
     kept = list(messages)
@@ -135,33 +137,35 @@ def _result_chars(message: Message) -> int:
     return len(content) if message["role"] == "tool" and isinstance(content, str) else 0
 
 
-def _record(messages: Sequence[Message], task: Message, room_chars: int) -> str:
+def _render_record(messages: Sequence[Message], task: Message, room_chars: int) -> str:
     """The messages as text for the summary, each cut alike so that all of them fit."""
-    lines = [f"{message['role'].upper()}: {_told(message)}" for message in messages]
-    task_line = f"The task that the agent is working on now:\n{shorten(_text(task['content']), room_chars // 4)}"
+    lines = [f"{message['role'].upper()}: {_render_message(message)}" for message in messages]
+    task_line = (
+        f"The task that the agent is working on now:\n{shorten(_content_text(task['content']), room_chars // 4)}"
+    )
     limit_chars = room_chars
     while limit_chars > _LEAST_CHARS and sum(min(len(line), limit_chars) for line in lines) > room_chars * 3 // 4:
         limit_chars = max(_LEAST_CHARS, limit_chars * 3 // 4)
     return "\n\n".join([task_line, "The record:", *(shorten(line, limit_chars) for line in lines)])
 
 
-def _told(message: Message) -> str:
+def _render_message(message: Message) -> str:
     calls = "".join(
         f"\n(calls {call['function']['name']} with {call['function']['arguments']})"
         for call in message.get("tool_calls") or ()
     )
-    return f"{_text(message['content'])}{calls}"
+    return f"{_content_text(message['content'])}{calls}"
 
 
-def _text(content: Any) -> str:
+def _content_text(content: Any) -> str:
     if isinstance(content, list):
         return "\n".join(part.get("text") or f"[{part.get('type')}]" for part in content)
     return content or ""
 
 
 def _is_summary(message: Message) -> bool:
-    return message["role"] == "user" and _text(message["content"]).startswith((SUMMARY_MARK, LEFT_OUT))
+    return message["role"] == "user" and _content_text(message["content"]).startswith((SUMMARY_MARK, LEFT_OUT))
 
 
-def _user(text: str) -> Message:
+def _user_message(text: str) -> Message:
     return {"role": "user", "content": text}

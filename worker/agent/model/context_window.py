@@ -1,5 +1,5 @@
-"""What the model sees of a turn: built at its beginning, longer with every round, made smaller
-before it is too big."""
+"""The prompt of a turn: built at its beginning, longer with every round, compacted before it is too
+big."""
 
 from __future__ import annotations
 
@@ -9,93 +9,81 @@ from typing import Any, Final
 
 from shared.errors import ModelError
 from shared.messages.transcript import ToolEntry, TranscriptEntry, UserEntry
-from worker.agent.followups import Said
-from worker.agent.hook import AgentHook, Iteration
-from worker.agent.journal import Journal
+from worker.agent.hook import Iteration
 from worker.agent.limits import Budget, Meter, estimate_tokens
-from worker.agent.model.compact import Compact
 from worker.agent.model.model import ToolSpec
-from worker.agent.model.prompt import Message, build_messages, clean, said_message, to_message
-from worker.agent.pictures import Gallery
+from worker.agent.model.prompt import Message, build_messages, clean, followup_message, to_message
+from worker.agent.pictures import TurnPictures
+from worker.agent.ports import FollowupMessage, Journal
 from worker.agent.turn import AgentRunSpec
 
 AIM: Final = 0.75
-"""What share of its limit a compacted prompt should have, so that the next rounds need not compact
+"""Share of its limit that a compacted prompt aims at, so that the next rounds need not compact
 again."""
 
 
-class View:
-    """The messages of one turn."""
+class ContextWindow:
+    """The messages that the model sees in one turn."""
 
-    def __init__(
-        self,
-        spec: AgentRunSpec,
-        tools: Sequence[ToolSpec],
-        journal: Journal,
-        *,
-        hook: AgentHook,
-        meter: Meter,
-        compact: Compact | None,
-        now_ms: int,
-    ) -> None:
-        self.messages: list[dict[str, Any]] = build_messages(spec, now_ms)
+    def __init__(self, spec: AgentRunSpec, tools: Sequence[ToolSpec], journal: Journal, meter: Meter) -> None:
+        self.messages: list[dict[str, Any]] = build_messages(spec, spec.clock.now_ms())
         self._task = self.messages[-1]
         self._spec = spec
-        self._joined = {said.entry: said for said in spec.joined.values()}
-        self._gallery = Gallery(spec.pictures)
+        self._joined = {joined.entry: joined for joined in spec.joined.values()}
+        self._pictures = TurnPictures(spec.pictures)
         self._tools = tools
         self._counted: int | None = None
         self._journal = journal
-        self._hook = hook
         self._meter = meter
-        self._compact = compact
         self._budget = Budget(spec.context_tokens, spec.max_tokens, compact_at=spec.compact_at)
 
     def add(self, entries: Iterable[TranscriptEntry]) -> None:
-        """More was said and done; what tools looked at stands behind all results of a reply."""
-        seen: list[str] = []
+        """Append entries. Pictures that tools opened follow all results of a reply."""
+        paths: list[str] = []
         for entry in entries:
             if isinstance(entry, ToolEntry):
-                seen.extend(entry.images)
-            elif seen:
-                self.messages.append(self._gallery.frame(seen))
-                seen = []
+                paths.extend(entry.images)
+            elif paths:
+                self.messages.append(self._pictures.placeholder(paths))
+                paths = []
             self.messages.append(self._message(entry))
-        if seen:
-            self.messages.append(self._gallery.frame(seen))
+        if paths:
+            self.messages.append(self._pictures.placeholder(paths))
 
-    def hear(self, said: Iterable[Said]) -> None:
-        """Messages joined the turn."""
-        self.messages.extend(clean(said_message(one)) for one in said)
+    def add_followups(self, messages: Iterable[FollowupMessage]) -> None:
+        """Append messages that joined the turn."""
+        self.messages.extend(clean(followup_message(message)) for message in messages)
 
     def _message(self, entry: TranscriptEntry) -> Message:
         if isinstance(entry, UserEntry):
-            return clean(said_message(self._joined.get(entry) or Said(entry)))
+            return clean(followup_message(self._joined.get(entry) or FollowupMessage(entry)))
         return to_message(entry)
 
     async def begin(self, round_: int) -> None:
-        """Make the messages ready for a round: hooks may change them, and a prompt over its budget
-        is compacted."""
-        await self._gallery.hang()
+        """Prepare the messages for a round: load pictures, let hooks change them, and compact a
+        prompt that is over its budget."""
+        await self._pictures.load()
         context = Iteration(self._spec.session, self._spec.turn, round_, self.messages)
-        await self._hook.before_iteration(context)
-        if self._hook.changes_messages:  # else they are as they were made here, which is clean
+        await self._spec.hook.before_iteration(context)
+        if self._spec.hook.changes_messages:  # messages made here are clean already
             self.messages = [clean(message) for message in context.messages]
         if self._budget.context_tokens and self._budget.exceeded_by(self._tokens()):
             await self._shrink(int(self._budget.prompt_tokens * AIM))
 
-    async def mended(self, refusal: ModelError) -> bool:
-        """Make the prompt such that the model may take it after all; answer whether it changed."""
+    async def repair(self, refusal: ModelError) -> bool:
+        """Change the prompt so that the model may accept it after this refusal. Return whether it
+        changed."""
         if refusal.kind == "context_length":
             return await self.halve()
         if refusal.kind != "bad_request":
             return False
+        # Some models refuse every request with a picture in it, with no kind of error of its own.
         before = self.messages
-        self.messages = self._gallery.take_down(before)
+        self.messages = self._pictures.remove_from(before)
         return self.messages != before
 
     async def halve(self) -> bool:
-        """Make the prompt about half as big, because the model found it too big; answer whether it
+        """Compact the prompt to about half, because the model found it too long. Return whether it
         became smaller."""
         before = self._tokens()
         await self._shrink(before // 2)
@@ -111,18 +99,18 @@ class View:
         return self._counted
 
     async def _shrink(self, aim_tokens: int) -> None:
-        if self._compact is None:
+        if self._spec.compact is None:
             return
-        await self._journal.checkpoint()
+        await self._journal.checkpoint()  # compaction is a model call too
         try:
-            smaller = await self._compact(
+            smaller = await self._spec.compact(
                 self.messages,
                 task=self._task,
                 keep=self._spec.compact_keep,
                 aim_tokens=max(0, aim_tokens - self._tools_tokens),
             )
         except asyncio.CancelledError:
-            self._meter.broke_off(self.messages)
+            self._meter.add_estimate(self.messages)
             raise
         self.messages = [clean(message) for message in smaller.messages]
         if smaller.usage is not None:

@@ -20,7 +20,7 @@ class ToolCallRequest(msgspec.Struct, frozen=True):
     raw: str
 
 
-class Usage(msgspec.Struct, frozen=True):
+class TokenUsage(msgspec.Struct, frozen=True):
     """Tokens of one call, or of several added up. `cached_tokens` are those of the prompt that a
     provider's cache held; `cost_usd` is 0 where no price is known."""
 
@@ -29,8 +29,8 @@ class Usage(msgspec.Struct, frozen=True):
     cached_tokens: int = 0
     cost_usd: float = 0.0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        return TokenUsage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
             self.cached_tokens + other.cached_tokens,
@@ -46,7 +46,7 @@ class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):
     content: str | None
     tool_calls: tuple[ToolCallRequest, ...] = ()
     finish_reason: str = "stop"
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
     reasoning_content: str | None = None
     model: str = ""
 
@@ -67,7 +67,7 @@ class Model(Protocol):
         """The model's name, for logs and metrics."""
         ...
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """Do what the first call would have to wait for. May be called at any time, and again."""
         ...
 

@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
-from worker.agent.followups import Said
 from worker.agent.image import image_part
+from worker.agent.ports import FollowupMessage
 from worker.agent.tools.tool import shorten
-from worker.agent.turn import AgentRunSpec, paired
+from worker.agent.turn import AgentRunSpec, pair_calls_with_results
 
 Message = dict[str, Any]
 
@@ -34,7 +34,7 @@ def system_prompt(parts: Iterable[str]) -> str:
 
 def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
     """The messages of a turn's first call; what the turn adds later is appended behind them."""
-    entries = paired(window(spec.history, spec.memory_window))
+    entries = pair_calls_with_results(window(spec.history, spec.memory_window))
     system = [clean({"role": "system", "content": spec.system})] if spec.system else []
     return [*system, *map(to_message, entries), clean(task_message(spec, now_ms))]
 
@@ -55,7 +55,7 @@ def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
     return {"role": "user", "content": [*map(image_part, spec.images), {"type": "text", "text": text}]}
 
 
-def said_message(said: Said) -> Message:
+def followup_message(said: FollowupMessage) -> Message:
     """A message that joined the turn: its images, then its text, in groups with its sender behind
     it."""
     senders = {"Sender": said.sender_name, "Sender ID": said.sender_id}
@@ -95,13 +95,13 @@ def runtime_context(
 ) -> str:
     """What changes from turn to turn; it stands at the end of the user's message. `now_ms` is
     wall-clock time."""
-    lines = [RUNTIME_MARK, f"Current time: {_minute(now_ms // 60_000, timezone)} ({timezone})"]
+    lines = [RUNTIME_MARK, f"Current time: {_render_minute(now_ms // 60_000, timezone)} ({timezone})"]
     values = {"Channel": channel, "Chat ID": chat_id, "Sender": sender_name, "Sender ID": sender_id}
     return "\n".join([*lines, *_labelled(values)])
 
 
 @lru_cache(maxsize=64)
-def _minute(minutes: int, timezone: str) -> str:
+def _render_minute(minutes: int, timezone: str) -> str:
     """A minute since 1970 as people write it: all turns of that minute have the same."""
     return f"{datetime.fromtimestamp(minutes * 60, ZoneInfo(timezone)):%Y-%m-%d %H:%M (%A)}"
 
@@ -124,7 +124,11 @@ def to_message(entry: TranscriptEntry) -> Message:
             return {"role": "assistant", "content": told or EMPTY}
         case AssistantEntry():
             calls = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _json(call.arguments)}}
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": _valid_arguments(call.arguments)},
+                }
                 for call in entry.tool_calls
             ]
             return {"role": "assistant", "content": told, "tool_calls": calls}
@@ -148,7 +152,7 @@ def _blank(text: Any) -> bool:
     return not text or (isinstance(text, str) and text.isspace())
 
 
-def _json(arguments: str) -> str:
+def _valid_arguments(arguments: str) -> str:
     """The arguments, or `{}` for text that is no JSON object: some providers parse it and refuse
     the whole call."""
     try:

@@ -1,38 +1,39 @@
-"""What is shown of a reply while it is being said."""
+"""The visible text of a reply while it is being generated."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
 from worker.agent.hook import AgentHook
-from worker.agent.journal import Show
 from worker.agent.model.think import ThinkFilter
+from worker.agent.ports import TurnProgress
 from worker.agent.tools.tool import valid_text
 
 
-class Stream:
-    """The reply that is being shown. Text can be taken back up to what is kept of earlier parts.
-    `before` is an answer that stays in view before it."""
+class ReplyStream:
+    """The reply that is being shown. `kept` is the text of earlier calls that ended well; `unkept` is
+    that of the running call, and can be taken back. `before` is an answer that stays visible before
+    the reply."""
 
-    def __init__(self, show: Show, hook: AgentHook, before: str = "") -> None:
-        self._show = show
+    def __init__(self, progress: TurnProgress, hook: AgentHook, before: str = "") -> None:
+        self._progress = progress
         self._before = before
         self._hook = hook
         self._hooked = hook.wants_streaming
         self._think = ThinkFilter()
         self._shown: list[str] = []
         self._kept: list[str] = []
-        self._heard: list[str] = []
+        self._unkept: list[str] = []
 
     @property
     def touched(self) -> bool:
-        """Whether a delta came since the last keep or rewind."""
-        return bool(self._heard)
+        """Whether a delta has arrived since the last keep or rewind."""
+        return bool(self._unkept)
 
     @property
-    def heard(self) -> str:
-        """The deltas since the last keep or rewind, thoughts too."""
-        return "".join(self._heard)
+    def unkept(self) -> str:
+        """The deltas since the last keep or rewind, including thoughts."""
+        return "".join(self._unkept)
 
     @property
     def shown(self) -> str:
@@ -45,40 +46,41 @@ class Stream:
     async def begin(self) -> None:
         if self._before:
             self._shown.append(f"{self._before}\n\n")
-            await self._show.text(self._shown[-1])
+            await self._progress.add_text(self._shown[-1])
 
     def delta(self, text: str) -> Awaitable[None]:
-        """More of the reply; to be awaited. No coroutine of its own: there are hundreds a turn."""
-        self._heard.append(text)
-        return self._out(self._think.feed(valid_text(text)))
+        """Show more of the reply. Not itself a coroutine: a turn has hundreds of deltas, and each
+        would pay for one more frame."""
+        self._unkept.append(text)
+        return self._publish(self._think.feed(valid_text(text)))
 
     def keep(self, part: str) -> None:
-        """A call ended well and this was its text."""
+        """Keep the text of a call that ended well."""
         self._kept.append(part)
-        self._heard.clear()
+        self._unkept.clear()
 
     async def rewind(self) -> None:
-        """A call broke off: its text is taken back, that of earlier calls is shown again."""
+        """Take back the text of a call that broke off, and show that of the earlier calls again."""
         await self.clear()
         await self._hook.on_stream_end()
-        self._heard.clear()
+        self._unkept.clear()
         await self.begin()
-        await self._out(self._think.feed(self.kept))
+        await self._publish(self._think.feed(self.kept))
 
     async def clear(self) -> None:
-        """Nothing is shown any more."""
-        self._think = ThinkFilter()
+        """Remove all visible text."""
+        self._think = ThinkFilter()  # its state belongs to the text that is removed
         if self._shown:
             self._shown.clear()
-            await self._show.reset()
+            await self._progress.reset_text()
 
     async def end(self) -> None:
-        await self._out(self._think.flush())
+        await self._publish(self._think.flush())
         await self._hook.on_stream_end()
 
-    async def _out(self, visible: str) -> None:
+    async def _publish(self, visible: str) -> None:
         if visible:
             self._shown.append(visible)
-            await self._show.text(visible)
+            await self._progress.add_text(visible)
             if self._hooked:
                 await self._hook.on_stream(visible)

@@ -14,12 +14,12 @@ from shared.messages.effects import Effect
 from shared.messages.transcript import EffectEntry, IntentEntry, ToolEntry
 from shared.tracing import Span, span
 from shared.tracing.spans import EXECUTE_TOOL
-from worker.agent.consent import FREE, Asked, Need, withheld
-from worker.agent.hook import AgentHook, ToolRun
-from worker.agent.journal import Journal
+from worker.agent.consent import refusal_for_call
+from worker.agent.hook import ToolRun
 from worker.agent.model.model import ToolCallRequest
-from worker.agent.tools.tool import Files, Outcome, Toolbox, ToolContext, ToolOutcome, shorten, valid_text
-from worker.agent.turn import AgentRunSpec
+from worker.agent.ports import FREE, ApprovalNeed, Files, Journal
+from worker.agent.tools.tool import Outcome, Toolbox, ToolContext, ToolOutcome, shorten, valid_text
+from worker.agent.turn import AgentRunSpec, StoredReply
 
 HINT_CHARS: Final = 40
 
@@ -27,85 +27,74 @@ HINT_CHARS: Final = 40
 class Actor:
     """Runs the tool calls of one turn."""
 
-    def __init__(self, spec: AgentRunSpec, tools: Toolbox, journal: Journal, hook: AgentHook, clock: Clock) -> None:
+    def __init__(self, spec: AgentRunSpec, tools: Toolbox, journal: Journal) -> None:
         self._spec = spec
         self._tools = tools
         self._journal = journal
-        self._hook = hook
-        self._clock = clock
+        # The batch of calls that runs now, set by `act`:
+        self._stored: StoredReply
         self._files: Files = spec.files
-        self._effects: Mapping[str, Sequence[EffectEntry]] = {}
-        self._asked: Mapping[str, Asked] = {}
-        self._needs: dict[str, Need] = {}
+        self._refused: Mapping[str, str] = {}
+        self._needs: dict[str, ApprovalNeed] = {}
         self.runs: dict[str, ToolRun] = {}
-        """How each call went that this worker ran, by its id."""
+        """Outcome and duration of each call that this worker ran, by its id."""
 
     async def act(
-        self,
-        calls: Sequence[ToolCallRequest],
-        intents: Mapping[str, IntentEntry],
-        results: Mapping[str, ToolEntry],
-        effects: Mapping[str, Sequence[EffectEntry]] = {},
-        *,
-        asked: Mapping[str, Asked] = {},
-        seen: str | None = None,
+        self, calls: Sequence[ToolCallRequest], stored: StoredReply, *, seen: str | None = None
     ) -> tuple[ToolEntry, ...]:
-        """Run the calls that have no result yet; answer all results in the order of the calls.
+        """Run the calls that have no result in `stored`. Return all results in the order of the
+        calls.
 
-        Calls run together when each may run beside others, else one after the other. A call that an
+        Calls run concurrently if each of them allows it, else one after the other. A call that an
         earlier worker began (it has an intent) runs again only if that does no harm. `seen` is set
-        for calls that the model asked an earlier worker for: what it had seen of the files by then.
-        A call that needs a person's yes runs when it has it; until then the turn is given up
-        (TurnParked). `asked` are those that a person was asked about.
+        for calls that the model asked an earlier worker for: the version of the files it had seen.
+        A call that needs approval runs once it has it; until then the turn is given up (TurnParked).
         """
-        done = dict(results)
-        self._effects, self._asked = effects, asked
+        done = dict(stored.results)
+        self._stored = stored
         self._files = self._spec.files if seen is None else self._spec.files.as_of(seen)
         waiting = [call for call in calls if call.id not in done]
-        refused = await self._hook.before_execute_tools(tuple(waiting)) if waiting else {}
-        # By what the model had read when it asked for them: the results of calls beside them are no
-        # part of that.
+        self._refused = await self._spec.hook.before_execute_tools(tuple(waiting)) if waiting else {}
+        # All needs are decided before the first call runs, by what the model had read when it asked:
+        # the result of one call must not change whether its neighbour needs approval.
         self._needs = {call.id: self._spec.consent.need(call, self._tools.safety(call.name)) for call in waiting}
         consented = all(need == FREE for need in self._needs.values())
-        if consented and all(self._tools.concurrent(call.name) for call in waiting):
+        if consented and all(self._tools.can_run_concurrently(call.name) for call in waiting):
             await self._journal.checkpoint()
-            for entry in await self._together(waiting, refused, intents):
+            for entry in await self._run_together(waiting):
                 done[entry.call_id] = entry
                 await self._journal.append(entry)
         else:
             for call in waiting:
                 await self._journal.checkpoint()
-                done[call.id] = await self._call(call, refused, intents)
+                done[call.id] = await self._run(call)
                 await self._journal.append(done[call.id])
         for call in calls:
-            self._spec.consent.heard(call)
+            self._spec.consent.mark_seen(call)
         return tuple(done[call.id] for call in calls)
 
-    async def _together(
-        self, calls: Sequence[ToolCallRequest], refused: Mapping[str, str], intents: Mapping[str, IntentEntry]
-    ) -> Sequence[ToolEntry]:
-        """Results in the order of the calls. What ends the turn in one of them cancels the others
-        and goes up bare."""
+    async def _run_together(self, calls: Sequence[ToolCallRequest]) -> Sequence[ToolEntry]:
+        """Return results in the order of the calls. If one call ends the turn, the others are
+        cancelled, and its exception is raised without a group around it."""
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._call(call, refused, intents)) for call in calls]
+                tasks = [group.create_task(self._run(call)) for call in calls]
         except BaseExceptionGroup as fault:
             raise fault.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _call(
-        self, call: ToolCallRequest, refused: Mapping[str, str], intents: Mapping[str, IntentEntry]
-    ) -> ToolEntry:
-        began = self._clock.monotonic()
-        # A name that is none of ours is a model's invention, and may say anything.
+    async def _run(self, call: ToolCallRequest) -> ToolEntry:
+        began = self._spec.clock.monotonic()
+        # A name that is not one of ours was invented by a model and may say anything: spans and
+        # their attributes must not carry it.
         name = "unknown" if self._tools.safety(call.name) is None else call.name
-        with span(EXECUTE_TOOL, name) as now:
-            if now.on:
-                _tell(now, name, call.id)
-            outcome = await self._outcome(call, refused.get(call.id), intents.get(call.id))
-            if now.on:
-                _told(now, outcome.outcome)
-        self.runs[call.id] = ToolRun(outcome.outcome, self._clock.monotonic() - began)
+        with span(EXECUTE_TOOL, name) as tool_span:
+            if tool_span.on:
+                _set_request_attributes(tool_span, name, call.id)
+            outcome = await self._outcome(call)
+            if tool_span.on:
+                _set_outcome_attributes(tool_span, outcome.outcome)
+        self.runs[call.id] = ToolRun(outcome.outcome, self._spec.clock.monotonic() - began)
         return ToolEntry(
             call_id=call.id,
             name=call.name,
@@ -113,48 +102,57 @@ class Actor:
             turn=self._spec.turn,
             ok=outcome.ok,
             images=outcome.images,
-            at=self._clock.now_ms(),
+            at=self._spec.clock.now_ms(),
         )
 
-    async def _outcome(self, call: ToolCallRequest, refusal: str | None, intent: IntentEntry | None) -> ToolOutcome:
-        safety = self._tools.safety(call.name)
+    async def _outcome(self, call: ToolCallRequest) -> ToolOutcome:
+        safety, intent = self._tools.safety(call.name), self._stored.intents.get(call.id)
+        # Checked before anything else: the lost worker may have run the call, so neither a hook nor
+        # a person may let it run again.
         if intent is not None and safety not in ("read_only", "idempotent"):
             return ToolOutcome(_outcome_unknown(intent), "outcome_unknown")
-        if refusal is not None:
-            reason = valid_text(refusal)
-            return ToolOutcome(f"Error: {call.name!r} was refused: {reason}. Do not try it again.", "refused")
-        without = await withheld(
-            self._spec.consent, self._journal, call, self._needs.get(call.id, FREE), self._asked.get(call.id)
+        if (reason := self._refused.get(call.id)) is not None:
+            return ToolOutcome(
+                f"Error: {call.name!r} was refused: {valid_text(reason)}. Do not try it again.", "refused"
+            )
+        refusal = await refusal_for_call(
+            self._spec.consent,
+            self._journal,
+            call,
+            self._needs.get(call.id, FREE),
+            self._stored.approvals.get(call.id),
         )
-        if without:
-            return ToolOutcome(without, "refused")
+        if refusal:
+            return ToolOutcome(refusal, "refused")
         if safety == "unsafe":
+            # A worker whose lease has expired must learn of it before the effect, not after.
             await self._journal.confirm()
         if safety in ("idempotent", "unsafe") and intent is None:
-            await self._journal.append(IntentEntry(call_id=call.id, turn=self._spec.turn, at=self._clock.now_ms()))
+            # The intent is durable before the tool starts: a successor then knows that it may have run.
+            await self._journal.append(IntentEntry(call_id=call.id, turn=self._spec.turn, at=self._spec.clock.now_ms()))
         return await self._tools.call(call, self._context(call))
 
     def _context(self, call: ToolCallRequest) -> ToolContext:
+        spec = self._spec
+        done = self._stored.effects.get(call.id, ())
         return ToolContext(
-            session=self._spec.session,
-            turn=self._spec.turn,
+            session=spec.session,
+            turn=spec.turn,
             call_id=call.id,
-            channel=self._spec.channel,
-            chat_id=self._spec.chat_id,
-            clock=self._clock,
-            timezone=self._spec.timezone,
+            channel=spec.channel,
+            chat_id=spec.chat_id,
+            clock=spec.clock,
+            timezone=spec.timezone,
             files=self._files,
-            schedules=self._spec.schedules,
-            outside=self._spec.outside,
-            effects=CallEffects(
-                self._journal, call.id, self._spec.turn, self._effects.get(call.id, ()), clock=self._clock
-            ),
+            schedules=spec.schedules,
+            outside=spec.outside,
+            effects=CallEffects(self._journal, call.id, spec.turn, done, clock=spec.clock),
         )
 
 
 class CallEffects:
-    """What one call does inside Shoal. `done` are the effects that an earlier attempt at the same
-    call carried out."""
+    """The effects of one call inside Shoal. `done` are those that an earlier attempt at the same call
+    has carried out."""
 
     def __init__(self, journal: Journal, call_id: str, turn: int, done: Sequence[EffectEntry], *, clock: Clock) -> None:
         self._journal = journal
@@ -164,6 +162,7 @@ class CallEffects:
         self._clock = clock
 
     async def carry_out(self, effect: Effect) -> bool:
+        # Every attempt carries out the same effects in the same order, so counting them off is enough.
         if self._done:
             self._done.pop(0)
             return False
@@ -181,21 +180,21 @@ class CallEffects:
         await self._journal.checkpoint()
 
 
-def _tell(now: Span, name: str, call_id: str) -> None:
-    now.set("gen_ai.operation.name", "execute_tool")
-    now.set("gen_ai.tool.name", name)
-    now.set("gen_ai.tool.type", "function")
-    now.set("gen_ai.tool.call.id", call_id)
+def _set_request_attributes(tool_span: Span, name: str, call_id: str) -> None:
+    tool_span.set("gen_ai.operation.name", "execute_tool")
+    tool_span.set("gen_ai.tool.name", name)
+    tool_span.set("gen_ai.tool.type", "function")
+    tool_span.set("gen_ai.tool.call.id", call_id)
 
 
-def _told(now: Span, outcome: Outcome) -> None:
-    now.set("shoal.outcome", outcome)
+def _set_outcome_attributes(tool_span: Span, outcome: Outcome) -> None:
+    tool_span.set("shoal.outcome", outcome)
     if outcome != "ok":
-        now.fail(outcome)
+        tool_span.fail(outcome)
 
 
 def tool_hint(calls: Sequence[ToolCallRequest]) -> str:
-    """What is about to happen, for people: `calculate("2+2"), current_time()`."""
+    """Return the calls as a line for people: `calculate("2+2"), current_time()`."""
     return ", ".join(f"{call.name}({_first_argument(call)})" for call in calls)
 
 

@@ -29,15 +29,15 @@ def requested_call(call: ToolCall) -> ToolCallRequest:
     return ToolCallRequest(call.id, call.name, msgspec.json.decode(call.arguments) if whole else None, call.arguments)
 
 
-def unique_ids(calls: Sequence[ToolCallRequest], taken: set[str], round_: int) -> tuple[ToolCallRequest, ...]:
+def unique_ids(calls: Sequence[ToolCallRequest], used_ids: set[str], round_: int) -> tuple[ToolCallRequest, ...]:
     """The calls with an id each that no other call of the turn has: some providers repeat or omit
     them."""
     named: list[ToolCallRequest] = []
     for at, call in enumerate(calls):
-        new = call.id if call.id and call.id not in taken else f"call_{round_}_{at}"
-        while new in taken:
+        new = call.id if call.id and call.id not in used_ids else f"call_{round_}_{at}"
+        while new in used_ids:
             new += "_"
-        taken.add(new)
+        used_ids.add(new)
         named.append(msgspec.structs.replace(call, id=new))
     return tuple(named)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shared.errors import ModelError
-from worker.agent.model.model import LLMResponse, ToolCallRequest, Usage
+from worker.agent.model.model import LLMResponse, TokenUsage, ToolCallRequest
 from worker.llm.clients.arguments import parse_arguments
 
 
@@ -19,7 +19,7 @@ class Assembly:
         self._reasoning: list[str] = []
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
-        self._usage = Usage()
+        self._usage = TokenUsage()
         self._finish = ""
         self._model = ""
 
@@ -110,7 +110,7 @@ def whole_reply(answer: Any) -> LLMResponse:
         content=content or None,
         tool_calls=calls,
         finish_reason=choice.finish_reason or ("tool_calls" if calls else "stop"),
-        usage=usage_of(answer) or Usage(),
+        usage=usage_of(answer) or TokenUsage(),
         reasoning_content=reasoning or None,
         model=model_of(answer),
     )
@@ -121,13 +121,13 @@ def requested(id_: str, name: str, raw: str) -> ToolCallRequest:
     return ToolCallRequest(id_, name, parse_arguments(raw), raw)
 
 
-def usage_of(answer: Any) -> Usage | None:
+def usage_of(answer: Any) -> TokenUsage | None:
     """The token counts of an answer or a chunk, when it has them."""
     usage = getattr(answer, "usage", None)
     if usage is None:
         return None
     cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
-    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached or 0)
+    return TokenUsage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached or 0)
 
 
 def model_of(answer: Any) -> str:

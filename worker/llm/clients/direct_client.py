@@ -92,7 +92,7 @@ class DirectModel:
         if settings.api_key is not None:
             self._headers["Authorization"] = f"Bearer {settings.api_key.reveal()}"
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """There is nothing to wait for."""
 
     async def close(self) -> None:

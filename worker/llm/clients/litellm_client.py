@@ -64,7 +64,7 @@ class LiteLLMModel:
         at_openai = self._route.model.startswith("openai/") and not self._route.api_base
         self._headers = (_sdk_headers() if at_openai else {}) | dict(headers or {})
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """Import the library beside the event loop, so that the first turn does not wait for it."""
         if self._library is None:
             self._library = await asyncio.to_thread(_library, self._route.model)
@@ -83,7 +83,7 @@ class LiteLLMModel:
         temperature: float = 0.7,
         on_delta: OnDelta | None = None,
     ) -> LLMResponse:
-        await self.warm()
+        await self.preload()
         caching = self._route.caching
         request = self._fixed | {
             "messages": self._library.unsigned(marked_messages(messages) if caching else messages, self._route.model),

@@ -28,7 +28,7 @@ from litellm.llms.mistral.chat.transformation import MistralChatResponseIterator
 from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler
 from litellm.llms.openrouter.chat.transformation import OpenRouterChatCompletionStreamingHandler
 
-from worker.agent.model.model import LLMResponse, Usage
+from worker.agent.model.model import LLMResponse, TokenUsage
 from worker.llm.clients.faults import kind_of_status
 
 SDK_ONLY: Final = frozenset(
@@ -160,16 +160,16 @@ def http_answer(stream: Any) -> Any:
     return events.http_response if type(events) in _AS_OPENAI else None
 
 
-def counted(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, model: str) -> Usage:
+def counted(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, model: str) -> TokenUsage:
     """About how many tokens a call took, where its provider did not say: as LiteLLM counts for its
     own streams."""
     said = (reply.content or "") + (reply.reasoning_content or "")
     said += "".join(call.name + call.raw for call in reply.tool_calls)
     try:
         prompt = litellm.token_counter(model=model, messages=list(messages))
-        return Usage(prompt, litellm.token_counter(model=model, text=said, count_response_tokens=True))
+        return TokenUsage(prompt, litellm.token_counter(model=model, text=said, count_response_tokens=True))
     except Exception:  # a message in a form that it does not know: no count is better than no reply
-        return Usage()
+        return TokenUsage()
 
 
 def kind_of(exc: BaseException) -> str:

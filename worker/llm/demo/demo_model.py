@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
-from worker.agent.model.model import LLMResponse, OnDelta, ToolCallRequest, ToolSpec, Usage
+from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolCallRequest, ToolSpec
 from worker.agent.model.prompt import RUNTIME_MARK
 from worker.llm.demo import memory
 from worker.llm.demo import text as demo_text
@@ -52,7 +52,7 @@ class DemoModel:
         self._sleep = sleep
         self._piece_s = piece_s
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """There is nothing to wait for."""
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ class DemoModel:
             content=text or None,
             tool_calls=() if cut else calls,
             finish_reason="length" if cut else "tool_calls" if calls else "stop",
-            usage=Usage(estimate_tokens(messages, tools), len(text) // CHARS_PER_TOKEN),
+            usage=TokenUsage(estimate_tokens(messages, tools), len(text) // CHARS_PER_TOKEN),
         )
 
 

@@ -26,9 +26,9 @@ class FallbackModel:
         self._models = tuple(models)
         self._answering = self.name
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """Only the first: the others may never be asked."""
-        await self._models[0].warm()
+        await self._models[0].preload()
 
     async def close(self) -> None:
         for model in self._models:

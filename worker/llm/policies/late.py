@@ -23,8 +23,8 @@ class LateModel:
         self._made: Model | None = None
         self._making = asyncio.Lock()
 
-    async def warm(self) -> None:
-        await (await self._model()).warm()
+    async def preload(self) -> None:
+        await (await self._model()).preload()
 
     async def close(self) -> None:
         if self._made is not None:

@@ -19,9 +19,9 @@ class PricedModel:
         self._model = model
         self._catalogue = catalogue
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         await self._catalogue.of(self.name)
-        await self._model.warm()
+        await self._model.preload()
 
     async def close(self) -> None:
         await self._model.close()

@@ -43,8 +43,8 @@ class RetryingModel:
         self._clock = clock
         self._sleep = sleep
 
-    async def warm(self) -> None:
-        await self._model.warm()
+    async def preload(self) -> None:
+        await self._model.preload()
 
     async def close(self) -> None:
         await self._model.close()

@@ -64,8 +64,8 @@ class ThrottledModel:
         self._rng = rng or random.Random()
         self._away = False
 
-    async def warm(self) -> None:
-        await self._model.warm()
+    async def preload(self) -> None:
+        await self._model.preload()
 
     async def close(self) -> None:
         await self._model.close()

@@ -26,8 +26,8 @@ class TracedModel:
         self._provider = PROVIDERS.get(provider, provider)
         self._host = urlsplit(address or "").hostname or ""
 
-    async def warm(self) -> None:
-        await self._model.warm()
+    async def preload(self) -> None:
+        await self._model.preload()
 
     async def close(self) -> None:
         await self._model.close()

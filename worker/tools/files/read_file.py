@@ -8,8 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.agent.pictures import Pictured
-from worker.agent.tools.tool import Safety, ToolContext
+from worker.agent.tools.tool import Safety, ToolContext, ToolResult
 from worker.documents.kinds import description, document_of, picture_of
 from worker.documents.reader import DocumentReader
 from worker.turn.images import picture_in
@@ -44,13 +43,13 @@ class ReadFile:
     def __init__(self, documents: DocumentReader | None = None) -> None:
         self._documents = documents or DocumentReader()
 
-    async def run(self, arguments: ReadFileArguments, context: ToolContext) -> str | Pictured:
+    async def run(self, arguments: ReadFileArguments, context: ToolContext) -> str | ToolResult:
         path = arguments.path
         content = await context.files.content(path)
         if isinstance(content, bytes):
             if (kind_of_picture := picture_of(content)) is not None:
                 picture_in(path, content)
-                return Pictured(
+                return ToolResult(
                     f"({path!r} is a picture: {kind_of_picture}, {len(content):,} bytes. You see it in this turn; to "
                     "see it later, read it again)",
                     (path,),

@@ -1,0 +1,375 @@
+"""The agent's ports: everything a turn needs from outside the core, as Protocols.
+
+The worker implements them (`worker/turn`, `worker/subagents`, `worker/guards`), tests implement them
+in memory. `NULL_PORTS` stands wherever a turn has nothing of the kind, so the loop needs no branches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from shared.errors import ToolFailed
+from shared.messages.effects import Effect
+from shared.messages.schedule import Misfire, Plan, Schedule, Standing
+from shared.messages.transcript import ApprovalEntry, LedgerEntry, UserEntry
+from worker.agent.image import Image
+from worker.agent.model.model import TokenUsage, ToolCallRequest
+
+Safety = Literal["read_only", "idempotent", "unsafe"]
+"""The effect of calling a tool twice: nothing, the same thing, or harm. Decides concurrency, resume
+and approval."""
+
+
+# --- The turn itself: its record, its chat, its budget
+
+
+class Journal(Protocol):
+    """The write-ahead record of a turn, and its border with the fleet."""
+
+    async def checkpoint(self) -> None:
+        """Pass a point at which the turn may end. Called before every model call and every tool
+        batch; waits while the turn is suspended.
+
+        Raises TurnReleased, TurnStopped or LeaseLost when the turn must not go on here.
+        """
+        ...
+
+    async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
+        """Write one step, and carry out `effect` with it, both or neither; durable when this
+        returns. Raises LeaseLost. Safe to call from several tasks."""
+        ...
+
+    async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
+        """Ask a person, or keep waiting for the answer to a question that was asked before, and
+        give the turn up until then.
+
+        Raises TurnParked; returns when `wait_s` has passed without an answer. Raises LeaseLost,
+        TurnStopped.
+        """
+        ...
+
+    async def confirm(self) -> None:
+        """Renew the lease now, before something that cannot be undone. Raises LeaseLost."""
+        ...
+
+
+class TurnProgress(Protocol):
+    """Live output of a running turn. It is not durable: losing any of it loses nothing. May raise
+    TurnEnded, which ends the turn."""
+
+    async def add_text(self, delta: str) -> None:
+        """Append text to the visible reply."""
+        ...
+
+    async def reset_text(self) -> None:
+        """Remove all visible text since the last reset."""
+        ...
+
+    async def add_activity(self, text: str) -> None:
+        """Show one line about the current step, such as `calculate("2+2")`."""
+        ...
+
+
+class FollowupMessage(msgspec.Struct, frozen=True):
+    """A message that joined a running turn. `images` go out with it; its text only names them. The
+    sender is set in groups."""
+
+    entry: UserEntry
+    images: tuple[Image, ...] = ()
+    sender_name: str = ""
+    sender_id: str = ""
+
+
+class Followups(Protocol):
+    """The source of further messages for a running turn."""
+
+    @property
+    def open(self) -> bool:
+        """Whether messages that arrive while the turn runs may join it."""
+        ...
+
+    async def claim(self) -> Sequence[FollowupMessage]:
+        """Claim the messages that join now, in order. When this returns, the ledger says where they
+        stand.
+
+        Called before every model call. Raises TurnStopped, LeaseLost.
+        """
+        ...
+
+
+class Allowance(Protocol):
+    """The budget of a chat. Checked before every round, charged after every call."""
+
+    async def refusal(self) -> str | None:
+        """Return the reason why no further call may be made, as a sentence for the person; None if
+        one may."""
+        ...
+
+    async def count(self, usage: TokenUsage) -> str | None:
+        """Charge the usage of one call. Return a sentence for the person when most of the budget is
+        used up now, else None."""
+        ...
+
+    def count_later(self, usage: TokenUsage) -> None:
+        """Charge an estimate for a call that was cut short. Returns at once and raises nothing: the
+        turn may be ending because it was cancelled, so the write happens in the background."""
+        ...
+
+
+# --- Approval of tool calls
+
+
+class ApprovalNeed(NamedTuple):
+    """The verdict on one call: run it, ask a person first, or refuse it because there is no person
+    to ask. `why` is for the model."""
+
+    kind: Literal["free", "ask", "refuse"]
+    why: str = ""
+
+
+FREE: Final = ApprovalNeed("free")
+
+
+class Consent(Protocol):
+    """The approval policy of one turn."""
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds for which an answer counts."""
+        ...
+
+    def mark_seen(self, call: ToolCallRequest) -> None:
+        """Record that the model knows the result of this call from now on."""
+        ...
+
+    def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
+        """Return what this call needs in the current state of the turn."""
+        ...
+
+    def question(self, call: ToolCallRequest) -> ApprovalEntry:
+        """Make the question for a person; its times are added when it is asked."""
+        ...
+
+    def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
+        """Return whether this call is exactly the one in the question."""
+        ...
+
+
+# --- For tools
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """A file, or a folder with a trailing `/` in its path. `size_bytes` is None if unknown."""
+
+    path: str
+    size_bytes: int | None = None
+
+
+class Files(Protocol):
+    """The files of a turn as its tools see them. Paths are relative, with `/`. Every method raises
+    ToolFailed, with a text for the model, for a file that does not exist or is not allowed, and
+    LeaseLost when the turn must not write any more."""
+
+    async def read(self, path: str) -> str:
+        """Return the whole text of a file. Raises ToolFailed for a file that is not text."""
+        ...
+
+    async def content(self, path: str) -> str | bytes:
+        """Return the text of a file, or the bytes of one that is not text."""
+        ...
+
+    async def replace(self, path: str, text: str, *, was: str | None) -> None:
+        """Write a whole file. With `was`, only if its text is still that one."""
+        ...
+
+    def stamp(self) -> str:
+        """Return the version the model has seen of files that others write too; `""` if there are
+        none."""
+        ...
+
+    def as_of(self, stamp: str) -> Files:
+        """Return the same files for calls that a model asked for when it had seen `stamp`, perhaps
+        on another worker: a whole file is never written over a change made since."""
+        ...
+
+    async def names(self) -> Sequence[str]:
+        """Return the path of every file, sorted."""
+        ...
+
+    async def entries(self) -> Sequence[FileEntry]:
+        """Return every file and folder, by path."""
+        ...
+
+
+class Pictures(Protocol):
+    """The source of pictures for the model."""
+
+    async def picture(self, path: str) -> Image:
+        """Load one picture. Raises ToolFailed if it does not exist, is not a picture, or is too
+        big."""
+        ...
+
+
+class Effects(Protocol):
+    """Effects of one tool call inside Shoal, each carried out exactly once even if the worker is
+    lost."""
+
+    async def carry_out(self, effect: Effect) -> bool:
+        """Carry out an effect in one step with its record. Return False if an earlier attempt at
+        this call has done it.
+
+        A call with several effects carries them out in the same order at each attempt. Its tool is
+        `idempotent`. Raises LeaseLost, and ToolFailed when this agent must not.
+        """
+        ...
+
+    async def border(self) -> None:
+        """Pass a point at which the turn may end here. A tool that only waits calls this now and
+        then; it raises, for example, for a drain. A successor makes the call again."""
+        ...
+
+
+class ChatSchedules(Protocol):
+    """The schedules of one chat, for one turn. Every method raises ToolFailed, with a text for the
+    model, for a schedule that does not exist or is not allowed, and LeaseLost when the turn must not
+    write any more."""
+
+    async def add(
+        self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
+    ) -> tuple[Schedule, int]:
+        """Plan a text. Return the stored schedule and its next tick in ms. A second call with the
+        same `key`, also from a later worker of this turn, adds nothing."""
+        ...
+
+    async def listed(self) -> Sequence[Standing]:
+        """Return all schedules, the next one first."""
+        ...
+
+    async def remove(self, id: str) -> None:
+        """Delete one schedule."""
+        ...
+
+
+class Outside(Protocol):
+    """The turn's lease, for a tool that acts outside Shoal's store, such as a command on a machine.
+    No guard of the store can stop such effects once the turn has moved to another worker."""
+
+    @property
+    def token(self) -> int:
+        """Fencing token of the lease; monotonic per `fence`."""
+        ...
+
+    @property
+    def fence(self) -> str:
+        """The scope of the lease: the turns of one session, or one subagent."""
+        ...
+
+    async def until_doubtful(self) -> None:
+        """Return when this worker may soon lose the turn: anything that runs outside must end
+        now."""
+        ...
+
+    async def copies(self) -> Mapping[str, bytes]:
+        """Return files of the turn that are not in its workspace, by name, for a process that works
+        there. Raises ToolFailed."""
+        ...
+
+
+# --- Nothing at all
+
+
+class NullPorts:
+    """Every optional port of an agent that has only its own answer: reads find nothing, writes are
+    refused, the budget is unlimited, and no call needs approval."""
+
+    open: bool = False
+    wait_s: float = 0.0
+    token: int = 0
+    fence: str = ""
+
+    async def add_text(self, delta: str) -> None:
+        pass
+
+    async def reset_text(self) -> None:
+        pass
+
+    async def add_activity(self, text: str) -> None:
+        pass
+
+    async def claim(self) -> Sequence[FollowupMessage]:
+        return ()
+
+    async def refusal(self) -> str | None:
+        return None
+
+    async def count(self, usage: TokenUsage) -> str | None:
+        return None
+
+    def count_later(self, usage: TokenUsage) -> None:
+        pass
+
+    def mark_seen(self, call: ToolCallRequest) -> None:
+        pass
+
+    def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
+        return FREE
+
+    def question(self, call: ToolCallRequest) -> ApprovalEntry:
+        raise AssertionError(f"approval of {call.name!r} was asked for, but this turn needs none")
+
+    def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
+        return False
+
+    async def read(self, path: str) -> str:
+        raise ToolFailed(f"there is no file {path!r}: this agent has no files")
+
+    async def content(self, path: str) -> str | bytes:
+        return await self.read(path)
+
+    async def replace(self, path: str, text: str, *, was: str | None) -> None:
+        raise ToolFailed(f"{path!r} cannot be written: this agent has no files")
+
+    def stamp(self) -> str:
+        return ""
+
+    def as_of(self, stamp: str) -> Files:
+        return self
+
+    async def names(self) -> Sequence[str]:
+        return ()
+
+    async def entries(self) -> Sequence[FileEntry]:
+        return ()
+
+    async def picture(self, path: str) -> Image:
+        raise ToolFailed(f"there is no picture {path!r}: this agent has no files")
+
+    async def carry_out(self, effect: Effect) -> bool:
+        raise ToolFailed("this agent can only answer; say what should be done instead")
+
+    async def border(self) -> None:
+        pass
+
+    async def add(
+        self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
+    ) -> tuple[Schedule, int]:
+        raise ToolFailed("nothing can be planned here")
+
+    async def listed(self) -> Sequence[Standing]:
+        return ()
+
+    async def remove(self, id: str) -> None:
+        raise ToolFailed(f"there is no schedule {id!r} here")
+
+    async def until_doubtful(self) -> None:
+        await asyncio.Event().wait()  # without a lease there is nothing to lose
+
+    async def copies(self) -> Mapping[str, bytes]:
+        return {}
+
+
+NULL_PORTS: Final = NullPorts()
