@@ -11,13 +11,18 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: up test channels tools peers lint house lock clean
+.PHONY: up test test-all prove channels tools peers lint house lock clean
 
 up: $(VENV)/.stamp-base $(VENV)/bin/shoal
 	@exec $(PY) -m console up
 
+# All tests that need nothing but Python: no process, no browser, no server of others. Compiled tests are kept.
 test: lint
-	@exec $(PY) -m pytest -n 3 --dist loadgroup
+	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "not process and not slow" -n auto --dist worksteal
+
+# All others: processes in as many groups as cores. What a machine lacks is skipped by name (.ci/run installs it).
+test-all: $(VENV)/.stamp-dev $(VENV)/bin/shoal
+	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "process or slow" -n auto --dist loadgroup --durations 30 --durations-file
 
 lint: $(VENV)/.stamp-dev $(VENV)/bin/shoal
 	@$(PY) -m ruff check --quiet .

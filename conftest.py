@@ -1,115 +1,169 @@
-"""Fixtures that every test may use."""
+"""Fixtures that every test may use, and what holds for each test: see CONTRIBUTING.md, "Tests"."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from console.up.child import Reaper
 from shared.embedded import EmbeddedValkey
 from shared.store.client.redis_client import RedisClient
-from tests.helpers import left_open
+from tests.helpers import durations, kinds, left_open, starts
 from tests.helpers import valkey as valkey_helper
+from tests.helpers.own_time import OwnTime
+from tests.helpers.scenery import Scenery
 
 ROOT: Final = Path(__file__).parent
-OF_PROCESSES: Final = (
-    "proof/chaos/",
-    "tests/crash/",
-    "tests/deploy/test_acl.py",
-    "tests/deploy/test_backup.py",
-    "tests/deploy/test_compose.py",
-    "tests/deploy/test_k8s_processes.py",
-    "tests/deploy/test_operations.py",
-    "tests/deploy/test_readiness.py",
-    "tests/deploy/test_rolling_update.py",
-    "tests/deploy/test_watched_fleet.py",
-    "tests/e2e/",
-    "tests/gateway/test_chat_channel.py",
-    "tests/gateway/test_start.py",
-    "tests/records/test_rolling_update.py",
-    "tests/console/test_screen.py",
-    "tests/console/test_up.py",
-    "tests/worker/mcp/",
-    "tests/worker/sandbox/",
-    "tests/worker/process/test_guardian.py",
-    "tests/worker/arq/test_lease_worker.py",
-    "tests/worker/process/test_worker_process.py",
-)
-"""Where real processes are started and killed, against the clock of the machine. One test of FLEETS and
-one of the others runs at a time."""
-
-FLEETS: Final = ("proof/chaos/", "tests/crash/")
-
-OF_SERVERS: Final = ("tests/contracts/channels/",)
-"""Where servers in this process die and come back, against the same clock; any number of these run at once."""
-
+FAST_TEST_S: Final = 2.0
 REPEATS: Final = 3
+SLOWEST: Final = 30
+
+_left_open: Final = left_open.LeftOpen()
+_valkey: Final[list[EmbeddedValkey]] = []
 
 
 @pytest.fixture(scope="session")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]:
-    """One real Valkey for the whole run. A test may kill() or restart() it; the next one finds it running again."""
+    """One real Valkey for each worker. A test may kill() or restart() it; the next one finds it running again."""
+    folder = tmp_path_factory.mktemp("valkey")
+    starts.allow(folder)
     reaper = Reaper()  # no server outlives a run that was killed
-    server = EmbeddedValkey(
-        tmp_path_factory.mktemp("valkey"), fsync="no", spawned=lambda pid: reaper.watch(step=0, pid=pid)
-    )
+    starts.taken()
+    server = EmbeddedValkey(folder, fsync="no", spawned=lambda pid: reaper.watch(step=0, pid=pid))
     server.start()
+    _valkey.append(server)
     yield server
+    _valkey.clear()
     server.stop()
     reaper.close()
 
 
+@pytest.fixture(scope="session")
+def scenery() -> Iterator[Scenery]:
+    """A fakeredis for tests in which Redis is scenery."""
+    with Scenery() as server:
+        yield server
+
+
 @pytest.fixture
-def redis_url(valkey: EmbeddedValkey) -> str:
-    """The address of a Valkey that holds nothing."""
-    return valkey_helper.fresh(valkey)
+def redis_url(request: pytest.FixtureRequest) -> str:
+    """The address of a Redis that holds nothing: a real Valkey, or fakeredis where it is scenery (`kinds.SCENERY`)."""
+    if kinds.among(kinds.SCENERY, _path(request.node), request.node.name):
+        scenery: Scenery = request.getfixturevalue("scenery")
+        return scenery.fresh()
+    return valkey_helper.fresh(request.getfixturevalue("valkey"))
 
 
 @pytest.fixture
 async def client(redis_url: str) -> AsyncIterator[RedisClient]:
-    """A client of the test's own, on a Valkey that holds nothing."""
+    """A client of the test's own, on a Redis that holds nothing."""
     made = RedisClient(redis_url)
     yield made
     await made.close()
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--durations-file", action="store_true", help="write tests/durations.json after a whole run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Ctrl-C works in what tests start, also when they run in the background of a script, where it is ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     left_open.watch()
+    starts.watch()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: two for each core, because tests wait more than they compute."""
+    return 2 * _cores()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` does not even import what it will not run."""
+    if config.option.markexpr != kinds.FAST or collection_path.is_dir():
+        return None
+    return kinds.among((*kinds.PROCESS, *kinds.SLOW), collection_path.relative_to(ROOT).as_posix()) or None
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m deselects, and before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by its path. Those of processes share as many groups as there are cores; with --dist loadgroup,
+    one of each group runs at a time."""
+    known = durations.read()
+    for item in items:
+        path = _path(item)
+        if kinds.among(kinds.PROCESS, path, item.name):
+            item.add_marker("process")
+            item.add_marker(pytest.mark.flaky(reruns=1))
+        elif kinds.among(kinds.SLOW, path, item.name):
+            item.add_marker("slow")
+            if kinds.among(kinds.AGAINST_THE_CLOCK, path):
+                item.add_marker(pytest.mark.flaky(reruns=1))
+    of_processes = {_path(item) for item in items if item.get_closest_marker("process")}
+    groups = durations.shared_out(of_processes, known, _cores())
+    for item in items:
+        if item.get_closest_marker("process"):
+            item.add_marker(pytest.mark.xdist_group(f"processes {groups[_path(item)]}"))
+    items.sort(key=lambda item: -known.get(_path(item), 0.0))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_finish() -> Generator[None]:
+    """From here on the collector looks only at what tests make."""
+    yield
+    left_open.collect_first()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup() -> Generator[None]:
+    """Look at what exists before a test and its fixtures."""
+    _left_open.begin()
+    starts.taken()
+    yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """What a fixture of several tests starts may stay open after the first of them."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with _left_open.shared():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """A fast test starts no process and takes at most two seconds."""
+    if not _is_fast(item):
+        return (yield)
+    time = OwnTime(*(server.pid for server in _valkey))
+    yield
+    if (took := time.seconds()) > FAST_TEST_S:
+        pytest.fail(f"a fast test took {took:.1f} s: make it faster, or list it in tests/helpers/kinds.py", False)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around all that ends with the test
-def pytest_runtest_teardown() -> Generator[None]:
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     """A test closes what it opens."""
     try:
         yield
     finally:
-        left = left_open.taken()
+        left, started = _left_open.end(), starts.taken()
     if left:
-        pytest.fail(f"connections were left open: {', '.join(left)}")
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test of real processes that fails is run once more: other load on the machine can hold a process for seconds.
-    All others are run once. With `-n`, at most two of processes run at a time."""
-    for item in items:
-        path = item.path.relative_to(ROOT).as_posix()
-        if path.startswith((*OF_PROCESSES, *OF_SERVERS)):
-            item.add_marker(pytest.mark.flaky(reruns=1))
-        if path.startswith(OF_PROCESSES):
-            item.add_marker(pytest.mark.xdist_group("fleets" if path.startswith(FLEETS) else "processes"))
+        pytest.fail("left open: " + "; ".join(left), False)
+    if started and _is_fast(item):
+        pytest.fail(f"a fast test started a process ({'; '.join(started)}): list it in tests/helpers/kinds.py", False)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Many repeats are no accident of the machine."""
+    """Many repeats are no accident of the machine. A whole run notes its durations."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or exitstatus != pytest.ExitCode.OK:
         return
@@ -117,3 +171,19 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if repeated > REPEATS:
         reporter.write_line(f"{repeated} tests passed only when they were repeated; at most {REPEATS} may", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if session.config.option.durations_file:
+        reports = [report for found in reporter.stats.values() for report in found if hasattr(report, "duration")]
+        took = durations.summed((report.nodeid.partition("::")[0], report.duration) for report in reports)
+        durations.write(durations.merged(durations.read(), took))
+
+
+def _path(item: pytest.Item) -> str:
+    return item.path.relative_to(ROOT).as_posix()
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    return not item.get_closest_marker("process") and not item.get_closest_marker("slow")
+
+
+def _cores() -> int:
+    return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2)

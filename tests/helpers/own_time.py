@@ -1,0 +1,36 @@
+"""The time that a test took itself, without the time in which the machine let others run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+_FEW_MODULES = 30
+
+
+class OwnTime:
+    """Measure from the moment it is made. `servers` are processes that the test waits for: its Valkey."""
+
+    def __init__(self, *servers: int | None) -> None:
+        self._servers = [pid for pid in servers if pid is not None]
+        self._began = time.perf_counter()
+        self._delayed_s = self._delays_s()
+        self._modules = len(sys.modules)
+
+    def seconds(self) -> float:
+        """The seconds so far. 0 for the test that loads a library, because it pays for all that follow."""
+        if len(sys.modules) - self._modules > _FEW_MODULES:
+            return 0.0
+        return time.perf_counter() - self._began - (self._delays_s() - self._delayed_s)
+
+    def _delays_s(self) -> float:
+        """How long this process and the servers were ready to run and had no processor; 0 where Linux does not say."""
+        return sum(_delay_s(pid) for pid in ("self", *self._servers))
+
+
+def _delay_s(pid: int | str) -> float:
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
