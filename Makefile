@@ -30,6 +30,13 @@ lint: $(VENV)/.stamp-dev $(VENV)/bin/shoal
 	@$(PY) -m mypy --no-error-summary
 	@$(VENV)/bin/lint-imports --no-cache >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 
+# Every state of the protocols, ten minutes of faults, each guard taken out, every figure: an hour or two.
+prove: $(VENV)/.stamp-dev $(VENV)/bin/shoal
+	@$(PY) -m proof.model
+	@$(PY) -m proof.chaos --minutes 10
+	@$(PY) -m proof.mutants
+	@exec $(PY) -m proof.bench all
+
 # How readable the code is, in counts, beside the values that we want.
 house: | $(PY)
 	@$(PY) -m tools.house

@@ -68,6 +68,7 @@ async def client(redis_url: str) -> AsyncIterator[RedisClient]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Only a whole run of the tests that `make test` leaves out knows how long they take."""
     parser.addoption("--durations-file", action="store_true", help="write tests/durations.json after a whole run")
 
 

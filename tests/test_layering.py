@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
@@ -107,6 +108,7 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
+@functools.cache
 def imported(path: Path) -> set[str]:
     """The modules that a file imports, anywhere in it."""
     found: set[str] = set()

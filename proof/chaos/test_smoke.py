@@ -1,4 +1,4 @@
-"""Ninety seconds under fire in every `make test`; `python -m proof.chaos --minutes 30` is the long run."""
+"""Ninety seconds under fire in every `make test-all`; `python -m proof.chaos --minutes 30` is the long run."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def collect_first() -> None:
 class LeftOpen:
     """What one test leaves open. `begin` before its set-up; `end` after its teardown."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, grace_s: float = GRACE_S) -> None:
+        self._grace_s = grace_s
         self._threads: set[threading.Thread] = set()
         self._children: set[int] = set()
 
@@ -62,12 +63,19 @@ class LeftOpen:
     def end(self) -> list[str]:
         """Return a description of each connection, task, thread, child process and unhappy finalizer."""
         left = _finalizers()
-        left += [f"the thread {thread.name!r}" for thread in _still(self._new_threads)]
-        left += [f"the process {pid}, {_command_line(pid)}" for pid in _still(self._new_children)]
+        left += [f"the thread {thread.name!r}" for thread in self._still(self._new_threads)]
+        left += [f"the process {pid}, {_command_line(pid)}" for pid in self._still(self._new_children)]
         left += _left
         _left.clear()
         gc.freeze()
         return left
+
+    def _still(self, find: Callable[[], list[T]]) -> list[T]:
+        """Return what `find` still finds after the grace."""
+        deadline = time.monotonic() + self._grace_s
+        while (found := find()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found
 
     def _new_threads(self) -> list[threading.Thread]:
         new = set(threading.enumerate()) - self._threads
@@ -109,14 +117,6 @@ def _finalizers() -> list[str]:
     finally:
         sys.unraisablehook = before
     return complaints
-
-
-def _still(find: Callable[[], list[T]]) -> list[T]:
-    """Return what `find` still finds after the grace."""
-    deadline = time.monotonic() + GRACE_S
-    while (found := find()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return found
 
 
 def _command_line(pid: int) -> str:

@@ -13,7 +13,7 @@ class OwnTime:
     """Measure from the moment it is made. `servers` are processes that the test waits for: its Valkey."""
 
     def __init__(self, *servers: int | None) -> None:
-        self._servers = [pid for pid in servers if pid is not None]
+        self._processes = ["self", *(str(pid) for pid in servers if pid is not None)]
         self._began = time.perf_counter()
         self._delayed_s = self._delays_s()
         self._modules = len(sys.modules)
@@ -26,11 +26,11 @@ class OwnTime:
 
     def _delays_s(self) -> float:
         """How long this process and the servers were ready to run and had no processor; 0 where Linux does not say."""
-        return sum(_delay_s(pid) for pid in ("self", *self._servers))
+        return sum(_delay_s(process) for process in self._processes)
 
 
-def _delay_s(pid: int | str) -> float:
+def _delay_s(process: str) -> float:
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0
