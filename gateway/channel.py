@@ -8,9 +8,9 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.commands.command import CommandRow
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine
+from shared.messages.web import CommandRow
 from shared.store.delivery.outbox import NumberedLine
 from shared.store.turns.approvals import Settled
 from shared.store.turns.inbox import Accepted

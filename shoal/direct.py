@@ -92,10 +92,10 @@ async def process_direct(
     message = _message(content, session_key, channel, chat_id)
     settings = settings or load()
     if client is not None:
-        return await _Question(client, message, settings, on_delta).ask(timeout_s)
+        return await _DirectRequest(client, message, settings, on_delta).ask(timeout_s)
     own = RedisClient(redis_url(settings), name="shoal-direct")
     try:
-        return await _Question(own, message, settings, on_delta).ask(timeout_s)
+        return await _DirectRequest(own, message, settings, on_delta).ask(timeout_s)
     finally:
         await own.close()
 
@@ -123,7 +123,7 @@ def _message(content: str, session_key: str, channel: str, chat_id: str) -> Inbo
     )
 
 
-class _Question:
+class _DirectRequest:
     """One message on its way to its answer."""
 
     def __init__(
@@ -137,15 +137,15 @@ class _Question:
         self._subscribed = asyncio.Event()
 
     async def ask(self, timeout_s: float) -> str:
-        fanout = Fanout(self._client, on_gap=self._connected)
+        fanout = Fanout(self._client, on_gap=self._on_gap)
         # Before the message is there: what happens to it is heard from its first moment on.
         await fanout.listen(self._message.session, self._news.put_nowait)
         listening = asyncio.create_task(fanout.run(), name="direct")
         try:
-            accepted = await self._say()
+            accepted = await self._ingest()
             try:
                 async with asyncio.timeout(timeout_s) as limit:
-                    return await self._answer(accepted)
+                    return await self._wait_for_answer(accepted)
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -153,40 +153,40 @@ class _Question:
         finally:
             await cancel_all([listening])
 
-    async def _say(self) -> Accepted:
+    async def _ingest(self) -> Accepted:
         with contextlib.suppress(TimeoutError):  # then it is the inbox that says what is wrong
             async with asyncio.timeout(LOOK_EVERY_S):
                 await self._subscribed.wait()
-        said = self._message
+        message = self._message
         return await self._inbox.ingest(
-            said,
-            show=SaidLine(id=said.id, text=said.content, at=said.timestamp),
+            message,
+            show=SaidLine(id=message.id, text=message.content, at=message.timestamp),
             internal=True,
             retry_for_s=STORE_PATIENCE_S,
         )
 
-    async def _connected(self) -> None:
+    async def _on_gap(self) -> None:
         self._subscribed.set()
         self._news.put_nowait(None)
 
-    async def _answer(self, accepted: Accepted) -> str:
+    async def _wait_for_answer(self, accepted: Accepted) -> str:
         while True:
-            news = await self._next()
+            news = await self._next_event()
             if isinstance(news, DeltaEvent) and news.turn == accepted.turn and self._on_delta is not None:
                 self._on_delta(news)
-            if _may_be_the_end(news, accepted.turn):
+            if _may_end_turn(news, accepted.turn):
                 with contextlib.suppress(RedisAway):  # the connection that comes back makes us look again
-                    if (lines := await self._over(accepted)) is not None:
-                        return self._text(lines)
+                    if (lines := await self._turn_lines(accepted)) is not None:
+                        return self._answer_text(lines)
 
-    async def _next(self) -> ChatNews | None:
+    async def _next_event(self) -> ChatNews | None:
         try:
             async with asyncio.timeout(LOOK_EVERY_S):
                 return await self._news.get()
         except TimeoutError:
             return None
 
-    async def _over(self, accepted: Accepted) -> list[OutboundMessage] | None:
+    async def _turn_lines(self, accepted: Accepted) -> list[OutboundMessage] | None:
         """What Shoal said in this turn, once it is over. A turn leaves its inbox and its answer in
         one step."""
         session, place = self._message.session, f"{accepted.turn}-0"
@@ -196,11 +196,11 @@ class _Question:
         lines = [row.line for row in rows if isinstance(row.line, OutboundMessage)]
         return [line for line in lines if line.turn == accepted.turn and (line.said or line.kind in _ENDS)]
 
-    def _text(self, lines: Sequence[OutboundMessage]) -> str:
+    def _answer_text(self, lines: Sequence[OutboundMessage]) -> str:
         """The line that answers the message. One without a word ends a turn in which the agent spoke by its message
         tool: then it is what was said. An apology for a record that cannot be read knows only its turn: then it is the
         last line of the turn."""
-        said = [line.content for line in lines if line.said]
+        sent_texts = [line.content for line in lines if line.said]
         ends = [line for line in lines if not line.said]
         answers = [line for line in ends if self._message.id in line.in_reply_to] or ends
         if not answers:
@@ -208,10 +208,10 @@ class _Question:
         answer = answers[-1]
         if answer.kind in ("apology", "stopped"):
             raise NotAnswered(answer.kind, answer.content, self._message.id)
-        return answer.content or "\n\n".join(filter(None, said))
+        return answer.content or "\n\n".join(filter(None, sent_texts))
 
 
-def _may_be_the_end(news: ChatNews | None, turn: int) -> bool:
+def _may_end_turn(news: ChatNews | None, turn: int) -> bool:
     """Also silence, a new connection, and the end of another turn: `/new` drops what waits behind
     it."""
     match news:

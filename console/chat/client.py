@@ -11,10 +11,10 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from console.chat.frames import ClientFrame, Failure, Hello, Welcome, read_frame, write_frame
-from console.chat.state import ChatState, Delayed, Event
+from console.chat.state import ChatEvent, ClientState, RetryLater, decode_frame, encode_frame
 from shared.backoff import full_jitter
 from shared.errors import ShoalError
+from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, WelcomeFrame
 
 CONNECT_S: Final = 5.0
 FIRST_WAIT_S: Final = 0.1
@@ -28,7 +28,7 @@ class ChatFailed(ShoalError):
     """The chat cannot be had, or not any more. The text is one line that says what to do."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class GatewayTarget(msgspec.Struct, frozen=True):
     """Where a gateway is, and the secret to show there."""
 
     url: str
@@ -48,7 +48,7 @@ class Lost(msgspec.Struct, frozen=True):
     """The connection is gone; a new one is being made."""
 
 
-News = Event | Connected | Lost
+ClientEvent = ChatEvent | Connected | Lost
 
 
 class ChatClient:
@@ -60,20 +60,25 @@ class ChatClient:
     """
 
     def __init__(
-        self, target: Target, chat: str, tell: Callable[[News], None], *, patience_s: float = float("inf")
+        self,
+        target: GatewayTarget,
+        chat: str,
+        on_event: Callable[[ClientEvent], None],
+        *,
+        patience_s: float = float("inf"),
     ) -> None:
         self._target = target
-        self._state = ChatState(chat)
-        self._tell = tell
+        self._state = ClientState(chat)
+        self._on_event = on_event
         self._patience_s = patience_s
         self._outgoing: asyncio.Queue[ClientFrame] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._welcomed = False
 
-    def say(self, id: str, text: str) -> None:
+    def send_message(self, id: str, text: str) -> None:
         """Send a message now, or as soon as there is a connection. `id` is a UUID of the
         caller's."""
-        self._send(self._state.say(id, text))
+        self._send(self._state.send_message(id, text))
 
     def stop(self, turn: int | None = None) -> None:
         """End `turn`, or else the answer to what was said here."""
@@ -87,12 +92,12 @@ class ChatClient:
             try:
                 if await self._connection():
                     waits, alone_since = full_jitter(FIRST_WAIT_S, LONGEST_WAIT_S), time.monotonic()
-                    self._tell(Lost())
+                    self._on_event(Lost())
             except (OSError, TimeoutError, WebSocketException) as exc:
                 if not self._welcomed:
-                    raise ChatFailed(_no_gateway(self._target.url, exc)) from None
+                    raise ChatFailed(_no_gateway_text(self._target.url, exc)) from None
             if time.monotonic() - alone_since > self._patience_s:
-                raise ChatFailed(self._given_up())
+                raise ChatFailed(self._gave_up_text())
             await asyncio.sleep(next(waits))
 
     async def _connection(self) -> bool:
@@ -109,38 +114,38 @@ class ChatClient:
         ) as socket:
             welcomed = False
             try:
-                await socket.send(write_frame(Hello(self._target.token)))
+                await socket.send(encode_frame(HelloFrame(self._target.token)))
                 async with asyncio.timeout(CONNECT_S):
                     welcome = await self._welcome(socket)
                 commands = tuple(command.name for command in welcome.commands)
-                self._tell(Connected(welcome.principal, again=self._welcomed, commands=commands))
+                self._on_event(Connected(welcome.principal, again=self._welcomed, commands=commands))
                 self._welcomed = welcomed = True
-                await self._talk(socket)
+                await self._exchange_frames(socket)
             except ConnectionClosed as exc:
                 if exc.rcvd is not None and exc.rcvd.code == NOT_ALLOWED:
-                    raise ChatFailed(_wrong_token(self._target.url)) from None
+                    raise ChatFailed(_wrong_token_text(self._target.url)) from None
             return welcomed
 
-    async def _welcome(self, socket: ClientConnection) -> Welcome:
+    async def _welcome(self, socket: ClientConnection) -> WelcomeFrame:
         while True:
-            match read_frame(await socket.recv()):
-                case Welcome() as welcome:
+            match decode_frame(await socket.recv()):
+                case WelcomeFrame() as welcome:
                     return welcome
-                case Failure(code="not_allowed"):
-                    raise ChatFailed(_wrong_token(self._target.url))
+                case ErrorFrame(code="not_allowed"):
+                    raise ChatFailed(_wrong_token_text(self._target.url))
                 case _:
                     pass
 
-    async def _talk(self, socket: ClientConnection) -> None:
+    async def _exchange_frames(self, socket: ClientConnection) -> None:
         self._outgoing = asyncio.Queue()
         writer = asyncio.create_task(_write(socket, self._outgoing))
-        self._send(self._state.opening())
+        self._send(self._state.opening_frames())
         try:
             async for raw in socket:
-                frame = read_frame(raw)
+                frame = decode_frame(raw)
                 if frame is not None:
-                    for one in self._state.take(frame):
-                        self._handle(one)
+                    for one in self._state.on_frame(frame):
+                        self._dispatch(one)
         finally:
             self._outgoing = None
             if self._retry is not None:
@@ -149,24 +154,24 @@ class ChatClient:
             writer.cancel()
             await asyncio.wait([writer])
 
-    def _handle(self, one: Event | ClientFrame) -> None:
-        if not isinstance(one, Event):
+    def _dispatch(self, one: ChatEvent | ClientFrame) -> None:
+        if not isinstance(one, ChatEvent):
             self._send([one])
             return
-        self._tell(one)
-        if isinstance(one, Delayed) and self._retry is None:
-            self._retry = asyncio.get_running_loop().call_later(one.retry_s, self._say_again)
+        self._on_event(one)
+        if isinstance(one, RetryLater) and self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(one.retry_s, self._send_again)
 
-    def _say_again(self) -> None:
+    def _send_again(self) -> None:
         self._retry = None
-        self._send(self._state.again())
+        self._send(self._state.delayed_frames())
 
     def _send(self, frames: Iterable[ClientFrame]) -> None:
         if self._outgoing is not None:  # else the next connection's opening says it
             for frame in frames:
                 self._outgoing.put_nowait(frame)
 
-    def _given_up(self) -> str:
+    def _gave_up_text(self) -> str:
         fate = "may not have been received" if self._state.unaccepted else "was received and will be answered"
         return f"the gateway at {self._target.url} is gone; what you said {fate}: open this chat again later"
 
@@ -174,12 +179,12 @@ class ChatClient:
 async def _write(socket: ClientConnection, outgoing: asyncio.Queue[ClientFrame]) -> None:
     try:
         while True:
-            await socket.send(write_frame(await outgoing.get()))
+            await socket.send(encode_frame(await outgoing.get()))
     except ConnectionClosed:
         pass  # the reader notices, too
 
 
-def _no_gateway(url: str, error: Exception) -> str:
+def _no_gateway_text(url: str, error: Exception) -> str:
     match error:
         case InvalidStatus():
             return f"there is no Shoal gateway at {url} (HTTP {error.response.status_code}); check --url"
@@ -191,5 +196,5 @@ def _no_gateway(url: str, error: Exception) -> str:
             return f"no gateway at {url}: start `make up`, or say where it is with --url"
 
 
-def _wrong_token(url: str) -> str:
+def _wrong_token_text(url: str) -> str:
     return f"the gateway at {url} does not take this token; give the right one with --token, or set web.token"

@@ -3,18 +3,18 @@ number."""
 
 from __future__ import annotations
 
-from console.chat.frames import Reply
+from shared.messages.web import ReplyFrame
 from shared.terminal_text import size
 
 
-def shown_text(reply: Reply) -> str:
+def shown_text(reply: ReplyFrame) -> str:
     """The text, then a line for each file, then the answers on offer."""
     files = [f"[file: {file.name}, {size(file.size)}; the chat page has it]" for file in reply.media]
     buttons = [f"{number}. {label}" for number, label in enumerate(reply.buttons, 1)]
     return "\n\n".join(part for part in (reply.text, "\n".join(files), "\n".join(buttons)) if part)
 
 
-def ends_offers(reply: Reply) -> bool:
+def ends_offers(reply: ReplyFrame) -> bool:
     """Whether answers on offer before it are over: the agent said something else, or a command
     ended all turns. Notices, the answers of other commands, and what is not shown leave them."""
     if reply.kind == "command":
@@ -22,6 +22,6 @@ def ends_offers(reply: Reply) -> bool:
     return reply.said or (reply.kind != "notice" and not is_silent(reply))
 
 
-def is_silent(reply: Reply) -> bool:
+def is_silent(reply: ReplyFrame) -> bool:
     """Whether it only ends its turn: the agent has said everything by its message tool."""
     return reply.kind == "reply" and not reply.text and not reply.media

@@ -24,7 +24,7 @@ def _editor() -> ModuleType | None:
         return None
 
 
-class Keyboard:
+class TerminalInput:
     """`with Keyboard(interrupt) as keyboard:` takes over Ctrl-C. Outside of `line()` it calls
     `interrupt`."""
 
@@ -35,7 +35,7 @@ class Keyboard:
         self._typed = ""
         self._before: Any = None
 
-    def __enter__(self) -> Keyboard:
+    def __enter__(self) -> TerminalInput:
         self._before = signal.signal(signal.SIGINT, self._on_interrupt)
         return self
 
@@ -44,13 +44,13 @@ class Keyboard:
     ) -> None:
         signal.signal(signal.SIGINT, self._before)
 
-    def remember(self, texts: Iterable[str]) -> None:
+    def add_history(self, texts: Iterable[str]) -> None:
         """Lines that the arrow keys shall bring back."""
         if self._editor is not None:
             for text in texts:
                 self._editor.add_history(clean_line(text))
 
-    def offer(self, words: Iterable[str]) -> None:
+    def complete_words(self, words: Iterable[str]) -> None:
         """Words that the Tab key completes at the beginning of a line."""
         offered = sorted(words)
         if self._editor is None:
@@ -65,7 +65,7 @@ class Keyboard:
         libedit = "libedit" in (self._editor.__doc__ or "")
         self._editor.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
 
-    def line(self) -> str | None:
+    def read_line(self) -> str | None:
         """The next line; None when the person leaves: end of input, or Ctrl-C with nothing
         typed."""
         while True:
@@ -91,14 +91,14 @@ class Keyboard:
             click.echo(f"{prompt} [y/n] ", nl=False, err=not sys.stdout.isatty())
             try:
                 self._reading = True
-                said = input().strip().casefold()
+                reply = input().strip().casefold()
             except (EOFError, KeyboardInterrupt):
                 click.echo(err=True)
                 return None
             finally:
                 self._reading = False
-            if said in ("y", "yes", "n", "no"):
-                return said.startswith("y")
+            if reply in ("y", "yes", "n", "no"):
+                return reply.startswith("y")
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         if not self._reading:

@@ -11,14 +11,14 @@ from typing import Protocol
 import click
 
 from console.chat.extras import shown_text
-from console.chat.frames import Reply
+from shared.messages.web import ReplyFrame
 from shared.terminal_text import clean, clean_line
 
 
 class Screen(Protocol):
     """Where a chat is shown."""
 
-    def said(self, text: str) -> None:
+    def user_message(self, text: str) -> None:
         """A message of the person's that was not typed here and now."""
         ...
 
@@ -34,7 +34,7 @@ class Screen(Protocol):
         """What the agent is doing."""
         ...
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: ReplyFrame) -> None:
         """A whole reply; it replaces what was shown of it."""
         ...
 
@@ -53,7 +53,7 @@ class PlainScreen:
     def __init__(self) -> None:
         self._written = ""
 
-    def said(self, text: str) -> None:
+    def user_message(self, text: str) -> None:
         click.echo(f"> {clean(text)}")
 
     def waiting(self) -> None:
@@ -65,7 +65,7 @@ class PlainScreen:
     def progress(self, text: str) -> None:
         click.echo(f"· {clean_line(text)}", err=True)
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: ReplyFrame) -> None:
         text = clean(shown_text(reply))
         if not self._grow(text):  # another attempt said it in other words, and a pipe takes nothing back
             click.echo(f"\n\n{text}", nl=False)
@@ -88,13 +88,13 @@ class PlainScreen:
         return True
 
 
-class LastWordScreen:
+class FinalReplyScreen:
     """For programs: the reply and nothing else, as text or as a JSON object."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
 
-    def said(self, text: str) -> None:
+    def user_message(self, text: str) -> None:
         pass
 
     def waiting(self) -> None:
@@ -106,7 +106,7 @@ class LastWordScreen:
     def progress(self, text: str) -> None:
         pass
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: ReplyFrame) -> None:
         if self._as_json:
             shown: dict[str, object] = {
                 "chat": reply.chat,

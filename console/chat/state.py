@@ -8,28 +8,39 @@ only, in order, and a full one heals a gap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
 
-from console.chat.frames import (
-    Accepted,
+from shared.messages.web import (
+    AcceptedFrame,
+    ApprovalFrame,
     ClientFrame,
-    Delta,
-    Failure,
-    History,
-    Line,
-    Message,
-    Progress,
-    Question,
-    ReadHistory,
-    Reply,
-    Resume,
-    Resumed,
-    Said,
-    ServerFrame,
-    Stop,
+    DeltaFrame,
+    ErrorFrame,
+    HistoryFrame,
+    LineFrame,
+    MessageFrame,
+    ProgressFrame,
+    ReadHistoryFrame,
+    ReplyFrame,
+    ResumedFrame,
+    ResumeFrame,
+    SendFrame,
+    StopFrame,
+    WelcomeFrame,
+)
+
+ServerFrame = (
+    WelcomeFrame
+    | AcceptedFrame
+    | LineFrame
+    | DeltaFrame
+    | ProgressFrame
+    | ResumedFrame
+    | HistoryFrame[msgspec.Raw]
+    | ErrorFrame
 )
 
 TRANSIENT: Final = frozenset({"rate_limited", "sender_limit", "busy", "overloaded", "unavailable"})
@@ -38,34 +49,50 @@ them."""
 
 RETRY_S: Final = 2.0
 
+_encode = msgspec.json.Encoder().encode
+_decode: Callable[[str | bytes], ServerFrame] = msgspec.json.Decoder(ServerFrame).decode
 
-class Past(msgspec.Struct, frozen=True):
+
+def encode_frame(frame: ClientFrame) -> str:
+    """Write a frame of a client."""
+    return _encode(frame).decode()
+
+
+def decode_frame(raw: str | bytes) -> ServerFrame | None:
+    """Parse a frame of the gateway; None for one that this release does not know."""
+    try:
+        return _decode(raw)
+    except msgspec.DecodeError:
+        return None
+
+
+class OpeningLines(msgspec.Struct, frozen=True):
     """The newest lines of the chat as they were when it was opened, oldest first."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[LineFrame, ...]
 
 
-class Running(msgspec.Struct, frozen=True):
+class GrowingReply(msgspec.Struct, frozen=True):
     """All text so far of the running answer; it replaces what was shown of it."""
 
     turn: int
     text: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReplyEvent(msgspec.Struct, frozen=True):
     """A reply, and the ids of messages said here that it answers."""
 
-    reply: Reply
+    reply: ReplyFrame
     ids: tuple[str, ...]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ApprovalEvent(msgspec.Struct, frozen=True):
     """A question whether a tool may run, or what somebody answered."""
 
-    question: Question
+    approval: ApprovalFrame
 
 
-class Refused(msgspec.Struct, frozen=True):
+class MessageRefused(msgspec.Struct, frozen=True):
     """A message was not taken and will not be sent again; without an id, something else was
     refused."""
 
@@ -73,21 +100,33 @@ class Refused(msgspec.Struct, frozen=True):
     id: str | None
 
 
-class Delayed(msgspec.Struct, frozen=True):
+class RetryLater(msgspec.Struct, frozen=True):
     """Something is sent again in `retry_s` seconds."""
 
     message: str
     retry_s: float
 
 
-class Reset(msgspec.Struct, frozen=True):
+class LinesLost(msgspec.Struct, frozen=True):
     """The store lost its newest lines."""
 
 
-Event = Past | Accepted | Said | Answer | Asked | Running | Progress | Resumed | Refused | Delayed | Reset
+ChatEvent = (
+    OpeningLines
+    | AcceptedFrame
+    | MessageFrame
+    | ReplyEvent
+    | ApprovalEvent
+    | GrowingReply
+    | ProgressFrame
+    | ResumedFrame
+    | MessageRefused
+    | RetryLater
+    | LinesLost
+)
 
 
-class ChatState:
+class ClientState:
     """One chat. `opening()` is said on every new connection; `take()` makes events and frames of
     what is heard."""
 
@@ -99,94 +138,98 @@ class ChatState:
         self._turns: dict[int, str] = {}
         self._answered = 0
         self._stopping = False
-        self._stream: Delta | None = None
-        self._known_replies: list[Reply] = []
+        self._stream: DeltaFrame | None = None
+        self._known_replies: list[ReplyFrame] = []
 
     @property
     def unaccepted(self) -> int:
         """How many messages are not known to be durable."""
         return len(self._unaccepted)
 
-    def opening(self) -> list[ClientFrame]:
+    def opening_frames(self) -> list[ClientFrame]:
         """What to say on a new connection, after the welcome."""
         if self._shown is None:
-            return [ReadHistory(self._chat)]
+            return [ReadHistoryFrame(self._chat)]
         self._known_replies.clear()
-        return [Resume(self._chat, self._shown), *self._messages(), *self._stops()]
+        return [ResumeFrame(self._chat, self._shown), *self._message_frames(), *self._stop_frames()]
 
-    def again(self) -> list[ClientFrame]:
+    def delayed_frames(self) -> list[ClientFrame]:
         """What to say again when something was delayed."""
-        return self.opening() if self._shown is None else self._messages()
+        return self.opening_frames() if self._shown is None else self._message_frames()
 
-    def say(self, id: str, text: str) -> list[ClientFrame]:
+    def send_message(self, id: str, text: str) -> list[ClientFrame]:
         """A person's message; what to send now."""
         self._unaccepted[id] = self._unanswered[id] = text
         self._stopping = False
-        return [] if self._shown is None else [Message(id, self._chat, text)]
+        return [] if self._shown is None else [SendFrame(id, self._chat, text)]
 
     def stop(self, turn: int | None = None) -> list[ClientFrame]:
         """End `turn`, or else the answer to what was said here, as soon as there is one; what to
         send now."""
         if turn is not None:
-            return [Stop(self._chat, turn)]
+            return [StopFrame(self._chat, turn)]
         self._stopping = bool(self._unanswered)
-        return self._stops()
+        return self._stop_frames()
 
-    def take(self, frame: ServerFrame) -> Iterator[Event | ClientFrame]:
+    def on_frame(self, frame: ServerFrame) -> Iterator[ChatEvent | ClientFrame]:
         """What a frame means: events to show, and frames to send."""
         if getattr(frame, "chat", None) not in (self._chat, None):
             return
         match frame:
-            case History() if self._shown is None:
-                lines = tuple(frame.read())
+            case HistoryFrame(lines=raw_lines) if self._shown is None:
+                # Each line on its own: one that this release does not know is passed over.
+                known = [decode_frame(bytes(raw)) for raw in raw_lines]
+                lines = tuple(line for line in known if isinstance(line, LineFrame))
                 self._shown = max((line.seq for line in lines), default=0)
-                yield Past(lines)
-                yield from self.opening()
-            case Accepted(id=id, turn=turn):
+                yield OpeningLines(lines)
+                yield from self.opening_frames()
+            case AcceptedFrame(id=id, turn=turn):
                 self._unaccepted.pop(id, None)
                 if turn and id in self._unanswered:  # 0 is a command's: there is no turn to be stopped
                     self._turns[turn] = id
                 yield frame
-                yield from self._stops()
-            case Said() | Reply() | Question():
-                yield from self._line(frame)
-            case Delta():
-                yield from self._delta(frame)
-            case Progress(turn=turn) if turn > self._answered:
+                yield from self._stop_frames()
+            case MessageFrame() | ReplyFrame() | ApprovalFrame():
+                yield from self._on_line(frame)
+            case DeltaFrame():
+                yield from self._on_delta(frame)
+            case ProgressFrame(turn=turn) if turn > self._answered:
                 yield frame
-            case Resumed():
-                yield from self._resumed(frame)
-            case Failure():
-                yield from self._failure(frame)
+            case ResumedFrame():
+                yield from self._on_resumed(frame)
+            case ErrorFrame():
+                yield from self._on_error(frame)
             case _:
                 pass
 
-    def _messages(self) -> list[ClientFrame]:
-        return [Message(id, self._chat, text) for id, text in self._unaccepted.items()]
+    def _message_frames(self) -> list[ClientFrame]:
+        return [SendFrame(id, self._chat, text) for id, text in self._unaccepted.items()]
 
-    def _stops(self) -> list[ClientFrame]:
+    def _stop_frames(self) -> list[ClientFrame]:
         """Said again whenever it may work now: a turn is stopped only while it runs or is next."""
-        return [Stop(self._chat, min(self._turns))] if self._stopping and self._turns else []
+        return [StopFrame(self._chat, min(self._turns))] if self._stopping and self._turns else []
 
-    def _line(self, line: Line) -> Iterator[Event | ClientFrame]:
+    def _on_line(self, line: LineFrame) -> Iterator[ChatEvent | ClientFrame]:
         if self._shown is None or line.seq <= self._shown:
-            if isinstance(line, Reply):
+            if isinstance(line, ReplyFrame):
                 self._known_replies.append(line)
             return
         self._shown = line.seq
-        if isinstance(line, Said):
+        if isinstance(line, MessageFrame):
             self._unaccepted.pop(line.id, None)
             yield line
-        elif isinstance(line, Question):
-            yield Asked(line)
+        elif isinstance(line, ApprovalFrame):
+            yield ApprovalEvent(line)
         else:
-            yield self._answer(line)
-            yield from self._stops()
+            yield self._on_reply(line)
+            yield from self._stop_frames()
 
-    def _answer(self, reply: Reply) -> Answer:
+    def _on_reply(self, reply: ReplyFrame) -> ReplyEvent:
         if reply.kind == "notice":
             # One that names a message says that it was not read.
-            return Answer(reply, tuple(id for id in reply.in_reply_to if self._unanswered.pop(id, None) is not None))
+            return ReplyEvent(
+                reply, tuple(id for id in reply.in_reply_to if self._unanswered.pop(id, None) is not None)
+            )
         # An apology for a message that could not be read names no ids, only its turn.
         asked = dict.fromkeys((*reply.in_reply_to, self._turns.pop(reply.turn, "")))
         ids = tuple(id for id in asked if self._unanswered.pop(id, None) is not None)
@@ -199,9 +242,9 @@ class ChatState:
         if self._stream is not None and self._stream.turn <= self._answered:
             self._stream = None
         self._stopping = self._stopping and bool(self._unanswered)
-        return Answer(reply, ids)
+        return ReplyEvent(reply, ids)
 
-    def _delta(self, new: Delta) -> Iterator[Event]:
+    def _on_delta(self, new: DeltaFrame) -> Iterator[ChatEvent]:
         known = self._stream
         if new.turn <= self._answered:
             return
@@ -215,29 +258,29 @@ class ChatState:
             text = known.text + new.text if new.seq == known.seq + 1 else None
         if text is not None:  # else a gap: what is shown stays until a full one comes
             self._stream = msgspec.structs.replace(new, text=text)
-            yield Running(new.turn, text)
+            yield GrowingReply(new.turn, text)
 
-    def _resumed(self, frame: Resumed) -> Iterator[Event | ClientFrame]:
+    def _on_resumed(self, frame: ResumedFrame) -> Iterator[ChatEvent | ClientFrame]:
         if frame.reset:
             # What has no answer may be lost with the tail. Sent again it is still one turn: its id
             # is known, or gone.
             self._shown, self._answered, self._stream = frame.seq, 0, None
             self._turns.clear()
-            yield Reset()
-            for answer in [self._answer(reply) for reply in self._known_replies]:
+            yield LinesLost()
+            for answer in [self._on_reply(reply) for reply in self._known_replies]:
                 if answer.ids:
                     yield answer
             self._unaccepted = dict(self._unanswered)
-            yield from self._messages()
+            yield from self._message_frames()
         self._known_replies.clear()
         yield frame
 
-    def _failure(self, frame: Failure) -> Iterator[Event]:
+    def _on_error(self, frame: ErrorFrame) -> Iterator[ChatEvent]:
         if frame.code == "not_allowed" or (frame.id is not None and frame.id not in self._unaccepted):
             return  # the close code says it; or it was accepted after all
         if frame.code in TRANSIENT:
-            yield Delayed(frame.message, frame.retry_after or RETRY_S)
+            yield RetryLater(frame.message, frame.retry_after or RETRY_S)
             return
         if frame.id is not None:
             del self._unaccepted[frame.id], self._unanswered[frame.id]
-        yield Refused(frame.message, frame.id)
+        yield MessageRefused(frame.message, frame.id)

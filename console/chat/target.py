@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from console.chat.client import Target
+from console.chat.client import GatewayTarget
 from shared.errors import SettingsError
 from shared.settings import Settings
 
@@ -15,16 +15,16 @@ _TOKEN_FILE: Final = "web.token"  # noqa: S105 - the name of a file
 _OWNER: Final = "owner"
 
 
-def find_target(settings: Settings, url: str | None, token: str | None) -> Target:
+def find_target(settings: Settings, url: str | None, token: str | None) -> GatewayTarget:
     """`url` and `token` where they are given, else what the settings say.
 
     A url may be the line that `make up` prints, with the token behind a `#`. Raises SettingsError.
     """
-    address, inside = _address(url) if url else (_own_address(settings), None)
-    return Target(address, token or inside or _own_token(settings))
+    address, inside = _parse_url(url) if url else (_settings_address(settings), None)
+    return GatewayTarget(address, token or inside or _settings_token(settings))
 
 
-def _address(url: str) -> tuple[str, str | None]:
+def _parse_url(url: str) -> tuple[str, str | None]:
     parts = urlsplit(url)
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.hostname:
@@ -34,7 +34,7 @@ def _address(url: str) -> tuple[str, str | None]:
     return urlunsplit((scheme, parts.netloc, path, parts.query, "")), token
 
 
-def _own_address(settings: Settings) -> str:
+def _settings_address(settings: Settings) -> str:
     host, port = settings.web.host, settings.web.port
     if port == 0:
         raise SettingsError("web.port is 0, so nobody knows where the gateway listens; say it with --url")
@@ -42,7 +42,7 @@ def _own_address(settings: Settings) -> str:
     return f"ws://{f'[{host}]' if ':' in host else host}:{port}/ws"
 
 
-def _own_token(settings: Settings) -> str:
+def _settings_token(settings: Settings) -> str:
     web = settings.web
     own = web.token or web.tokens.get(_OWNER)
     if own is not None:

@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from console.chat.extras import shown_text
-from console.chat.frames import Reply
+from shared.messages.web import ReplyFrame
 from shared.terminal_text import clean, clean_line
 
 REFRESHES_PER_S: Final = 10
@@ -41,7 +41,7 @@ class SafeMarkdown:
                 yield Segment(clean(segment.text), style)
 
 
-class _Tail:
+class _GrowingTail:
     """The last lines of a growing answer, as many as fit. Renders anew when there is more, and
     time."""
 
@@ -69,15 +69,15 @@ class TerminalScreen:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, markup=False, emoji=False)
-        self._tail = _Tail()
+        self._tail = _GrowingTail()
         self._live: Live | None = None
 
-    def said(self, text: str) -> None:
+    def user_message(self, text: str) -> None:
         self._console.print(Text(f"> {clean(text)}", style="bold"))
 
     def waiting(self) -> None:
         if self._live is None:
-            self._tail = _Tail()
+            self._tail = _GrowingTail()
             self._live = Live(
                 self._tail, console=self._console, transient=True, refresh_per_second=REFRESHES_PER_S,
                 redirect_stdout=False, redirect_stderr=False,
@@ -91,7 +91,7 @@ class TerminalScreen:
     def progress(self, text: str) -> None:
         self._console.print(Text(f"· {clean_line(text)}", style="dim"))
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: ReplyFrame) -> None:
         self.rest()
         if reply.kind == "apology":
             self._console.print(Text(clean(reply.text), style="yellow"))

@@ -12,10 +12,10 @@ from types import TracebackType
 
 import msgspec
 
-from console.chat.client import ChatClient, ChatFailed, News, Target
+from console.chat.client import ChatClient, ChatFailed, ClientEvent, GatewayTarget
 
 
-class Ended(msgspec.Struct, frozen=True):
+class ChatEnded(msgspec.Struct, frozen=True):
     """The chat cannot go on; `reason` is one line for the person."""
 
     reason: str
@@ -29,9 +29,9 @@ class ChatThread:
     """`with ChatThread(...) as chat:` keeps it connected. What happens comes out of `news`, in
     order."""
 
-    def __init__(self, target: Target, chat: str, *, patience_s: float = float("inf")) -> None:
+    def __init__(self, target: GatewayTarget, chat: str, *, patience_s: float = float("inf")) -> None:
         # A SimpleQueue, because a signal handler may put something into it at any moment.
-        self.news: queue.SimpleQueue[News | Ended | Interrupted] = queue.SimpleQueue()
+        self.news: queue.SimpleQueue[ClientEvent | ChatEnded | Interrupted] = queue.SimpleQueue()
         self._client = ChatClient(target, chat, self.news.put, patience_s=patience_s)
         self._thread = threading.Thread(target=self._run, name="chat", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -47,18 +47,18 @@ class ChatThread:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._task is not None
-        self._call(self._task.cancel)
+        self._call_soon(self._task.cancel)
         self._thread.join()
 
-    def say(self, text: str) -> str:
+    def send_message(self, text: str) -> str:
         """Send a message; its id."""
         id = str(uuid.uuid4())
-        self._call(lambda: self._client.say(id, text))
+        self._call_soon(lambda: self._client.send_message(id, text))
         return id
 
     def stop(self, turn: int | None = None) -> None:
         """End `turn`, or else the answer to what was said here."""
-        self._call(lambda: self._client.stop(turn))
+        self._call_soon(lambda: self._client.stop(turn))
 
     def interrupt(self) -> None:
         """The person pressed Ctrl-C. For signal handlers."""
@@ -70,9 +70,9 @@ class ChatThread:
         except asyncio.CancelledError:
             pass
         except ChatFailed as exc:
-            self.news.put(Ended(str(exc)))
+            self.news.put(ChatEnded(str(exc)))
         except BaseException as exc:
-            self.news.put(Ended(f"the chat broke: {exc!r}"))
+            self.news.put(ChatEnded(f"the chat broke: {exc!r}"))
             raise
         finally:
             self._started.set()
@@ -83,7 +83,7 @@ class ChatThread:
         self._started.set()
         await self._client.run()
 
-    def _call(self, function: Callable[[], object]) -> None:
+    def _call_soon(self, function: Callable[[], object]) -> None:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # it has ended; `news` says why
             self._loop.call_soon_threadsafe(function)

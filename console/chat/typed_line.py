@@ -9,7 +9,7 @@ from typing import Final
 _NUMBER: Final = re.compile(r"[1-9][0-9]?")
 
 
-def by_number(text: str, buttons: Sequence[str]) -> str:
+def button_by_number(text: str, buttons: Sequence[str]) -> str:
     """The label of the button whose number is all of `text`; else the text as it is."""
     typed = text.strip()
     number = int(typed) if _NUMBER.fullmatch(typed) else 0

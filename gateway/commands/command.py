@@ -63,13 +63,6 @@ class Command(Protocol):
         ...
 
 
-class CommandRow(msgspec.Struct, frozen=True):
-    """A command as channels offer it."""
-
-    name: str
-    about: str
-
-
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 entry`, `2,000 entries`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from gateway.commands.approve import not_counted
-from gateway.commands.command import Command, CommandAnswer, CommandContext, CommandRow
+from gateway.commands.command import Command, CommandAnswer, CommandContext
 from gateway.process.traces import received, receiving
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -22,6 +22,7 @@ from shared.log import logger
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.transcript import ApprovalEntry
+from shared.messages.web import CommandRow
 from shared.metrics import APPROVALS, COMMANDS, MESSAGES_REFUSED, MESSAGES_WITHDRAWN
 from shared.store.access.audit import Audit, actor_of
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient

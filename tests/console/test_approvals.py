@@ -7,28 +7,29 @@ from collections.abc import Callable
 
 import pytest
 
-from console.chat.conversation import Talk
-from console.chat.frames import Accepted, Question, Reply, Resumed, read_frame
-from console.chat.screen import LastWordScreen, PlainScreen
-from console.chat.state import Answer, Asked, ChatState, Past
-from console.chat.thread import ChatThread, Ended
+from console.chat.conversation import ChatDialog
+from console.chat.screen import FinalReplyScreen, PlainScreen
+from console.chat.state import ApprovalEvent, ClientState, OpeningLines, ReplyEvent, decode_frame
+from console.chat.thread import ChatEnded, ChatThread
+from shared.messages.web import AcceptedFrame, ResumedFrame
+from tests.helpers.web_frames import approval_frame, reply_frame
 
-OPEN = Question("a", 2, 5, "0123", "open", "exec", "May I run `exec`?", '{\n  "command": "l\x1bs"\n}')
-SAID_YES = Question("a", 3, 5, "0123", "yes", "exec", "Yes.", by="owner")
-COMMAND = Reply("a", 4, 0, "I run `exec` now.", ("m2",), kind="command")
-END = Reply("a", 5, 5, "done", ("m1",))
+OPEN = approval_frame("a", 2, 5, "0123", "open", "exec", "May I run `exec`?", '{\n  "command": "l\x1bs"\n}')
+SAID_YES = approval_frame("a", 3, 5, "0123", "yes", "exec", "Yes.", by="owner")
+COMMAND = reply_frame("a", 4, 0, "I run `exec` now.", ("m2",), kind="command")
+END = reply_frame("a", 5, 5, "done", ("m1",))
 
 
 class Script(ChatThread):
     """A chat in which this happens, and nothing more. What was said is in `texts`."""
 
-    def __init__(self, *news: Answer | Accepted | Asked | Past | Resumed) -> None:
+    def __init__(self, *news: ReplyEvent | AcceptedFrame | ApprovalEvent | OpeningLines | ResumedFrame) -> None:
         self.news = queue.SimpleQueue()
         self.texts: list[str] = []
-        for one in (*news, Ended("the script ended")):
+        for one in (*news, ChatEnded("the script ended")):
             self.news.put(one)
 
-    def say(self, text: str) -> str:
+    def send_message(self, text: str) -> str:
         self.texts.append(text)
         return f"m{len(self.texts)}"
 
@@ -43,9 +44,13 @@ def test_a_person_at_a_terminal_is_asked(
 ) -> None:
     """The answer is a command, so that it survives a lost connection; who says nothing may say it later."""
     script = Script(
-        Accepted("m1", "a", 0, 5), Asked(OPEN), Asked(SAID_YES), Answer(COMMAND, ("m2",)), Answer(END, ("m1",))
+        AcceptedFrame("m1", "a", 0, 5),
+        ApprovalEvent(OPEN),
+        ApprovalEvent(SAID_YES),
+        ReplyEvent(COMMAND, ("m2",)),
+        ReplyEvent(END, ("m1",)),
     )
-    assert Talk(script, PlainScreen(), own_only=True, decide=answers(said)).ask("go") == END
+    assert ChatDialog(script, PlainScreen(), own_only=True, decide=answers(said)).ask("go") == END
     assert script.texts == texts
     out, err = capsys.readouterr()
     assert "May I run `exec`?" in out
@@ -55,8 +60,8 @@ def test_a_person_at_a_terminal_is_asked(
 
 def test_without_a_terminal_it_is_told_that_the_turn_waits(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is answered by itself, and no control code gets out; the last word is that of the turn."""
-    script = Script(Accepted("m1", "a", 0, 5), Asked(OPEN), Answer(END, ("m1",)))
-    assert Talk(script, LastWordScreen(as_json=False), own_only=True).ask("go") == END
+    script = Script(AcceptedFrame("m1", "a", 0, 5), ApprovalEvent(OPEN), ReplyEvent(END, ("m1",)))
+    assert ChatDialog(script, FinalReplyScreen(as_json=False), own_only=True).ask("go") == END
     out, err = capsys.readouterr()
     assert out == "done\n"
     assert "waits for a yes to exec" in err
@@ -66,25 +71,25 @@ def test_without_a_terminal_it_is_told_that_the_turn_waits(capsys: pytest.Captur
 
 def test_who_asks_one_thing_is_not_asked_about_another_turn() -> None:
     """Somebody else's question in the same chat is theirs."""
-    other = Question("a", 2, 4, "9999", "open", "exec", "May I?")
-    script = Script(Accepted("m1", "a", 0, 5), Asked(other), Answer(END, ("m1",)))
-    Talk(script, PlainScreen(), own_only=True, decide=answers(True)).ask("go")
+    other = approval_frame("a", 2, 4, "9999", "open", "exec", "May I?")
+    script = Script(AcceptedFrame("m1", "a", 0, 5), ApprovalEvent(other), ReplyEvent(END, ("m1",)))
+    ChatDialog(script, PlainScreen(), own_only=True, decide=answers(True)).ask("go")
     assert script.texts == ["go"]
 
 
 def test_a_chat_that_is_opened_while_its_turn_waits_asks_at_once() -> None:
     """And not when the question was answered meanwhile."""
-    waits = Script(Past((OPEN,)), Resumed("a", 2, 5), Answer(END, ()))
-    Talk(waits, PlainScreen(), own_only=False, decide=answers(False)).open(10)
+    waits = Script(OpeningLines((OPEN,)), ResumedFrame("a", 2, 5), ReplyEvent(END, ()))
+    ChatDialog(waits, PlainScreen(), own_only=False, decide=answers(False)).open(10)
     assert waits.texts == ["/no 0123"]
-    answered = Script(Past((OPEN, SAID_YES)), Resumed("a", 3, 5), Answer(END, ()))
-    Talk(answered, PlainScreen(), own_only=False, decide=answers(False)).open(10)
+    answered = Script(OpeningLines((OPEN, SAID_YES)), ResumedFrame("a", 3, 5), ReplyEvent(END, ()))
+    ChatDialog(answered, PlainScreen(), own_only=False, decide=answers(False)).open(10)
     assert answered.texts == []
 
 
 def test_a_question_is_a_line_and_is_shown_once() -> None:
     """Also over a new connection."""
-    state = ChatState("a")
-    list(state.take(read_frame('{"type":"history","chat":"a","lines":[]}')))  # type: ignore[arg-type]
-    assert list(state.take(OPEN)) == [Asked(OPEN)]
-    assert list(state.take(OPEN)) == []
+    state = ClientState("a")
+    list(state.on_frame(decode_frame('{"type":"history","chat":"a","lines":[],"more":false}')))  # type: ignore[arg-type]
+    assert list(state.on_frame(OPEN)) == [ApprovalEvent(OPEN)]
+    assert list(state.on_frame(OPEN)) == []

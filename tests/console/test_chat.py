@@ -13,111 +13,131 @@ import pytest
 from rich.console import Console
 from websockets.asyncio.server import ServerConnection, serve
 
-from console.chat.client import ChatClient, ChatFailed, Connected, Lost, News, Target
-from console.chat.conversation import SILENCE_S, Left, Talk
-from console.chat.frames import (
-    Accepted,
-    ClientFrame,
-    Delta,
-    Failure,
-    Message,
-    Progress,
-    ReadHistory,
-    Reply,
-    Resume,
-    Resumed,
-    Said,
-    ServerFrame,
-    Stop,
-    read_frame,
+from console.chat.client import (
+    ChatClient,
+    ChatFailed,
+    ClientEvent,
+    Connected,
+    GatewayTarget,
+    Lost,
 )
-from console.chat.screen import LastWordScreen, PlainScreen
-from console.chat.state import Answer, ChatState, Delayed, Event, Past, Refused, Reset, Running
+from console.chat.conversation import SILENCE_S, ChatDialog, UserLeft
+from console.chat.screen import FinalReplyScreen, PlainScreen
+from console.chat.state import (
+    ChatEvent,
+    ClientState,
+    GrowingReply,
+    LinesLost,
+    MessageRefused,
+    OpeningLines,
+    ReplyEvent,
+    RetryLater,
+    ServerFrame,
+    decode_frame,
+)
 from console.chat.target import find_target
 from console.chat.terminal import SafeMarkdown, TerminalScreen
-from console.chat.thread import ChatThread, Ended, Interrupted
+from console.chat.thread import ChatEnded, ChatThread, Interrupted
 from console.chat.typed_line import unknown_command
 from shared.errors import SettingsError
+from shared.messages.web import (
+    AcceptedFrame,
+    ClientFrame,
+    DeltaFrame,
+    ErrorFrame,
+    MessageFrame,
+    ProgressFrame,
+    ReadHistoryFrame,
+    ReplyFrame,
+    ResumedFrame,
+    ResumeFrame,
+    SendFrame,
+    StopFrame,
+)
 from shared.settings import load
 from shared.terminal_text import clean, duration, size
 from tests.gateway.harness import TOKENS, gateway, worker
 from tests.helpers.wait import eventually
+from tests.helpers.web_frames import message_frame, reply_frame
 
 HISTORY = b'{"type":"history","chat":"a","lines":[%s],"more":false}'
 NOTHING = HISTORY % b""
 LINE_3 = (
-    HISTORY % b'{"type":"reply","chat":"a","seq":3,"turn":2,"text":"old","html":"","in_reply_to":[],"kind":"reply"}'
+    HISTORY
+    % b'{"type":"reply","chat":"a","seq":3,"turn":2,"text":"old","html":"","in_reply_to":[],"kind":"reply","at":0}'
 )
 
 
-def opened(history: bytes = NOTHING) -> ChatState:
+def opened(history: bytes = NOTHING) -> ClientState:
     """A chat whose history came."""
-    state = ChatState("a")
-    assert state.opening() == [ReadHistory("a")]
-    frame = read_frame(history)
+    state = ClientState("a")
+    assert state.opening_frames() == [ReadHistoryFrame("a")]
+    frame = decode_frame(history)
     assert frame is not None
     take(state, frame)
     return state
 
 
-def take(state: ChatState, *frames: ServerFrame) -> list[Event | ClientFrame]:
-    return [one for frame in frames for one in state.take(frame)]
+def take(state: ClientState, *frames: ServerFrame) -> list[ChatEvent | ClientFrame]:
+    return [one for frame in frames for one in state.on_frame(frame)]
 
 
-def reply(seq: int, turn: int, *ids: str, text: str = "yes", kind: str = "reply") -> Reply:
-    return Reply("a", seq, turn, text, ids, kind)
+def reply(seq: int, turn: int, *ids: str, text: str = "yes", kind: str = "reply") -> ReplyFrame:
+    return reply_frame("a", seq, turn, text, ids, kind)
 
 
 def test_a_chat_opens_with_its_newest_lines_and_goes_on_after_them() -> None:
     """The history says where the chat stands; nothing old is shown twice."""
-    state = ChatState("a")
-    frame = read_frame(LINE_3)
+    state = ClientState("a")
+    frame = decode_frame(LINE_3)
     assert frame is not None
     past, resume = take(state, frame)
-    assert isinstance(past, Past)
+    assert isinstance(past, OpeningLines)
     assert [line.text for line in past.lines] == ["old"]
-    assert resume == Resume("a", 3)
+    assert resume == ResumeFrame("a", 3)
     assert take(state, reply(3, 2)) == []
 
 
 def test_what_a_newer_gateway_says_is_passed_over() -> None:
     """Unknown frames, unknown fields and unknown lines end nothing."""
-    assert read_frame('{"type":"confetti","chat":"a"}') is None
-    assert read_frame("no json") is None
-    assert read_frame('{"type":"progress","chat":"a","turn":1,"text":"x","colour":"red"}') == Progress("a", 1, "x")
+    assert decode_frame('{"type":"confetti","chat":"a"}') is None
+    assert decode_frame("no json") is None
+    assert decode_frame('{"type":"progress","chat":"a","turn":1,"text":"x","colour":"red"}') == ProgressFrame(
+        "a", 1, "x"
+    )
     state = opened(
         HISTORY % b'{"type":"poll","seq":1},{"type":"message","chat":"a","seq":2,"id":"i","text":"t","at":0}'
     )
-    assert state.opening() == [Resume("a", 2)]
+    assert state.opening_frames() == [ResumeFrame("a", 2)]
 
 
 def test_a_message_is_sent_again_with_its_id_until_it_was_accepted() -> None:
     """docs/web.md: keep a message until `accepted` came; also one said before there was a connection."""
-    state = ChatState("a")
-    assert state.say("m1", "one") == []
-    [_, *sent] = take(state, read_frame(NOTHING))  # type: ignore[arg-type]
-    assert sent == [Resume("a", 0), Message("m1", "a", "one")]
-    assert state.say("m2", "two") == [Message("m2", "a", "two")]
-    assert state.opening() == [Resume("a", 0), Message("m1", "a", "one"), Message("m2", "a", "two")]
-    take(state, Accepted("m1", "a", 0, 1), Said("a", 1, "m2", "two"))
-    assert state.opening() == [Resume("a", 1)], "a line in the log is as good as `accepted`"
+    state = ClientState("a")
+    assert state.send_message("m1", "one") == []
+    [_, *sent] = take(state, decode_frame(NOTHING))  # type: ignore[arg-type]
+    assert sent == [ResumeFrame("a", 0), SendFrame("m1", "a", "one")]
+    assert state.send_message("m2", "two") == [SendFrame("m2", "a", "two")]
+    assert state.opening_frames() == [ResumeFrame("a", 0), SendFrame("m1", "a", "one"), SendFrame("m2", "a", "two")]
+    take(state, AcceptedFrame("m1", "a", 0, 1), message_frame("a", 1, "m2", "two"))
+    assert state.opening_frames() == [ResumeFrame("a", 1)], "a line in the log is as good as `accepted`"
     assert state.unaccepted == 0
 
 
 def test_every_line_is_shown_once_and_in_order() -> None:
     """Whatever a reconnect brings again is known by its number."""
     state = opened()
-    state.say("m1", "one")
-    assert take(state, reply(2, 1, "m1")) == [Answer(reply(2, 1, "m1"), ("m1",))]
-    assert take(state, reply(2, 1, "m1"), Said("a", 1, "m1", "one")) == []
-    assert state.opening() == [Resume("a", 2)]
+    state.send_message("m1", "one")
+    assert take(state, reply(2, 1, "m1")) == [ReplyEvent(reply(2, 1, "m1"), ("m1",))]
+    assert take(state, reply(2, 1, "m1"), message_frame("a", 1, "m1", "one")) == []
+    assert state.opening_frames() == [ResumeFrame("a", 2)]
 
 
 def test_frames_of_other_chats_are_not_for_us() -> None:
     """A socket may be shown several chats; this client asked for one."""
     state = opened()
-    assert take(state, Said("b", 7, "x", "text"), Delta("b", 1, 1, 0, "text", full=True)) == []
-    assert state.opening() == [Resume("a", 0)]
+    assert take(state, message_frame("b", 7, "x", "text"), DeltaFrame("b", 1, 1, 0, "text", full=True)) == []
+    assert state.opening_frames() == [ResumeFrame("a", 0)]
 
 
 def test_text_grows_by_the_deltas_of_the_highest_attempt_in_their_order() -> None:
@@ -125,9 +145,9 @@ def test_text_grows_by_the_deltas_of_the_highest_attempt_in_their_order() -> Non
     state = opened()
 
     def shown(attempt: int, seq: int, text: str, *, full: bool = False, turn: int = 1) -> str | None:
-        events = take(state, Delta("a", turn, attempt, seq, text, full))
-        assert all(isinstance(event, Running) for event in events)
-        return events[0].text if events and isinstance(events[0], Running) else None
+        events = take(state, DeltaFrame("a", turn, attempt, seq, text, full))
+        assert all(isinstance(event, GrowingReply) for event in events)
+        return events[0].text if events and isinstance(events[0], GrowingReply) else None
 
     assert shown(1, 5, "x") is None, "somebody who comes in the middle waits for a full one"
     assert shown(1, 6, "ab", full=True) == "ab"
@@ -148,78 +168,78 @@ def test_progress_of_an_answered_turn_is_not_shown() -> None:
     """What comes late is about something that is over."""
     state = opened()
     take(state, reply(1, 1))
-    assert take(state, Progress("a", 1, "late"), Progress("a", 2, "now")) == [Progress("a", 2, "now")]
+    assert take(state, ProgressFrame("a", 1, "late"), ProgressFrame("a", 2, "now")) == [ProgressFrame("a", 2, "now")]
 
 
 def test_an_answer_is_known_by_its_ids_or_by_its_turn() -> None:
     """The apology for a message that could not be read names no ids. A notice answers nothing."""
     state = opened()
-    state.say("m1", "one")
-    state.say("m2", "two")
-    take(state, Accepted("m1", "a", 0, 7), Accepted("m2", "a", 1, 8))
-    assert take(state, reply(1, 7, kind="notice")) == [Answer(reply(1, 7, kind="notice"), ())]
-    assert take(state, reply(2, 7, kind="apology")) == [Answer(reply(2, 7, kind="apology"), ("m1",))]
-    assert take(state, reply(3, 8, "m2")) == [Answer(reply(3, 8, "m2"), ("m2",))]
+    state.send_message("m1", "one")
+    state.send_message("m2", "two")
+    take(state, AcceptedFrame("m1", "a", 0, 7), AcceptedFrame("m2", "a", 1, 8))
+    assert take(state, reply(1, 7, kind="notice")) == [ReplyEvent(reply(1, 7, kind="notice"), ())]
+    assert take(state, reply(2, 7, kind="apology")) == [ReplyEvent(reply(2, 7, kind="apology"), ("m1",))]
+    assert take(state, reply(3, 8, "m2")) == [ReplyEvent(reply(3, 8, "m2"), ("m2",))]
 
 
 def test_a_wish_to_stop_names_its_turn_and_is_said_again_when_it_may_work() -> None:
     """Before `accepted` the turn has no number; behind others it is not its turn yet; a connection may forget it."""
     state = opened()
     assert state.stop() == []
-    assert state.stop(4) == [Stop("a", 4)], "a turn that ran when the chat was opened"
-    assert state.opening() == [Resume("a", 0)], "nothing of ours runs"
-    state.say("m1", "one")
+    assert state.stop(4) == [StopFrame("a", 4)], "a turn that ran when the chat was opened"
+    assert state.opening_frames() == [ResumeFrame("a", 0)], "nothing of ours runs"
+    state.send_message("m1", "one")
     assert state.stop() == []
-    assert take(state, Accepted("m1", "a", 1, 6))[1:] == [Stop("a", 6)]
-    assert take(state, reply(1, 5))[1:] == [Stop("a", 6)]
-    assert state.opening() == [Resume("a", 1), Stop("a", 6)]
+    assert take(state, AcceptedFrame("m1", "a", 1, 6))[1:] == [StopFrame("a", 6)]
+    assert take(state, reply(1, 5))[1:] == [StopFrame("a", 6)]
+    assert state.opening_frames() == [ResumeFrame("a", 1), StopFrame("a", 6)]
     assert take(state, reply(2, 6, "m1", kind="stopped"))[1:] == []
-    assert state.opening() == [Resume("a", 2)]
-    state.say("m2", "two")
-    assert take(state, Accepted("m2", "a", 0, 7))[1:] == [], "the next one is not meant"
+    assert state.opening_frames() == [ResumeFrame("a", 2)]
+    state.send_message("m2", "two")
+    assert take(state, AcceptedFrame("m2", "a", 0, 7))[1:] == [], "the next one is not meant"
 
 
 @pytest.mark.parametrize("code", ["rate_limited", "busy", "overloaded", "unavailable"])
 def test_not_now_means_again_later_with_the_same_id(code: str) -> None:
     """The message stays ours until it is durable."""
     state = opened()
-    state.say("m1", "one")
-    assert take(state, Failure(code, "later", "m1", "a", 1.5)) == [Delayed("later", 1.5)]
-    assert state.again() == [Message("m1", "a", "one")]
-    unread = ChatState("a")
-    assert take(unread, Failure(code, "later", None, "a")) == [Delayed("later", 2.0)]
-    assert unread.again() == [ReadHistory("a")]
+    state.send_message("m1", "one")
+    assert take(state, ErrorFrame(code, "later", "m1", "a", 1.5)) == [RetryLater("later", 1.5)]
+    assert state.delayed_frames() == [SendFrame("m1", "a", "one")]
+    unread = ClientState("a")
+    assert take(unread, ErrorFrame(code, "later", None, "a")) == [RetryLater("later", 2.0)]
+    assert unread.delayed_frames() == [ReadHistoryFrame("a")]
 
 
 @pytest.mark.parametrize("code", ["inbox_full", "too_big", "bad_chat"])
 def test_a_refused_message_is_the_persons_again(code: str) -> None:
     """It is not sent again behind their back; a refusal of something that was accepted says nothing."""
     state = opened()
-    state.say("m1", "one")
-    assert take(state, Failure(code, "no", "m1", "a", 10)) == [Refused("no", "m1")]
-    assert state.opening() == [Resume("a", 0)]
-    assert take(state, Failure(code, "no", "m1", "a")) == []
+    state.send_message("m1", "one")
+    assert take(state, ErrorFrame(code, "no", "m1", "a", 10)) == [MessageRefused("no", "m1")]
+    assert state.opening_frames() == [ResumeFrame("a", 0)]
+    assert take(state, ErrorFrame(code, "no", "m1", "a")) == []
 
 
 def test_a_command_is_answered_in_the_middle_of_a_turn_that_goes_on() -> None:
     """It has no turn: nothing of the running answer is lost, and Ctrl-C stops what runs and not the command."""
     state = opened()
-    state.say("m1", "tell me")
-    take(state, Accepted("m1", "a", 0, 1), Delta("a", 1, 1, 0, "One ", full=True))
-    state.say("c1", "/status")
+    state.send_message("m1", "tell me")
+    take(state, AcceptedFrame("m1", "a", 0, 1), DeltaFrame("a", 1, 1, 0, "One ", full=True))
+    state.send_message("c1", "/status")
     [answer] = take(state, reply(2, 0, "c1", kind="command"))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ReplyEvent)
     assert answer.ids == ("c1",)
-    take(state, Accepted("c1", "a", 0, 0))
-    assert take(state, Delta("a", 1, 1, 1, "two")) == [Running(1, "One two")]
-    assert state.stop() == [Stop("a", 1)]
+    take(state, AcceptedFrame("c1", "a", 0, 0))
+    assert take(state, DeltaFrame("a", 1, 1, 1, "two")) == [GrowingReply(1, "One two")]
+    assert state.stop() == [StopFrame("a", 1)]
 
 
 def test_a_command_that_comes_before_its_receipt_leaves_nothing_to_stop() -> None:
     """Turn 0 is no turn, whichever of the two is first."""
     state = opened()
-    state.say("c1", "/help")
-    take(state, Accepted("c1", "a", 0, 0))
+    state.send_message("c1", "/help")
+    take(state, AcceptedFrame("c1", "a", 0, 0))
     assert state.stop() == []
     take(state, reply(2, 0, "c1", kind="command"))
     assert state.unaccepted == 0
@@ -229,13 +249,13 @@ def test_a_conversation_that_is_ended_takes_its_questions_along() -> None:
     """The answer of `/new` names what it dropped: nobody waits for those, or shows more of the running turn."""
     state = opened()
     for turn, id in ((1, "m1"), (2, "m2")):
-        state.say(id, "tell me")
-        take(state, Accepted(id, "a", turn - 1, turn))
-    take(state, Delta("a", 1, 1, 0, "One ", full=True))
+        state.send_message(id, "tell me")
+        take(state, AcceptedFrame(id, "a", turn - 1, turn))
+    take(state, DeltaFrame("a", 1, 1, 0, "One ", full=True))
     [answer] = take(state, reply(4, 2, "c9", "m1", "m2", kind="command"))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ReplyEvent)
     assert answer.ids == ("m1", "m2")
-    assert take(state, Delta("a", 1, 1, 1, "two"), Progress("a", 1, "still at it")) == []
+    assert take(state, DeltaFrame("a", 1, 1, 1, "two"), ProgressFrame("a", 1, "still at it")) == []
     assert state.stop() == []
 
 
@@ -243,13 +263,20 @@ def test_after_a_lost_tail_what_has_no_answer_is_sent_again() -> None:
     """Redis came back with an older copy: the message is known there and is one turn, or it is gone and needed."""
     state = opened(LINE_3)
     for id, seq, turn in (("m1", 4, 3), ("m2", 5, 4)):
-        state.say(id, "text")
-        take(state, Accepted(id, "a", 0, turn), Said("a", seq, id, "text"))
-    assert state.opening() == [Resume("a", 5)]
-    again: list[Said | Reply] = [Said("a", 1, "x", "text"), reply(2, 3, "m1")]
-    events = take(state, *again, Resumed("a", 2, None, reset=True))
-    assert events == [Reset(), Answer(again[1], ("m1",)), Message("m2", "a", "text"), Resumed("a", 2, None, reset=True)]  # type: ignore[arg-type]
-    assert take(state, Said("a", 3, "m2", "text")) == [Said("a", 3, "m2", "text")], "numbers are used again"
+        state.send_message(id, "text")
+        take(state, AcceptedFrame(id, "a", 0, turn), message_frame("a", seq, id, "text"))
+    assert state.opening_frames() == [ResumeFrame("a", 5)]
+    again: list[MessageFrame | ReplyFrame] = [message_frame("a", 1, "x", "text"), reply(2, 3, "m1")]
+    events = take(state, *again, ResumedFrame("a", 2, None, reset=True))
+    assert events == [
+        LinesLost(),
+        ReplyEvent(again[1], ("m1",)),  # type: ignore[arg-type]
+        SendFrame("m2", "a", "text"),
+        ResumedFrame("a", 2, None, reset=True),
+    ]
+    assert take(state, message_frame("a", 3, "m2", "text")) == [message_frame("a", 3, "m2", "text")], (
+        "numbers are used again"
+    )
 
 
 # The client, against a gateway that behaves as it is told.
@@ -274,9 +301,9 @@ async def server(*connections: Behaviour) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def chatting(url: str, **options: Any) -> AsyncIterator[tuple[ChatClient, list[News]]]:
-    heard: list[News] = []
-    client = ChatClient(Target(url, "t"), "a", heard.append, **options)
+async def chatting(url: str, **options: Any) -> AsyncIterator[tuple[ChatClient, list[ClientEvent]]]:
+    heard: list[ClientEvent] = []
+    client = ChatClient(GatewayTarget(url, "t"), "a", heard.append, **options)
     running = asyncio.create_task(client.run())
     try:
         yield client, heard
@@ -306,10 +333,10 @@ async def test_a_message_that_was_not_accepted_goes_out_again_on_the_next_connec
         await socket.wait_closed()
 
     async with server(dies, answers) as url, chatting(url) as (client, heard):
-        client.say("m1", "hello")
-        await eventually(lambda: any(isinstance(one, Accepted) for one in heard))
+        client.send_message("m1", "hello")
+        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in heard))
     assert seen == [{"type": "message", "id": "m1", "chat": "a", "text": "hello"}] * 2
-    assert [type(one) for one in heard] == [Connected, Past, Lost, Connected, Accepted]
+    assert [type(one) for one in heard] == [Connected, OpeningLines, Lost, Connected, AcceptedFrame]
 
 
 async def test_a_refusal_that_means_later_is_tried_again_by_itself() -> None:
@@ -336,9 +363,9 @@ async def test_a_refusal_that_means_later_is_tried_again_by_itself() -> None:
 
     heard_history: list[bool] = []
     async with server(away_once) as url, chatting(url) as (client, heard):
-        client.say("m1", "hello")
-        await eventually(lambda: any(isinstance(one, Accepted) for one in heard))
-    assert sum(isinstance(one, Delayed) for one in heard) == 2
+        client.send_message("m1", "hello")
+        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in heard))
+    assert sum(isinstance(one, RetryLater) for one in heard) == 2
 
 
 async def test_a_token_that_is_taken_back_ends_the_chat() -> None:
@@ -349,7 +376,7 @@ async def test_a_token_that_is_taken_back_ends_the_chat() -> None:
 
     async with server(closes) as url:
         with pytest.raises(ChatFailed, match="does not take this token"):
-            await ChatClient(Target(url, "t"), "a", lambda news: None).run()
+            await ChatClient(GatewayTarget(url, "t"), "a", lambda news: None).run()
 
 
 async def test_patience_ends_with_what_became_of_the_message() -> None:
@@ -359,8 +386,8 @@ async def test_patience_ends_with_what_became_of_the_message() -> None:
         socket.transport.abort()
 
     async with server(dies) as url:
-        client = ChatClient(Target(url, "t"), "a", lambda news: None, patience_s=0)
-        client.say("m1", "hello")
+        client = ChatClient(GatewayTarget(url, "t"), "a", lambda news: None, patience_s=0)
+        client.send_message("m1", "hello")
         with pytest.raises(ChatFailed, match="may not have been received"):
             await client.run()
 
@@ -368,16 +395,16 @@ async def test_patience_ends_with_what_became_of_the_message() -> None:
 async def test_it_speaks_with_the_real_gateway(redis_url: str) -> None:
     """The frames here and there are written apart; this joins them."""
     async with gateway(redis_url) as running, worker(redis_url) as w:
-        heard: list[News] = []
-        client = ChatClient(Target(f"ws://{running.address}/ws", TOKENS["owner"]), "a", heard.append)
+        heard: list[ClientEvent] = []
+        client = ChatClient(GatewayTarget(f"ws://{running.address}/ws", TOKENS["owner"]), "a", heard.append)
         task = asyncio.create_task(client.run())
-        client.say("m1", "hello")
-        await eventually(lambda: any(isinstance(one, Accepted) for one in heard))
+        client.send_message("m1", "hello")
+        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in heard))
         await w.run_once()
-        await eventually(lambda: any(isinstance(one, Answer) for one in heard))
-        [answer] = [one for one in heard if isinstance(one, Answer)]
+        await eventually(lambda: any(isinstance(one, ReplyEvent) for one in heard))
+        [answer] = [one for one in heard if isinstance(one, ReplyEvent)]
         assert (answer.ids, answer.reply.text) == (("m1",), "you said: hello")
-        assert Running(1, "you ") in heard
+        assert GrowingReply(1, "you ") in heard
         task.cancel()
         await asyncio.wait([task])
 
@@ -385,13 +412,13 @@ async def test_it_speaks_with_the_real_gateway(redis_url: str) -> None:
 class Script(ChatThread):
     """A chat in which this happens, and nothing more."""
 
-    def __init__(self, *news: News | Interrupted) -> None:
+    def __init__(self, *news: ClientEvent | Interrupted) -> None:
         self.news = queue.SimpleQueue()
         self.stopped: list[int | None] = []
-        for one in (*news, Ended("the script ended")):
+        for one in (*news, ChatEnded("the script ended")):
             self.news.put(one)
 
-    def say(self, text: str) -> str:
+    def send_message(self, text: str) -> str:
         return "m1"
 
     def stop(self, turn: int | None = None) -> None:
@@ -401,47 +428,56 @@ class Script(ChatThread):
 @pytest.mark.parametrize(
     "news",
     [
-        (Resumed("a", 0),),
-        (Answer(reply(2, 5), ()), Resumed("a", 2, running=5)),
-        (Resumed("a", 0, running=5), Answer(reply(1, 5, kind="notice"), ()), Answer(reply(2, 5), ())),
-        (Resumed("a", 0, running=5), Lost(), Reset(), Resumed("a", 0)),
+        (ResumedFrame("a", 0, None),),
+        (ReplyEvent(reply(2, 5), ()), ResumedFrame("a", 2, running=5)),
+        (ResumedFrame("a", 0, running=5), ReplyEvent(reply(1, 5, kind="notice"), ()), ReplyEvent(reply(2, 5), ())),
+        (ResumedFrame("a", 0, running=5), Lost(), LinesLost(), ResumedFrame("a", 0, None)),
     ],
 )
-def test_the_prompt_comes_as_soon_as_nothing_runs(news: tuple[News, ...]) -> None:
+def test_the_prompt_comes_as_soon_as_nothing_runs(news: tuple[ClientEvent, ...]) -> None:
     """A turn that ended while the chat was resumed, or that the store forgot, is not waited for."""
-    talk = Talk(Script(Past((Said("a", 1, "x", "earlier"),)), *news), PlainScreen(), own_only=False)
-    assert talk.open(6).said == ("earlier",)
+    talk = ChatDialog(
+        Script(OpeningLines((message_frame("a", 1, "x", "earlier"),)), *news), PlainScreen(), own_only=False
+    )
+    assert talk.open(6).own_texts == ("earlier",)
 
 
 def test_one_ctrl_c_stops_and_two_leave() -> None:
     """At once where there is nothing to stop."""
-    ours, other = Script(Interrupted(), Interrupted()), Script(Resumed("a", 0, running=5), Interrupted(), Interrupted())
-    with pytest.raises(Left):
-        Talk(ours, PlainScreen(), own_only=True).ask("hello")
+    ours, other = (
+        Script(Interrupted(), Interrupted()),
+        Script(ResumedFrame("a", 0, running=5), Interrupted(), Interrupted()),
+    )
+    with pytest.raises(UserLeft):
+        ChatDialog(ours, PlainScreen(), own_only=True).ask("hello")
     assert ours.stopped == [None]
-    with pytest.raises(Left):
-        Talk(other, PlainScreen(), own_only=False).open(6)
+    with pytest.raises(UserLeft):
+        ChatDialog(other, PlainScreen(), own_only=False).open(6)
     assert other.stopped == [5], "the turn that ran is named"
-    with pytest.raises(Left):
-        Talk(Script(Interrupted()), PlainScreen(), own_only=False).open(6)
+    with pytest.raises(UserLeft):
+        ChatDialog(Script(Interrupted()), PlainScreen(), own_only=False).open(6)
 
 
 def test_an_answer_to_a_command_is_told_from_the_end_of_a_conversation() -> None:
     """Both are of one kind; for a script the one is success and the other is not."""
     own, others = reply(2, 0, "m1", kind="command"), reply(2, 5, "c9", "m1", kind="command")
     for line, good in ((own, True), (others, False)):
-        talk = Talk(Script(Accepted("m1", "a", 0, 5), Answer(line, ("m1",))), PlainScreen(), own_only=True)
-        assert talk.commanded(talk.ask("/status")) is good
+        talk = ChatDialog(
+            Script(AcceptedFrame("m1", "a", 0, 5), ReplyEvent(line, ("m1",))), PlainScreen(), own_only=True
+        )
+        assert talk.answers_own_command(talk.ask("/status")) is good
 
 
 def test_what_the_gateway_offers_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
     """The first line says how to learn about commands, where there are any, and how to leave."""
     hello = Connected("owner", again=False, commands=("help", "new"))
-    talk = Talk(Script(hello, Resumed("a", 0)), PlainScreen(), own_only=False)
+    talk = ChatDialog(Script(hello, ResumedFrame("a", 0, None)), PlainScreen(), own_only=False)
     assert talk.open(6).commands == ("/help", "/new")
     told = "(connected as owner; /help shows what you can ask with a slash, /quit or Ctrl-D leaves)\n"
     assert capsys.readouterr().err == told
-    Talk(Script(Connected("owner", again=False), Resumed("a", 0)), PlainScreen(), own_only=False).open(6)
+    ChatDialog(Script(Connected("owner", again=False), ResumedFrame("a", 0, None)), PlainScreen(), own_only=False).open(
+        6
+    )
     assert capsys.readouterr().err == "(connected as owner; /quit or Ctrl-D leaves)\n"
 
 
@@ -452,7 +488,7 @@ def test_what_the_gateway_offers_can_be_typed(capsys: pytest.CaptureFixture[str]
         ("help", ""), ("a /hepl", ""),
     ],
 )  # fmt: skip
-def test_a_misspelt_command_is_told_from_a_path(text: str, word: str) -> None:
+def test_a_misspelt_command_differs_from_a_path(text: str, word: str) -> None:
     """It goes to the model as any message does, and the person knows it. A gateway that offers none is no judge."""
     assert unknown_command(text, ("/help", "/new")) == word
     assert unknown_command(text, ()) == ""
@@ -466,18 +502,18 @@ class Quiet(Script):
         self.waited: list[float | None] = []
         self.news = self  # type: ignore[assignment]
 
-    def get(self, timeout: float | None) -> Ended:
+    def get(self, timeout: float | None) -> ChatEnded:
         self.waited.append(timeout)
         if len(self.waited) < 2:
             raise queue.Empty
-        return Ended("the script ended")
+        return ChatEnded("the script ended")
 
 
 def test_a_person_who_waits_in_silence_learns_what_they_can_do(capsys: pytest.CaptureFixture[str]) -> None:
     """Once; a script is told nothing."""
     chat = Quiet()
     with pytest.raises(ChatFailed):
-        Talk(chat, PlainScreen(), own_only=False).ask("hello")
+        ChatDialog(chat, PlainScreen(), own_only=False).ask("hello")
     assert chat.waited == [SILENCE_S, None]
     assert capsys.readouterr().err.count("no word yet; Ctrl-C stops") == 1
 
@@ -485,11 +521,12 @@ def test_a_person_who_waits_in_silence_learns_what_they_can_do(capsys: pytest.Ca
 def test_who_asks_one_thing_sees_nothing_of_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     """Other messages of the same chat come first; their text and their answers are not ours."""
     script = Script(
-        Said("a", 1, "x", "from elsewhere"), Running(4, "not ours"), Accepted("m1", "a", 1, 5), Progress("a", 4, "no"),
-        Answer(reply(2, 4), ()), Running(5, "our"), Said("a", 3, "m1", "hello"),
-        Answer(reply(4, 5, text="ours"), ("m1",)),
+        message_frame("a", 1, "x", "from elsewhere"), GrowingReply(4, "not ours"), AcceptedFrame("m1", "a", 1, 5),
+        ProgressFrame("a", 4, "no"),
+        ReplyEvent(reply(2, 4), ()), GrowingReply(5, "our"), message_frame("a", 3, "m1", "hello"),
+        ReplyEvent(reply(4, 5, text="ours"), ("m1",)),
     )  # fmt: skip
-    assert Talk(script, PlainScreen(), own_only=True).ask("hello").text == "ours"
+    assert ChatDialog(script, PlainScreen(), own_only=True).ask("hello").text == "ours"
     told = capsys.readouterr()
     assert (told.out, told.err) == ("ours\n", "(1 message of this chat before it)\n")
 
@@ -588,7 +625,7 @@ def test_a_pipe_gets_the_answer_as_it_grows_and_each_word_once(capsys: pytest.Ca
 
 def test_a_program_gets_the_last_word_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """As text, or as an object with stable keys."""
-    plain, as_json = LastWordScreen(as_json=False), LastWordScreen(as_json=True)
+    plain, as_json = FinalReplyScreen(as_json=False), FinalReplyScreen(as_json=True)
     for screen in (plain, as_json):
         screen.running("Hel")
         screen.progress("thinking")

@@ -12,13 +12,14 @@ from typing import TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
-from console.chat.frames import Delta, History, Reply
-from console.chat.state import Answer, ChatState, Running
+from console.chat.state import ClientState, GrowingReply, ReplyEvent
 from console.main import cli
 from shared.messages.schedule import HEARTBEAT, Cron
+from shared.messages.web import DeltaFrame, HistoryFrame
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import Schedules
 from tests.helpers.schedules import left, schedule
+from tests.helpers.web_frames import reply_frame
 
 NOW = 1_795_262_400_000  # Saturday, 2026-11-21, 12:00 UTC
 
@@ -117,12 +118,15 @@ def test_what_is_not_clear_is_one_line_that_says_what_to_do(shoal: Shoal, redis_
 
 def test_a_terminal_shows_an_answer_that_nobody_asked_for() -> None:
     """A schedule's turn grows and is answered in the middle of a chat; what was asked there goes on waiting."""
-    state = ChatState("a")
-    list(state.take(History("a", ())))
-    state.say("m1", "hello")
-    shown = [*state.take(Delta("a", 1, 1, 0, "ti", True)), *state.take(Delta("a", 1, 1, 1, "ck", False))]
-    assert shown == [Running(1, "ti"), Running(1, "tick")]
-    tick = Reply("a", 1, 1, "tick", ("aa:1",))
-    assert list(state.take(tick)) == [Answer(tick, ())]
-    own = Reply("a", 2, 2, "yes", ("m1",))
-    assert list(state.take(own)) == [Answer(own, ("m1",))]
+    state = ClientState("a")
+    list(state.on_frame(HistoryFrame("a", (), more=False)))
+    state.send_message("m1", "hello")
+    shown = [
+        *state.on_frame(DeltaFrame("a", 1, 1, 0, "ti", True)),
+        *state.on_frame(DeltaFrame("a", 1, 1, 1, "ck", False)),
+    ]
+    assert shown == [GrowingReply(1, "ti"), GrowingReply(1, "tick")]
+    tick = reply_frame("a", 1, 1, "tick", ("aa:1",))
+    assert list(state.on_frame(tick)) == [ReplyEvent(tick, ())]
+    own = reply_frame("a", 2, 2, "yes", ("m1",))
+    assert list(state.on_frame(own)) == [ReplyEvent(own, ("m1",))]

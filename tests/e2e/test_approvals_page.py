@@ -29,7 +29,7 @@ def start(spawn: Spawn, model: ScriptedOpenAI, folder: Path, **settings: str) ->
 
 
 def card(page: Page) -> Locator:
-    return page.locator(".bubble.approval")
+    return page.locator(".card.approval")
 
 
 def marks(folder: Path) -> list[str]:

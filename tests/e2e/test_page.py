@@ -80,8 +80,8 @@ async def test_a_question_typed_into_the_page_is_answered_by_a_model_over_http(
         assert "token" not in page.url, "the token leaves the address bar"
         await ask(page, "show me code")
         await expect(page.locator('.own[data-state="received"]')).to_have_count(1, timeout=PATIENCE_MS)
-        await expect(page.locator('.bubble.reply[data-state="streaming"]')).to_be_visible(timeout=PATIENCE_MS)
-        done = page.locator('.bubble.reply[data-state="done"]')
+        await expect(page.locator('.card.reply[data-state="streaming"]')).to_be_visible(timeout=PATIENCE_MS)
+        done = page.locator('.card.reply[data-state="done"]')
         await expect(done).to_be_visible(timeout=PATIENCE_MS)
         await expect(done.locator("pre code")).to_contain_text("print('hi')")
         await expect(done.locator("table td").first).to_have_text("1")
@@ -96,7 +96,7 @@ async def test_a_question_typed_into_the_page_is_answered_by_a_model_over_http(
     assert "42" in bodies[1]["messages"][-1]["content"]
 
 
-async def test_a_worker_killed_in_the_middle_leaves_one_bubble_with_one_answer(
+async def test_a_worker_killed_in_the_middle_leaves_one_card_with_one_answer(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """The person sees the text go on in place; there is one reply, not two."""
@@ -108,12 +108,12 @@ async def test_a_worker_killed_in_the_middle_leaves_one_bubble_with_one_answer(
     await workers(client, 2)
     async with page_at(port) as page:
         await ask(page, "a story")
-        await expect(page.locator(".bubble.reply")).to_contain_text("word5", timeout=PATIENCE_MS)
+        await expect(page.locator(".card.reply")).to_contain_text("word5", timeout=PATIENCE_MS)
         [session] = await sessions(client)
         (await holder(client, session)).kill()
-        done = page.locator('.bubble.reply[data-state="done"]')
+        done = page.locator('.card.reply[data-state="done"]')
         await expect(done).to_contain_text("the end.", timeout=PATIENCE_MS)
-        await expect(page.locator(".bubble.reply")).to_have_count(1)
+        await expect(page.locator(".card.reply")).to_have_count(1)
         await expect(page.locator(".own")).to_have_count(1)
     assert await replies(client, session) == [STORY]
 
@@ -128,15 +128,15 @@ async def test_the_page_comes_back_by_itself_when_its_gateway_was_killed(
     spawn("worker")
     async with page_at(port) as page:
         await ask(page, "the first one")
-        await expect(page.locator(".bubble.reply")).to_contain_text("word5", timeout=PATIENCE_MS)
+        await expect(page.locator(".card.reply")).to_contain_text("word5", timeout=PATIENCE_MS)
         gateway.kill_group()
         await expect(page.locator("#banner")).to_be_visible(timeout=PATIENCE_MS)
         await ask(page, "written while it was away")
         start_gateway(spawn, port)
         await expect(page.locator("#banner")).to_be_hidden(timeout=PATIENCE_MS)
-        await expect(page.locator('.bubble.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
-        await expect(page.locator(".bubble.reply").first).to_contain_text("the end.")
-        await expect(page.locator(".bubble.reply").last).to_contain_text("short")
+        await expect(page.locator('.card.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(page.locator(".card.reply").first).to_contain_text("the end.")
+        await expect(page.locator(".card.reply").last).to_contain_text("short")
         await expect(page.locator(".own")).to_have_count(2)
         assert await page.locator("#transcript [data-seq]").count() == 4
     [session] = await sessions(client)
@@ -153,13 +153,13 @@ async def test_stop_keeps_what_was_written_and_the_next_message_is_answered(
     spawn("worker")
     async with page_at(port, width=390, height=844) as page:
         await ask(page, "a story")
-        await expect(page.locator(".bubble.reply")).to_contain_text("Once upon", timeout=PATIENCE_MS)
+        await expect(page.locator(".card.reply")).to_contain_text("Once upon", timeout=PATIENCE_MS)
         await page.locator("#stop").click()
-        stopped = page.locator('.bubble.reply[data-kind="stopped"]')
+        stopped = page.locator('.card.reply[data-kind="stopped"]')
         await expect(stopped).to_be_visible(timeout=1_500)
         await expect(stopped).to_contain_text("Once upon")
         await ask(page, "are you there?")
-        await expect(page.locator(".bubble.reply").last).to_contain_text("Here I am.", timeout=PATIENCE_MS)
+        await expect(page.locator(".card.reply").last).to_contain_text("Here I am.", timeout=PATIENCE_MS)
 
 
 async def test_a_slash_offers_the_commands_and_help_is_answered_without_a_model(
@@ -190,7 +190,7 @@ async def test_a_slash_offers_the_commands_and_help_is_answered_without_a_model(
         await expect(area).to_have_value("/help ")
         assert await page.locator(".own").count() == 0, "the first Enter completes"
         await area.press("Enter")
-        answer = page.locator('.bubble.reply[data-kind="command"]')
+        answer = page.locator('.card.reply[data-kind="command"]')
         await expect(answer.locator("li")).to_have_count(len(OWN), timeout=PATIENCE_MS)
         await expect(page.locator("#stop")).to_be_hidden()
         await expect(page.locator("#title")).to_have_text("New chat")
@@ -199,7 +199,7 @@ async def test_a_slash_offers_the_commands_and_help_is_answered_without_a_model(
     assert model.requests() == []
 
 
-async def test_new_during_a_turn_ends_its_bubble_and_the_next_message_begins_afresh(
+async def test_new_during_a_turn_ends_its_card_and_the_next_message_begins_afresh(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """Nobody waits for an answer that will not come: not this page, not another device, not after a reload."""
@@ -212,18 +212,18 @@ async def test_new_during_a_turn_ends_its_bubble_and_the_next_message_begins_afr
     spawn("worker")
     async with page_at(port) as page, page_at(port, width=390, height=844) as phone:
         await ask(page, "a story")
-        await expect(page.locator(".bubble.reply")).to_contain_text("Once upon", timeout=PATIENCE_MS)
+        await expect(page.locator(".card.reply")).to_contain_text("Once upon", timeout=PATIENCE_MS)
         await phone.reload()  # the phone had opened before there was a chat
         await phone.locator("#open-side").click()
         await phone.locator("#chats button").click()
-        await expect(phone.locator(".bubble.reply")).to_contain_text("Once upon", timeout=PATIENCE_MS)
+        await expect(phone.locator(".card.reply")).to_contain_text("Once upon", timeout=PATIENCE_MS)
         await ask(page, "and this")
         await expect(page.locator("#queue")).to_be_visible(timeout=PATIENCE_MS)
         await ask(page, "/new")
         for device in (page, phone):
-            answer = device.locator('.bubble.reply[data-kind="command"]')
+            answer = device.locator('.card.reply[data-kind="command"]')
             await expect(answer).to_contain_text("1 waiting message was dropped", timeout=PATIENCE_MS)
-            await expect(device.locator(".bubble.reply")).to_have_count(1)
+            await expect(device.locator(".card.reply")).to_have_count(1)
             await expect(device.locator("#stop")).to_be_hidden()
             await expect(device.locator("#queue")).to_be_hidden()
             await expect(device.locator(".own .status", has_text="Not answered")).to_have_count(2)
@@ -232,8 +232,8 @@ async def test_new_during_a_turn_ends_its_bubble_and_the_next_message_begins_afr
         await expect(phone.locator("#stop")).to_be_hidden()
         await ask(page, "now afresh")
         for device in (page, phone):
-            await expect(device.locator(".bubble.reply").last).to_contain_text("Here I am.", timeout=PATIENCE_MS)
-            await expect(device.locator(".bubble.reply")).to_have_count(2)
+            await expect(device.locator(".card.reply").last).to_contain_text("Here I am.", timeout=PATIENCE_MS)
+            await expect(device.locator(".card.reply")).to_have_count(2)
     [session] = await sessions(client)
     fields = await client.command("HMGET", f"shoal:session:{session}", "errors", "crashes", "stop")
     assert fields == [None, None, None]
@@ -279,8 +279,8 @@ async def test_a_waiting_message_is_shown_with_its_place_and_can_be_withdrawn(
         await expect(dropped).to_have_attribute("data-state", "withdrawn", timeout=PATIENCE_MS)
         await expect(dropped).to_contain_text("Withdrawn")
         await expect(page.locator(".own", has_text="keep this")).to_contain_text("1 ahead of you")
-        await expect(page.locator('.bubble.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(page.locator('.card.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
         await page.reload()
         await expect(page.locator('.own[data-state="withdrawn"]')).to_have_count(1, timeout=PATIENCE_MS)
-        await expect(page.locator('.bubble.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(page.locator('.card.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
         await expect(page.get_by_role("button", name="Withdraw")).to_have_count(0)

@@ -58,7 +58,7 @@ async def test_files_are_attached_sent_and_read(
         await ask(page, "what is it?")
         await expect(items).to_have_count(0)
         own = page.locator(".own")
-        await expect(page.locator('.bubble.reply[data-state="done"]')).to_contain_text("I see.", timeout=PATIENCE_MS)
+        await expect(page.locator('.card.reply[data-state="done"]')).to_contain_text("I see.", timeout=PATIENCE_MS)
         await expect(own.locator("button.file .name")).to_have_text("notes.txt")
         picture = own.locator("button.picture img")
         await expect(picture).to_have_js_property("naturalWidth", 3, timeout=PATIENCE_MS)
@@ -94,7 +94,7 @@ async def test_a_file_alone_is_a_message_and_files_can_be_pasted_and_dropped(
         await page.locator("#send").click()
         await expect(page.locator(".own button.file .name")).to_have_text(["paste.txt", "drop.txt"])
         await expect(page.locator(".own .text")).to_be_hidden()
-        await expect(page.locator('.bubble.reply[data-state="done"]')).to_contain_text("Thanks.", timeout=PATIENCE_MS)
+        await expect(page.locator('.card.reply[data-state="done"]')).to_contain_text("Thanks.", timeout=PATIENCE_MS)
 
 
 async def test_files_to_send_are_handled_by_keyboard_and_none_goes_silently(
@@ -133,7 +133,7 @@ async def test_files_to_send_are_handled_by_keyboard_and_none_goes_silently(
 async def test_buttons_are_pressed_by_keyboard_and_stay_until_the_talk_goes_on(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
 ) -> None:
-    """The agent's word stands once, without an empty bubble behind it; a button says its label. A command and a notice
+    """The agent's word stands once, without an empty card after it; a button says its label. A command and a notice
     leave the buttons, what the person writes takes them away."""
     model.script(
         Answer(match="choose", calls=[say(text="**Which** one?", buttons=["Red", "<b>Blue</b>"])]),
@@ -142,27 +142,27 @@ async def test_buttons_are_pressed_by_keyboard_and_stay_until_the_talk_goes_on(
     )
     async with page_at(fleet(spawn, tmp_path)) as page:
         await ask(page, "choose")
-        said = page.locator('.bubble.reply[data-kind="said"]')
+        said = page.locator('.card.reply[data-kind="said"]')
         await expect(said.locator("strong")).to_have_text("Which", timeout=PATIENCE_MS)
         buttons = page.locator(".buttons button")
         await expect(buttons).to_have_text(["Red", "<b>Blue</b>"], timeout=PATIENCE_MS)
         await expect(page.locator("#stop")).to_be_hidden(timeout=PATIENCE_MS)
-        await expect(page.locator(".bubble.reply")).to_have_count(1)
+        await expect(page.locator(".card.reply")).to_have_count(1)
         await page.reload()
         await expect(buttons).to_have_count(2, timeout=PATIENCE_MS)
-        await expect(page.locator(".bubble.reply")).to_have_count(1)
+        await expect(page.locator(".card.reply")).to_have_count(1)
         await ask(page, "/help")
-        await expect(page.locator('.bubble.reply[data-kind="command"]')).to_have_count(1, timeout=PATIENCE_MS)
+        await expect(page.locator('.card.reply[data-kind="command"]')).to_have_count(1, timeout=PATIENCE_MS)
         [session] = await sessions(client)
         chat = session.removeprefix("web:")
         await Inbox(client).slow_down(message(chat=chat), Refused("sender_limit", "too much", retry_after_s=1))
-        await expect(page.locator('.bubble.reply[data-kind="notice"]')).to_have_count(1, timeout=PATIENCE_MS)
+        await expect(page.locator('.card.reply[data-kind="notice"]')).to_have_count(1, timeout=PATIENCE_MS)
         await expect(buttons).to_have_count(2)
         await buttons.last.focus()
         await page.keyboard.press("Enter")
         await expect(page.locator(".own").last).to_contain_text("<b>Blue</b>")
         await expect(buttons).to_have_count(0)
-        await expect(page.locator(".bubble.reply").last).to_contain_text("Blue it is.", timeout=PATIENCE_MS)
+        await expect(page.locator(".card.reply").last).to_contain_text("Blue it is.", timeout=PATIENCE_MS)
 
 
 async def test_a_file_of_the_agent_can_be_kept(

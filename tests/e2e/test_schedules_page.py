@@ -16,7 +16,7 @@ from tests.helpers.schedules import schedule, server_ms
 
 
 async def test_a_page_shows_the_answer_of_a_schedule(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI) -> None:
-    """It grows as a bubble of its own, says why it came and quotes nobody, leaves the page ready for the next question,
+    """It grows as a card of its own, says why it came and quotes nobody, leaves the page ready for the next question,
     and a page that is opened later shows the same."""
     model.script(
         Answer(match="count the birds", text="There are **seven** birds.", delta_s=0.05, times=0),
@@ -27,7 +27,7 @@ async def test_a_page_shows_the_answer_of_a_schedule(client: RedisClient, spawn:
     await warm(spawn("worker", MODEL__CLIENT="direct"))
     async with page_at(port) as page:
         await ask(page, "hello")
-        done = page.locator('.bubble.reply[data-state="done"]')
+        done = page.locator('.card.reply[data-state="done"]')
         await expect(done).to_have_count(1, timeout=PATIENCE_MS)
         [session] = await sessions(client)
         await Schedules(client).add(_in_this_chat(session), await server_ms(client))
@@ -36,16 +36,16 @@ async def test_a_page_shows_the_answer_of_a_schedule(client: RedisClient, spawn:
         await expect(done.nth(1).locator(".origin")).to_have_text("Scheduled")
         await expect(done.nth(0).locator(".origin")).to_have_count(0)
         await expect(done.nth(1).locator(".quote")).to_have_count(0)
-        await expect(page.locator('.bubble.reply[data-state="streaming"]')).to_have_count(0)
-        await expect(page.locator(".bubble.own")).to_have_count(1)
+        await expect(page.locator('.card.reply[data-state="streaming"]')).to_have_count(0)
+        await expect(page.locator(".card.own")).to_have_count(1)
         await ask(page, "hello again")
         await expect(done).to_have_count(3, timeout=PATIENCE_MS)
     async with page_at(port) as later:
         await later.locator("#chats li[data-chat]").first.click()
-        done = later.locator('.bubble.reply[data-state="done"]')
+        done = later.locator('.card.reply[data-state="done"]')
         await expect(done).to_have_count(3, timeout=PATIENCE_MS)
         await expect(done.nth(1)).to_contain_text("There are seven birds.")
-        await expect(later.locator(".bubble.reply .origin")).to_have_text(["Scheduled"])
+        await expect(later.locator(".card.reply .origin")).to_have_text(["Scheduled"])
         await expect(done.nth(1).locator(".quote")).to_have_count(0)
 
 

@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosed
 from gateway.channels.web.api.limits import ApiLimits
 from gateway.channels.web.channel import WebChannel
 from gateway.channels.web.http.auth import Principals
-from gateway.channels.web.socket.frame_handler import AnswerLimits
+from gateway.channels.web.socket.frame_handler import FrameLimits
 from gateway.channels.web.socket.socket import SocketLimits
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingress import Ingress
@@ -87,7 +87,7 @@ async def gateway(
     principals: Principals | None = None,
     allowed_origins: tuple[str, ...] = (),
     socket_limits: SocketLimits | None = None,
-    answer_limits: AnswerLimits | None = None,
+    answer_limits: FrameLimits | None = None,
     inbox_limits: InboxLimits | None = None,
     progress: bool = True,
     media: MediaSettings | None = None,

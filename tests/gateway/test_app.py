@@ -9,13 +9,13 @@ from starlette.websockets import WebSocket
 
 from gateway.channels.web.http.app import HEADERS, make_app
 from gateway.channels.web.http.auth import Principals
-from gateway.channels.web.http.media import MediaDoor
-from gateway.channels.web.http.pages import Page
+from gateway.channels.web.http.media import MediaRouter
+from gateway.channels.web.http.pages import StaticFile
 from shared.media.store import MediaStore
 from shared.settings import MediaSettings
 
 
-class BrokenPages(dict[str, Page]):
+class BrokenPages(dict[str, StaticFile]):
     """Pages that cannot be read."""
 
     def get(self, key: object, default: object = None) -> Any:
@@ -36,7 +36,7 @@ async def ask(scope: dict[str, Any], *, draining: bool = False) -> list[Message]
     async def send(message: Message) -> None:
         sent.append(message)
 
-    media = MediaDoor(MediaStore(MediaSettings()), Principals({}))
+    media = MediaRouter(MediaStore(MediaSettings()), Principals({}))
     app = make_app(BrokenPages(), serve, media, allowed_origins=(), draining=lambda: draining)
     base = {
         "path": "/",

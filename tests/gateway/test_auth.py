@@ -45,9 +45,9 @@ def test_a_rotated_file_refuses_the_old_secret_at_once(tmp_path: Path) -> None:
     principals = Principals({}, {"owner": file})
     login = principals.login("first")
     assert login is not None
-    assert principals.still(login)
+    assert principals.is_current(login)
     write(file, "second\n")
-    assert not principals.still(login)
+    assert not principals.is_current(login)
     assert principals.login("first") is None
     assert principals.login("second") is not None
 
@@ -60,12 +60,12 @@ def test_a_file_that_is_gone_or_empty_opens_to_nobody(tmp_path: Path) -> None:
     login = principals.login("first")
     assert login is not None
     write(file, "\n")
-    assert not principals.still(login)
+    assert not principals.is_current(login)
     assert principals.login("") is None
     file.unlink()
     assert principals.login("first") is None
     write(file, "first")
-    assert principals.still(login)
+    assert principals.is_current(login)
 
 
 def settings(data: Path, **web: object) -> Settings:

@@ -58,13 +58,13 @@ class Ears:
     def __init__(self) -> None:
         self.told: list[object] = []
 
-    def heard(self, text: str | None) -> None:
+    def on_text(self, text: str | None) -> None:
         self.told.append(text)
 
-    def has_room(self) -> None:
+    def on_writable(self) -> None:
         self.told.append("room")
 
-    def gone(self) -> None:
+    def on_closed(self) -> None:
         self.told.append("gone")
 
 
@@ -89,7 +89,7 @@ class Opened:
         await send({"type": "websocket.accept"})
         self.pipe.written = b""
         self.scope, self.send = scope, send
-        connection_of(scope).listen(self.ears)
+        connection_of(scope).attach(self.ears)
         await self.over.wait()
 
     async def ready(self) -> Opened:

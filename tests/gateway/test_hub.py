@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.channels.web.markdown import Markdown
+from gateway.channels.web.markdown import MarkdownRenderer
 from gateway.channels.web.socket.hub import PAGE, Hub
-from gateway.channels.web.socket.lines import Lines
+from gateway.channels.web.socket.lines import LineRenderer
 from shared.errors import RedisAway
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage, SaidLine
@@ -105,10 +105,10 @@ class LogByHand:
         return answer
 
 
-class SlowWhenAsked(Markdown):
+class SlowWhenAsked(MarkdownRenderer):
     """Text that begins with `slow` is rendered beside the event loop, whatever its length."""
 
-    def quick(self, text: str) -> bool:
+    def is_quick(self, text: str) -> bool:
         return not text.startswith("slow")
 
     async def html_soon(self, text: str) -> str:
@@ -125,16 +125,16 @@ class Screen:
         self.has_room.set()
         self.is_broken = False
 
-    def put(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         self.frames.append(json.loads(frame))
 
-    def put_live(self, frame: bytes) -> None:
-        self.put(frame)
+    def send_live(self, frame: bytes) -> None:
+        self.send(frame)
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         await self.has_room.wait()
 
-    def broken(self) -> None:
+    def fail(self) -> None:
         self.is_broken = True
 
     def seqs(self) -> list[int]:
@@ -159,7 +159,7 @@ class World:
             self.news.on_gap = on_gap
             return self.news
 
-        self.hub = Hub(self.log, Lines(MARKDOWN), make_news, self.clock)
+        self.hub = Hub(self.log, LineRenderer(MARKDOWN), make_news, self.clock)
 
     def hear(self, numbered: NumberedLine) -> None:
         if S in self.news.listeners:
@@ -288,7 +288,7 @@ async def test_an_accepted_message_whose_news_never_comes_is_asked_for() -> None
         w.hub.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         w.log.append(said(1))
-        w.hub.asked(S, "m1")
+        w.hub.on_message_accepted(S, "m1")
         w.log.running = 1
         w.clock.at += 2.1
         await w.hub.tick()
@@ -441,7 +441,7 @@ async def test_a_chat_that_nobody_shows_is_forgotten() -> None:
         await w.settle()
         w.hub.leave(screen, S)
         await w.hub.tick()
-        assert w.hub.rooms == 0
+        assert w.hub.open_chats == 0
         assert not w.news.listeners
 
 

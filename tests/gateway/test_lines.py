@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.web.markdown import Markdown
-from gateway.channels.web.socket.lines import Lines
-from gateway.channels.web.socket.protocol import Reply
+from gateway.channels.web.markdown import MarkdownRenderer
+from gateway.channels.web.socket.lines import LineRenderer
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import HEARTBEAT, tick_message
 from shared.messages.subagent import SubagentTask, report
+from shared.messages.web import ReplyFrame
 from shared.store.delivery.outbox import NumberedLine
 from tests.helpers.build import message
 from tests.helpers.schedules import schedule
@@ -33,6 +33,6 @@ REPORT = report(TASK, "ok", "gold", now_ms=NOW).id
 def test_a_reply_says_what_its_turn_began_with(ids: tuple[str, ...], about: str) -> None:
     """Nothing of a person's message, also when a report joined its turn later."""
     line = OutboundMessage(content="well", turn=2, in_reply_to=ids)
-    frame = Lines(Markdown()).at_once("a", NumberedLine(3, line))
-    assert isinstance(frame, Reply)
+    frame = LineRenderer(MarkdownRenderer()).render_now("a", NumberedLine(3, line))
+    assert isinstance(frame, ReplyFrame)
     assert frame.about == about

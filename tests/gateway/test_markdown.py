@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.channels.web.markdown import QUICK_LIMIT, RENDER_LIMIT_BYTES, Markdown
+from gateway.channels.web.markdown import QUICK_LIMIT, RENDER_LIMIT_BYTES, MarkdownRenderer
 
-MARKDOWN = Markdown()
+MARKDOWN = MarkdownRenderer()
 
 TAGS = set("a blockquote br code em h1 h2 h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split())
 ATTRIBUTES = {
@@ -174,13 +174,13 @@ def test_text_over_the_limit_is_shown_as_it_is() -> None:
 
 async def test_a_rendering_is_remembered_and_memory_is_bounded() -> None:
     """The second socket gets the same text at once; old renderings are forgotten."""
-    markdown = Markdown()
+    markdown = MarkdownRenderer()
     text = "word " * QUICK_LIMIT
-    assert not markdown.quick(text)
+    assert not markdown.is_quick(text)
     rendered = await markdown.html_soon(text)
-    assert markdown.quick(text)
+    assert markdown.is_quick(text)
     assert markdown.html(text) is rendered
     for n in range(200):
         markdown.html(f"{n} " + "x" * RENDER_LIMIT_BYTES)
-    assert not markdown.quick(text)
+    assert not markdown.is_quick(text)
     markdown.close()

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from structlog.testing import capture_logs
 
 from gateway.channels.web.http.auth import Principals
-from gateway.channels.web.http.media import AT_ONCE_EACH, PIECE_BYTES, MediaDoor
+from gateway.channels.web.http.media import AT_ONCE_EACH, PIECE_BYTES, MediaRouter
 from shared.media.store import MediaStore, folder_name
 from shared.messages.codec import encode
 from shared.messages.inbound import decode_inbound
@@ -326,7 +326,7 @@ async def test_a_file_goes_out_in_pieces(media: MediaSettings) -> None:
     headers = [(b"host", b"h"), (b"authorization", f"Bearer {TOKENS['owner']}".encode())]
     scope = {"type": "http", "method": "GET", "headers": headers, "query_string": b"name=long.txt"}
     request = Request({**scope, "path_params": {"chat": "a", "file": ref.file}})
-    answer = await MediaDoor(store, Principals(TOKENS)).download(request)
+    answer = await MediaRouter(store, Principals(TOKENS)).download(request)
     await answer(request.scope, receive, send)
     assert dict(sent[0]["headers"])[b"content-length"] == str(len(data)).encode()
     pieces = [message["body"] for message in sent[1:]]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.channels.web.socket.outgoing import BYTES_LIMIT, FRAMES_LIMIT, LIVE_LIMIT, ROOM, Outgoing
+from gateway.channels.web.socket.outgoing import BYTES_LIMIT, DRAINED_FRAMES, FRAMES_LIMIT, LIVE_LIMIT, SendQueue
 
 
 class Pipe:
@@ -57,23 +57,23 @@ async def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
     return made
 
 
-def outgoing(pipe: Pipe, *, stuck_s: float = 60.0) -> tuple[Outgoing, list[bool]]:
+def outgoing(pipe: Pipe, *, stuck_s: float = 60.0) -> tuple[SendQueue, list[bool]]:
     given_up: list[bool] = []
-    return Outgoing(pipe, stuck_s=stuck_s, give_up=lambda: given_up.append(True)), given_up
+    return SendQueue(pipe, stuck_s=stuck_s, give_up=lambda: given_up.append(True)), given_up
 
 
-def drain(queue: Outgoing, pipe: Pipe) -> None:
+def drain(queue: SendQueue, pipe: Pipe) -> None:
     """The client reads all of it."""
     pipe.full, pipe.takes = False, 10_000
-    queue.go_on()
+    queue.resume()
 
 
 async def test_with_room_a_frame_goes_at_once() -> None:
     """Nothing waits, so nothing is held for it."""
     pipe = Pipe()
     queue, _ = outgoing(pipe)
-    queue.put(b"one")
-    queue.put_live(b"two")
+    queue.send(b"one")
+    queue.send_live(b"two")
     assert pipe.sent == [b"one", b"two"]
 
 
@@ -82,10 +82,10 @@ async def test_frames_that_waited_go_first_and_in_order() -> None:
     pipe = Pipe(takes=2)
     queue, given_up = outgoing(pipe)
     for n in range(10):
-        queue.put(b"%d" % n)
+        queue.send(b"%d" % n)
         if n % 3 == 2:
             pipe.full, pipe.takes = False, 2
-            queue.go_on()
+            queue.resume()
     drain(queue, pipe)
     assert pipe.sent == [b"%d" % n for n in range(10)]
     assert not given_up
@@ -96,10 +96,10 @@ async def test_live_frames_are_left_out_first_and_lines_never() -> None:
     pipe = Pipe(full=True)
     queue, given_up = outgoing(pipe)
     for n in range(200):
-        queue.put_live(b"delta %d" % n)
+        queue.send_live(b"delta %d" % n)
     for n in range(200):
-        queue.put(b"line %d" % n)
-    queue.put_live(b"late delta")
+        queue.send(b"line %d" % n)
+    queue.send_live(b"late delta")
     drain(queue, pipe)
     assert [frame for frame in pipe.sent if frame.startswith(b"line")] == [b"line %d" % n for n in range(200)]
     assert len(pipe.sent) == LIVE_LIMIT + 200
@@ -111,7 +111,7 @@ async def test_too_many_frames_give_the_socket_up() -> None:
     pipe = Pipe(full=True)
     queue, given_up = outgoing(pipe)
     for n in range(FRAMES_LIMIT + 5):
-        queue.put(b"line %d" % n)
+        queue.send(b"line %d" % n)
     assert given_up == [True]
     drain(queue, pipe)
     assert pipe.sent == []
@@ -121,7 +121,7 @@ async def test_too_many_bytes_give_the_socket_up() -> None:
     """A few huge lines are as bad as many."""
     queue, given_up = outgoing(Pipe(full=True))
     for _ in range(4):
-        queue.put(b"x" * (BYTES_LIMIT // 2))
+        queue.send(b"x" * (BYTES_LIMIT // 2))
     assert given_up == [True]
 
 
@@ -129,12 +129,12 @@ async def test_who_does_not_read_for_long_is_given_up_once(timers: Timers) -> No
     """Also with little that waits; whoever is given up is sent nothing more."""
     pipe = Pipe(full=True)
     queue, given_up = outgoing(pipe, stuck_s=20.0)
-    queue.put(b"one")
-    queue.put(b"two")
+    queue.send(b"one")
+    queue.send(b"two")
     assert timers.running == [20.0]
     timers.ring()
     drain(queue, pipe)
-    queue.put(b"three")
+    queue.send(b"three")
     assert (given_up, pipe.sent, timers.running) == ([True], [], [])
 
 
@@ -143,11 +143,11 @@ async def test_who_reads_slowly_is_not_stuck(timers: Timers) -> None:
     pipe = Pipe(full=True)
     queue, given_up = outgoing(pipe)
     for n in range(10):
-        queue.put(b"%d" % n)
+        queue.send(b"%d" % n)
     for n in range(10):
         assert len(timers.running) == 1
         pipe.full, pipe.takes = False, 1
-        queue.go_on()
+        queue.resume()
         assert (len(pipe.sent), timers.set) == (n + 1, min(n + 2, 10))
     assert (given_up, timers.running) == ([], [])
 
@@ -156,7 +156,7 @@ async def test_a_full_connection_with_nothing_to_send_is_not_given_up(timers: Ti
     """Only what waits can be stuck."""
     pipe = Pipe(takes=1)
     queue, _ = outgoing(pipe)
-    queue.put(b"one")
+    queue.send(b"one")
     assert (pipe.full, timers.set) == (True, 0)
 
 
@@ -164,16 +164,16 @@ async def test_who_reads_a_log_waits_for_room() -> None:
     """A resume of a long log never overflows the queue."""
     pipe = Pipe(full=True)
     queue, _ = outgoing(pipe)
-    for n in range(ROOM):
-        await queue.room()
-        queue.put(b"line %d" % n)
-    waiting = asyncio.create_task(queue.room())
-    other = asyncio.create_task(queue.room())
+    for n in range(DRAINED_FRAMES):
+        await queue.drain()
+        queue.send(b"line %d" % n)
+    waiting = asyncio.create_task(queue.drain())
+    other = asyncio.create_task(queue.drain())
     await asyncio.sleep(0)
     assert not waiting.done()
     other.cancel()
     pipe.full, pipe.takes = False, 1
-    queue.go_on()
+    queue.resume()
     await waiting
 
 
@@ -181,10 +181,10 @@ async def test_what_waits_is_still_sent_after_the_end_and_nothing_more() -> None
     """Answers to what was read go out before the connection closes."""
     pipe = Pipe(full=True)
     queue, _ = outgoing(pipe)
-    queue.put(b"answer")
+    queue.send(b"answer")
     queue.finish()
-    queue.put(b"late")
-    empty = asyncio.create_task(queue.empty())
+    queue.send(b"late")
+    empty = asyncio.create_task(queue.flush())
     await asyncio.sleep(0)
     assert not empty.done()
     drain(queue, pipe)
@@ -195,9 +195,9 @@ async def test_what_waits_is_still_sent_after_the_end_and_nothing_more() -> None
 async def test_a_connection_that_is_gone_keeps_nobody_waiting() -> None:
     """Whoever waits for room, or for the last frame, goes on."""
     queue, given_up = outgoing(Pipe(full=True))
-    for n in range(ROOM):
-        queue.put(b"line %d" % n)
-    waiting = [asyncio.create_task(queue.room()), asyncio.create_task(queue.empty())]
+    for n in range(DRAINED_FRAMES):
+        queue.send(b"line %d" % n)
+    waiting = [asyncio.create_task(queue.drain()), asyncio.create_task(queue.flush())]
     await asyncio.sleep(0)
     queue.drop()
     await asyncio.gather(*waiting)

@@ -14,12 +14,12 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 import pytest
 
-from console.chat.client import ChatClient, ChatFailed, News, Target
-from console.chat.frames import Accepted
-from console.chat.state import Refused
+from console.chat.client import ChatClient, ChatFailed, ClientEvent, GatewayTarget
+from console.chat.state import MessageRefused
 from shared.ids import session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.outbound import OutboundMessage
+from shared.messages.web import AcceptedFrame
 from shared.settings import Settings
 from shared.store import keys
 from shared.store.access.pairing import Pairings, Person, let_in_line
@@ -114,20 +114,20 @@ class Terminal:
         return session_id("web", f"{principal}/a")
 
     async def say(self, gw: Gateway, token: str, text: str, id: str) -> Outcome:
-        heard: list[News] = []
-        chat = ChatClient(Target(f"ws://{gw.address}/ws", token), "a", heard.append)
+        heard: list[ClientEvent] = []
+        chat = ChatClient(GatewayTarget(f"ws://{gw.address}/ws", token), "a", heard.append)
         running = asyncio.create_task(chat.run())
-        chat.say(id, text)
+        chat.send_message(id, text)
 
         def settled() -> bool:
-            return running.done() or any(isinstance(one, Accepted | Refused) for one in heard)
+            return running.done() or any(isinstance(one, AcceptedFrame | MessageRefused) for one in heard)
 
         try:
             await eventually(settled, within_s=30, what="an answer")
             if running.done():
                 with contextlib.suppress(ChatFailed):
                     running.result()
-            return "taken" if any(isinstance(one, Accepted) for one in heard) else "refused"
+            return "taken" if any(isinstance(one, AcceptedFrame) for one in heard) else "refused"
         finally:
             running.cancel()
             await asyncio.wait([running])

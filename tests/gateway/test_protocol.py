@@ -4,17 +4,9 @@ import json
 
 import pytest
 
-from gateway.channels.web.socket.protocol import (
-    Failure,
-    ReadHistory,
-    Resume,
-    Resumed,
-    Say,
-    about,
-    read_frame,
-    write_frame,
-)
+from gateway.channels.web.socket.protocol import decode_frame, decode_ids, encode_frame
 from shared.errors import BadInput
+from shared.messages.web import ErrorFrame, ReadHistoryFrame, ResumedFrame, ResumeFrame, SendFrame
 
 BAD = {
     "not json": ("{", "bad_frame"),
@@ -56,35 +48,37 @@ def test_bad_input_is_refused_with_a_code(name: str) -> None:
     """Whatever comes, it is a typed refusal and nothing else."""
     raw, code = BAD[name]
     with pytest.raises(BadInput) as refused:
-        read_frame(raw)
+        decode_frame(raw)
     assert refused.value.code == code
     assert refused.value.message
 
 
 def test_good_frames_are_read_and_unknown_fields_are_left_alone() -> None:
     """A newer client may say more."""
-    assert read_frame('{"type":"message","id":"a-1_B","chat":"c","text":"hi","mood":1}') == Say("a-1_B", "c", "hi")
-    assert read_frame('{"type":"resume","chat":"c"}') == Resume("c", 0)
-    assert read_frame('{"type":"history","chat":"c","before":null}') == ReadHistory("c", None)
+    assert decode_frame('{"type":"message","id":"a-1_B","chat":"c","text":"hi","mood":1}') == SendFrame(
+        "a-1_B", "c", "hi"
+    )
+    assert decode_frame('{"type":"resume","chat":"c"}') == ResumeFrame("c", 0)
+    assert decode_frame('{"type":"history","chat":"c","before":null}') == ReadHistoryFrame("c", None)
 
 
 def test_a_refusal_names_the_message_it_speaks_of_when_that_can_be_read() -> None:
     """A client must be able to tell which of its messages was refused."""
-    assert about('{"type":"message","id":"m1","chat":"a","text":7}') == ("m1", "a")
-    assert about('{"type":"message","id":7,"chat":"a b"}') == (None, None)
-    assert about("{") == (None, None)
-    assert about("[" * 100_000) == (None, None)
+    assert decode_ids('{"type":"message","id":"m1","chat":"a","text":7}') == ("m1", "a")
+    assert decode_ids('{"type":"message","id":7,"chat":"a b"}') == (None, None)
+    assert decode_ids("{") == (None, None)
+    assert decode_ids("[" * 100_000) == (None, None)
 
 
 def test_frames_out_leave_out_what_says_nothing_but_keep_a_running_of_null() -> None:
     """`running: null` means that nothing runs; a missing one would mean nothing."""
-    assert json.loads(write_frame(Resumed("a", 3, None))) == {
+    assert json.loads(encode_frame(ResumedFrame("a", 3, None))) == {
         "type": "resumed",
         "chat": "a",
         "seq": 3,
         "running": None,
     }
-    assert json.loads(write_frame(Failure("empty", "no text"))) == {
+    assert json.loads(encode_frame(ErrorFrame("empty", "no text"))) == {
         "type": "error",
         "code": "empty",
         "message": "no text",

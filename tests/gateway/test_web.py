@@ -16,7 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.channels.web.http.auth import Principals
-from gateway.channels.web.socket.frame_handler import AnswerLimits
+from gateway.channels.web.socket.frame_handler import FrameLimits
 from gateway.channels.web.socket.socket import FLOOD, SocketLimits
 from shared.embedded import EmbeddedValkey
 from shared.messages.live import DeltaEvent, ProgressEvent
@@ -454,7 +454,7 @@ async def test_acks_are_remembered_and_never_beyond_the_log(gw: Gateway) -> None
 
 async def test_a_socket_is_shown_at_most_so_many_chats_and_lets_the_oldest_go(redis_url: str) -> None:
     """Twenty by default; here three."""
-    async with gateway(redis_url, answer_limits=AnswerLimits(chats=3)) as gw, client(gw.address) as me:
+    async with gateway(redis_url, answer_limits=FrameLimits(chats=3)) as gw, client(gw.address) as me:
         for chat in ("a", "b", "a", "c", "d"):
             await me.send("resume", chat=chat, after=0)
             await me.next("resumed", chat=chat)
@@ -514,7 +514,7 @@ async def test_while_redis_is_away_a_message_is_refused_in_time_and_pings_are_an
     redis_url: str, valkey: EmbeddedValkey
 ) -> None:
     """`unavailable` with the id, nothing kept in memory; afterwards the same message is taken."""
-    limits = AnswerLimits(retry_s=0.3)
+    limits = FrameLimits(retry_s=0.3)
     async with gateway(redis_url, answer_limits=limits) as gw, client(gw.address) as me, client(gw.address) as other:
         await me.say("a", "before")
         valkey.kill()

@@ -10,21 +10,21 @@ from typing import Final
 from starlette.websockets import WebSocket
 
 from gateway.channel import ChannelLimits, MessageSink
-from gateway.channels.web.api.completion import Services
-from gateway.channels.web.api.follower_hub import AnswerWatch
+from gateway.channels.web.api.completion import ApiServices
+from gateway.channels.web.api.follower_hub import FollowerHub
 from gateway.channels.web.api.limits import ApiLimits
-from gateway.channels.web.api.router import ApiDoor
+from gateway.channels.web.api.router import ApiRouter
 from gateway.channels.web.http.app import make_app
 from gateway.channels.web.http.auth import Principals
-from gateway.channels.web.http.media import MediaDoor
-from gateway.channels.web.http.pages import read_pages
+from gateway.channels.web.http.media import MediaRouter
+from gateway.channels.web.http.pages import read_static_files
 from gateway.channels.web.http.server import WebServer, bind
-from gateway.channels.web.markdown import Markdown
-from gateway.channels.web.socket.chat_view import Viewer
-from gateway.channels.web.socket.frame_handler import NAME, AnswerLimits, Answers
+from gateway.channels.web.markdown import MarkdownRenderer
+from gateway.channels.web.socket.chat_view import Subscriber
+from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, FrameLimits
 from gateway.channels.web.socket.hub import Hub
-from gateway.channels.web.socket.lines import Lines
-from gateway.channels.web.socket.socket import GOING_AWAY, AnswersFor, Socket, SocketLimits
+from gateway.channels.web.socket.lines import LineRenderer
+from gateway.channels.web.socket.socket import GOING_AWAY, MakeHandler, PageSocket, SocketLimits
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.messages.inbound import TEXT_LIMIT_BYTES
@@ -61,7 +61,7 @@ class WebChannel:
         client: RedisClient,
         *,
         socket_limits: SocketLimits | None = None,
-        answer_limits: AnswerLimits | None = None,
+        answer_limits: FrameLimits | None = None,
         media: MediaSettings | None = None,
         presets: Iterable[str] = (),
         api_limits: ApiLimits | None = None,
@@ -70,29 +70,29 @@ class WebChannel:
         self._principals = principals
         self._socket_limits = socket_limits or SocketLimits()
         media = media or MediaSettings()
-        self._answer_limits = answer_limits or AnswerLimits(files=media.per_message)
+        self._answer_limits = answer_limits or FrameLimits(files=media.per_message)
         self._client = client
         self._store = MediaStore(media)
-        self._media = MediaDoor(self._store, principals, allowed_origins=settings.allowed_origins)
+        self._media = MediaRouter(self._store, principals, allowed_origins=settings.allowed_origins)
         self._presets = tuple(presets)
         self._api_limits = api_limits or ApiLimits(files=media.per_message)
-        self._api: ApiDoor | None = None
+        self._api: ApiRouter | None = None
         self._outbox = Outbox(client)
-        self._markdown = Markdown()
-        self._lines = Lines(self._markdown)
+        self._markdown = MarkdownRenderer()
+        self._lines = LineRenderer(self._markdown)
         self._hub = Hub(
             self._outbox, self._lines, lambda on_gap: Fanout(client, on_gap=on_gap), progress=settings.progress
         )
-        self._sockets: dict[Socket, asyncio.Task[None]] = {}
+        self._sockets: dict[PageSocket, asyncio.Task[None]] = {}
         self._address = ""
 
     async def listen(self, sink: MessageSink, draining: asyncio.Event) -> None:
         listener = bind(self._settings.host, self._settings.port)
-        watch = AnswerWatch(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
-        api = self._api = self._api_door(sink, watch)
+        watch = FollowerHub(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
+        api = self._api = self._make_api(sink, watch)
         app = make_app(
-            read_pages(),
-            partial(self._serve, partial(self._answers, sink)),
+            read_static_files(),
+            partial(self._serve, partial(self._make_handler, sink)),
             self._media,
             api=api.routes(),
             allowed_origins=self._settings.allowed_origins,
@@ -119,18 +119,18 @@ class WebChannel:
             self._markdown.close()
 
     def send(self, session: str, entry: NumberedLine) -> None:
-        self._hub.heard(session, entry)
+        self._hub.on_event(session, entry)
 
     def facts(self) -> dict[str, str]:
         return {
             "web.address": self._address,
             "web.sockets": str(len(self._sockets)),
-            "web.chats": str(self._hub.rooms),
+            "web.chats": str(self._hub.open_chats),
             "web.requests": str(self._api.requests if self._api else 0),
         }
 
-    def _api_door(self, sink: MessageSink, watch: AnswerWatch) -> ApiDoor:
-        services = Services(
+    def _make_api(self, sink: MessageSink, watch: FollowerHub) -> ApiRouter:
+        services = ApiServices(
             sink=sink,
             principals=self._principals,
             watch=watch,
@@ -140,10 +140,10 @@ class WebChannel:
             closing=asyncio.Event(),
             limits=self._api_limits,
         )
-        return ApiDoor(services, self._presets, allowed_origins=self._settings.allowed_origins)
+        return ApiRouter(services, self._presets, allowed_origins=self._settings.allowed_origins)
 
-    def _answers(self, sink: MessageSink, viewer: Viewer, principal: str) -> Answers:
-        return Answers(
+    def _make_handler(self, sink: MessageSink, viewer: Subscriber, principal: str) -> FrameHandler:
+        return FrameHandler(
             viewer,
             principal,
             sink=sink,
@@ -154,8 +154,8 @@ class WebChannel:
             limits=self._answer_limits,
         )
 
-    async def _serve(self, answers: AnswersFor, websocket: WebSocket) -> None:
-        socket = Socket(websocket, principals=self._principals, answers=answers, limits=self._socket_limits)
+    async def _serve(self, answers: MakeHandler, websocket: WebSocket) -> None:
+        socket = PageSocket(websocket, principals=self._principals, make_handler=answers, limits=self._socket_limits)
         task = asyncio.current_task()
         assert task is not None
         self._sockets[socket] = task

@@ -29,7 +29,7 @@ _LANGUAGE: Final = re.compile(r"language-[\w+#.-]{1,32}")
 _ALIGN: Final = {"text-align:left": "left", "text-align:center": "center", "text-align:right": "right"}
 
 
-def _allowed(tag: str, attribute: str, value: str) -> str | None:
+def _allow_attribute(tag: str, attribute: str, value: str) -> str | None:
     if attribute == "href":
         return value if is_link(value) else None
     if attribute == "class":
@@ -45,36 +45,36 @@ _clean = nh3.Cleaner(
         "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
     },
     attributes={"a": {"href", "title"}, "code": {"class"}, "ol": {"start"}, "td": {"align"}, "th": {"align"}},
-    attribute_filter=_allowed,
+    attribute_filter=_allow_attribute,
     url_schemes={"http", "https", "mailto"},
     link_rel="noopener noreferrer nofollow",
     set_tag_attribute_values={"a": {"target": "_blank"}},
 ).clean  # fmt: skip
 
 
-class _Renderer(RendererHTML):
+class _HtmlRenderer(RendererHTML):
     """An image is shown as a link: loading it would tell its host that, and when, somebody reads
     the reply. A link that does not say itself where it leads has its host behind it."""
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         opened = next(at for at in range(idx, -1, -1) if tokens[at].type == "link_open")
         label = self.renderInlineAsText(tokens[opened + 1 : idx], options, env)
-        return f"</a>{_where(label, str(tokens[opened].attrs.get('href', '')))}"
+        return f"</a>{_host_note(label, str(tokens[opened].attrs.get('href', '')))}"
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         token = tokens[idx]
         source = html.escape(str(token.attrs.get("src", "")))
         label = self.renderInlineAsText(token.children, options, env) if token.children else ""
-        where = _where(label, str(token.attrs.get("src", ""))) if label else ""
+        where = _host_note(label, str(token.attrs.get("src", ""))) if label else ""
         return f'<a href="{source}">{html.escape(label) or source}</a>{where}'
 
 
-class _Markdown:
+class _MarkdownParser:
     """One parser. Not for two threads at once: its finder of links keeps state."""
 
     def __init__(self) -> None:
         rules = {"html": False, "linkify": True, "breaks": True, "maxNesting": _MAX_NESTING}
-        self._parser = MarkdownIt("commonmark", rules, renderer_cls=_Renderer)
+        self._parser = MarkdownIt("commonmark", rules, renderer_cls=_HtmlRenderer)
         self._parser.enable(["table", "strikethrough", "linkify"])
         # Only what has a scheme: `setup.py` and `a.sh` are no hosts in a chat about code.
         assert self._parser.linkify is not None
@@ -82,19 +82,19 @@ class _Markdown:
 
     def html(self, text: str) -> str:
         if len(text.encode()) > RENDER_LIMIT_BYTES:
-            return _as_it_is(text)
+            return _preformatted(text)
         env: dict[str, Any] = {}
         tokens = self._parser.parse(text, env)
         for token in tokens:
             if token.level >= _MAX_NESTING - 2:
-                return _as_it_is(text)  # deeper blocks would lose their text
+                return _preformatted(text)  # deeper blocks would lose their text
             if token.type in ("th_open", "td_open") and "style" in token.attrs:
                 token.attrs = {"align": _ALIGN.get(str(token.attrs["style"]), "left")}
             _unlink_linked_images(token.children or ())
         return _clean(self._parser.renderer.render(tokens, self._parser.options, env))
 
 
-def _where(label: str, target: str) -> str:
+def _host_note(label: str, target: str) -> str:
     """` (host)`; nothing when the label is an address of that host."""
     host = untold_host(label, target)
     return f" ({html.escape(host)})" if host else ""
@@ -109,48 +109,48 @@ def _unlink_linked_images(tokens: Sequence[Token]) -> None:
             token.type, token.content = "text", token.content or str(token.attrs.get("src", ""))
 
 
-def _as_it_is(text: str) -> str:
+def _preformatted(text: str) -> str:
     return f"<pre>{html.escape(text, quote=False)}</pre>"
 
 
-class Markdown:
+class MarkdownRenderer:
     """Renders replies and remembers the last ones, 4 MB of them: each is shown to several sockets,
     and again later."""
 
     def __init__(self) -> None:
-        self._here = _Markdown()
-        self._there = _Markdown()
+        self._loop_parser = _MarkdownParser()
+        self._thread_parser = _MarkdownParser()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="markdown")
         self._cache: OrderedDict[str, str] = OrderedDict()
         self._cached_chars = 0
 
-    def quick(self, text: str) -> bool:
+    def is_quick(self, text: str) -> bool:
         """Whether `html` answers within a few milliseconds."""
         return len(text) <= QUICK_LIMIT or text in self._cache
 
     def html(self, text: str) -> str:
         """`text` as safe HTML. Holds the event loop up, for about 3 ms a kilobyte."""
-        return self._remembered(text) or self._remember(text, self._here.html(text))
+        return self._cached(text) or self._add_to_cache(text, self._loop_parser.html(text))
 
     async def html_soon(self, text: str) -> str:
         """The same in a thread of its own; texts are rendered one after the other."""
-        known = self._remembered(text)
+        known = self._cached(text)
         if known is not None:
             return known
-        rendered = await asyncio.get_running_loop().run_in_executor(self._thread, self._there.html, text)
-        return self._remember(text, rendered)
+        rendered = await asyncio.get_running_loop().run_in_executor(self._thread, self._thread_parser.html, text)
+        return self._add_to_cache(text, rendered)
 
     def close(self) -> None:
         """End the thread. What it renders is thrown away."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _remembered(self, text: str) -> str | None:
+    def _cached(self, text: str) -> str | None:
         rendered = self._cache.get(text)
         if rendered is not None:
             self._cache.move_to_end(text)
         return rendered
 
-    def _remember(self, text: str, rendered: str) -> str:
+    def _add_to_cache(self, text: str, rendered: str) -> str:
         if text not in self._cache:
             self._cache[text] = rendered
             self._cached_chars += len(text) + len(rendered)

@@ -20,7 +20,7 @@ DROPPED: Final = StoredAnswer(
 )
 
 
-def answer_of(line: OutboundMessage, said: Sequence[str], ticket: str) -> StoredAnswer:
+def stored_answer(line: OutboundMessage, sent_texts: Sequence[str], ticket: str) -> StoredAnswer:
     """The answer to message `ticket`, which `line` ends; `said` is what the agent said before,
     beside its reply.
 
@@ -28,7 +28,7 @@ def answer_of(line: OutboundMessage, said: Sequence[str], ticket: str) -> Stored
     """
     match line.kind:
         case "notice":
-            raise not_read()
+            raise session_busy()
         case "apology":
             return StoredAnswer(failed=RequestFailed(status=500, code="turn_failed", message=line.content))
         case "command" if line.in_reply_to[0] != ticket:
@@ -36,11 +36,11 @@ def answer_of(line: OutboundMessage, said: Sequence[str], ticket: str) -> Stored
         case "withdrawn":
             return DROPPED
         case _:
-            text = "\n\n".join(filter(None, [*said, line.content]))
+            text = "\n\n".join(filter(None, [*sent_texts, line.content]))
             return StoredAnswer(text=text, finish="length" if line.unfinished else "stop", usage=line.usage)
 
 
-def not_read() -> ApiError:
+def session_busy() -> ApiError:
     """A session that takes no message while it answers one."""
     return ApiError(
         429,

@@ -17,7 +17,7 @@ REST_S: Final = 2.0
 only then."""
 
 
-class Bodies:
+class BodyReader:
     """Reads bodies. Those that are not known to be small wait for each other."""
 
     def __init__(self, *, limit_bytes: int, within_s: float) -> None:
@@ -25,7 +25,7 @@ class Bodies:
         self._within_s = within_s
         self._big = asyncio.Semaphore(BIG_AT_ONCE)
 
-    async def read(self, request: Request) -> bytes:
+    async def read_body(self, request: Request) -> bytes:
         """Raises ApiError: 413, 415, 408, and 400 when the client has gone."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -37,13 +37,13 @@ class Bodies:
                 if size <= SMALL_BYTES:
                     return await request.body()
                 async with self._big:
-                    return await self._read(request, size)
+                    return await self._read_big(request, size)
         except TimeoutError:
             raise ApiError(408, f"the body did not come within {self._within_s:g} s") from None
         except ClientDisconnect:
             raise ApiError(400, "the body did not come whole") from None
 
-    async def _read(self, request: Request, size: int) -> bytes:
+    async def _read_big(self, request: Request, size: int) -> bytes:
         data = bytearray()
         pieces = request.stream()
         if size <= self._limit_bytes:

@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 
 from gateway.channel import MessageSink
-from gateway.channels.web.api.answers import DROPPED, answer_of, not_read
-from gateway.channels.web.api.errors import RETRY_S, ApiError, closing
-from gateway.channels.web.api.files import keep_files
-from gateway.channels.web.api.follower_hub import AnswerWatch
+from gateway.channels.web.api.answers import DROPPED, session_busy, stored_answer
+from gateway.channels.web.api.errors import RETRY_S, ApiError, draining_error
+from gateway.channels.web.api.files import store_files
+from gateway.channels.web.api.follower_hub import FollowerHub
 from gateway.channels.web.api.limits import ApiLimits
-from gateway.channels.web.api.request import Ask
-from gateway.channels.web.api.turn_follower import Waiting
+from gateway.channels.web.api.request import CompletionRequest
+from gateway.channels.web.api.turn_follower import TurnFollower
 from gateway.channels.web.http.auth import Login, Principals
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.ephemeral import API, throw_away_chat
@@ -42,12 +42,12 @@ LEAVE_S: Final = 5.0
 log = logger("api")
 
 
-class Services(msgspec.Struct, frozen=True, kw_only=True):
+class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
     """What every exchange needs. `closing` is set when this gateway goes away."""
 
     sink: MessageSink
     principals: Principals
-    watch: AnswerWatch
+    watch: FollowerHub
     requests: Requests
     throw_aways: ThrowAways
     media: MediaStore
@@ -56,19 +56,19 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = SYSTEM_CLOCK
 
 
-class Exchange:
+class Completion:
     """Asks once, however often it is begun with one key. Call `begin`, then `changes` to its end,
     and `close` in any case."""
 
-    def __init__(self, services: Services, login: Login, ask: Ask, key: str | None) -> None:
-        self.ask: Final = ask
+    def __init__(self, services: ApiServices, login: Login, ask: CompletionRequest, key: str | None) -> None:
+        self.request: Final = ask
         self.answer: StoredAnswer | None = None
         """How it ended, once that is known."""
 
-        self.asked: Asked
+        self.begun: Asked
         """Once it is begun."""
 
-        self.waiting: Waiting | None = None
+        self.follower: TurnFollower | None = None
         """What is known so far; None when the answer was there already."""
 
         self._services = services
@@ -77,45 +77,50 @@ class Exchange:
         self._counted = False
         self._stored = False
         self._declined = ""
-        self._away_since: float | None = None
+        self._unavailable_since: float | None = None
 
     @property
     def again(self) -> bool:
         """Whether the same request may be sent again: with a key it is the same message, and
         without a session nothing is left of this one."""
-        return self._key is not None or self.ask.name is None
+        return self._key is not None or self.request.name is None
 
     async def begin(self, traceparent: str | None = None) -> None:
         """Make the message durable, in the trace of its request, or find the answer that there is.
         Raises ApiError, BadInput, Refused, RedisAway, KeyReused."""
-        services, name, principal = self._services, self.ask.name, self._login.principal
+        services, name, principal = self._services, self.request.name, self._login.principal
         session = None if name is None else session_id(API, f"{principal}/{name}")
-        asked = await services.requests.begin(principal, key=self._key, session=session, asked=self.ask.hash)
-        self.asked = asked
+        asked = await services.requests.begin(principal, key=self._key, session=session, asked=self.request.hash)
+        self.begun = asked
         if asked.answer is not None:
             self.answer = decode_answer(asked.answer)
             return
-        self.waiting = Waiting(asked.ticket, asked.after, services.clock.monotonic())
+        self.follower = TurnFollower(asked.ticket, asked.after, services.clock.monotonic())
         try:
-            accepted = await self._tell(asked, self.waiting, traceparent)
+            accepted = await self._ingest(asked, self.follower, traceparent)
         except (ApiError, BadInput) as exc:
             if isinstance(exc, BadInput) or exc.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                 await services.requests.release(asked)  # it will never be taken: the key is free for what is
             raise
         except RedisAway:
-            raise self._away() from None
+            raise self._unavailable() from None
         log.debug("message accepted", session=log_id(asked.session), turn=accepted.turn, duplicate=accepted.duplicate)
         if accepted.rejected:
             await services.requests.release(asked)
-            raise not_read()
+            raise session_busy()
         (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(API).inc()
         self._counted = accepted.duplicate
-        self.waiting.number = accepted.turn
-        self.waiting.stale = self.waiting.stale or accepted.duplicate or accepted.turn == 0
+        self.follower.number = accepted.turn
+        self.follower.stale = self.follower.stale or accepted.duplicate or accepted.turn == 0
 
-    async def _tell(self, asked: Asked, waiting: Waiting, traceparent: str | None) -> Accepted:
-        services, name, principal, spoken = self._services, self.ask.name, self._login.principal, self.ask.spoken
-        files = await keep_files(services.media, asked.session, spoken.files, limit=services.limits.files)
+    async def _ingest(self, asked: Asked, waiting: TurnFollower, traceparent: str | None) -> Accepted:
+        services, name, principal, spoken = (
+            self._services,
+            self.request.name,
+            self._login.principal,
+            self.request.prompt,
+        )
+        files = await store_files(services.media, asked.session, spoken.files, limit=services.limits.files)
         message = InboundMessage(
             channel=API,
             chat_id=throw_away_chat(principal, asked.ticket) if name is None else f"{principal}/{name}",
@@ -124,11 +129,11 @@ class Exchange:
             content=spoken.text,
             timestamp=services.clock.now_ms(),
             media=files,
-            metadata={PRESET: self.ask.preset} if self.ask.preset else {},
+            metadata={PRESET: self.request.preset} if self.request.preset else {},
             history=spoken.history,
             traceparent=traceparent,
         )
-        await services.watch.enter(asked.session, waiting)
+        await services.watch.follow(asked.session, waiting)
         try:
             return await services.sink.ingest(message, retry_for_s=services.limits.retry_s)
         except (BadInput, Refused) as exc:
@@ -138,18 +143,18 @@ class Exchange:
     async def changes(self) -> AsyncGenerator[None]:
         """Comes back whenever something may be new, at the latest after a second, until there is an
         answer. Raises ApiError when none can be waited for."""
-        services, waiting = self._services, self.waiting
+        services, waiting = self._services, self.follower
         give_up_at = services.clock.monotonic() + services.limits.wait_s
         while self.answer is None:
             assert waiting is not None
             self._check(give_up_at)
             waiting.changed.clear()
             try:
-                await self._look(waiting)
-                self._away_since = None
+                await self._check_answer(waiting)
+                self._unavailable_since = None
             except RedisAway:
                 waiting.stale = True
-                self._check_away()
+                self._check_unavailable()
             yield
             if self.answer is None:
                 with contextlib.suppress(TimeoutError):
@@ -159,67 +164,67 @@ class Exchange:
     async def close(self) -> None:
         """Let go of everything. A session of this request alone ends with it, unless somebody can
         still ask for the answer; a turn that runs there is stopped."""
-        if self.waiting is None:
+        if self.follower is None:
             return
-        services, session = self._services, self.asked.session
+        services, session = self._services, self.begun.session
         with contextlib.suppress(RedisAway, Refused, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
-                await services.watch.leave(session, self.waiting)
-                if self.ask.name is None and (self._stored or self._key is None):
+                await services.watch.unfollow(session, self.follower)
+                if self.request.name is None and (self._stored or self._key is None):
                     await services.throw_aways.end(session)
 
-    async def _look(self, waiting: Waiting) -> None:
-        services, asked = self._services, self.asked
+    async def _check_answer(self, waiting: TurnFollower) -> None:
+        services, asked = self._services, self.begun
         if not self._counted:
-            await services.requests.taken(asked, throw_away=self.ask.name is None)
+            await services.requests.taken(asked, throw_away=self.request.name is None)
             self._counted = True
-        silent = services.clock.monotonic() - waiting.heard_at >= SILENCE_S
+        silent = services.clock.monotonic() - waiting.last_event_at >= SILENCE_S
         if waiting.end is None and (waiting.stale or silent):
-            await services.watch.look(asked.session, waiting)
-        if waiting.question is not None and self.ask.name is None:
-            await self._decline(waiting.question.id)
+            await services.watch.read_log(asked.session, waiting)
+        if waiting.question is not None and self.request.name is None:
+            await self._decline_approval(waiting.question.id)
         if waiting.end is not None:
-            await self._settle(waiting)
+            await self._store_answer(waiting)
         elif waiting.lost:
             stored = await services.requests.answer(asked)  # another gateway told it, and ended the session
             self.answer = decode_answer(stored) if stored else DROPPED
 
-    async def _settle(self, waiting: Waiting) -> None:
+    async def _store_answer(self, waiting: TurnFollower) -> None:
         assert waiting.end is not None
         said = [aside.text for aside in waiting.asides if not aside.is_question]
         try:
-            answer = answer_of(waiting.end, said, self.asked.ticket)
+            answer = stored_answer(waiting.end, said, self.begun.ticket)
         except ApiError:
-            await self._services.requests.release(self.asked)
+            await self._services.requests.release(self.begun)
             raise
         with contextlib.suppress(RedisAway, Refused):  # whoever asks again finds the line in the log
-            self._stored = await self._services.requests.end(self.asked, encode(answer))
+            self._stored = await self._services.requests.end(self.begun, encode(answer))
         self.answer = answer
 
-    async def _decline(self, question: str) -> None:
+    async def _decline_approval(self, question: str) -> None:
         """Nobody can be asked: the answer is no."""
         if self._declined != question:
-            session, sender = self.asked.session, self._login.principal
+            session, sender = self.begun.session, self._login.principal
             await self._services.sink.approve(session, question, yes=False, sender=sender)
             self._declined = question
 
     def _check(self, give_up_at: float) -> None:
         services = self._services
-        if not services.principals.still(self._login):
+        if not services.principals.is_current(self._login):
             raise ApiError(401, "the token is not valid any more", code="invalid_api_key")
         if services.closing.is_set():
-            raise closing(again=self.again)
+            raise draining_error(again=self.again)
         if services.clock.monotonic() >= give_up_at:
             waited = f"there was no answer within {services.limits.wait_s:g} s"
             raise ApiError(504, waited, code="timeout", again=self._key is not None)
 
-    def _check_away(self) -> None:
+    def _check_unavailable(self) -> None:
         now = self._services.clock.monotonic()
-        if self._away_since is None:
-            self._away_since = now
-        if now - self._away_since >= self._services.limits.away_s:
-            raise self._away()
+        if self._unavailable_since is None:
+            self._unavailable_since = now
+        if now - self._unavailable_since >= self._services.limits.away_s:
+            raise self._unavailable()
 
-    def _away(self) -> ApiError:
+    def _unavailable(self) -> ApiError:
         message = "the store of all messages is away; please try again"
         return ApiError(503, message, code="unavailable", retry_after_s=RETRY_S, again=self.again)

@@ -44,7 +44,7 @@ class ApiError(Exception):
         self.again = again
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
+class ApiErrorBody(msgspec.Struct, frozen=True):
     """What stands under `error`. All four are always there."""
 
     message: str
@@ -53,13 +53,13 @@ class ErrorBody(msgspec.Struct, frozen=True):
     code: str | None
 
 
-class ErrorReply(msgspec.Struct, frozen=True):
+class ApiErrorReply(msgspec.Struct, frozen=True):
     """The body of every error."""
 
-    error: ErrorBody
+    error: ApiErrorBody
 
 
-def bad(param: str, message: str, *, code: str | None = None) -> ApiError:
+def bad_parameter(param: str, message: str, *, code: str | None = None) -> ApiError:
     """A parameter that cannot be taken as it is."""
     return ApiError(400, message, param=param, code=code)
 
@@ -86,12 +86,12 @@ def as_api_error(exc: Exception) -> ApiError | None:
             return None
 
 
-def closing(*, again: bool | None = None) -> ApiError:
+def draining_error(*, again: bool | None = None) -> ApiError:
     """This gateway ends, and another one is there."""
     return ApiError(503, "this gateway is going away; ask again", code="closing", retry_after_s=RETRY_S, again=again)
 
 
-def of_failed(failed: RequestFailed) -> ApiError:
+def turn_error(failed: RequestFailed) -> ApiError:
     """A turn that gave no answer. To ask again is to begin another one, so no client does that by
     itself."""
     return ApiError(failed.status, failed.message, code=failed.code, again=False)
@@ -99,7 +99,7 @@ def of_failed(failed: RequestFailed) -> ApiError:
 
 def encode_error(error: ApiError) -> bytes:
     """The JSON of an error."""
-    return msgspec.json.encode(ErrorReply(ErrorBody(error.message, _type(error), error.param, error.code)))
+    return msgspec.json.encode(ApiErrorReply(ApiErrorBody(error.message, _error_type(error), error.param, error.code)))
 
 
 def error_response(error: ApiError) -> Response:
@@ -116,14 +116,14 @@ def error_response(error: ApiError) -> Response:
     return Response(encode_error(error), error.status, headers, "application/json")
 
 
-def going_away() -> Response:
+def draining_response() -> Response:
     """What a gateway that ends answers to new requests."""
-    answer = error_response(closing())
+    answer = error_response(draining_error())
     answer.headers["Connection"] = "close"
     return answer
 
 
-def http_error(status: int, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
+def http_error_response(status: int, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
     """What the router refuses, and what broke."""
     match status:
         case HTTPStatus.NOT_FOUND:
@@ -139,7 +139,7 @@ def http_error(status: int, method: str, path: str, headers: dict[str, str] | No
     return answer
 
 
-def _type(error: ApiError) -> str:
+def _error_type(error: ApiError) -> str:
     match error.status:
         case HTTPStatus.FORBIDDEN:
             return "permission_error"

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from gateway.channels.web.api.turn_follower import Waiting
-from gateway.channels.web.socket.hub import Log, News
+from gateway.channels.web.api.turn_follower import TurnFollower
+from gateway.channels.web.socket.hub import ChatLog, LiveFeed
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.store.delivery.fanout import ChatNews
 
@@ -21,93 +21,93 @@ READERS: Final = 4
 """Logs that are read at once: fewer than the connections of the pool."""
 
 
-class _Room:
+class _FollowedChat:
     """A chat in which somebody waits."""
 
     def __init__(self, listening: asyncio.Future[None]) -> None:
-        self.listening = listening
-        self.waiting: set[Waiting] = set()
+        self.subscribed = listening
+        self.followers: set[TurnFollower] = set()
 
 
-class AnswerWatch:
+class FollowerHub:
     """All requests of this process that wait. `make_news` gets what is to be called whenever news
     may have been missed."""
 
     def __init__(
         self,
-        chat_log: Log,
-        make_news: Callable[[Callable[[], Awaitable[None]]], News],
+        chat_log: ChatLog,
+        make_news: Callable[[Callable[[], Awaitable[None]]], LiveFeed],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._log = chat_log
         self._news = make_news(self._on_gap)
         self._clock = clock
-        self._rooms: dict[str, _Room] = {}
+        self._chats: dict[str, _FollowedChat] = {}
         self._readers = asyncio.Semaphore(READERS)
 
     @property
     def requests(self) -> int:
         """How many wait."""
-        return sum(len(room.waiting) for room in self._rooms.values())
+        return sum(len(room.followers) for room in self._chats.values())
 
     async def run(self) -> None:
         """Listen until cancelled."""
         await self._news.run()
 
-    async def enter(self, session: str, waiting: Waiting) -> None:
+    async def follow(self, session: str, waiting: TurnFollower) -> None:
         """Tell this one what happens in a chat, until it leaves. No line that comes after this
         returned is missed."""
-        room = self._rooms.get(session)
+        room = self._chats.get(session)
         if room is None:
-            listening = asyncio.ensure_future(self._news.listen(session, partial(self._heard, session)))
-            room = self._rooms[session] = _Room(listening)
-        room.waiting.add(waiting)
-        await asyncio.shield(room.listening)
+            listening = asyncio.ensure_future(self._news.listen(session, partial(self._on_event, session)))
+            room = self._chats[session] = _FollowedChat(listening)
+        room.followers.add(waiting)
+        await asyncio.shield(room.subscribed)
 
-    async def leave(self, session: str, waiting: Waiting) -> None:
+    async def unfollow(self, session: str, waiting: TurnFollower) -> None:
         """Tell it nothing more."""
-        room = self._rooms.get(session)
+        room = self._chats.get(session)
         if room is None:
             return
-        room.waiting.discard(waiting)
-        await asyncio.wait([room.listening])
-        if not room.waiting and self._rooms.get(session) is room:
-            del self._rooms[session]
+        room.followers.discard(waiting)
+        await asyncio.wait([room.subscribed])
+        if not room.followers and self._chats.get(session) is room:
+            del self._chats[session]
             await self._news.leave(session)
 
-    async def look(self, session: str, waiting: Waiting) -> None:
+    async def read_log(self, session: str, waiting: TurnFollower) -> None:
         """Read what the log has. A message that waits no more and has no answer there is lost.
         Raises RedisAway."""
         waiting.stale = False
         async with self._readers:
             state = await self._log.state(session)
             if state.last_seq < waiting.seq:
-                waiting.began_anew()
+                waiting.restart()
             more = True
             while more and waiting.end is None:
                 page = await self._log.read(session, after=waiting.seq, limit=PAGE)
                 for numbered in page:
-                    waiting.read(numbered)
+                    waiting.add_line(numbered)
                 more = len(page) == PAGE
-        waiting.heard_at = self._clock.monotonic()
+        waiting.last_event_at = self._clock.monotonic()
         waiting.seq = max(waiting.seq, state.last_seq)
         waiting.lost = waiting.end is None and state.running is None
 
-    def wake(self) -> None:
+    def wake_all(self) -> None:
         """Let all of them see that something has changed."""
         for waiting in self._all():
             waiting.changed.set()
 
-    def _all(self) -> list[Waiting]:
-        return [waiting for room in self._rooms.values() for waiting in room.waiting]
+    def _all(self) -> list[TurnFollower]:
+        return [waiting for room in self._chats.values() for waiting in room.followers]
 
-    def _heard(self, session: str, news: ChatNews) -> None:
+    def _on_event(self, session: str, news: ChatNews) -> None:
         now = self._clock.monotonic()
-        room = self._rooms.get(session)
-        for waiting in room.waiting if room else ():
-            waiting.heard(news, now)
+        room = self._chats.get(session)
+        for waiting in room.followers if room else ():
+            waiting.on_event(news, now)
 
     async def _on_gap(self) -> None:
         for waiting in self._all():
             waiting.stale = True
-        self.wake()
+        self.wake_all()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.channels.web.api.errors import ApiError, bad
+from gateway.channels.web.api.errors import ApiError, bad_parameter
 from shared.messages.transcript import AssistantEntry, UserEntry
 
 MESSAGES_LIMIT: Final = 2000
@@ -30,7 +30,7 @@ class SentFile(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The message to answer, its files, and the conversation before it, system texts among what
     users said."""
 
@@ -39,7 +39,7 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[UserEntry | AssistantEntry, ...] = ()
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _ParsedMessage(msgspec.Struct, frozen=True):
     """One message: its text, and the parts that are no text, with where they stand."""
 
     role: str
@@ -54,41 +54,45 @@ class _Told(msgspec.Struct, frozen=True):
         return UserEntry(content=text, turn=0)
 
 
-def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool) -> Spoken:
+def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool) -> Prompt:
     """What was said last by the user; `with_history` also what was said before. Raises ApiError."""
     if len(raw) > MESSAGES_LIMIT:
-        raise bad("messages", f"there are {len(raw):,} messages; at most {MESSAGES_LIMIT:,} are taken")
-    told = [_told(message, f"messages[{at}]") for at, message in enumerate(raw)]
-    asked = next((at for at in range(len(told) - 1, -1, -1) if told[at].role not in _SYSTEM), -1)
-    if asked < 0 or told[asked].role != "user":
+        raise bad_parameter("messages", f"there are {len(raw):,} messages; at most {MESSAGES_LIMIT:,} are taken")
+    parsed = [_parse_message(message, f"messages[{at}]") for at, message in enumerate(raw)]
+    asked = next((at for at in range(len(parsed) - 1, -1, -1) if parsed[at].role not in _SYSTEM), -1)
+    if asked < 0 or parsed[asked].role != "user":
         where = f"messages[{asked}].role" if asked >= 0 else "messages"
-        raise bad(where, "the last message must be of the role 'user': it is the one that is answered")
-    last = told[asked]
+        raise bad_parameter(where, "the last message must be of the role 'user': it is the one that is answered")
+    last = parsed[asked]
     files = tuple(_file(part, where, number) for number, (where, part) in enumerate(last.parts, 1))
     if not last.text.strip() and not files:
-        raise bad(f"messages[{asked}].content", "the message has no text")
-    before = [*told[:asked], *told[asked + 1 :]] if with_history else []
+        raise bad_parameter(f"messages[{asked}].content", "the message has no text")
+    before = [*parsed[:asked], *parsed[asked + 1 :]] if with_history else []
     if sum(len(one.text.encode()) for one in before) > HISTORY_LIMIT_BYTES:
         limit_kb = HISTORY_LIMIT_BYTES // 1024
         message = f"the messages before the last one have more than {limit_kb} kB; leave old ones out, or use a session"
         raise ApiError(413, message, code="too_big", param="messages")
-    return Spoken(text=last.text, files=files, history=tuple(one.entry() for one in before))
+    return Prompt(text=last.text, files=files, history=tuple(one.entry() for one in before))
 
 
-def _told(message: Mapping[str, Any], where: str) -> _Told:
+def _parse_message(message: Mapping[str, Any], where: str) -> _ParsedMessage:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", *_SYSTEM):
         reason = "results of tools cannot be taken" if role in ("tool", "function") else "there is no such role"
-        raise bad(f"{where}.role", f"{where}.role is {str(role)[:40]!r}: {reason}")
+        raise bad_parameter(f"{where}.role", f"{where}.role is {str(role)[:40]!r}: {reason}")
     for name in _UNUSED:
         if message.get(name):
-            raise bad(f"{where}.{name}", f"{where}.{name} cannot be taken; send the text of the message alone")
+            raise bad_parameter(
+                f"{where}.{name}", f"{where}.{name} cannot be taken; send the text of the message alone"
+            )
     if content is None and role == "assistant":
-        return _Told(role, "")
+        return _ParsedMessage(role, "")
     if isinstance(content, str):
-        return _Told(role, content)
+        return _ParsedMessage(role, content)
     if not isinstance(content, list):
-        raise bad(f"{where}.content", f"{where}.content must be a text or a list of parts", code="invalid_type")
+        raise bad_parameter(
+            f"{where}.content", f"{where}.content must be a text or a list of parts", code="invalid_type"
+        )
     texts: list[str] = []
     parts: list[tuple[str, Mapping[str, Any]]] = []
     for at, part in enumerate(content):
@@ -99,8 +103,10 @@ def _told(message: Mapping[str, Any], where: str) -> _Told:
         elif kind in ("image_url", "file") and role == "user" and isinstance(part.get(kind), dict):
             parts.append((here, part))
         else:
-            raise bad(here, f"{here} must be a text, or of the user an image_url or a file, not {str(kind)[:40]!r}")
-    return _Told(role, "\n".join(texts), tuple(parts))
+            raise bad_parameter(
+                here, f"{here} must be a text, or of the user an image_url or a file, not {str(kind)[:40]!r}"
+            )
+    return _ParsedMessage(role, "\n".join(texts), tuple(parts))
 
 
 def _mark(part: Mapping[str, Any]) -> str:
@@ -119,8 +125,8 @@ def _file(part: Mapping[str, Any], where: str, number: int) -> SentFile:
         where, url = f"{where}.file.file_data", part["file"].get("file_data")
     found = _DATA_URL.match(url) if isinstance(url, str) else None
     if found is None or not isinstance(url, str):
-        raise bad(where, f"{where} must be a data: URL in base64; nothing is fetched from elsewhere")
+        raise bad_parameter(where, f"{where} must be a data: URL in base64; nothing is fetched from elsewhere")
     try:
         return SentFile(where, name, b64decode(url[found.end() :], validate=True))
     except (binascii.Error, ValueError):
-        raise bad(where, f"{where} is not base64") from None
+        raise bad_parameter(where, f"{where} is not base64") from None

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.channels.web.api.errors import bad
+from gateway.channels.web.api.errors import bad_parameter
 
 USED: Final[Mapping[str, Any]] = {
     "messages": list[dict[str, Any]],
@@ -77,12 +77,12 @@ def check_parameters(body: Mapping[str, Any]) -> None:
             try:
                 msgspec.convert(value, kind)
             except msgspec.ValidationError as exc:
-                raise bad(name, f"{name!r} has a wrong type: {exc}", code="invalid_type") from None
+                raise bad_parameter(name, f"{name!r} has a wrong type: {exc}", code="invalid_type") from None
         else:
-            raise bad(name, f"there is no parameter {name[:100]!r}", code="unknown_parameter")
+            raise bad_parameter(name, f"there is no parameter {name[:100]!r}", code="unknown_parameter")
     for name in ("model", "messages"):
         if name not in body:
-            raise bad(name, f"{name!r} is missing", code="missing_required_parameter")
+            raise bad_parameter(name, f"{name!r} is missing", code="missing_required_parameter")
 
 
 def _check_only(name: str, value: Any) -> None:
@@ -91,4 +91,4 @@ def _check_only(name: str, value: Any) -> None:
         return
     taken = " or ".join(["null", *(msgspec.json.encode(one).decode() for one in allowed)])
     message = f"{name!r} is not supported: it can only be {taken}{_INSTEAD.get(name, '')}"
-    raise bad(name, message, code="unsupported_parameter")
+    raise bad_parameter(name, message, code="unsupported_parameter")

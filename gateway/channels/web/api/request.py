@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.channels.web.api.errors import ApiError, bad
-from gateway.channels.web.api.messages import Spoken, read_messages
+from gateway.channels.web.api.errors import ApiError, bad_parameter
+from gateway.channels.web.api.messages import Prompt, read_messages
 from gateway.channels.web.api.parameters import check_parameters
 from shared.ephemeral import MARK
 
@@ -20,7 +20,7 @@ SESSION_HEADER: Final = "X-Shoal-Session"
 _OF_FORM: Final = ("stream", "stream_options")
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked. `preset` is the model's, `""` for the usual one; `name` that of the session,
     None without one; `hash` is the same for two requests that must have the same answer."""
 
@@ -29,31 +29,35 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     stream: bool
     with_usage: bool
-    spoken: Spoken
+    prompt: Prompt
     hash: str
 
 
-def read_ask(body: bytes, header: str | None, models: Mapping[str, str]) -> Ask:
+def parse_request(body: bytes, header: str | None, models: Mapping[str, str]) -> CompletionRequest:
     """Raises ApiError. `header` is the session's name in X-Shoal-Session, `models` the preset of
     each model."""
-    said = _object(body)
-    check_parameters(said)
-    model = said["model"]
+    body_fields = _parse_object(body)
+    check_parameters(body_fields)
+    model = body_fields["model"]
     if model not in models:
         raise no_model(model)
-    name = _name(header, SESSION_HEADER) if header is not None else _name(said.get("user") or None, "user")
-    stream = bool(said.get("stream"))
-    options = said.get("stream_options") or {}
+    name = (
+        _session_name(header, SESSION_HEADER)
+        if header is not None
+        else _session_name(body_fields.get("user") or None, "user")
+    )
+    stream = bool(body_fields.get("stream"))
+    options = body_fields.get("stream_options") or {}
     if options and not stream:
-        raise bad("stream_options", "'stream_options' needs 'stream': true")
-    return Ask(
+        raise bad_parameter("stream_options", "'stream_options' needs 'stream': true")
+    return CompletionRequest(
         model=model,
         preset=models[model],
         name=name,
         stream=stream,
         with_usage=bool(options.get("include_usage")),
-        spoken=read_messages(said["messages"], with_history=name is None),
-        hash=_hash(said, name),
+        prompt=read_messages(body_fields["messages"], with_history=name is None),
+        hash=_request_hash(body_fields, name),
     )
 
 
@@ -63,19 +67,19 @@ def no_model(model: str) -> ApiError:
     return ApiError(404, message, code="model_not_found", param="model")
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
-        said = msgspec.json.decode(body)
+        parsed = msgspec.json.decode(body)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ApiError(400, f"the body is no JSON that can be read: {exc}", code="invalid_json") from None
-    if not isinstance(said, dict):
+    if not isinstance(parsed, dict):
         raise ApiError(400, "the body must be one JSON object", code="invalid_json")
-    return said
+    return parsed
 
 
-def _name(name: str | None, where: str) -> str | None:
+def _session_name(name: str | None, where: str) -> str | None:
     """A name goes into keys and logs as it is; `#` and `/` divide names there."""
     if name is None:
         return None
@@ -84,11 +88,11 @@ def _name(name: str | None, where: str) -> str | None:
             f"{where} names the session, and {name[:40]!r} is no name for one: it has printable characters, no '/' and "
             f"no '#', no space around it, and does not begin with {MARK!r}"
         )
-        raise bad(where, message, code="bad_session")
+        raise bad_parameter(where, message, code="bad_session")
     return name
 
 
-def _hash(said: Mapping[str, Any], name: str | None) -> str:
+def _request_hash(body_fields: Mapping[str, Any], name: str | None) -> str:
     """Over all but the form of the answer, and the name of the session wherever it was."""
-    kept = {key: value for key, value in said.items() if key not in (*_OF_FORM, "user")}
+    kept = {key: value for key, value in body_fields.items() if key not in (*_OF_FORM, "user")}
     return hashlib.sha256(msgspec.json.encode([name, kept], order="deterministic")).hexdigest()

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.channels.web.api.body import SMALL_BYTES, Bodies
-from gateway.channels.web.api.completion import Exchange, Services
-from gateway.channels.web.api.errors import ApiError, as_api_error, bad, closing, error_response
-from gateway.channels.web.api.request import MODEL, SESSION_HEADER, Ask, no_model, read_ask
-from gateway.channels.web.api.response import Served
+from gateway.channels.web.api.body import SMALL_BYTES, BodyReader
+from gateway.channels.web.api.completion import ApiServices, Completion
+from gateway.channels.web.api.errors import ApiError, as_api_error, bad_parameter, draining_error, error_response
+from gateway.channels.web.api.request import MODEL, SESSION_HEADER, CompletionRequest, no_model, parse_request
+from gateway.channels.web.api.response import CompletionResponse
 from gateway.channels.web.api.wire import ModelBody, ModelList
 from gateway.channels.web.http.auth import Login, origin_allowed
 from gateway.channels.web.socket.rate import TokenBucket
@@ -36,12 +36,12 @@ Handle = Callable[[Request, Login], Awaitable[Response]]
 log = logger("api")
 
 
-class ApiDoor:
+class ApiRouter:
     """Answers below /v1. `presets` are the models beside the usual one."""
 
     def __init__(
         self,
-        services: Services,
+        services: ApiServices,
         presets: Iterable[str] = (),
         *,
         allowed_origins: tuple[str, ...] = (),
@@ -50,7 +50,7 @@ class ApiDoor:
         self._models = {**{name: name for name in presets}, MODEL: ""}
         self._allowed_origins = allowed_origins
         self._limits = limits = services.limits
-        self._bodies = Bodies(limit_bytes=limits.body_bytes, within_s=limits.body_s)
+        self._bodies = BodyReader(limit_bytes=limits.body_bytes, within_s=limits.body_s)
         self._open = Counter[str]()
         self._rates: dict[str, TokenBucket] = {}
         self._draining = False
@@ -66,8 +66,8 @@ class ApiDoor:
         """Everything there is."""
         return [
             Route("/v1/chat/completions", self._guarded(self._complete), methods=["POST"]),
-            Route("/v1/models", self._guarded(self._list), methods=["GET"]),
-            Route("/v1/models/{model:path}", self._guarded(self._show), methods=["GET"]),
+            Route("/v1/models", self._guarded(self._list_models), methods=["GET"]),
+            Route("/v1/models/{model:path}", self._guarded(self._get_model), methods=["GET"]),
         ]
 
     def _guarded(self, handle: Handle) -> Callable[[Request], Awaitable[Response]]:
@@ -93,52 +93,52 @@ class ApiDoor:
             raise ApiError(401, "a valid token is needed: Authorization: Bearer …", code="invalid_api_key")
         return login
 
-    async def _list(self, request: Request, login: Login) -> Response:
-        return _json(ModelList(data=tuple(ModelBody(id=name) for name in self._models)))
+    async def _list_models(self, request: Request, login: Login) -> Response:
+        return _json_response(ModelList(data=tuple(ModelBody(id=name) for name in self._models)))
 
-    async def _show(self, request: Request, login: Login) -> Response:
+    async def _get_model(self, request: Request, login: Login) -> Response:
         model = request.path_params["model"]
         if model not in self._models:
             raise no_model(model)
-        return _json(ModelBody(id=model))
+        return _json_response(ModelBody(id=model))
 
     async def _complete(self, request: Request, login: Login) -> Response:
         self._check_rate(login.principal)
-        key = _key(request)
-        ask = await self._read(request)
-        self._enter(login.principal)
-        exchange = Exchange(self._services, login, ask, key)
+        key = _idempotency_key(request)
+        ask = await self._read_request(request)
+        self._open_request(login.principal)
+        exchange = Completion(self._services, login, ask, key)
         try:
             await exchange.begin(request.headers.get("traceparent"))
         except BaseException:
             await exchange.close()
-            self._leave(login.principal)
+            self._close_request(login.principal)
             raise
         services = self._services
-        return Served(
+        return CompletionResponse(
             exchange,
             alive_s=self._limits.alive_s,
             clock=services.clock,
-            ended=lambda: self._leave(login.principal),
+            ended=lambda: self._close_request(login.principal),
         )
 
-    async def _read(self, request: Request) -> Ask:
-        body, header = await self._bodies.read(request), request.headers.get(SESSION_HEADER)
+    async def _read_request(self, request: Request) -> CompletionRequest:
+        body, header = await self._bodies.read_body(request), request.headers.get(SESSION_HEADER)
         if len(body) <= SMALL_BYTES:
-            return read_ask(body, header, self._models)
-        return await asyncio.to_thread(read_ask, body, header, self._models)
+            return parse_request(body, header, self._models)
+        return await asyncio.to_thread(parse_request, body, header, self._models)
 
     def _check_rate(self, principal: str) -> None:
         limits, now = self._limits, self._services.clock.monotonic()
         if len(self._rates) >= KNOWN_PRINCIPALS:
             self._rates.clear()
         bucket = self._rates.setdefault(principal, TokenBucket(burst=limits.burst, per_s=limits.per_s, now=now))
-        if (wait_s := bucket.take(now)) > 0:
+        if (wait_s := bucket.try_acquire(now)) > 0:
             raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
 
-    def _enter(self, principal: str) -> None:
+    def _open_request(self, principal: str) -> None:
         if self._draining:
-            raise closing()
+            raise draining_error()
         limits = self._limits
         if self._open[principal] >= limits.at_once_each or self.requests >= limits.at_once:
             message = f"too many requests are open; one token may have {limits.at_once_each}"
@@ -152,7 +152,7 @@ class ApiDoor:
         self._draining = True
         await self._until_empty(FINISH_S)
         self._services.closing.set()
-        self._services.watch.wake()
+        self._services.watch.wake_all()
         await self._until_empty(LEAVE_S)
 
     async def _until_empty(self, within_s: float) -> None:
@@ -160,7 +160,7 @@ class ApiDoor:
             async with asyncio.timeout(within_s):
                 await self._empty.wait()
 
-    def _leave(self, principal: str) -> None:
+    def _close_request(self, principal: str) -> None:
         self._open[principal] -= 1
         if not self._open[principal]:
             del self._open[principal]
@@ -168,15 +168,15 @@ class ApiDoor:
             self._empty.set()
 
 
-def _key(request: Request) -> str | None:
+def _idempotency_key(request: Request) -> str | None:
     sent = request.headers.getlist(KEY_HEADER)
     if not sent:
         return None
     if len(sent) > 1 or not _KEY.fullmatch(sent[0]):
         message = f"{KEY_HEADER} is one word of 1 to 255 letters, digits and signs of ASCII, such as a UUID"
-        raise bad(KEY_HEADER, message, code="bad_idempotency_key")
+        raise bad_parameter(KEY_HEADER, message, code="bad_idempotency_key")
     return sent[0]
 
 
-def _json(body: msgspec.Struct) -> Response:
+def _json_response(body: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-APART: Final = "\n\n"
+PARAGRAPH: Final = "\n\n"
 
 
-class Tape:
+class StreamBuffer:
     """Turns text that may change into text that only grows. Each method gives what is to be sent
     now.
 
@@ -24,21 +24,21 @@ class Tape:
         self._begun = False
         self._closed = False
 
-    def show(self, text: str) -> str:
+    def update(self, text: str) -> str:
         """The running reply is `text` now."""
         if self._part.startswith(text):
             return ""
         grown = text.startswith(self._part) and not self._closed
         more = text[len(self._part) :] if grown else text
         self._part, self._closed = text, False
-        return self._out(more, apart=not grown)
+        return self._advance(more, new_paragraph=not grown)
 
-    def say(self, text: str) -> str:
+    def insert(self, text: str) -> str:
         """Something whole was said in between."""
         self._closed = True
-        return self._out(text, apart=True)
+        return self._advance(text, new_paragraph=True)
 
-    def end(self, text: str) -> str:
+    def finish(self, text: str) -> str:
         """The reply ends as `text`. White space at the end of what was sent does not matter."""
         sent = self._part.rstrip()
         if text.strip() == sent.strip():
@@ -47,11 +47,11 @@ class Tape:
             known = self._part if text.startswith(self._part) else sent
             rest = text[len(known) :]
             if known == self._part or rest[0].isspace():
-                return self._out(rest, apart=False)
-        return self._out(text, apart=True)
+                return self._advance(rest, new_paragraph=False)
+        return self._advance(text, new_paragraph=True)
 
-    def _out(self, text: str, *, apart: bool) -> str:
+    def _advance(self, text: str, *, new_paragraph: bool) -> str:
         if not text:
             return ""
         begun, self._begun = self._begun, True
-        return f"{APART}{text}" if apart and begun else text
+        return f"{PARAGRAPH}{text}" if new_paragraph and begun else text

@@ -24,7 +24,7 @@ class Aside(msgspec.Struct, frozen=True):
     is_question: bool = False
 
 
-class Waiting:
+class TurnFollower:
     """Waits for the line that ends message `id` in the log of its chat, from the line after number
     `after` on.
 
@@ -39,7 +39,7 @@ class Waiting:
         self.end: OutboundMessage | None = None
         self.lost = False
         self.question: Approval | None = None
-        self.heard_at = now
+        self.last_event_at = now
         self.changed = asyncio.Event()
         self._id = id
         self._joined: dict[int, int] = {}
@@ -63,21 +63,21 @@ class Waiting:
         """What was said beside the reply, in order."""
         return [one for one in self._asides if self.number and one.turn == self.turn]
 
-    def heard(self, news: ChatNews, now: float) -> None:
+    def on_event(self, news: ChatNews, now: float) -> None:
         """Something happened in the chat."""
-        self.heard_at = now
+        self.last_event_at = now
         match news:
             case NumberedLine(seq=seq) if seq == self.seq + 1:
-                self.read(news)
+                self.add_line(news)
             case NumberedLine(seq=seq):
                 self.stale = self.stale or seq > self.seq
             case DeltaEvent():
-                self._delta(news)
+                self._add_delta(news)
             case JoinedEvent(turn=turn, messages=messages):
                 self._joined.update(dict.fromkeys(messages, turn))
         self.changed.set()
 
-    def read(self, numbered: NumberedLine) -> None:
+    def add_line(self, numbered: NumberedLine) -> None:
         """A line of the log, in order; one that is known changes nothing."""
         if numbered.seq <= self.seq:
             return
@@ -91,14 +91,14 @@ class Waiting:
             if self.question is not None:
                 self._asides.append(Aside(line.turn, line.content, is_question=True))
         elif line.said:
-            self._asides.append(Aside(line.turn, _spoken(line)))
+            self._asides.append(Aside(line.turn, _aside_text(line)))
 
-    def began_anew(self) -> None:
+    def restart(self) -> None:
         """The store has lost lines: its log is read again from its beginning."""
         self.seq = 0
         self._asides.clear()
 
-    def _delta(self, delta: DeltaEvent) -> None:
+    def _add_delta(self, delta: DeltaEvent) -> None:
         now = (delta.turn, delta.attempt)
         if now < self._live:
             return
@@ -113,13 +113,13 @@ class Waiting:
         self._next = delta.seq + 1
 
 
-def _spoken(line: OutboundMessage) -> str:
+def _aside_text(line: OutboundMessage) -> str:
     """What was said, with the names of files, which cannot be had here, and the buttons."""
-    marks = [f"[file: {_name(one)}]" for one in line.media] + [f"[{label}]" for label in line.buttons]
+    marks = [f"[file: {_file_name(one)}]" for one in line.media] + [f"[{label}]" for label in line.buttons]
     return "\n".join(filter(None, [line.content, " ".join(marks)]))
 
 
-def _name(reference: str) -> str:
+def _file_name(reference: str) -> str:
     try:
         return read_reference(reference).name
     except BadInput:

@@ -38,7 +38,7 @@ class MessageBody(msgspec.Struct, frozen=True, kw_only=True):
     refusal: None = None
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ChoiceBody(msgspec.Struct, frozen=True, kw_only=True):
     """The one choice there is."""
 
     index: int = 0
@@ -47,14 +47,14 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: Finish
 
 
-class Completion(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
     """A whole answer."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
-    choices: tuple[Choice, ...]
+    choices: tuple[ChoiceBody, ...]
     usage: UsageBody
 
 
@@ -65,7 +65,7 @@ class DeltaBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     content: str | None = None
 
 
-class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
+class ChunkChoiceBody(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of the one choice."""
 
     index: int = 0
@@ -74,7 +74,7 @@ class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: Finish | None = None
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ChunkBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A piece of an answer. `usage` is left out unless it was asked for; then it is null in all but
     the last."""
 
@@ -82,7 +82,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     object: str
     created: int
     model: str
-    choices: tuple[ChunkChoice, ...]
+    choices: tuple[ChunkChoiceBody, ...]
     usage: UsageBody | msgspec.UnsetType | None = msgspec.UNSET
 
 
@@ -102,7 +102,7 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[ModelBody, ...]
 
 
-class Frame(msgspec.Struct, frozen=True):
+class CompletionEncoder(msgspec.Struct, frozen=True):
     """What all pieces of one answer have alike: its id, when it was begun (s), the model that was
     named."""
 
@@ -111,30 +111,32 @@ class Frame(msgspec.Struct, frozen=True):
     model: str
     with_usage: bool = False
 
-    def whole(self, text: str, finish: Finish, usage: TokensUsed | None) -> bytes:
+    def encode_completion(self, text: str, finish: Finish, usage: TokensUsed | None) -> bytes:
         """The answer in one."""
-        choice = Choice(message=MessageBody(content=text), finish_reason=finish)
+        choice = ChoiceBody(message=MessageBody(content=text), finish_reason=finish)
         return msgspec.json.encode(
-            Completion(id=self.id, created=self.created, model=self.model, choices=(choice,), usage=usage_body(usage))
+            CompletionBody(
+                id=self.id, created=self.created, model=self.model, choices=(choice,), usage=usage_body(usage)
+            )
         )
 
-    def first(self) -> bytes:
+    def encode_first(self) -> bytes:
         """The piece that says who speaks."""
-        return self._event([ChunkChoice(delta=DeltaBody(role="assistant", content=""))])
+        return self._event([ChunkChoiceBody(delta=DeltaBody(role="assistant", content=""))])
 
-    def more(self, text: str) -> bytes:
+    def encode_text(self, text: str) -> bytes:
         """A piece of text."""
-        return self._event([ChunkChoice(delta=DeltaBody(content=text))])
+        return self._event([ChunkChoiceBody(delta=DeltaBody(content=text))])
 
-    def last(self, finish: Finish, usage: TokensUsed | None) -> bytes:
+    def encode_last(self, finish: Finish, usage: TokensUsed | None) -> bytes:
         """The pieces at the end."""
-        end = self._event([ChunkChoice(delta=DeltaBody(), finish_reason=finish)])
+        end = self._event([ChunkChoiceBody(delta=DeltaBody(), finish_reason=finish)])
         if self.with_usage:
             end += self._event([], usage_body(usage))
         return end + DONE
 
-    def _event(self, choices: Iterable[ChunkChoice], usage: UsageBody | None = None) -> bytes:
-        chunk = Chunk(
+    def _event(self, choices: Iterable[ChunkChoiceBody], usage: UsageBody | None = None) -> bytes:
+        chunk = ChunkBody(
             id=self.id,
             object="chat.completion.chunk",
             created=self.created,

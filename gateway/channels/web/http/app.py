@@ -15,10 +15,10 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from gateway.channels.web.api.errors import going_away, http_error
+from gateway.channels.web.api.errors import draining_response, http_error_response
 from gateway.channels.web.http.auth import origin_allowed
-from gateway.channels.web.http.media import MediaDoor
-from gateway.channels.web.http.pages import INDEX, Page, answer
+from gateway.channels.web.http.media import MediaRouter
+from gateway.channels.web.http.pages import INDEX, StaticFile, file_response
 from gateway.channels.web.http.problems import problem
 
 HEADERS: Final = {
@@ -36,9 +36,9 @@ Serve = Callable[[WebSocket], Awaitable[None]]
 
 
 def make_app(
-    pages: Mapping[str, Page],
+    pages: Mapping[str, StaticFile],
     serve: Serve,
-    media: MediaDoor,
+    media: MediaRouter,
     *,
     api: Sequence[BaseRoute] = (),
     allowed_origins: tuple[str, ...],
@@ -51,7 +51,7 @@ def make_app(
         found = pages.get(request.path_params.get("name", INDEX))
         if found is None:
             raise HTTPException(404)
-        return answer(found, request)
+        return file_response(found, request)
 
     async def socket(websocket: WebSocket) -> None:
         headers = websocket.headers
@@ -59,7 +59,7 @@ def make_app(
             detail = "pages of this origin may not open a socket here; web.allowed_origins names those that may"
             await websocket.send_denial_response(problem(403, detail))
         elif draining():
-            await websocket.send_denial_response(_closing())
+            await websocket.send_denial_response(_draining_response())
         else:
             await serve(websocket)
 
@@ -72,32 +72,34 @@ def make_app(
             *api,
             WebSocketRoute("/ws", socket),
         ],
-        exception_handlers={HTTPException: _refused, Exception: _crashed},
+        exception_handlers={HTTPException: _http_error_response, Exception: _crash_response},
     )
-    return StrictHeaders(Elsewhere(routed, draining))
+    return StrictHeaders(DrainingRefusal(routed, draining))
 
 
-def _refused(request: Request, exc: Exception) -> Response:
+def _http_error_response(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
-    if _of_api(request.url.path):
-        return http_error(exc.status_code, request.method, request.url.path, dict(exc.headers or {}))
+    if _is_api_path(request.url.path):
+        return http_error_response(exc.status_code, request.method, request.url.path, dict(exc.headers or {}))
     detail = None if exc.detail == HTTPStatus(exc.status_code).phrase else exc.detail
     return problem(exc.status_code, detail, exc.headers)
 
 
-def _crashed(request: Request, exc: Exception) -> Response:
-    return http_error(500, request.method, request.url.path) if _of_api(request.url.path) else problem(500)
+def _crash_response(request: Request, exc: Exception) -> Response:
+    return (
+        http_error_response(500, request.method, request.url.path) if _is_api_path(request.url.path) else problem(500)
+    )
 
 
-def _of_api(path: str) -> bool:
+def _is_api_path(path: str) -> bool:
     return path.startswith(API_PREFIX)
 
 
-def _closing() -> Response:
+def _draining_response() -> Response:
     return problem(503, "this gateway is closing", {"Retry-After": "1", "Connection": "close"})
 
 
-class Elsewhere:
+class DrainingRefusal:
     """Sends requests that come while the process ends to another gateway; those under way are
     finished."""
 
@@ -109,7 +111,7 @@ class Elsewhere:
         # A socket's handshake is refused by its own route, which looks at its origin first.
         app: ASGIApp = self._app
         if scope["type"] == "http" and self._draining():
-            app = going_away() if _of_api(scope["path"]) else _closing()
+            app = draining_response() if _is_api_path(scope["path"]) else _draining_response()
         await app(scope, receive, send)
 
 

@@ -17,7 +17,7 @@ from shared.settings import Settings
 OWNER: Final = "owner"
 GENERATED_FILE: Final = "web.token"
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
-_Stamp = tuple[int, int, int]
+_FileStamp = tuple[int, int, int]
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class Principals:
     def __init__(self, secrets: Mapping[str, str], files: Mapping[str, Path] | None = None) -> None:
         self._files = dict(files or {})
         self._digests = {name: _digest(secret) for name, secret in secrets.items() if secret}
-        self._stamps: dict[str, _Stamp | None] = {}
+        self._stamps: dict[str, _FileStamp | None] = {}
         self._changes = 0
         self.refresh()
 
@@ -77,7 +77,7 @@ class Principals:
         scheme, _, token = (header or "").partition(" ")
         return self.login(token.strip()) if scheme.lower() == "bearer" else None
 
-    def still(self, login: Login) -> bool:
+    def is_current(self, login: Login) -> bool:
         """Whether the secret that was shown is still that principal's."""
         self.refresh()
         return hmac.compare_digest(self._digests.get(login.principal, b""), login.digest)
@@ -85,12 +85,12 @@ class Principals:
     def refresh(self) -> int:
         """Read the files that changed. A number that grows whenever one did."""
         for principal, file in self._files.items():
-            stamp = _stamp(file)
+            stamp = _file_stamp(file)
             if principal not in self._stamps or stamp != self._stamps[principal]:
                 self._stamps[principal] = stamp
                 self._changes += 1
                 self._digests.pop(principal, None)
-                secret = _read(file)
+                secret = _read_secret(file)
                 if secret:
                     self._digests[principal] = _digest(secret)
         return self._changes
@@ -125,7 +125,7 @@ def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
-def _stamp(file: Path) -> _Stamp | None:
+def _file_stamp(file: Path) -> _FileStamp | None:
     try:
         stat = file.stat()
     except OSError:
@@ -133,7 +133,7 @@ def _stamp(file: Path) -> _Stamp | None:
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-def _read(file: Path) -> str:
+def _read_secret(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError):

@@ -27,6 +27,7 @@ from shared.log import logger
 from shared.media.kinds import KINDS
 from shared.media.reference import MediaRef, clean_name, read_file_name, read_reference
 from shared.media.store import MediaStore, NoSuchMedia, TooMuch
+from shared.messages.web import MediaFrame
 
 CHANNEL: Final = "web"
 NAME_HEADER: Final = "shoal-file-name"
@@ -54,19 +55,6 @@ _CHAT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 log = logger("web")
 
 
-class MediaFrame(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of a line. `ref` is what a message names it by; `path` is where it is to be had, with
-    the token."""
-
-    ref: str
-    path: str
-    name: str
-    type: str
-    size: int
-    about: str
-    image: bool = False
-
-
 def media_frames(chat: str, media: Sequence[str]) -> tuple[MediaFrame, ...]:
     """The files of a line as its frame has them; what is no reference is left out."""
     frames = []
@@ -89,7 +77,7 @@ def media_frame(chat: str, ref: MediaRef) -> MediaFrame:
     )
 
 
-class MediaDoor:
+class MediaRouter:
     """Takes and hands out the files of the chats of whoever shows a token; other people's are not
     found."""
 
@@ -131,18 +119,18 @@ class MediaDoor:
         chat = request.path_params["chat"]
         if not _CHAT.fullmatch(chat):
             return problem(404)
-        if (wait_s := self._rate(login.principal)) > 0:
+        if (wait_s := self._rate_wait_s(login.principal)) > 0:
             return problem(429, "too many files at once", {"Retry-After": f"{max(1, round(wait_s))}"})
         limit = self._store.file_bytes
-        if _length(request) > limit:
-            await _linger(request)
+        if _content_length(request) > limit:
+            await _read_on(request)
             return problem(413, f"file refused: it is larger than {limit // 1024 // 1024} MB", {"Connection": "close"})
         name = unquote(request.headers.get(NAME_HEADER, ""), errors="replace")
         try:
             async with asyncio.timeout(self._within_s), self._own_slots[login.principal], self._slots:
-                ref = await self._take(request, _session(login.principal, chat), clean_name(name))
+                ref = await self._store_body(request, _session(login.principal, chat), clean_name(name))
         except TooMuch as exc:
-            await _linger(request)
+            await _read_on(request)
             return problem(413, exc.message, {"Connection": "close"})
         except BadInput as exc:
             return problem(415, exc.message)
@@ -179,16 +167,16 @@ class MediaDoor:
         disposition = f"attachment; filename*=UTF-8''{quote(ref.name, safe='')}"
         # Only pictures have a type that a browser would show, and only in an <img> of ours.
         media_type = kind.media_type if kind.is_image else "application/octet-stream"
-        return _Kept(file, {**HEADERS, "Content-Disposition": disposition}, media_type)
+        return _FileResponse(file, {**HEADERS, "Content-Disposition": disposition}, media_type)
 
-    async def named(self, session: str, media: Sequence[str], *, limit: int) -> tuple[str, ...]:
+    async def check_references(self, session: str, media: Sequence[str], *, limit: int) -> tuple[str, ...]:
         """The references that a message names, each looked at. Raises BadInput (`bad_media`) for
         one that is not of this session, or too many."""
         if len(media) > limit:
             raise BadInput("bad_media", f"the message has {len(media)} files; at most {limit} are taken")
-        return tuple([str(await self._looked_at(session, read_reference(one))) for one in dict.fromkeys(media)])
+        return tuple([str(await self._check_reference(session, read_reference(one))) for one in dict.fromkeys(media)])
 
-    async def _looked_at(self, session: str, ref: MediaRef) -> MediaRef:
+    async def _check_reference(self, session: str, ref: MediaRef) -> MediaRef:
         try:
             size_bytes = await asyncio.to_thread(self._store.size, session, ref)
         except NoSuchMedia:
@@ -197,7 +185,7 @@ class MediaDoor:
             raise BadInput("bad_media", "files cannot be read just now; try again in a moment") from None
         return msgspec.structs.replace(ref, size_bytes=size_bytes)
 
-    async def _take(self, request: Request, session: str, name: str) -> MediaRef:
+    async def _store_body(self, request: Request, session: str, name: str) -> MediaRef:
         """Write the body piece by piece beside the event loop."""
         with await asyncio.to_thread(self._store.upload, session) as upload:
             waiting = bytearray()
@@ -218,15 +206,15 @@ class MediaDoor:
             log.info("login refused")
         return login or problem(401, "a valid token is needed", {"WWW-Authenticate": "Bearer"})
 
-    def _rate(self, principal: str) -> float:
+    def _rate_wait_s(self, principal: str) -> float:
         now = self._clock.monotonic()
         if len(self._rates) >= KNOWN_PRINCIPALS:
             self._rates.clear()
         bucket = self._rates.setdefault(principal, TokenBucket(burst=BURST, per_s=PER_S, now=now))
-        return bucket.take(now)
+        return bucket.try_acquire(now)
 
 
-class _Kept(Response):
+class _FileResponse(Response):
     """A file as an answer, in pieces: whoever reads slowly costs one of them, and not the whole
     file."""
 
@@ -247,7 +235,7 @@ def _session(principal: str, chat: str) -> str:
     return session_id(CHANNEL, f"{principal}/{chat}")
 
 
-async def _linger(request: Request) -> None:
+async def _read_on(request: Request) -> None:
     """Take in some of what is still sent: a connection that is closed before that is reset, and
     nobody reads why."""
     left = LINGER_BYTES
@@ -259,7 +247,7 @@ async def _linger(request: Request) -> None:
                     return
 
 
-def _length(request: Request) -> int:
+def _content_length(request: Request) -> int:
     """What the client says that it will send; 0 when it does not say."""
-    told = request.headers.get("content-length", "")
-    return int(told) if told.isascii() and told.isdigit() else 0
+    header = request.headers.get("content-length", "")
+    return int(header) if header.isascii() and header.isdigit() else 0

@@ -18,7 +18,7 @@ INDEX: Final = "index.html"
 _TYPES: Final = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/woff2"}
 
 
-class Page(msgspec.Struct, frozen=True):
+class StaticFile(msgspec.Struct, frozen=True):
     """One file as it is sent."""
 
     body: bytes
@@ -26,13 +26,13 @@ class Page(msgspec.Struct, frozen=True):
     etag: str
 
 
-def read_pages(folder: Path = FOLDER) -> dict[str, Page]:
+def read_static_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
     """Every file under `folder` by its relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(folder).as_posix(): _page(path) for path in files}
+    return {path.relative_to(folder).as_posix(): _read_file(path) for path in files}
 
 
-def answer(page: Page, request: Request) -> Response:
+def file_response(page: StaticFile, request: Request) -> Response:
     """The file, or 304 when the browser has it. It is asked for each time: a new release must not
     mix with an old."""
     headers = {"ETag": page.etag, "Cache-Control": "no-cache"}
@@ -42,7 +42,7 @@ def answer(page: Page, request: Request) -> Response:
     return Response(page.body, media_type=page.media_type, headers=headers)
 
 
-def _page(path: Path) -> Page:
+def _read_file(path: Path) -> StaticFile:
     body = path.read_bytes()
     kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    return Page(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+    return StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')

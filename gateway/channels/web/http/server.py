@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gateway.channels.web.socket.connection import PageConnection
-from gateway.channels.web.socket.protocol import FRAME_LIMIT_BYTES
+from shared.messages.web import FRAME_LIMIT_BYTES
 from shared.process.listening import Server, listener
 
 USER_TIMEOUT_MS: Final = 30_000

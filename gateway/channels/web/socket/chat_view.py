@@ -8,27 +8,27 @@ from typing import Protocol
 from shared.messages.outbound import LogLine, OutboundMessage, SaidLine
 
 
-class Viewer(Protocol):
+class Subscriber(Protocol):
     """A socket, as far as the hub knows it."""
 
-    def put(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         """Send this, in order."""
         ...
 
-    def put_live(self, frame: bytes) -> None:
+    def send_live(self, frame: bytes) -> None:
         """Send this if there is room; it may be left out."""
         ...
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Return when little waits to be sent."""
         ...
 
-    def broken(self) -> None:
+    def fail(self) -> None:
         """Something went wrong that should not: end the socket."""
         ...
 
 
-class View:
+class Subscription:
     """What one socket was sent of one chat. It gets every line once and in order, whoever brings
     it.
 
@@ -37,10 +37,10 @@ class View:
     everybody.
     """
 
-    __slots__ = ("announce", "apologised", "reset", "sent", "stale", "task", "viewer")
+    __slots__ = ("announce", "apologised", "reset", "sent", "stale", "subscriber", "task")
 
-    def __init__(self, viewer: Viewer, after: int, *, announce: bool) -> None:
-        self.viewer = viewer
+    def __init__(self, subscriber: Subscriber, after: int, *, announce: bool) -> None:
+        self.subscriber = subscriber
         self.sent = after
         self.stale = True
         self.announce = announce
@@ -48,7 +48,7 @@ class View:
         self.reset = False
         self.task: asyncio.Task[None] | None = None
 
-    def take_news(self, seq: int) -> bool:
+    def accept_live(self, seq: int) -> bool:
         """Whether the line `seq`, heard live, is to be sent now."""
         if seq == self.sent + 1:
             self.sent = seq
@@ -57,7 +57,7 @@ class View:
             self.stale = True
         return False
 
-    def take_logged(self, seq: int) -> bool:
+    def accept_logged(self, seq: int) -> bool:
         """Whether the line `seq`, read in order from a log that was asked for all after `sent`, is
         to be sent now."""
         if seq <= self.sent:
@@ -66,20 +66,20 @@ class View:
         return True
 
 
-class Room:
+class OpenChat:
     """A chat that some socket of this process shows, and what it waits for."""
 
     def __init__(self, session: str, chat: str, now: float) -> None:
         self.session = session
         self.chat = chat
-        self.views: dict[Viewer, View] = {}
-        self.heard_at = now
-        self.listening: asyncio.Future[None] | None = None
+        self.subscriptions: dict[Subscriber, Subscription] = {}
+        self.last_event_at = now
+        self.subscribed: asyncio.Future[None] | None = None
         self._unanswered: set[str] = set()
         self._running = 0
 
     @property
-    def waiting(self) -> bool:
+    def reply_due(self) -> bool:
         """Whether a reply is due, as far as is known here."""
         return bool(self._unanswered) or self._running > 0
 
@@ -87,11 +87,11 @@ class Room:
         """The ids of messages whose reply has not been seen."""
         return frozenset(self._unanswered)
 
-    def asked(self, id: str) -> None:
+    def add_message(self, id: str) -> None:
         """A message was accepted."""
         self._unanswered.add(id)
 
-    def note(self, line: LogLine) -> None:
+    def add_line(self, line: LogLine) -> None:
         """A line was seen, live or in the log."""
         match line:
             case SaidLine(id=id):
@@ -101,7 +101,7 @@ class Room:
                 if kind not in ("notice", "withdrawn") and turn >= self._running:
                     self._running = 0
 
-    def stands(self, running: int | None, before: frozenset[str]) -> None:
+    def set_running(self, running: int | None, before: frozenset[str]) -> None:
         """The store said which turn is at the head; `before` are the messages that were open when
         it was asked."""
         if running is None:

@@ -14,18 +14,18 @@ _TEXT: Final = 0x81
 """A whole text message in one frame (RFC 6455, 5.2)."""
 
 
-class Listener(Protocol):
+class ConnectionListener(Protocol):
     """Who has taken a connection over. Nothing here may raise."""
 
-    def heard(self, text: str | None) -> None:
+    def on_text(self, text: str | None) -> None:
         """The client said this; None for bytes."""
         ...
 
-    def has_room(self) -> None:
+    def on_writable(self) -> None:
         """`full` is over."""
         ...
 
-    def gone(self) -> None:
+    def on_closed(self) -> None:
         """Nothing more comes, and nothing that is written arrives."""
         ...
 
@@ -42,18 +42,18 @@ class PageConnection(WebSocketsSansIOProtocol):
     full = False
     """Whether more waits to be sent than the transport likes to hold (64 kB)."""
 
-    _listener: Listener | None = None
+    _listener: ConnectionListener | None = None
 
-    def listen(self, listener: Listener) -> None:
+    def attach(self, listener: ConnectionListener) -> None:
         """Take the connection over: what was read already is heard at once, and whatever comes. For
         an app that has accepted it."""
         self._listener = listener
         while not self.queue.empty():
             message = self.queue.get_nowait()
             if message["type"] == "websocket.receive":
-                listener.heard(message.get("text"))
+                listener.on_text(message.get("text"))
             else:
-                listener.gone()
+                listener.on_closed()
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
@@ -61,7 +61,7 @@ class PageConnection(WebSocketsSansIOProtocol):
     def write(self, text: bytes) -> None:
         """Send a text, UTF-8; nothing on a connection that is closing."""
         if not self.close_sent and not self.transport.is_closing():
-            self.transport.write(_head(len(text)) + text)
+            self.transport.write(_frame_head(len(text)) + text)
 
     # What uvicorn calls.
 
@@ -79,7 +79,7 @@ class PageConnection(WebSocketsSansIOProtocol):
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
         self.frames = []
         if self.curr_msg_data_type != "text":
-            listener.heard(None)
+            listener.on_text(None)
             return
         try:
             text = data.decode()
@@ -87,15 +87,15 @@ class PageConnection(WebSocketsSansIOProtocol):
             self.conn.send_close(1007)
             self.handle_parser_exception()
             return
-        listener.heard(text)
+        listener.on_text(text)
 
     def handle_close(self, event: Any) -> None:
         super().handle_close(event)
-        self._tell_gone()
+        self._notify_closed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._tell_gone()
+        self._notify_closed()
         self._listener = None
 
     def pause_writing(self) -> None:
@@ -106,11 +106,11 @@ class PageConnection(WebSocketsSansIOProtocol):
         super().resume_writing()
         self.full = False
         if self._listener is not None:
-            self._listener.has_room()
+            self._listener.on_writable()
 
-    def _tell_gone(self) -> None:
+    def _notify_closed(self) -> None:
         if self._listener is not None:
-            self._listener.gone()
+            self._listener.on_closed()
 
 
 def connection_of(scope: Scope) -> PageConnection:
@@ -120,7 +120,7 @@ def connection_of(scope: Scope) -> PageConnection:
     return connection
 
 
-def _head(size: int) -> bytes:
+def _frame_head(size: int) -> bytes:
     if size < 126:
         return bytes((_TEXT, size))
     if size < 65536:

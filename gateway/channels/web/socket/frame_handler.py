@@ -8,36 +8,35 @@ from typing import Final
 import msgspec
 
 from gateway.channel import MessageSink
-from gateway.channels.web.http.media import MediaDoor
-from gateway.channels.web.socket.approval_frames import Approve
-from gateway.channels.web.socket.chat_view import Viewer
+from gateway.channels.web.http.media import MediaRouter
+from gateway.channels.web.socket.chat_view import Subscriber
 from gateway.channels.web.socket.hub import Hub
-from gateway.channels.web.socket.lines import Lines
-from gateway.channels.web.socket.protocol import (
-    Ack,
-    ChatList,
-    ChatRow,
-    ClientFrame,
-    Hello,
-    History,
-    LineFrame,
-    ListChats,
-    ReadHistory,
-    Resume,
-    Say,
-    ServerFrame,
-    Stop,
-    Taken,
-    Withdraw,
-    write_frame,
-)
-from gateway.commands.command import CommandRow
+from gateway.channels.web.socket.lines import LineRenderer
+from gateway.channels.web.socket.protocol import ServerFrame, encode_frame
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, RedisAway
 from shared.ids import log_id, session_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.web import (
+    AcceptedFrame,
+    AckFrame,
+    ApproveFrame,
+    ChatListFrame,
+    ChatRow,
+    ClientFrame,
+    CommandRow,
+    HelloFrame,
+    HistoryFrame,
+    LineFrame,
+    ListChatsFrame,
+    ReadHistoryFrame,
+    ResumeFrame,
+    SendFrame,
+    StopFrame,
+    WithdrawFrame,
+)
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
 from shared.store.delivery.outbox import NumberedLine, Outbox
 from shared.store.turns.approvals import REFUSALS
@@ -51,7 +50,7 @@ HISTORY_CHARS: Final = 1024 * 1024
 log = logger("web")
 
 
-class AnswerLimits(msgspec.Struct, frozen=True, kw_only=True):
+class FrameLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many chats one socket is shown, for how long a message is tried again while Redis is
     away, and how many files one may have."""
 
@@ -60,24 +59,24 @@ class AnswerLimits(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 4
 
 
-class Answers:
+class FrameHandler:
     """Answers one logged-in client. A chat is its principal's own: the names of other people's
     cannot be written."""
 
     def __init__(
         self,
-        viewer: Viewer,
+        subscriber: Subscriber,
         principal: str,
         *,
         sink: MessageSink,
         outbox: Outbox,
         hub: Hub,
-        lines: Lines,
-        media: MediaDoor,
-        limits: AnswerLimits,
+        lines: LineRenderer,
+        media: MediaRouter,
+        limits: FrameLimits,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._viewer = viewer
+        self._subscriber = subscriber
         self._principal = principal
         self._sink = sink
         self._outbox = outbox
@@ -86,8 +85,8 @@ class Answers:
         self._media = media
         self._limits = limits
         self._clock = clock
-        self._shown: dict[str, None] = {}
-        self._left = False
+        self._subscribed: dict[str, None] = {}
+        self._closed = False
 
     @property
     def commands(self) -> Sequence[CommandRow]:
@@ -99,40 +98,42 @@ class Answers:
         """How many files a message may have, and how many bytes one of them."""
         return self._limits.files, self._media.file_bytes
 
-    async def answer(self, frame: ClientFrame, came_at: float) -> None:
+    async def handle(self, frame: ClientFrame, came_at: float) -> None:
         """Do what a frame asks; `came_at` is when it came (monotonic). Raises BadInput, Refused,
         RedisAway."""
         match frame:
-            case Say():
-                await self._say(frame, came_at)
-            case Stop(chat=chat, turn=turn):
+            case SendFrame():
+                await self._handle_message(frame, came_at)
+            case StopFrame(chat=chat, turn=turn):
                 await self._sink.stop(self._session(chat), turn)
-            case Resume(chat=chat, after=after):
-                self._show(chat, after, announce=True)
-            case ListChats():
-                await self._list()
-            case ReadHistory(chat=chat, before=before):
-                await self._history(chat, before)
-            case Ack(chat=chat, seq=seq):
-                await self._ack(chat, seq)
-            case Withdraw(id=id, chat=chat):
-                await self._withdraw(id, chat)
-            case Approve():
-                await self._approve(frame)
-            case Hello():
+            case ResumeFrame(chat=chat, after=after):
+                self._subscribe(chat, after, announce=True)
+            case ListChatsFrame():
+                await self._send_chats()
+            case ReadHistoryFrame(chat=chat, before=before):
+                await self._send_history(chat, before)
+            case AckFrame(chat=chat, seq=seq):
+                await self._store_ack(chat, seq)
+            case WithdrawFrame(id=id, chat=chat):
+                await self._handle_withdraw(id, chat)
+            case ApproveFrame():
+                await self._handle_approve(frame)
+            case HelloFrame():
                 raise BadInput("bad_frame", "hello is said once, as the first frame")
 
-    def leave(self) -> None:
+    def unsubscribe_all(self) -> None:
         """Show this client nothing more."""
-        self._left = True
-        for session in self._shown:
-            self._hub.leave(self._viewer, session)
-        self._shown.clear()
+        self._closed = True
+        for session in self._subscribed:
+            self._hub.leave(self._subscriber, session)
+        self._subscribed.clear()
 
-    async def _say(self, frame: Say, came_at: float) -> None:
+    async def _handle_message(self, frame: SendFrame, came_at: float) -> None:
         session = self._session(frame.chat)
         now_ms = self._clock.now_ms()
-        media = await self._media.named(session, frame.media, limit=self._limits.files) if frame.media else ()
+        media = (
+            await self._media.check_references(session, frame.media, limit=self._limits.files) if frame.media else ()
+        )
         message = InboundMessage(
             channel=NAME,
             chat_id=self._chat_id(frame.chat),
@@ -152,16 +153,16 @@ class Answers:
         if not accepted.rejected:
             (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(NAME).inc()
         log.debug("message accepted", session=log_id(session), turn=accepted.turn, duplicate=accepted.duplicate)
-        self._send(Taken(frame.id, frame.chat, accepted.ahead, accepted.turn))
+        self._send(AcceptedFrame(frame.id, frame.chat, accepted.ahead, accepted.turn))
         if accepted.turn:
-            self._hub.asked(session, frame.id)
-        if not self._hub.follows(self._viewer, session):
-            self._show(frame.chat, max(0, accepted.seq - 1), announce=False)
+            self._hub.on_message_accepted(session, frame.id)
+        if not self._hub.follows(self._subscriber, session):
+            self._subscribe(frame.chat, max(0, accepted.seq - 1), announce=False)
 
-    async def _withdraw(self, id: str, chat: str | None) -> None:
+    async def _handle_withdraw(self, id: str, chat: str | None) -> None:
         """The line that says so goes to everybody who is shown the chat, this client too."""
         prefix = session_id(NAME, self._chat_id(""))
-        chats = [session.removeprefix(prefix) for session in self._shown] if chat is None else [chat]
+        chats = [session.removeprefix(prefix) for session in self._subscribed] if chat is None else [chat]
         for one in chats:
             match await self._sink.withdraw(NAME, self._chat_id(one), id):
                 case "withdrawn":
@@ -172,7 +173,7 @@ class Answers:
                     raise BadInput("too_late", "this message is answered already")
         raise BadInput("not_found", f"no message {id!r} waits in this chat")
 
-    async def _approve(self, frame: Approve) -> None:
+    async def _handle_approve(self, frame: ApproveFrame) -> None:
         """The line that says so goes to everybody who is shown the chat, this client too."""
         session = self._session(frame.chat)
         settled = await self._sink.approve(
@@ -181,42 +182,42 @@ class Answers:
         if settled != "done":
             raise BadInput(f"approval_{settled}", REFUSALS[settled])
 
-    async def _list(self) -> None:
+    async def _send_chats(self) -> None:
         prefix = self._chat_id("")
         found = await self._outbox.chats(NAME, self._principal, lambda chat_id: session_id(NAME, chat_id))
         rows = [ChatRow(info.chat_id.removeprefix(prefix), info.title, info.at, info.running) for info in found]
-        self._send(ChatList(rows))
+        self._send(ChatListFrame(rows))
 
-    async def _history(self, chat: str, before: int | None) -> None:
+    async def _send_history(self, chat: str, before: int | None) -> None:
         found: list[NumberedLine] = []
         if before is None or before > 1:
             found = await self._outbox.before(self._session(chat), seq=before, limit=HISTORY_LINES + 1)
         kept: list[LineFrame] = []
         chars = 0
         for numbered in reversed(found):
-            chars += _length(numbered)
+            chars += _text_chars(numbered)
             if len(kept) == HISTORY_LINES or (kept and chars > HISTORY_CHARS):
                 break
-            kept.append(await self._lines.soon(chat, numbered))
-        self._send(History(chat, kept[::-1], more=len(kept) < len(found)))
+            kept.append(await self._lines.render_soon(chat, numbered))
+        self._send(HistoryFrame(chat, kept[::-1], more=len(kept) < len(found)))
 
-    async def _ack(self, chat: str, seq: int) -> None:
+    async def _store_ack(self, chat: str, seq: int) -> None:
         try:
             await self._outbox.ack(self._session(chat), seq)
         except RedisAway:
             log.debug("ack not kept")  # the next one says more
 
-    def _show(self, chat: str, after: int, *, announce: bool) -> None:
-        if self._left:
+    def _subscribe(self, chat: str, after: int, *, announce: bool) -> None:
+        if self._closed:
             return
         session = self._session(chat)
-        self._shown.pop(session, None)
-        self._shown[session] = None
-        if len(self._shown) > self._limits.chats:
-            eldest = next(iter(self._shown))
-            del self._shown[eldest]
-            self._hub.leave(self._viewer, eldest)
-        self._hub.follow(self._viewer, session, chat, after, announce=announce)
+        self._subscribed.pop(session, None)
+        self._subscribed[session] = None
+        if len(self._subscribed) > self._limits.chats:
+            eldest = next(iter(self._subscribed))
+            del self._subscribed[eldest]
+            self._hub.leave(self._subscriber, eldest)
+        self._hub.follow(self._subscriber, session, chat, after, announce=announce)
 
     def _chat_id(self, chat: str) -> str:
         return f"{self._principal}/{chat}"
@@ -225,10 +226,10 @@ class Answers:
         return session_id(NAME, self._chat_id(chat))
 
     def _send(self, frame: ServerFrame) -> None:
-        self._viewer.put(write_frame(frame))
+        self._subscriber.send(encode_frame(frame))
 
 
-def _length(numbered: NumberedLine) -> int:
+def _text_chars(numbered: NumberedLine) -> int:
     match numbered.line:
         case SaidLine(text=text) | OutboundMessage(content=text):
             return len(text)

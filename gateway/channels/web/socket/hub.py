@@ -14,15 +14,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol
 
-from gateway.channels.web.socket.chat_view import Room, View, Viewer
-from gateway.channels.web.socket.lines import Lines, live_frame
-from gateway.channels.web.socket.protocol import Failure, Resumed, write_frame
+from gateway.channels.web.socket.chat_view import OpenChat, Subscriber, Subscription
+from gateway.channels.web.socket.lines import LineRenderer, live_frame
+from gateway.channels.web.socket.protocol import encode_frame
 from gateway.process.traces import delivering
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.ids import log_id
 from shared.log import logger
 from shared.messages.live import JoinedEvent, ProgressEvent, TurnEvent
+from shared.messages.web import ErrorFrame, ResumedFrame
 from shared.store.delivery.fanout import ChatNews, Listener
 from shared.store.delivery.outbox import ChatState, NumberedLine
 
@@ -39,7 +40,7 @@ OnGap = Callable[[], Awaitable[None]]
 log = logger("hub")
 
 
-class News(Protocol):
+class LiveFeed(Protocol):
     """Where live news comes from: `shared.store.delivery.fanout.Fanout`."""
 
     async def listen(self, session: str, listener: Listener) -> None: ...
@@ -49,7 +50,7 @@ class News(Protocol):
     async def run(self) -> None: ...
 
 
-class Log(Protocol):
+class ChatLog(Protocol):
     """Where the truth is: `shared.store.delivery.outbox.Outbox`."""
 
     async def state(self, session: str) -> ChatState: ...
@@ -66,9 +67,9 @@ class Hub:
 
     def __init__(
         self,
-        chat_log: Log,
-        lines: Lines,
-        make_news: Callable[[OnGap], News],
+        chat_log: ChatLog,
+        lines: LineRenderer,
+        make_feed: Callable[[OnGap], LiveFeed],
         clock: Clock = SYSTEM_CLOCK,
         *,
         progress: bool = True,
@@ -77,111 +78,111 @@ class Hub:
         self._lines = lines
         self._clock = clock
         self._progress = progress
-        self._news = make_news(self._on_gap)
-        self._rooms: dict[str, Room] = {}
+        self._feed = make_feed(self._on_gap)
+        self._chats: dict[str, OpenChat] = {}
         self._readers = asyncio.Semaphore(READERS)
         self._retry_at = 0.0
 
     @property
-    def rooms(self) -> int:
+    def open_chats(self) -> int:
         """How many chats are shown."""
-        return len(self._rooms)
+        return len(self._chats)
 
     async def run(self) -> None:
         """Listen until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._news.run(), name="fanout")
+            group.create_task(self._feed.run(), name="fanout")
             group.create_task(self._tick_for_ever(), name="hub tick")
 
-    def follow(self, viewer: Viewer, session: str, chat: str, after: int, *, announce: bool) -> None:
+    def follow(self, viewer: Subscriber, session: str, chat: str, after: int, *, announce: bool) -> None:
         """Show a chat to a socket from the line after number `after` on: first what the log has,
         then what comes.
 
         With `announce` a `resumed` frame follows the lines of the log. The same chat again starts
         over.
         """
-        room = self._rooms.get(session)
+        room = self._chats.get(session)
         if room is None:
-            room = self._rooms[session] = Room(session, chat, self._clock.monotonic())
+            room = self._chats[session] = OpenChat(session, chat, self._clock.monotonic())
             # First the subscription, then the log: nothing can fall between them.
-            room.listening = asyncio.ensure_future(self._news.listen(session, partial(self.heard, session)))
+            room.subscribed = asyncio.ensure_future(self._feed.listen(session, partial(self.on_event, session)))
         self.leave(viewer, session)
-        view = room.views[viewer] = View(viewer, after, announce=announce)
-        self._bring_up(room, view)
+        view = room.subscriptions[viewer] = Subscription(viewer, after, announce=announce)
+        self._start_catch_up(room, view)
 
-    def follows(self, viewer: Viewer, session: str) -> bool:
+    def follows(self, viewer: Subscriber, session: str) -> bool:
         """Whether a socket is shown this chat."""
-        room = self._rooms.get(session)
-        return room is not None and viewer in room.views
+        room = self._chats.get(session)
+        return room is not None and viewer in room.subscriptions
 
-    def leave(self, viewer: Viewer, session: str) -> None:
+    def leave(self, viewer: Subscriber, session: str) -> None:
         """Show this chat no more to a socket."""
-        room = self._rooms.get(session)
-        view = room.views.pop(viewer, None) if room else None
+        room = self._chats.get(session)
+        view = room.subscriptions.pop(viewer, None) if room else None
         if view and view.task:
             view.task.cancel()
 
-    def asked(self, session: str, id: str) -> None:
+    def on_message_accepted(self, session: str, id: str) -> None:
         """A message was accepted for a chat: a reply is due."""
-        if room := self._rooms.get(session):
-            room.asked(id)
+        if room := self._chats.get(session):
+            room.add_message(id)
 
-    def heard(self, session: str, news: ChatNews) -> None:
+    def on_event(self, session: str, event: ChatNews) -> None:
         """Something happened in a chat. A fault in showing it costs the sockets of that chat, and
         nobody else."""
-        room = self._rooms.get(session)
-        if room is None:
+        open_chat = self._chats.get(session)
+        if open_chat is None:
             return
         try:
-            self._show(room, news)
+            self._publish(open_chat, event)
         except Exception:
             log.exception("news not shown")
-            for viewer in list(room.views):
-                viewer.broken()
+            for subscriber in list(open_chat.subscriptions):
+                subscriber.fail()
 
-    def _show(self, room: Room, news: ChatNews) -> None:
-        room.heard_at = self._clock.monotonic()
+    def _publish(self, room: OpenChat, news: ChatNews) -> None:
+        room.last_event_at = self._clock.monotonic()
         if isinstance(news, NumberedLine):
             with delivering(news.line, "web", room.session):
-                self._heard_line(room, news)
+                self._publish_line(room, news)
         elif self._progress or not isinstance(news, ProgressEvent):
-            frame = write_frame(live_frame(room.chat, news))
-            for viewer in list(room.views):
+            frame = encode_frame(live_frame(room.chat, news))
+            for viewer in list(room.subscriptions):
                 if isinstance(news, TurnEvent | JoinedEvent):
-                    viewer.put(frame)
+                    viewer.send(frame)
                 else:
-                    viewer.put_live(frame)
+                    viewer.send_live(frame)
 
-    def _heard_line(self, room: Room, numbered: NumberedLine) -> None:
-        room.note(numbered.line)
-        views = list(room.views.values())
+    def _publish_line(self, room: OpenChat, numbered: NumberedLine) -> None:
+        room.add_line(numbered.line)
+        views = list(room.subscriptions.values())
         line = None
         if any(view.sent == numbered.seq - 1 for view in views):
-            line = self._lines.at_once(room.chat, numbered)
-        frame = None if line is None else write_frame(line)
+            line = self._lines.render_now(room.chat, numbered)
+        frame = None if line is None else encode_frame(line)
         for view in views:
-            if frame is not None and view.take_news(numbered.seq):
-                view.viewer.put(frame)
+            if frame is not None and view.accept_live(numbered.seq):
+                view.subscriber.send(frame)
             else:
                 # It missed something, or the line takes long to render, or the log began anew: a
                 # reader finds out.
                 view.stale = True
-                self._bring_up(room, view)
+                self._start_catch_up(room, view)
 
     async def tick(self) -> None:
         """One round of looking after the chats: forget, retry, and doubt the silence."""
         now = self._clock.monotonic()
-        for session, room in list(self._rooms.items()):
-            if not room.views:
-                del self._rooms[session]
-                await self._news.leave(session)
+        for session, room in list(self._chats.items()):
+            if not room.subscriptions:
+                del self._chats[session]
+                await self._feed.leave(session)
                 continue
-            if room.waiting and now - room.heard_at >= SILENCE_S:
-                room.heard_at = now
-                self._doubt(room)
+            if room.reply_due and now - room.last_event_at >= SILENCE_S:
+                room.last_event_at = now
+                self._recheck(room)
             elif now >= self._retry_at:
-                for view in room.views.values():
-                    self._bring_up(room, view)
+                for view in room.subscriptions.values():
+                    self._start_catch_up(room, view)
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -190,64 +191,66 @@ class Hub:
 
     async def _on_gap(self) -> None:
         self._retry_at = 0.0
-        for room in self._rooms.values():
-            self._doubt(room)
+        for room in self._chats.values():
+            self._recheck(room)
 
-    def _doubt(self, room: Room) -> None:
-        for view in room.views.values():
+    def _recheck(self, room: OpenChat) -> None:
+        for view in room.subscriptions.values():
             view.stale = True
-            self._bring_up(room, view)
+            self._start_catch_up(room, view)
 
-    def _bring_up(self, room: Room, view: View) -> None:
+    def _start_catch_up(self, room: OpenChat, view: Subscription) -> None:
         if view.stale and view.task is None:
-            view.task = asyncio.create_task(self._read(room, view))
+            view.task = asyncio.create_task(self._catch_up(room, view))
 
-    async def _read(self, room: Room, view: View) -> None:
-        assert room.listening is not None
+    async def _catch_up(self, room: OpenChat, view: Subscription) -> None:
+        assert room.subscribed is not None
         try:
-            await asyncio.shield(room.listening)
+            await asyncio.shield(room.subscribed)
             while view.stale:
                 view.stale = False
-                await self._read_once(room, view)
+                await self._read_log(room, view)
         except RedisAway:
             view.stale = True
             if view.announce and not view.apologised:
                 view.apologised = True
                 message = "Shoal cannot read this chat just now; it appears as soon as the store is back"
-                view.viewer.put(write_frame(Failure("unavailable", message, chat=room.chat, retry_after=RETRY_S)))
+                view.subscriber.send(
+                    encode_frame(ErrorFrame("unavailable", message, chat=room.chat, retry_after=RETRY_S))
+                )
         except Exception:
             log.exception("chat not shown", session=log_id(room.session))
-            view.viewer.broken()
+            view.subscriber.fail()
         finally:
             view.task = None
 
-    async def _read_once(self, room: Room, view: View) -> None:
+    async def _read_log(self, room: OpenChat, view: Subscription) -> None:
         """Send everything that the log has. Where it stands is asked first: all up to there is then
         in the log."""
         had, open_before = view.sent, room.unanswered()
-        async with self._reading():
+        async with self._log_access():
             state = await self._log.state(room.session)
         if had > state.last_seq:
             view.sent, view.reset = 0, True
         more = True
         while more:
-            async with self._reading():
+            async with self._log_access():
                 page = await self._log.read(room.session, after=view.sent, limit=PAGE)
             for numbered in page:
-                line = await self._lines.soon(room.chat, numbered)
-                room.note(numbered.line)
-                if view.take_logged(numbered.seq):
-                    view.viewer.put(write_frame(line))
-                    await view.viewer.room()
+                line = await self._lines.render_soon(room.chat, numbered)
+                room.add_line(numbered.line)
+                if view.accept_logged(numbered.seq):
+                    view.subscriber.send(encode_frame(line))
+                    await view.subscriber.drain()
             more = len(page) == PAGE
         view.sent = max(view.sent, state.last_seq)
-        room.stands(state.running, open_before)
+        room.set_running(state.running, open_before)
         if (view.announce or view.reset) and not view.stale:
-            view.viewer.put(write_frame(Resumed(room.chat, view.sent, state.running, view.reset)))
+            view.subscriber.send(encode_frame(ResumedFrame(room.chat, view.sent, state.running, view.reset)))
             view.announce = view.reset = False
 
     @contextlib.asynccontextmanager
-    async def _reading(self) -> AsyncIterator[None]:
+    async def _log_access(self) -> AsyncIterator[None]:
         async with self._readers:
             if self._clock.monotonic() < self._retry_at:
                 raise RedisAway("Redis was away a moment ago")  # not thousands of sockets one after the other

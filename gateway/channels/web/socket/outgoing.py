@@ -14,13 +14,13 @@ from the log."""
 LIVE_LIMIT: Final = 64
 """While so many frames wait, what is only shown live is left out; a full delta heals it."""
 
-ROOM: Final = 32
+DRAINED_FRAMES: Final = 32
 """Who reads a log for the socket goes on when fewer frames wait."""
 
-_ROOM_BYTES: Final = 256 * 1024
+DRAINED_BYTES: Final = 256 * 1024
 
 
-class Connection(Protocol):
+class FrameWriter(Protocol):
     """Where frames go: `gateway.channels.web.socket.connection.PageConnection`."""
 
     full: bool
@@ -28,25 +28,25 @@ class Connection(Protocol):
     def write(self, text: bytes) -> None: ...
 
 
-class Outgoing:
+class SendQueue:
     """The way of frames to one socket, in order. While its connection is full they wait, up to a
     limit; `give_up` is called, once, when that is reached, or when the connection stays full for
     `stuck_s`."""
 
     # A page that rests has nothing here: no task, no event, no queue.
-    __slots__ = ("_bytes", "_closed", "_connection", "_give_up", "_moved", "_stuck", "_stuck_s", "_waiting")
+    __slots__ = ("_bytes", "_closed", "_connection", "_give_up", "_progress", "_stuck", "_stuck_s", "_waiting")
 
-    def __init__(self, connection: Connection, *, stuck_s: float, give_up: Callable[[], None]) -> None:
+    def __init__(self, connection: FrameWriter, *, stuck_s: float, give_up: Callable[[], None]) -> None:
         self._connection = connection
         self._stuck_s = stuck_s
         self._give_up = give_up
         self._waiting: list[bytes] = []
         self._bytes = 0
         self._stuck: asyncio.TimerHandle | None = None
-        self._moved: asyncio.Event | None = None
+        self._progress: asyncio.Event | None = None
         self._closed = False
 
-    def put(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         """Send this."""
         if self._closed:
             return
@@ -54,19 +54,19 @@ class Outgoing:
             self._connection.write(frame)
             return
         if len(self._waiting) >= FRAMES_LIMIT or self._bytes > BYTES_LIMIT:
-            self._abandon()
+            self._give_up_now()
             return
         self._waiting.append(frame)
         self._bytes += len(frame)
         if self._stuck is None:
-            self._stuck = asyncio.get_running_loop().call_later(self._stuck_s, self._abandon)
+            self._stuck = asyncio.get_running_loop().call_later(self._stuck_s, self._give_up_now)
 
-    def put_live(self, frame: bytes) -> None:
+    def send_live(self, frame: bytes) -> None:
         """Send this unless much waits."""
-        if len(self._waiting) < LIVE_LIMIT and self._bytes <= _ROOM_BYTES:
-            self.put(frame)
+        if len(self._waiting) < LIVE_LIMIT and self._bytes <= DRAINED_BYTES:
+            self.send(frame)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """The connection has room again."""
         sent = 0
         while sent < len(self._waiting) and not self._connection.full:
@@ -75,19 +75,19 @@ class Outgoing:
             self._bytes -= len(frame)
             self._connection.write(frame)
         del self._waiting[:sent]
-        self._rest()
+        self._on_progress()
         if self._waiting:
-            self._stuck = asyncio.get_running_loop().call_later(self._stuck_s, self._abandon)
+            self._stuck = asyncio.get_running_loop().call_later(self._stuck_s, self._give_up_now)
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Return when little waits."""
-        while len(self._waiting) >= ROOM or self._bytes > _ROOM_BYTES:
-            await self._move()
+        while len(self._waiting) >= DRAINED_FRAMES or self._bytes > DRAINED_BYTES:
+            await self._wait_for_progress()
 
-    async def empty(self) -> None:
+    async def flush(self) -> None:
         """Return when nothing waits."""
         while self._waiting:
-            await self._move()
+            await self._wait_for_progress()
 
     def finish(self) -> None:
         """Take nothing more; what waits is still sent."""
@@ -98,22 +98,22 @@ class Outgoing:
         self._closed = True
         self._waiting = []
         self._bytes = 0
-        self._rest()
+        self._on_progress()
 
-    def _abandon(self) -> None:
+    def _give_up_now(self) -> None:
         self.drop()
         self._give_up()
 
-    def _rest(self) -> None:
+    def _on_progress(self) -> None:
         """Some frames went: nobody is stuck, and who waits for that looks again."""
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
-        if self._moved is not None:
-            self._moved.set()
-            self._moved = None
+        if self._progress is not None:
+            self._progress.set()
+            self._progress = None
 
-    async def _move(self) -> None:
-        if self._moved is None:
-            self._moved = asyncio.Event()
-        await self._moved.wait()
+    async def _wait_for_progress(self) -> None:
+        if self._progress is None:
+            self._progress = asyncio.Event()
+        await self._progress.wait()

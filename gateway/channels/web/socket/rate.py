@@ -13,7 +13,7 @@ class TokenBucket:
         self._left = float(burst)
         self._at = now
 
-    def take(self, now: float) -> float:
+    def try_acquire(self, now: float) -> float:
         """Take one at `now` (monotonic seconds). 0.0 when there was one, else the seconds until
         there will be."""
         self._left = min(self._burst, self._left + (now - self._at) * self._per_s)

@@ -11,24 +11,16 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.channels.web.http.auth import Login, Principals
-from gateway.channels.web.socket.chat_view import Viewer
+from gateway.channels.web.socket.chat_view import Subscriber
 from gateway.channels.web.socket.connection import connection_of
-from gateway.channels.web.socket.frame_handler import NAME, Answers
-from gateway.channels.web.socket.outgoing import Outgoing
-from gateway.channels.web.socket.protocol import (
-    ClientFrame,
-    Failure,
-    Hello,
-    Say,
-    Welcome,
-    about,
-    read_frame,
-    write_frame,
-)
+from gateway.channels.web.socket.frame_handler import NAME, FrameHandler
+from gateway.channels.web.socket.outgoing import SendQueue
+from gateway.channels.web.socket.protocol import decode_frame, decode_ids, encode_frame
 from gateway.channels.web.socket.rate import TokenBucket
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, NotAllowed, RedisAway, Refused
 from shared.log import logger
+from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, SendFrame, WelcomeFrame
 from shared.metrics import MESSAGES_REFUSED
 from shared.tasks import cancel_all
 from shared.version import VERSION
@@ -47,7 +39,7 @@ than to send."""
 
 AWAY_RETRY_S: Final = 2.0
 
-AnswersFor = Callable[[Viewer, str], Answers]
+MakeHandler = Callable[[Subscriber, str], FrameHandler]
 """Makes the answers of one client, by its principal."""
 
 log = logger("web")
@@ -66,15 +58,30 @@ class SocketLimits(msgspec.Struct, frozen=True, kw_only=True):
     messages_per_s: float = 5.0
 
 
-class Socket:
+class PageSocket:
     """Serves one client until it leaves, misbehaves, or the process ends. It is the `Viewer` of its
     chats, and the listener of its connection: what comes is read at once, whatever else waits; a
     task answers frames one after the other, as long as there are any.
     """
 
     __slots__ = (
-        "_answers", "_clock", "_connection", "_ended", "_frames", "_hello_timer", "_limits", "_login", "_make_answers",
-        "_messages", "_outgoing", "_principals", "_refused", "_socket", "_waiting", "_waiting_chars", "_worker",
+        "_clock",
+        "_connection",
+        "_ended",
+        "_frames",
+        "_handler",
+        "_hello_timer",
+        "_limits",
+        "_login",
+        "_make_handler",
+        "_messages",
+        "_outgoing",
+        "_principals",
+        "_refused_in_row",
+        "_socket",
+        "_waiting",
+        "_waiting_chars",
+        "_worker",
     )  # fmt: skip
 
     def __init__(
@@ -82,37 +89,37 @@ class Socket:
         socket: WebSocket,
         *,
         principals: Principals,
-        answers: AnswersFor,
+        make_handler: MakeHandler,
         limits: SocketLimits,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._socket = socket
         self._connection = connection_of(socket.scope)
         self._principals = principals
-        self._make_answers = answers
+        self._make_handler = make_handler
         self._limits = limits
         self._clock = clock
         self._login: Login | None = None
-        self._answers: Answers | None = None
-        self._outgoing = Outgoing(self._connection, stuck_s=limits.stuck_s, give_up=self._too_slow)
+        self._handler: FrameHandler | None = None
+        self._outgoing = SendQueue(self._connection, stuck_s=limits.stuck_s, give_up=self._too_slow)
         self._waiting: list[tuple[ClientFrame, int, float]] = []
         self._waiting_chars = 0
-        self._refused = 0
+        self._refused_in_row = 0
         self._worker: asyncio.Task[None] | None = None
         now = clock.monotonic()
         self._frames = TokenBucket(burst=limits.frames_burst, per_s=limits.frames_per_s, now=now)
         self._messages = TokenBucket(burst=limits.messages_burst, per_s=limits.messages_per_s, now=now)
         loop = asyncio.get_running_loop()
-        self._hello_timer: asyncio.TimerHandle | None = loop.call_later(limits.hello_s, self._no_hello)
+        self._hello_timer: asyncio.TimerHandle | None = loop.call_later(limits.hello_s, self._on_hello_timeout)
         self._ended: asyncio.Future[tuple[int | None, str]] = loop.create_future()
 
     async def serve(self) -> None:
         """Run from the handshake to the end of the connection."""
         try:
             await self._socket.accept()
-            self._connection.listen(self)
+            self._connection.attach(self)
             code, reason = await self._ended
-            self._leave()
+            self._unsubscribe()
             if code != TOO_SLOW:
                 # What was read is done, and its answers are sent, as far as there is time.
                 if self._worker is not None:
@@ -120,15 +127,15 @@ class Socket:
                 self._outgoing.finish()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._limits.finish_s):
-                        await self._outgoing.empty()
+                        await self._outgoing.flush()
         finally:
-            self._leave()
+            self._unsubscribe()
             self._outgoing.drop()
             self._stop_hello_timer()
             if self._worker is not None:
                 await cancel_all([self._worker])
         if code is not None:
-            await self._hang_up(code, reason)
+            await self._close_connection(code, reason)
 
     def end(self, code: int | None, reason: str) -> None:
         """Close the connection with this code; None when the client has gone already. The first
@@ -138,48 +145,48 @@ class Socket:
 
     def recheck(self) -> bool:
         """Whether the token that was shown is still valid; if not, this ends the connection."""
-        if self._login is None or self._principals.still(self._login):
+        if self._login is None or self._principals.is_current(self._login):
             return True
-        self._refuse("the token is not valid any more; please log in again")
+        self._reject_login("the token is not valid any more; please log in again")
         return False
 
-    def put(self, frame: bytes) -> None:
-        self._outgoing.put(frame)
+    def send(self, frame: bytes) -> None:
+        self._outgoing.send(frame)
 
-    def put_live(self, frame: bytes) -> None:
-        self._outgoing.put_live(frame)
+    def send_live(self, frame: bytes) -> None:
+        self._outgoing.send_live(frame)
 
-    async def room(self) -> None:
-        await self._outgoing.room()
+    async def drain(self) -> None:
+        await self._outgoing.drain()
 
-    def broken(self) -> None:
+    def fail(self) -> None:
         self.end(FAILED, "internal error")
 
-    def heard(self, text: str | None) -> None:
+    def on_text(self, text: str | None) -> None:
         if self._ended.done():
             return
         try:
             if text is None:
-                self._fail(BadInput("bad_frame", "a frame must be text, not bytes"), None, None)
+                self._send_error(BadInput("bad_frame", "a frame must be text, not bytes"), None, None)
                 if self._login is None:
                     self.end(NOT_ALLOWED, "no hello")
             elif self._login is None:
-                self._hello(text)
+                self._check_hello(text)
             else:
-                self._take(text)
+                self._queue_frame(text)
         except Exception:
             log.exception("socket failed")
-            self.broken()
+            self.fail()
 
-    def has_room(self) -> None:
-        self._outgoing.go_on()
+    def on_writable(self) -> None:
+        self._outgoing.resume()
 
-    def gone(self) -> None:
+    def on_closed(self) -> None:
         self._outgoing.drop()
         self.end(None, "gone")
 
-    def _no_hello(self) -> None:
-        self._fail(BadInput("bad_frame", f"no hello came within {self._limits.hello_s:g} s"), None, None)
+    def _on_hello_timeout(self) -> None:
+        self._send_error(BadInput("bad_frame", f"no hello came within {self._limits.hello_s:g} s"), None, None)
         self.end(NOT_ALLOWED, "no hello")
 
     def _stop_hello_timer(self) -> None:
@@ -187,80 +194,82 @@ class Socket:
             self._hello_timer.cancel()
             self._hello_timer = None
 
-    def _hello(self, raw: str) -> None:
+    def _check_hello(self, raw: str) -> None:
         try:
             if len(raw) > HELLO_CHARS:
                 raise BadInput("bad_frame", f"the first frame has {len(raw):,} characters; a hello is shorter")
-            frame = read_frame(raw)
+            frame = decode_frame(raw)
         except BadInput as exc:
             # A stranger gets one try: nobody may keep this process busy without a token.
-            self._fail(exc, None, None)
+            self._send_error(exc, None, None)
             self.end(NOT_ALLOWED, "no hello")
             return
-        login = self._principals.login(frame.token) if isinstance(frame, Hello) else None
+        login = self._principals.login(frame.token) if isinstance(frame, HelloFrame) else None
         if login is None:
             log.info("login refused")
-            self._refuse("the first frame must be hello, with a token that is valid here")
+            self._reject_login("the first frame must be hello, with a token that is valid here")
             return
         self._login = login
         self._stop_hello_timer()
-        self._answers = self._make_answers(self, login.principal)
-        self.put(write_frame(Welcome(login.principal, VERSION, self._answers.commands, *self._answers.file_limits)))
+        self._handler = self._make_handler(self, login.principal)
+        self.send(
+            encode_frame(WelcomeFrame(login.principal, VERSION, self._handler.commands, *self._handler.file_limits))
+        )
 
-    def _take(self, raw: str) -> None:
+    def _queue_frame(self, raw: str) -> None:
         if not self.recheck():
             return
         now = self._clock.monotonic()
         try:
-            frame = self._admitted(raw, now)
+            frame = self._admit_frame(raw, now)
         except (BadInput, Refused) as exc:
-            self._fail(exc, *about(raw))
-            self._refused += isinstance(exc, Refused)
-            if self._refused > FLOOD:
+            self._send_error(exc, *decode_ids(raw))
+            self._refused_in_row += isinstance(exc, Refused)
+            if self._refused_in_row > FLOOD:
                 self._too_slow()
             return
-        self._refused = 0
+        self._refused_in_row = 0
         self._waiting_chars += len(raw)
         self._waiting.append((frame, len(raw), now))
         if self._worker is None:
-            self._worker = asyncio.create_task(self._work())
+            self._worker = asyncio.create_task(self._handle_frames())
 
-    def _admitted(self, raw: str, now: float) -> ClientFrame:
-        self._limit(self._frames, now, "frames")
-        frame = read_frame(raw)
-        if isinstance(frame, Say):
-            self._limit(self._messages, now, "messages")
+    def _admit_frame(self, raw: str, now: float) -> ClientFrame:
+        self._check_rate(self._frames, now, "frames")
+        frame = decode_frame(raw)
+        if isinstance(frame, SendFrame):
+            self._check_rate(self._messages, now, "messages")
         full = self._waiting_chars + len(raw) > WAITING_CHARS or len(self._waiting) >= WAITING_FRAMES
         if full and self._waiting:
             raise Refused("rate_limited", "too much waits on this connection; please slow down", AWAY_RETRY_S)
         return frame
 
-    def _limit(self, bucket: TokenBucket, now: float, what: str) -> None:
-        wait_s = bucket.take(now)
+    def _check_rate(self, bucket: TokenBucket, now: float, what: str) -> None:
+        wait_s = bucket.try_acquire(now)
         if wait_s:
             raise Refused("rate_limited", f"too many {what} at once; please slow down", wait_s)
 
-    async def _work(self) -> None:
-        answers = self._answers
+    async def _handle_frames(self) -> None:
+        answers = self._handler
         assert answers is not None
         try:
             while self._waiting:
                 frame, chars, came_at = self._waiting.pop(0)
                 try:
-                    await answers.answer(frame, came_at)
+                    await answers.handle(frame, came_at)
                 except (BadInput, Refused, RedisAway) as exc:
-                    if isinstance(frame, Say):
+                    if isinstance(frame, SendFrame):
                         log.info("message refused", reason=getattr(exc, "code", "unavailable"))
-                    self._fail(exc, getattr(frame, "id", None), getattr(frame, "chat", None))
+                    self._send_error(exc, getattr(frame, "id", None), getattr(frame, "chat", None))
                 finally:
                     self._waiting_chars -= chars
         except Exception:
             log.exception("socket failed")
-            self.broken()
+            self.fail()
         finally:
             self._worker = None
 
-    def _fail(self, error: BadInput | Refused | RedisAway, id: str | None, chat: str | None) -> None:
+    def _send_error(self, error: BadInput | Refused | RedisAway, id: str | None, chat: str | None) -> None:
         retry_s: float | None = None
         match error:
             case BadInput(code=code, message=message):
@@ -271,20 +280,20 @@ class Socket:
                 code, message, retry_s = "unavailable", "the store is away; please try again in a moment", AWAY_RETRY_S
         if id is not None and code not in ("too_late", "not_found"):
             MESSAGES_REFUSED.labels(NAME, code).inc()
-        self.put(write_frame(Failure(code, message, id, chat, retry_s)))
+        self.send(encode_frame(ErrorFrame(code, message, id, chat, retry_s)))
 
-    def _refuse(self, message: str) -> None:
-        self._fail(NotAllowed("not_allowed", message), None, None)
+    def _reject_login(self, message: str) -> None:
+        self._send_error(NotAllowed("not_allowed", message), None, None)
         self.end(NOT_ALLOWED, "not allowed")
 
     def _too_slow(self) -> None:
         self.end(TOO_SLOW, "too slow; come back and resume")
 
-    def _leave(self) -> None:
-        if self._answers is not None:
-            self._answers.leave()
+    def _unsubscribe(self) -> None:
+        if self._handler is not None:
+            self._handler.unsubscribe_all()
 
-    async def _hang_up(self, code: int, reason: str) -> None:
+    async def _close_connection(self, code: int, reason: str) -> None:
         # Whoever does not read gets this once it does, or the kernel drops it (TCP_USER_TIMEOUT on
         # the listener).
         within_s = self._limits.stuck_s if code == TOO_SLOW else self._limits.finish_s

@@ -1,14 +1,14 @@
 /** Joins the parts of the chat page. */
 
-import { Attachments } from "./attachments.js";
-import { ChatList, Drawer } from "./chats.js";
-import { Composer } from "./composer.js";
-import { Connection } from "./connection.js";
-import { Conversations } from "./conversations.js";
-import { oncePerFrame, setText, toast } from "./dom.js";
-import { Scroll } from "./scroll.js";
-import { drop, forgetPerson, read, write } from "./storage.js";
-import { Transcript } from "./transcript.js";
+import { Attachments } from "./ui/attachments.js";
+import { ChatList, Drawer } from "./chat/chats.js";
+import { Composer } from "./ui/composer.js";
+import { Connection } from "./chat/connection.js";
+import { Conversations } from "./chat/conversations.js";
+import { oncePerFrame, setText, toast } from "./ui/dom.js";
+import { Scroll } from "./ui/scroll.js";
+import { drop, forgetPerson, read, write } from "./ui/storage.js";
+import { Transcript } from "./chat/transcript.js";
 
 /** A connection that comes back within this time is not worth a word. */
 const BANNER_AFTER_MS = 1_000;
@@ -17,7 +17,7 @@ const TOKEN = /^#token=(.+)$/;
 
 const one = (selector) => document.querySelector(selector);
 
-/** The token in the address, which is taken out of it, or the one kept here. */
+/** The token from the address, which then loses it, or else the stored one. */
 function findToken() {
   const [, given] = location.hash.match(TOKEN) ?? [];
   if (given) {

@@ -16,14 +16,14 @@ from openai.types.chat.completion_create_params import (
 
 from gateway.channels.web.api.errors import ApiError
 from gateway.channels.web.api.parameters import ONLY, USED, WITHOUT_EFFECT
-from gateway.channels.web.api.request import Ask, read_ask
+from gateway.channels.web.api.request import CompletionRequest, parse_request
 
 DOCS = Path(__file__).parents[4] / "docs" / "api.md"
 HELLO: dict[str, Any] = {"model": "shoal", "messages": [{"role": "user", "content": "hello"}]}
 
 
-def ask(body: dict[str, Any], header: str | None = None) -> Ask:
-    return read_ask(json.dumps(body).encode(), header, {"shoal": "", "deep": "deep"})
+def ask(body: dict[str, Any], header: str | None = None) -> CompletionRequest:
+    return parse_request(json.dumps(body).encode(), header, {"shoal": "", "deep": "deep"})
 
 
 def test_every_parameter_of_openais_client_is_known() -> None:
@@ -99,7 +99,7 @@ def test_a_preset_is_that_model_and_shoal_is_none() -> None:
 def test_system_texts_behind_the_last_message_count_as_said_before_it() -> None:
     """Some clients put theirs last."""
     messages = [*HELLO["messages"], {"role": "system", "content": "be brief"}]
-    spoken = ask(HELLO | {"messages": messages}).spoken
+    spoken = ask(HELLO | {"messages": messages}).prompt
     assert (spoken.text, [entry.content for entry in spoken.history]) == ("hello", ["be brief"])
 
 
@@ -113,5 +113,5 @@ def test_an_answer_of_ours_can_be_sent_back_as_it_came() -> None:
         "audio": None,
         "annotations": [],
     }
-    spoken = ask(HELLO | {"messages": [*HELLO["messages"], said, *HELLO["messages"]]}).spoken
+    spoken = ask(HELLO | {"messages": [*HELLO["messages"], said, *HELLO["messages"]]}).prompt
     assert [entry.content for entry in spoken.history] == ["hello", "hi"]

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.web.api.stream_buffer import APART, Tape
+from gateway.channels.web.api.stream_buffer import PARAGRAPH, StreamBuffer
 
 
 def played(*steps: str, end: str) -> str:
-    tape = Tape()
+    tape = StreamBuffer()
     return "".join(
-        [*(tape.say(step[1:]) if step.startswith("!") else tape.show(step) for step in steps), tape.end(end)]
+        [*(tape.insert(step[1:]) if step.startswith("!") else tape.update(step) for step in steps), tape.finish(end)]
     )
 
 
@@ -26,14 +26,14 @@ def played(*steps: str, end: str) -> str:
         (("ab \n",), "ab", "ab \n"),
         (("ab \n",), "ab\n\nwarned", "ab \n\n\nwarned"),
         (("ab", "", "a", "ab", "abc"), "abc", "abc"),
-        (("a ",), "aa", f"a {APART}aa"),
-        (("ab", "", "x"), "xy", f"ab{APART}xy"),
-        (("ab", "", "a"), "a", f"ab{APART}a"),
-        (("look", "", "it is 4"), "it is 4", f"look{APART}it is 4"),
+        (("a ",), "aa", f"a {PARAGRAPH}aa"),
+        (("ab", "", "x"), "xy", f"ab{PARAGRAPH}xy"),
+        (("ab", "", "a"), "a", f"ab{PARAGRAPH}a"),
+        (("look", "", "it is 4"), "it is 4", f"look{PARAGRAPH}it is 4"),
         (("!found",), "", "found"),
-        (("look", "!found", "look"), "", f"look{APART}found"),
-        (("look", "!found", "", "and so"), "and so", f"look{APART}found{APART}and so"),
-        (("!one", "!two"), "three", f"one{APART}two{APART}three"),
+        (("look", "!found", "look"), "", f"look{PARAGRAPH}found"),
+        (("look", "!found", "", "and so"), "and so", f"look{PARAGRAPH}found{PARAGRAPH}and so"),
+        (("!one", "!two"), "three", f"one{PARAGRAPH}two{PARAGRAPH}three"),
     ],
 )
 def test_nothing_is_repeated_and_nothing_is_left_out(steps: tuple[str, ...], end: str, sent: str) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.web.api.turn_follower import Waiting
+from gateway.channels.web.api.turn_follower import TurnFollower
 from shared.messages.live import DeltaEvent, JoinedEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.store.delivery.fanout import ChatNews
 from shared.store.delivery.outbox import NumberedLine
 
 
-def waiting(number: int = 1) -> Waiting:
-    made = Waiting("m1", 0, 0.0)
+def waiting(number: int = 1) -> TurnFollower:
+    made = TurnFollower("m1", 0, 0.0)
     made.number = number
     return made
 
@@ -37,7 +37,7 @@ def test_the_running_text_is_the_newest_attempts(news: list[ChatNews], text: str
     """In the order of its numbers; behind a gap the next full text counts."""
     made = waiting()
     for one in news:
-        made.heard(one, 1.0)
+        made.on_event(one, 1.0)
     assert made.text == text
     assert made.changed.is_set()
 
@@ -45,7 +45,7 @@ def test_the_running_text_is_the_newest_attempts(news: list[ChatNews], text: str
 def test_what_came_before_its_number_was_known_is_not_lost() -> None:
     """A worker may be quicker than the answer of the ingest."""
     made = waiting(number=0)
-    made.heard(DeltaEvent(3, 1, 0, "quick", full=True), 1.0)
+    made.on_event(DeltaEvent(3, 1, 0, "quick", full=True), 1.0)
     assert made.text == ""
     made.number = 3
     assert made.text == "quick"
@@ -54,20 +54,20 @@ def test_what_came_before_its_number_was_known_is_not_lost() -> None:
 def test_a_message_that_joined_a_turn_follows_that() -> None:
     """Its own number is never shown text."""
     made = waiting(number=2)
-    made.heard(JoinedEvent(1, (2, 3)), 1.0)
-    made.heard(DeltaEvent(1, 1, 0, "both", full=True), 1.0)
+    made.on_event(JoinedEvent(1, (2, 3)), 1.0)
+    made.on_event(DeltaEvent(1, 1, 0, "both", full=True), 1.0)
     assert (made.turn, made.text) == (1, "both")
 
 
 def test_a_line_that_was_missed_is_noticed() -> None:
     """Only the very next line is taken as it is heard; what is read again changes nothing."""
     made = waiting()
-    made.heard(line(1, "hm", kind="notice", said=True), 1.0)
+    made.on_event(line(1, "hm", kind="notice", said=True), 1.0)
     assert not made.stale
-    made.heard(line(3, "end", in_reply_to=("m1",)), 1.0)
+    made.on_event(line(3, "end", in_reply_to=("m1",)), 1.0)
     assert (made.stale, made.end) == (True, None)
     for seq, one in enumerate([line(1, "hm", kind="notice", said=True), line(2), line(3, in_reply_to=("m1",))], 1):
-        made.read(one)
+        made.add_line(one)
         assert made.seq == seq
     assert made.end is not None
     assert [aside.text for aside in made.asides] == ["hm"]
@@ -76,9 +76,9 @@ def test_a_line_that_was_missed_is_noticed() -> None:
 def test_lines_of_others_are_nobodys_answer() -> None:
     """Of another message, of another turn, of a person."""
     made = waiting()
-    made.read(NumberedLine(1, SaidLine(id="m1", text="hello")))
-    made.read(line(2, "for another", in_reply_to=("m0",)))
-    made.read(NumberedLine(3, OutboundMessage(content="beside another", turn=7, kind="notice", said=True)))
+    made.add_line(NumberedLine(1, SaidLine(id="m1", text="hello")))
+    made.add_line(line(2, "for another", in_reply_to=("m0",)))
+    made.add_line(NumberedLine(3, OutboundMessage(content="beside another", turn=7, kind="notice", said=True)))
     assert (made.end, made.asides, made.seq) == (None, [], 3)
 
 
@@ -86,5 +86,5 @@ def test_files_and_buttons_of_what_is_said_are_named() -> None:
     """They cannot be had over the API."""
     made = waiting()
     ref = f"media:{'a' * 64}.pdf;10;report.pdf"
-    made.read(line(1, "done", kind="notice", said=True, media=(ref, "odd"), buttons=("more",)))
+    made.add_line(line(1, "done", kind="notice", said=True, media=(ref, "odd"), buttons=("more",)))
     assert [aside.text for aside in made.asides] == ["done\n[file: report.pdf] [file: file] [more]"]

@@ -1,6 +1,6 @@
 /**
  * One chat as the page knows it: its lines by sequence number, own messages on their way, and answers being written.
- * No DOM and no socket. An entry is one bubble; it stays the same object from the first sign of it to the end, so
+ * No DOM and no socket. An entry is one card; it stays the same object from the first sign of it to the end, so
  * that "sending" becomes a line of the log, and a streamed answer the final one, in place.
  */
 
@@ -8,17 +8,17 @@ import { approvalEntry, ownEntry, replyEntry } from "./entries.js";
 
 export class Chat {
   title = "";
-  /** When something was last said here, in ms of the gateway's clock; 0 while nothing has reached it. */
+  /** Time of the last line, in ms of the gateway's clock; 0 while no message has reached it. */
   at = 0;
   /** The gateway's word on whether a turn runs; it counts while this page does not follow the chat. */
   listedRunning = false;
-  /** Whether the newest page of the log is here, and whether there are older ones. */
+  /** The newest page of the log is loaded; `more`: older pages exist. */
   loaded = false;
   more = false;
   /** Every line up to this number is here, or older than what was asked for. */
   top = 0;
-  heardAt = 0;
-  /** What is held here may not be the whole truth: a turn ended without a reply, say. */
+  lastFrameAt = 0;
+  /** Lines may be missing here, for example after a turn that ended without a reply. */
   doubtful = false;
 
   #lines = new Map();
@@ -60,7 +60,7 @@ export class Chat {
     return Math.min(...this.#lines.keys());
   }
 
-  /** Lines are here that lie behind a missing one. */
+  /** Holds lines that follow a missing one. */
   get torn() {
     return this.loaded && this.#highest > this.top;
   }
@@ -119,7 +119,7 @@ export class Chat {
   }
 
   take(frame) {
-    this.heardAt = Date.now();
+    this.lastFrameAt = Date.now();
     switch (frame.type) {
       case "accepted": return this.#accepted(frame);
       case "message": return this.#message(frame);
@@ -180,7 +180,7 @@ export class Chat {
     }
   }
 
-  /** Text of an older attempt, seen before, or behind a gap is left out: a full one follows. */
+  /** Ignores text of an older attempt, repeated text, and text after a gap: a full delta follows. */
   #delta({ turn, attempt, seq, text, full }) {
     const entry = this.#liveEntry(turn);
     if (!entry || attempt < entry.attempt) return;
@@ -201,33 +201,33 @@ export class Chat {
 
   #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at, media = [], buttons = [], said = false, about = "" }) {
     if (this.#lines.has(seq)) return;
-    // Notices and the answers of commands are said beside a turn.
-    const beside = kind === "notice" || kind === "command";
+    // Notices and the answers of commands do not belong to a turn.
+    const outsideTurn = kind === "notice" || kind === "command";
     if (kind === "withdrawn") return this.#withdraw(seq, inReplyTo, at);
-    // A notice beside every turn that names messages says that they were not read.
+    // A notice outside of turns that names messages says that they were not read.
     if (kind === "notice" && !turn) this.#drop(inReplyTo);
     if (kind === "command") this.#endUpTo(turn, inReplyTo);
-    const entry = (!beside && this.#live.get(turn)) || replyEntry(turn);
-    if (!beside) {
+    const entry = (!outsideTurn && this.#live.get(turn)) || replyEntry(turn);
+    if (!outsideTurn) {
       this.#live.delete(turn);
       this.#answeredTurns.add(turn);
       for (const id of inReplyTo) this.#answeredTurns.add(this.#own.get(id)?.turn);
     }
     // A reply from an older page says nothing about what is waiting now.
-    const endsTurn = !beside && seq > this.top;
+    const endsTurn = !outsideTurn && seq > this.top;
     for (const waiting of this.#awaiting) {
       if (inReplyTo.includes(waiting.id) || (endsTurn && waiting.turn === turn)) this.#release(waiting);
       else if (endsTurn && waiting.turn > turn) this.#setAhead(waiting, waiting.ahead - 1);
     }
     if (endsTurn) this.#closeQuestions((asked) => asked.turn === turn, at || Date.now());
-    this.doubtful ||= !beside && this.turn !== null;
+    this.doubtful ||= !outsideTurn && this.turn !== null;
     const hidden = kind === "reply" && !text && !media.length;
     Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), media, buttons, said, about, hidden });
     entry.done = true;
     this.#place(entry);
   }
 
-  /** A command ended all turns up to `turn` (0: none); their messages, named behind its own, get no answer. */
+  /** A command ended all turns up to `turn` (0: none); their messages, named after its own, get no answer. */
   #endUpTo(turn, [, ...dropped]) {
     this.#overUpTo = Math.max(this.#overUpTo, turn);
     this.#closeQuestions((asked) => asked.turn <= turn);
@@ -293,7 +293,7 @@ export class Chat {
     this.#changed(entry);
   }
 
-  /** What was answered here did not count: the question stands as it stood. */
+  /** The decision made here did not count: the request is open again. */
   unanswered() {
     for (const entry of this.#questions.values()) if (entry.sent) this.#settle(entry, entry.state);
   }
@@ -312,7 +312,7 @@ export class Chat {
     }
   }
 
-  /** Whether the bubble of a turn has anything to show while its question stands open. */
+  /** Returns whether the card of a turn has anything to show while its request is open. */
   #wait(turn, waiting) {
     const live = this.#live.get(turn);
     if (!live || live.waiting === waiting) return;
@@ -328,7 +328,7 @@ export class Chat {
     this.#changed(null);
   }
 
-  /** All lines up to `seq` have been sent. What is neither in them nor running is over. */
+  /** All lines up to `seq` have been sent. A turn that is neither in them nor running has ended. */
   #resumed({ seq, running = null, reset }) {
     this.doubtful = false;
     if (reset) return this.#forget();
@@ -360,7 +360,7 @@ export class Chat {
     this.#changed(null);
   }
 
-  /** The bubble of a turn under way; none once its reply is here. */
+  /** The card of a turn under way; none once its reply is here. */
   #liveEntry(turn) {
     if (turn <= this.#overUpTo || this.#answeredTurns.has(turn)) return null;
     let entry = this.#live.get(turn);
@@ -374,7 +374,7 @@ export class Chat {
     return entry;
   }
 
-  /** A chat is called after the first thing that was said in it; a command is none. */
+  /** Names a chat after its first message that is not a command. */
   #name(text) {
     if (!text.startsWith("/")) this.title ||= text.slice(0, 80);
   }

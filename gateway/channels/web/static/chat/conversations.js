@@ -1,10 +1,10 @@
 /** All chats of the person: what is sent for them, what comes in, and how they survive a lost connection. */
 
 import { Chat } from "./chat.js";
-import { chatId, messageId } from "./ids.js";
+import { chatId, messageId } from "../ui/ids.js";
 import * as outbox from "./outbox.js";
 import { Seen } from "./seen.js";
-import { read, write } from "./storage.js";
+import { read, write } from "../ui/storage.js";
 
 /** How many chats are listened to at once; the open one is always among them. */
 const FOLLOWED = 10;
@@ -79,7 +79,7 @@ export class Conversations {
     return this.#seen.isBehind(chat) && !this.#watching(chat);
   }
 
-  /** The chat in which nothing has been said yet. */
+  /** The chat without any message yet. */
   blank() {
     if (!this.#blank?.empty) {
       this.#blank = this.chat(chatId());
@@ -162,7 +162,7 @@ export class Conversations {
   }
 
   #ask(chat) {
-    chat.heardAt = Date.now();
+    chat.lastFrameAt = Date.now();
     if (chat.loaded) this.#connection.send({ type: "resume", chat: chat.id, after: chat.top });
     else this.#askHistory(chat);
   }
@@ -263,7 +263,7 @@ export class Conversations {
     if (!this.#connection.open) return;
     for (const chat of this.#followed) {
       const patience = chat.doubtful ? DOUBT_MS : chat.turn !== null ? SILENCE_MS : Infinity;
-      if (Date.now() - chat.heardAt > patience) this.#ask(chat);
+      if (Date.now() - chat.lastFrameAt > patience) this.#ask(chat);
     }
     const { id, top } = this.current;
     if (this.#watching(this.current) && top > (this.#acknowledged.get(id) ?? 0)) {

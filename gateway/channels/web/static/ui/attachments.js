@@ -29,7 +29,7 @@ export class Attachments {
       event.preventDefault();
       this.add(event.clipboardData.files);
     });
-    // Anywhere: a file that is dropped beside a target takes the browser away from the page.
+    // On the whole page: a file dropped outside the target would make the browser leave the page.
     addEventListener("dragover", (event) => this.#drag(event, true));
     addEventListener("dragleave", (event) => this.#drag(event, false));
     addEventListener("drop", (event) => {

@@ -1,4 +1,4 @@
-/** The two kinds of bubbles, as data. `seq` is 0 until the entry is a line of the log; times are in ms. */
+/** Entries of a chat, the data that cards show. `seq` is 0 until the entry is a line of the log; times are in ms. */
 
 const COMMAND = /^\s*\/\w+(\s|$)/;
 
@@ -27,7 +27,7 @@ export function replyEntry(turn) {
 }
 
 /**
- * A question whether a tool may run. `call` names it, `digest` what exactly is meant; after `expiresAt` it is a no.
+ * A request to run a tool. `call` names it, `digest` covers its exact arguments; after `expiresAt` it is refused.
  * `state` is open, yes, no, expired, or over (its turn has ended); `sent` means that this page's answer is under way.
  */
 export function approvalEntry({ call, tool, arguments: shown = "", digest = "", expires_at: expiresAt = 0, turn, seq, at }) {
@@ -36,8 +36,8 @@ export function approvalEntry({ call, tool, arguments: shown = "", digest = "", 
 }
 
 /**
- * Whether answers on offer in lines before this one are over: the person wrote, or the agent said something else. What
- * is said beside the talk leaves them: notices, and commands with their answers, but for one that ended the turns.
+ * Returns whether suggested answers of earlier lines end with this one: the person wrote, or the agent sent something
+ * else. Notices and commands with their answers leave them, except a command that ended the turns.
  */
 export function endsOffers({ own, approval, done, said, kind, turn, text }) {
   if (own) return !COMMAND.test(text);

@@ -1,7 +1,7 @@
 /** Text that is still being written: headings, paragraphs and fenced code, as nodes that grow. */
 
-import { codeBox } from "./code-box.js";
-import { inlineNodes } from "./inline.js";
+import { codeBox } from "../ui/code-box.js";
+import { inlineNodes } from "../ui/inline.js";
 
 const FENCE = /^ {0,3}(`{3,})\s*([\w+#.-]*)[^`]*$/;
 const HEADING = /^(#{1,6}) +(.*)$/;
@@ -64,7 +64,7 @@ function growText(node, text) {
 
 const sources = new WeakMap();
 
-/** The same for text with marks in it: only what comes behind the last finished mark is made anew. */
+/** Does the same for text with marks: only nodes after the last finished mark are rebuilt. */
 function growWords(node, text) {
   const shown = sources.get(node) ?? "";
   if (shown === text) return;

@@ -1,6 +1,6 @@
 /** Own messages not accepted by the gateway yet. A stored key each, so that two tabs never overwrite each other. */
 
-import { drop, keys, read, write } from "./storage.js";
+import { drop, keys, read, write } from "../ui/storage.js";
 
 const START = "outbox.";
 

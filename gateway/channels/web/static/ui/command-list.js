@@ -44,7 +44,7 @@ export class CommandList {
     this.#show(open ? this.#commands.filter(({ name }) => name.startsWith(start.toLowerCase())) : []);
   }
 
-  /** Whether a key was meant for the list. */
+  /** Handles a key if it belongs to the list; returns whether it did. */
   takes({ key, shiftKey }) {
     if (this.#list.hidden) return false;
     const step = { ArrowDown: 1, ArrowUp: -1 }[key];

@@ -48,11 +48,11 @@ export class Connection {
     this.#socket = socket;
     this.#expectAnswer();
     socket.onopen = () => this.#write({ type: "hello", token: this.#token });
-    socket.onmessage = ({ data }) => this.#heard(JSON.parse(data));
+    socket.onmessage = ({ data }) => this.#onFrame(JSON.parse(data));
     socket.onclose = () => this.#again();
   }
 
-  #heard(frame) {
+  #onFrame(frame) {
     clearTimeout(this.#deadline);
     this.#deadline = null;
     if (frame.type === "welcome") {

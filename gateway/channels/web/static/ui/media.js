@@ -6,7 +6,7 @@ import { read } from "./storage.js";
 const AWAY = "The file could not be sent. Is the connection there?";
 const shown = new Map();
 
-/** Sends a file for a chat; resolves to what the gateway calls it. `progress(share)` is told how far it got. */
+/** Sends a file for a chat; resolves to its media frame. `progress(share)` is called with the share that was sent. */
 export function upload(chat, file, progress) {
   const request = new XMLHttpRequest();
   const done = new Promise((resolve, reject) => {

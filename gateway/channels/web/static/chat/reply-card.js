@@ -1,15 +1,15 @@
 /** An answer: being thought about, streamed, or finished. */
 
-import { copyButton, furnish } from "./code-box.js";
-import { icon, make, timestamp } from "./dom.js";
-import { mediaList } from "./media.js";
+import { copyButton, furnish } from "../ui/code-box.js";
+import { icon, make, timestamp } from "../ui/dom.js";
+import { mediaList } from "../ui/media.js";
 import { showStream } from "./stream.js";
 
 const MARKS = { stopped: "Stopped", apology: "Something went wrong" };
 const ORIGINS = { schedule: "Scheduled", subagent: "From a subagent" };
 const QUOTE_CHARACTERS = 120;
 
-export class ReplyBubble {
+export class ReplyCard {
   #entry;
   #body = make("div", { className: "body", dir: "auto" });
   #progress = make("div", { className: "progress" });
@@ -21,7 +21,7 @@ export class ReplyBubble {
   constructor(entry, actions) {
     this.#entry = entry;
     this.#actions = actions;
-    this.node = make("article", { className: "bubble reply", ariaLabel: "Shoal" }, this.#body, this.#progress);
+    this.node = make("article", { className: "card reply", ariaLabel: "Shoal" }, this.#body, this.#progress);
     this.node.dataset.turn = entry.turn;
     this.update();
   }

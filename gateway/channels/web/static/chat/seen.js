@@ -1,6 +1,6 @@
 /** Up to which time each chat has been read in this browser. */
 
-import { read, write } from "./storage.js";
+import { read, write } from "../ui/storage.js";
 
 export class Seen {
   #times = new Map(JSON.parse(read("seen") ?? "[]"));

@@ -33,7 +33,7 @@ export class Scroll {
     this.#settle(true);
   }
 
-  /** Runs `change` on the content. `swapped` is a bubble whose words it replaces by others of about equal length. */
+  /** Runs `change` on the content. `swapped` is a card whose words it replaces by others of about equal length. */
   around(change, swapped = null) {
     const anchor = this.atEnd ? null : this.#firstVisible();
     const before = anchor?.getBoundingClientRect();

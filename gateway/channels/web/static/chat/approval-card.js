@@ -1,6 +1,6 @@
 /** A question whether a tool may run: what exactly, two buttons, how long there is time, and what came of it. */
 
-import { icon, make, setText, timestamp } from "./dom.js";
+import { icon, make, setText, timestamp } from "../ui/dom.js";
 
 const TICK_MS = 1_000;
 
@@ -21,7 +21,7 @@ export class ApprovalCard {
       make("button", { type: "button", className: "yes", onclick: () => this.#press(true) }, "Yes"),
       make("button", { type: "button", className: "no", onclick: () => this.#press(false) }, "No"),
       this.#left);
-    this.node = make("article", { className: "bubble approval", ariaLabel: "Shoal asks" },
+    this.node = make("article", { className: "card approval", ariaLabel: "Shoal asks" },
       title, make("pre", { tabIndex: 0, dir: "ltr" }, entry.arguments), this.#buttons, this.#outcome,
       make("footer", {}, timestamp(entry.at)));
     Object.assign(this.node.dataset, { seq: entry.seq, turn: entry.turn, call: entry.call });
@@ -36,13 +36,13 @@ export class ApprovalCard {
     this.node.dataset.state = state;
     this.#buttons.hidden = state !== "open";
     for (const button of this.#buttons.querySelectorAll("button")) button.disabled = entry.sent;
-    setText(this.#outcome, this.#told(state));
+    setText(this.#outcome, this.#outcomeText(state));
     setText(this.#left, state === "open" ? `${this.#span(entry.expiresAt - Date.now())} left` : "");
     if (state === "open") this.#timer ??= setInterval(() => this.#tick(), TICK_MS);
     else this.#rest();
   }
 
-  #told(state) {
+  #outcomeText(state) {
     switch (state) {
       case "yes": return "You said yes.";
       case "no": return "You said no: it did not run.";

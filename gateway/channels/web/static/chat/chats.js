@@ -1,6 +1,6 @@
 /** The side list of chats; on a narrow screen a drawer. */
 
-import { make, setText, shortTime } from "./dom.js";
+import { make, setText, shortTime } from "../ui/dom.js";
 
 const NARROW = matchMedia("(max-width: 760px)");
 
@@ -53,7 +53,7 @@ export class ChatList {
   }
 }
 
-/** Opens and closes the drawer; what lies behind it cannot be reached meanwhile. */
+/** Opens and closes the drawer; the page under it cannot be reached while it is open. */
 export class Drawer {
   #side = document.querySelector("#side");
   #main = document.querySelector("main");

@@ -1,20 +1,20 @@
-/** The open chat on the screen: one bubble for each entry, in the order of the log. */
+/** The open chat on the screen: one card for each entry, in the order of the log. */
 
 import { ApprovalCard } from "./approval-card.js";
 import { endsOffers } from "./entries.js";
-import { OwnBubble } from "./own-bubble.js";
-import { ReplyBubble } from "./reply-bubble.js";
+import { OwnCard } from "./own-card.js";
+import { ReplyCard } from "./reply-card.js";
 
 export class Transcript {
   #root;
   #scroll;
   #actions;
   #chat = null;
-  #bubbles = new Map();
+  #cards = new Map();
   #changed = new Set();
   #rearranged = false;
 
-  /** `actions` are those of approval-card.js, own-bubble.js and reply-bubble.js. */
+  /** `actions` are those of approval-card.js, own-card.js and reply-card.js. */
   constructor(root, scroll, actions) {
     this.#root = root;
     this.#scroll = scroll;
@@ -23,7 +23,7 @@ export class Transcript {
 
   show(chat) {
     this.#chat = chat;
-    this.#bubbles.clear();
+    this.#cards.clear();
     this.#root.replaceChildren();
     this.#rearranged = true;
     this.#scroll.atEnd = true;
@@ -32,49 +32,49 @@ export class Transcript {
   /** Remembers what to paint; without an entry, anything may have come or gone. */
   note(entry) {
     if (entry) this.#changed.add(entry);
-    if (!entry || !this.#bubbles.has(entry) || entry.seq || entry.state === "failed") this.#rearranged = true;
+    if (!entry || !this.#cards.has(entry) || entry.seq || entry.state === "failed") this.#rearranged = true;
   }
 
   paint() {
     if (!this.#rearranged && !this.#changed.size) return;
-    const swapping = [...this.#changed].map((entry) => this.#bubbles.get(entry)).find((bubble) => bubble?.willSwap);
+    const swapping = [...this.#changed].map((entry) => this.#cards.get(entry)).find((card) => card?.willSwap);
     this.#scroll.around(() => {
       const fresh = this.#rearranged ? this.#arrange() : new Set();
-      for (const entry of this.#changed) if (!fresh.has(entry)) this.#bubbles.get(entry)?.update();
+      for (const entry of this.#changed) if (!fresh.has(entry)) this.#cards.get(entry)?.update();
     }, swapping?.node);
     this.#changed.clear();
     this.#rearranged = false;
   }
 
   reveal(entry) {
-    this.#bubbles.get(entry)?.node.scrollIntoView({ block: "center" });
+    this.#cards.get(entry)?.node.scrollIntoView({ block: "center" });
   }
 
-  /** Makes the page's order the log's, from the end, so that a streaming bubble stays. Returns the new entries. */
+  /** Makes the page's order the log's, from the end, so that a streaming card stays. Returns the new entries. */
   #arrange() {
     const entries = this.#chat.entries();
     const wanted = new Set(entries);
-    for (const [entry, bubble] of this.#bubbles) {
+    for (const [entry, card] of this.#cards) {
       if (wanted.has(entry)) continue;
-      bubble.node.remove();
-      this.#bubbles.delete(entry);
+      card.node.remove();
+      this.#cards.delete(entry);
     }
     const fresh = new Set();
     const newest = entries.findLast(endsOffers);
     let below = null;
     for (let index = entries.length - 1; index >= 0; index -= 1) {
       const entry = entries[index];
-      if (!this.#bubbles.has(entry)) {
+      if (!this.#cards.has(entry)) {
         fresh.add(entry);
-        const Bubble = entry.own ? OwnBubble : entry.approval ? ApprovalCard : ReplyBubble;
-        this.#bubbles.set(entry, new Bubble(entry, this.#actions));
+        const Card = entry.own ? OwnCard : entry.approval ? ApprovalCard : ReplyCard;
+        this.#cards.set(entry, new Card(entry, this.#actions));
       }
-      const { node } = this.#bubbles.get(entry);
+      const { node } = this.#cards.get(entry);
       if (node.nextSibling !== below || !node.isConnected) this.#root.insertBefore(node, below);
       below = node;
       if (entry.own || entry.approval) continue;
-      this.#bubbles.get(entry).quote(this.#quoteFor(entry, entries[index - 1]));
-      this.#bubbles.get(entry).offer(entry === newest);
+      this.#cards.get(entry).quote(this.#quoteFor(entry, entries[index - 1]));
+      this.#cards.get(entry).offer(entry === newest);
     }
     return fresh;
   }

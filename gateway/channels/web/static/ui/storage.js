@@ -1,4 +1,4 @@
-/** What the browser keeps for this page: strings under `shoal.<key>`, in memory only where storage is refused. */
+/** Storage of this page in the browser: strings under `shoal.<key>`, in memory only where storage is refused. */
 
 const PREFIX = "shoal.";
 const memory = new Map();

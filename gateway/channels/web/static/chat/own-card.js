@@ -1,12 +1,12 @@
-/** What the person said, and how far it got. */
+/** A message of the person's, with its state of delivery. */
 
-import { icon, make, timestamp } from "./dom.js";
-import { mediaList } from "./media.js";
+import { icon, make, timestamp } from "../ui/dom.js";
+import { mediaList } from "../ui/media.js";
 
 const LONG_CHARACTERS = 1_800;
 const LONG_LINES = 24;
 
-export class OwnBubble {
+export class OwnCard {
   #entry;
   #actions;
   #text = make("div", { className: "text", dir: "auto" });
@@ -18,7 +18,7 @@ export class OwnBubble {
     this.#actions = actions;
     this.#text.textContent = entry.text;
     this.#text.hidden = !entry.text;
-    const properties = { className: "bubble own", ariaLabel: "You", data: { id: entry.id } };
+    const properties = { className: "card own", ariaLabel: "You", data: { id: entry.id } };
     this.node = make("article", properties, ...mediaList(entry.media), this.#text, this.#meta);
     if (entry.text.length > LONG_CHARACTERS || entry.text.split("\n").length > LONG_LINES) this.#fold();
     this.update();
