@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from shared.errors import ShoalError
-from shared.settings.sections import EMBEDDED_URL_FILE
+from shared.settings.sections.redis import EMBEDDED_URL_FILE
 
 _CONFIG_FILE = "valkey.conf"
 _LOCK_FILE = "valkey.lock"

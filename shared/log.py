@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from shared.ids import log_id, split_session
 from shared.redaction import MASK, redact, redacted
-from shared.settings.sections import LogSettings
+from shared.settings.sections.log import LogSettings
 
 # structlog imports rich, where it is, for tracebacks that would show local variables: we never let it write those, and
 # they would be a sixth of what a process imports. A module that is None is one that cannot be

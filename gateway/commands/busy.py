@@ -6,8 +6,8 @@ from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext
 from shared.settings import InboxSettings
-from shared.settings.busy import POLICIES
-from shared.settings.busy import Busy as Policy
+from shared.settings.sections.chats import POLICIES
+from shared.settings.sections.chats import Busy as Policy
 
 DEFAULT: Final = "default"
 MEANINGS: Final[dict[Policy, str]] = {

@@ -20,7 +20,7 @@ from gateway.commands.pair import Pair
 from gateway.commands.status import Status
 from shared.plugins import Loaded, load_plugins
 from shared.settings import PluginSettings, Settings
-from shared.settings.busy import busy_by_channel
+from shared.settings.sections.chats import busy_by_channel
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.memory import MemoryStore

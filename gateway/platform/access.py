@@ -17,8 +17,8 @@ from msgspec import Meta, Struct
 from gateway.platform.protocol import PlatformMessage, RunMode
 from shared.errors import SettingsError
 from shared.settings import Secret
-from shared.settings.busy import KEY as BUSY_KEY
 from shared.settings.read import read
+from shared.settings.sections.chats import BUSY_KEY
 
 EVERYBODY: Final = "*"
 ID_LISTS: Final = ("allow_from", "admins", "allow_groups")

@@ -1,4 +1,4 @@
-"""The two places settings come from, each as nested tables of raw values."""
+"""The two sources of settings, the file and the environment, as nested tables of raw values."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _MISSING: Final = object()
 
 
 class FromEnvironment(str):
-    """Text of an environment variable: it may stand for a number, a bool or a list. `source` names
-    it.
+    """Text of an environment variable, which may stand for a number, a bool or a list.
 
-    `file` is where a secret stands that was read from a file.
+    `source` names the variable; `file` is the file that a secret was read from.
     """
 
     __slots__ = ("file", "source")
@@ -32,8 +31,7 @@ class FromEnvironment(str):
 
     @classmethod
     def of(cls, value: str, source: str, file: Path | None = None) -> FromEnvironment:
-        """Mark `value` as coming from the variable `source`, or from `file`, which `source`
-        names."""
+        """Mark `value` as coming from the variable `source`, or from the file that `source` names."""
         marked = cls(value)
         marked.source = source
         marked.file = file
@@ -41,8 +39,8 @@ class FromEnvironment(str):
 
 
 def from_file(path: Path | None, environ: Mapping[str, str], problems: list[str]) -> Table:
-    """The tables of the settings file, with every `${NAME}` filled in; {} when there is none and
-    none was named."""
+    """Return the tables of the settings file with every `${NAME}` filled in; {} when no file was
+    named and the default one does not exist."""
     named = path or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     where = named or DEFAULT_FILE
     try:
@@ -63,8 +61,8 @@ def from_file(path: Path | None, environ: Mapping[str, str], problems: list[str]
 
 
 def from_environment(environ: Mapping[str, str], problems: list[str]) -> Table:
-    """The tables that `SHOAL_<SECTION>__<KEY>` variables describe. An empty variable counts as not
-    set."""
+    """Return the tables that `SHOAL_<SECTION>__<KEY>` variables describe. An empty variable counts
+    as not set."""
     table: Table = {}
     for name in sorted(environ):
         if not name.startswith(PREFIX) or "__" not in name or not environ[name]:
@@ -81,7 +79,7 @@ def from_environment(environ: Mapping[str, str], problems: list[str]) -> Table:
 
 
 def merged(lower: Table, upper: Table) -> Table:
-    """Both tables; where they meet, `upper` wins."""
+    """Merge two tables; `upper` wins."""
     result = dict(lower)
     for key, value in upper.items():
         below = result.get(key)
@@ -90,7 +88,7 @@ def merged(lower: Table, upper: Table) -> Table:
 
 
 def read_secret_file(path: str, key: str, problems: list[str]) -> str | None:
-    """The text of the file that `<key>_file` names, without the newline at its end."""
+    """Return the text of the file that `<key>_file` names, without its final newline."""
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError, ValueError) as exc:
@@ -122,7 +120,7 @@ def _filled(value: Any, key: str, environ: Mapping[str, str], problems: list[str
     missing = [name for name in used if name not in environ]
     problems.extend(f"{key}: the environment has no {name!r}, which ${{{name}}} asks for; set it" for name in missing)
     if missing:
-        return _MISSING  # the line above says it; a second one about an empty value would only confuse
+        return _MISSING  # reported above; a second message about an empty value would confuse
     return FromEnvironment.of(text, ", ".join(used)) if used else text
 
 

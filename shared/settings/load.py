@@ -1,4 +1,4 @@
-"""Reading the settings: the only place that looks at the environment."""
+"""Loader of the settings: the only module that reads the environment."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Any
 import msgspec
 
 from shared.errors import SettingsError
-from shared.settings.address import whole_address
-from shared.settings.checks import problems_between
 from shared.settings.layers import Table, from_environment, from_file, merged
 from shared.settings.read import fields_of, read, read_tables, struct_of_table, unknown, with_files, with_secrets
-from shared.settings.sections import EMBEDDED, EMBEDDED_URL_FILE, Settings
+from shared.settings.sections.settings import Settings, problems_between
 
 
 def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) -> Settings:
-    """The settings of this process: `shoal.toml`, and over it the environment (`environ`, else the
-    process's own).
+    """Load the settings of this process: `shoal.toml`, overridden by the environment (`environ`, by
+    default the process's own).
 
-    The file is `path`, else what SHOAL_CONFIG names, else ./shoal.toml when it is there. Relative
-    paths in settings are relative to the working directory. Raises SettingsError with every problem
-    found, one a line.
+    The file is `path`, else the one that SHOAL_CONFIG names, else ./shoal.toml if it exists.
+    Relative paths in settings are relative to the working directory. Raises SettingsError with
+    every problem found, one a line.
     """
     env = os.environ if environ is None else environ
     problems: list[str] = []
@@ -53,9 +51,9 @@ def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) 
 
 
 def load_few(sections: Collection[str], environ: Mapping[str, str] | None = None) -> Settings:
-    """Only these sections, and only from the environment, for a process that shall hold no secret:
-    no settings file and no secret's file is opened. All else has its default. Raises SettingsError
-    with every problem found, one a line."""
+    """Load only these sections, and only from the environment, for a process that must not hold
+    secrets: no file is opened. Everything else has its default. Raises SettingsError with every
+    problem found, one a line."""
     problems: list[str] = []
     tables = from_environment(os.environ if environ is None else environ, problems)
     kinds = fields_of(Settings)
@@ -67,34 +65,13 @@ def load_few(sections: Collection[str], environ: Mapping[str, str] | None = None
     return _with_places(Settings(**values), tables)
 
 
-def redis_url(settings: Settings) -> str:
-    """The address of the Redis to use, password and `ssl_ca_certs` included; for `embedded`, what
-    the running server has written down.
-
-    Raises SettingsError when no embedded server has left its address, or when `redis.ca_file`
-    cannot be read.
-    """
-    url = settings.redis.url.reveal()
-    if url != EMBEDDED:
-        return whole_address(settings.redis)
-    file = settings.data.dir / EMBEDDED_URL_FILE
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        raise SettingsError(
-            f"redis.url: no embedded Valkey is running (no {str(file)!r}): start `make up`, or set redis.url"
-        ) from None
-    except OSError as exc:
-        raise SettingsError(f"redis.url: {str(file)!r} cannot be read: {exc.strerror}") from None
-
-
 def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a process that this one starts: its own, with `overrides` on top."""
+    """Return the environment for a child process: our own, with `overrides` on top."""
     return {**os.environ, **overrides}
 
 
 def _with_places(settings: Settings, tables: Table) -> Settings:
-    """What is below `data.dir` when nobody says where it is."""
+    """Place workspaces and media below `data.dir` unless they are set."""
     if "root" not in tables.get("workspace", {}):
         workspace = msgspec.structs.replace(settings.workspace, root=settings.data.dir / "workspaces")
         settings = msgspec.structs.replace(settings, workspace=workspace)

@@ -1,4 +1,4 @@
-"""Settings for people's eyes, and the list of what the log must never show."""
+"""Settings as they may be shown, and the values that the log must never show."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from shared.settings.secret import RedisUrl, Secret
-from shared.settings.sections import Settings
+from shared.settings.sections.settings import Settings
 
 
 def shown(settings: Settings) -> dict[str, Any]:
-    """The settings as plain values, secrets masked."""
+    """Return the settings as plain values, secrets masked."""
     plain: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=_plain)
     return plain
 
 
 def secrets_of(settings: Settings) -> Iterator[str]:
-    """Every secret value, once or more; the password inside an address as well."""
+    """Yield every secret value, also the password inside an address; some more than once."""
     for value in _leaves(msgspec.structs.asdict(settings)):
         if isinstance(value, RedisUrl):
             password = urlsplit(value.reveal()).password

@@ -1,4 +1,4 @@
-"""One table of raw values into one Struct, with every problem found."""
+"""Conversion of one table of raw values into one Struct, with every problem found."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from shared.errors import SettingsError
-from shared.settings.busy import KEY as BUSY_KEY
-from shared.settings.checks import problem_in
 from shared.settings.layers import PREFIX, FromEnvironment, Table, read_secret_file
 from shared.settings.secret import Secret
-from shared.settings.sections import Settings
-from shared.settings.words import wanted
+from shared.settings.sections.chats import BUSY_KEY
+from shared.settings.sections.settings import Settings, problem_in
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -26,12 +24,10 @@ _SECRET_WORDS = ("token", "secret", "password", "key")
 
 
 def read_section(kind: type[T], table: Mapping[str, Any], key: str) -> T:
-    """`table` as a `kind`, for a channel's own settings; `key` is its name in messages, e.g.
-    `channels.telegram`.
+    """Convert a channel's own table; `key` is its name in messages, e.g. `channels.telegram`.
 
-    What every channel may have (`busy`) is passed over.
-
-    Raises SettingsError with every problem found, one a line.
+    The key `busy`, which every channel may have, is ignored. Raises SettingsError with every
+    problem found, one a line.
     """
     problems: list[str] = []
     own = {name: value for name, value in table.items() if name != BUSY_KEY}
@@ -42,7 +38,7 @@ def read_section(kind: type[T], table: Mapping[str, Any], key: str) -> T:
 
 
 def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[str]) -> T | None:
-    """`table` as a `kind`; what is wrong goes to `problems`, and then the answer is None."""
+    """Convert a table. Problems are added to `problems`; the result is None if there are any."""
     kinds = fields_of(kind)
     before = len(problems)
     values: dict[str, Any] = {}
@@ -60,13 +56,13 @@ def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[s
             values[name] = _with_file(_converted(raw, kinds[name]), raw)
         except msgspec.ValidationError:
             shown = "" if _is_secret(kinds[name]) else f", not {_brief(raw)}"
-            problems.append(f"{_named(key, raw)} must be {wanted(kinds[name])}{shown}")
+            problems.append(f"{_named(key, raw)} must be {_wanted(kinds[name])}{shown}")
             continue
         trouble = problem_in(key, values[name])
         if trouble:
             problems.append(f"{_named(key, raw)} {trouble}")
     problems.extend(
-        f"{section}.{info.name} is missing; it must be {wanted(kinds[info.name])}"
+        f"{section}.{info.name} is missing; it must be {_wanted(kinds[info.name])}"
         for info in msgspec.structs.fields(kind)
         if info.required and info.name not in table
     )
@@ -74,7 +70,7 @@ def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[s
 
 
 def unknown(key: str, raw: object, *, siblings: list[str] | None = None) -> str:
-    """The line for a key that does not exist, with the one that was perhaps meant."""
+    """Return the message for a key that does not exist, with the key that was probably intended."""
     known = [f"{name}.{inner}" for name, kind in fields_of(Settings).items() for inner in _inner(kind)]
     close = difflib.get_close_matches(key, siblings or [], n=1) or difflib.get_close_matches(key, known, n=1)
     source = getattr(raw, "source", "")
@@ -85,10 +81,10 @@ def unknown(key: str, raw: object, *, siblings: list[str] | None = None) -> str:
 
 
 def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, problems: list[str]) -> Table:
-    """`table` with each `<key>_file` replaced by `<key>`, read from that file.
+    """Replace each `<key>_file` by `<key>`, read from that file.
 
-    Of a channel (`kind` None) only keys that sound like a secret are read: another `_file` may mean
-    the file itself.
+    In a channel's table (`kind` None) only keys that sound like a secret are read: another `_file`
+    may name a file that the channel uses itself.
     """
     kinds = fields_of(kind) if kind else {}
     result: Table = {}
@@ -97,7 +93,7 @@ def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, pr
         key = f"{section}.{base}"
         is_text = base in kinds and _takes_text(kinds[base]) if kind else _sounds_secret(base)
         if isinstance(raw, dict) and name in kinds and struct_of_table(kinds[name]):
-            result[name] = raw  # its files are read with it
+            result[name] = raw  # read_tables reads its files
         elif isinstance(raw, dict) and name in kinds and _is_secret(kinds[name]):
             result[name] = _read_tokens(raw, f"{section}.{name}", problems)
         elif not name.endswith(_FILE) or name in kinds or not is_text or not isinstance(raw, str):
@@ -112,7 +108,7 @@ def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, pr
 
 
 def with_secrets(table: Table) -> Table:
-    """A channel's table in which what sounds like a secret is one, so that nothing prints it."""
+    """Wrap the values of a channel's table whose keys sound like a secret, so that nothing prints them."""
     return {
         name: with_secrets(raw)
         if isinstance(raw, dict)
@@ -125,19 +121,19 @@ def with_secrets(table: Table) -> Table:
 
 @cache
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The kind of each field, ranges included."""
+    """Return the kind of each field, ranges included."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hints[name] for name in kind.__struct_fields__}
 
 
 def struct_of_table(kind: Any) -> type[msgspec.Struct] | None:
-    """The Struct behind each name of a setting that is a table of tables."""
+    """Return the Struct of the inner tables of a setting that is a table of tables, else None."""
     inner = get_args(kind)[1] if get_origin(kind) is dict else None
     return inner if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else None
 
 
 def read_tables(kind: type[msgspec.Struct], raw: Table, key: str, problems: list[str]) -> dict[str, Any]:
-    """The tables under the names in `raw`, each as a `kind`; what is wrong goes to `problems`."""
+    """Convert each table in `raw`; problems are added to `problems`."""
     result = {}
     for name, table in raw.items():
         if isinstance(table, dict):
@@ -226,3 +222,48 @@ def _brief(raw: object) -> str:
         return "a table"
     text = repr(str(raw)) if isinstance(raw, str) else repr(raw)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _wanted(kind: Any) -> str:
+    """Describe a kind in words, e.g. "a whole number from 0 to 65535"."""
+    from msgspec import inspect  # only a wrong setting needs it
+
+    return _describe(inspect.type_info(kind))
+
+
+def _describe(info: Any) -> str:
+    from msgspec import inspect
+
+    match info:
+        case inspect.IntType(ge=low, le=high):
+            return f"a whole number{_range(low, high)}"
+        case inspect.FloatType(ge=low, gt=over, le=high):
+            return f"a number{_range(low, high) if over is None else f' over {over:g}{_range(None, high)}'}"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.StrType() | inspect.CustomType():
+            return "text, not empty"
+        case inspect.LiteralType(values=values):
+            return "one of " + ", ".join(str(value) for value in values)
+        case inspect.VarTupleType(item_type=inspect.FloatType()):
+            return "a list of numbers"
+        case inspect.VarTupleType() | inspect.ListType():
+            return "a list of texts"
+        case inspect.DictType():
+            return "a table of texts"
+        case inspect.UnionType(types=types):
+            return " or ".join(_describe(one) for one in types if not isinstance(one, inspect.NoneType))
+        case _:
+            return f"a {type(info).__name__.removesuffix('Type').lower()}"
+
+
+def _range(low: float | None, high: float | None) -> str:
+    match low, high:
+        case None, None:
+            return ""
+        case None, _:
+            return f" of at most {high:g}"
+        case _, None:
+            return f" of at least {low:g}"
+        case _:
+            return f" from {low:g} to {high:g}"

@@ -13,16 +13,14 @@ _QUERY_PASSWORD = re.compile(r"([?&](?:password|username)=)[^&#]*")
 
 
 def mask_url(url: str) -> str:
-    """The address without its password."""
+    """Return the address with its password masked."""
     return _QUERY_PASSWORD.sub(rf"\1{MASK}", _URL_PASSWORD.sub(rf"\1:{MASK}", url))
 
 
 class Secret:
-    """A string that shows itself as `***`. Only `reveal()` gives it away, so every use of it can be
-    searched for.
+    """A string that prints as `***`. Only `reveal()` returns it, so that every use can be searched.
 
-    `file` is the file that it was read from, if it was: whoever must notice a rotated secret
-    watches that.
+    `file` is the file that it was read from, if any: watch it to notice a rotated secret.
     """
 
     __slots__ = ("_value", "file")
@@ -32,7 +30,7 @@ class Secret:
         self.file = file
 
     def reveal(self) -> str:
-        """The secret itself."""
+        """Return the secret itself."""
         return self._value
 
     def __str__(self) -> str:
@@ -51,7 +49,7 @@ class Secret:
 
 
 class RedisUrl(Secret):
-    """The address of a Redis, or `embedded`. Shows everything but its password."""
+    """The address of a Redis, or `embedded`. Prints with its password masked."""
 
     __slots__ = ()
 

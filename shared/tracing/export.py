@@ -26,7 +26,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from shared.log import logger
 from shared.metrics import TRACE_SPANS_DROPPED
-from shared.settings.tracing import TracingSettings
+from shared.settings.sections.tracing import TracingSettings
 from shared.tracing.context import TraceContext
 from shared.tracing.tracer import Recorded, Value
 from shared.version import VERSION

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from shared.errors import SettingsError
 from shared.log import logger
-from shared.settings.tracing import TracingSettings
+from shared.settings.sections.tracing import TracingSettings
 from shared.tracing import tracer
 from shared.version import VERSION
 

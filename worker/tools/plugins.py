@@ -10,7 +10,7 @@ from typing import Final, get_args
 import msgspec
 
 from shared.plugins import Loaded, load_plugins
-from shared.settings.sections import PluginSettings
+from shared.settings.sections.agent import PluginSettings
 from worker.agent.hook import AgentHook
 from worker.agent.tools.schema import object_schema
 from worker.agent.tools.tool import Safety, Tool

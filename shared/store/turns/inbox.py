@@ -16,8 +16,7 @@ from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_background
 from shared.process.crash_points import crash_point
 from shared.settings import Settings
-from shared.settings.busy import Busy, busy_by_channel
-from shared.settings.senders import senders_by_channel
+from shared.settings.sections.chats import Busy, busy_by_channel, senders_by_channel
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load

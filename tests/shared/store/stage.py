@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition
 
 from shared.errors import LeaseLost
 from shared.ids import nonce
-from shared.settings.busy import POLICIES
+from shared.settings.sections.chats import POLICIES
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue

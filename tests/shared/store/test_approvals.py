@@ -15,7 +15,7 @@ from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import ApprovalEntry, AssistantEntry, DecisionEntry, ToolEntry, decode_ledger
-from shared.settings.busy import Busy
+from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import Script

@@ -13,7 +13,7 @@ from shared.messages.inbound import decode_inbound
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.transcript import AssistantEntry, TakenEntry, decode_ledger
-from shared.settings.busy import Busy
+from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox

@@ -24,7 +24,7 @@ from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundKind, OutboundMessage
 from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import AssistantEntry
-from shared.settings.busy import Busy
+from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.turns.queue import Claim
 from shared.store.turns.turn_writes import DeadLetter, Taken

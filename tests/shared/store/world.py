@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from shared.messages.outbound import SaidLine, decode_line
-from shared.settings.busy import Busy
+from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.withdrawals import Withdrawal

@@ -21,7 +21,7 @@ from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntry, decode_transcript
 from shared.settings import AgentSettings, Settings
-from shared.settings.busy import POLICIES, Busy
+from shared.settings.sections.chats import POLICIES, Busy
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox

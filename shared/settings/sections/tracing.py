@@ -1,4 +1,4 @@
-"""The settings of traces: `[tracing]`."""
+"""Settings of traces: `[tracing]`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from shared.settings.secret import Secret
 
 
 class TracingSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where traces are sent: to the OpenTelemetry collector at `endpoint`, over OTLP/HTTP; `""` is
-    nowhere.
+    """Export of traces to the OpenTelemetry collector at `endpoint`, over OTLP/HTTP; `""`: none.
 
-    `headers` go with every request there; `ca_file` is whose certificates are believed. Of the
-    traces that begin here the share `sample` is sent. A gateway calls itself
-    `<service_name>-gateway`, a worker `<service_name>-worker`."""
+    `headers` are sent with every request; `ca_file` has the certificates to trust. The share
+    `sample` of the traces that begin here is sent. A gateway's service is called
+    `<service_name>-gateway`, a worker's `<service_name>-worker`."""
 
     endpoint: str = ""
     headers: dict[str, Secret] = {}
@@ -27,7 +26,7 @@ class TracingSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def endpoint_problem(endpoint: str) -> str | None:
-    """What is wrong with `tracing.endpoint`, as the end of a sentence that begins with its name."""
+    """Check the address of the collector."""
     if not endpoint:
         return None
     try:

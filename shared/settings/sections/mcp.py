@@ -1,4 +1,4 @@
-"""The settings of one MCP server, a table `[mcp.<name>]`."""
+"""Settings of one MCP server, a table `[mcp.<name>]`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from urllib.parse import urlsplit
 from msgspec import Meta, Struct
 
 from shared.settings.secret import Secret
+from shared.settings.sections.model import HEADER
 
 Safety = Literal["read_only", "idempotent", "unsafe"]
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 class McpServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A server whose tools the agent may use: a `command` that speaks over its standard streams, or
     a `url`.
 
-    The process gets PATH, LANG and its `env`, and nothing else. `tools` are those that are offered,
-    by the server's names for them; empty is all. `safety` is the class of each tool, `tool_safety`
-    that of single ones; what the server says of it counts only with `trust_hints`. A call has
+    The process gets PATH, LANG and its `env`, and nothing else. `tools` lists the tools to offer, by
+    the server's names for them; empty means all. `safety` is the class of every tool, `tool_safety`
+    that of single ones; the server's own hints count only with `trust_hints`. A call may take
     `timeout_s`, connecting `connect_s`.
     """
 
@@ -42,7 +42,7 @@ class McpServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def mcp_problems(servers: Mapping[str, McpServerSettings]) -> Iterator[str]:
-    """What is wrong with the tables of MCP servers, one line each."""
+    """Yield a line for each problem in the tables of MCP servers."""
     for name, server in servers.items():
         yield from _problems(f"mcp.{name}", name, server)
 
@@ -66,7 +66,7 @@ def _problems(key: str, name: str, server: McpServerSettings) -> Iterator[str]:
         if not _VARIABLE.fullmatch(variable) or "\0" in value.reveal():
             yield f"{key}.env has {variable!r}, which no process can be given; use letters, digits and underscores"
     for header, value in server.headers.items():
-        if not _HEADER.fullmatch(header) or not (value.reveal().isascii() and value.reveal().isprintable()):
+        if not HEADER.fullmatch(header) or not (value.reveal().isascii() and value.reveal().isprintable()):
             yield f"{key}.headers has {header!r}, which no HTTP request can carry; write a plain name and ASCII"
 
 

@@ -1,0 +1,99 @@
+"""Settings of language models: `[model]` and its presets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from msgspec import Meta, Struct
+
+from shared.settings.secret import Secret
+from shared.settings.sections.kinds import Count, Seconds, Text
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.IGNORECASE)
+"""Form of the names of presets and of principals."""
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+
+
+class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Another model that a person may choose in a chat. Missing keys are taken from `[model]`.
+
+    Without its own `api_base` and `api_key` it is reached as a fallback would be."""
+
+    name: Text
+    api_base: Text | None = None
+    api_key: Secret | None = None
+    client: Literal["auto", "litellm", "direct"] | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    about: str = ""
+
+
+class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no
+    network.
+
+    `fallbacks` are tried in order when it cannot answer; `fallback_keys` has the keys of those at
+    other providers. `headers` are sent with every request to `api_base`; `traceparent` adds the
+    trace context. `context_tokens` None, and prices missing in `prices` (USD per million tokens, in
+    and out), are looked up in a built-in table. `requests_per_minute` limits the whole fleet for
+    one key. After `breaker_after` faults in a row a circuit breaker stops calls to the provider for
+    up to `breaker_s`.
+    """
+
+    name: Text = "demo"
+    api_base: Text | None = None
+    api_key: Secret | None = None
+    client: Literal["auto", "litellm", "direct"] = "auto"
+    fallbacks: tuple[str, ...] = ()
+    fallback_keys: dict[str, Secret] = {}
+    headers: dict[str, Secret] = {}
+    traceparent: bool = False
+    max_tokens: Count = 4096
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
+    first_token_s: Seconds = 60.0
+    between_tokens_s: Seconds = 60.0
+    total_s: Seconds = 300.0
+    retry_waits_s: tuple[Seconds, ...] = (1.0, 2.0, 4.0)
+    context_tokens: Count | None = None
+    prices: dict[str, tuple[float, float]] = {}
+    requests_per_minute: Count | None = None
+    breaker_after: Count = 5
+    breaker_s: Seconds = 30.0
+    presets: dict[str, PresetSettings] = {}
+
+
+def model_problems(model: ModelSettings) -> Iterator[str]:
+    """Yield a line for each conflict between settings that are valid one by one."""
+    if model.total_s < model.first_token_s:
+        yield "model.total_s is shorter than model.first_token_s; a model could never use its time, raise it"
+
+
+def http_url_problem(value: str | None) -> str | None:
+    """Check a whole HTTP address."""
+    if value is None:
+        return None
+    try:
+        parts = urlsplit(value)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        fine = False
+    return None if fine else f"is {value!r}; write a whole address such as https://host/v1"
+
+
+def headers_problem(value: dict[str, Secret]) -> str | None:
+    """Check names and values of HTTP headers."""
+    for name, text in value.items():
+        if not HEADER.fullmatch(name) or not (text.reveal().isascii() and text.reveal().isprintable()):
+            return f"has {name!r}, which no HTTP request can carry; write a plain name and a value in ASCII"
+    return None
+
+
+def presets_problem(value: dict[str, object]) -> str | None:
+    """Check the names of presets."""
+    for name in value:
+        if not NAME.fullmatch(name) or name.casefold() == "default":
+            return f"has the name {name!r}; use letters, digits, dots and dashes, and not 'default', the usual model"
+    return None
