@@ -11,11 +11,9 @@ from typing import Any, Final, cast
 PREFIX: Final = "SHOAL_"
 CONFIG_VARIABLE: Final = "SHOAL_CONFIG"
 DEFAULT_FILE: Final = Path("shoal.toml")
-
 _PLACEHOLDER = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 Table = dict[str, Any]
-
 _MISSING: Final = object()
 
 

@@ -49,8 +49,7 @@ def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[s
             continue
         if (inner := struct_of_table(kinds[name])) is not None and isinstance(raw, dict):
             values[name] = read_tables(inner, raw, key, problems)
-            if trouble := problem_in(key, raw):
-                problems.append(f"{key} {trouble}")
+            problems.extend(f"{key} {trouble}" for trouble in [problem_in(key, raw)] if trouble)
             continue
         try:
             values[name] = _with_file(_converted(raw, kinds[name]), raw)
@@ -58,8 +57,7 @@ def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[s
             shown = "" if _is_secret(kinds[name]) else f", not {_brief(raw)}"
             problems.append(f"{_named(key, raw)} must be {_wanted(kinds[name])}{shown}")
             continue
-        trouble = problem_in(key, values[name])
-        if trouble:
+        if trouble := problem_in(key, values[name]):
             problems.append(f"{_named(key, raw)} {trouble}")
     problems.extend(
         f"{section}.{info.name} is missing; it must be {_wanted(kinds[info.name])}"
