@@ -24,7 +24,7 @@ class ChannelLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageSink(Protocol):
-    """The way in, as a channel sees it: `gateway.ingress.ingress.Ingress`."""
+    """The way in, as a channel sees it: `gateway.ingress.ingest.Ingress`."""
 
     @property
     def commands(self) -> Sequence[CommandRow]:

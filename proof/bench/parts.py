@@ -56,7 +56,7 @@ _GATEWAY: Final = _COMMON | {
     "gateway/channels/web/markdown.py": "Markdown",
     "gateway/channels/web/socket/lines.py": "Markdown",
     "markdown_it/": "Markdown",
-    "gateway/ingress/ingress.py": "ingest",
+    "gateway/ingress/ingest.py": "ingest",
     "shared/store/turns/inbox.py": "ingest",
     "gateway/channels/web/socket/frame_handler.py": "ingest",
     "gateway/channels/web/socket/hub.py": "chats and their sockets",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
-from gateway.ingress.ingress import Ingress
+from gateway.ingress.ingest import Ingress
 from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.settings import Settings
@@ -18,7 +19,7 @@ from tests.helpers.children import CHAT, SESSION, Parent, end, reports, take
 
 @pytest.fixture
 def ingress(client: RedisClient) -> Ingress:
-    return Ingress(client, build_commands(Settings(), client))
+    return build_ingress(client, build_commands(Settings(), client))
 
 
 async def ask(client: RedisClient, ingress: Ingress, text: str, *, id: str = "", chat: str = CHAT) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
-from gateway.ingress.ingress import Ingress
+from gateway.ingress.ingest import Ingress
 from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage, SaidLine
 from shared.messages.schedule import At, Cron, Schedule, tick_message
@@ -23,7 +24,7 @@ NOW = 1_795_262_400_000  # Saturday, 2026-11-21, 12:00 UTC
 
 @pytest.fixture
 def ingress(client: RedisClient) -> Ingress:
-    return Ingress(client, build_commands(Settings(), client))
+    return build_ingress(client, build_commands(Settings(), client))
 
 
 async def ask(client: RedisClient, ingress: Ingress, text: str, *, id: str | None = None, chat: str = "owner/a") -> str:

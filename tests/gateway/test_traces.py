@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
-from gateway.ingress.ingress import Ingress
+from gateway.ingress.ingest import Ingress
 from gateway.process.traces import delivering, receiving
 from shared.errors import Refused
 from shared.ids import log_id
@@ -38,7 +39,7 @@ SHOWN = SaidLine(id="m", text="hi")
 
 
 def ingress(client: RedisClient, limits: InboxLimits | None = None) -> Ingress:
-    return Ingress(client, build_commands(Settings(), client), limits)
+    return build_ingress(client, build_commands(Settings(), client), limits)
 
 
 async def waiting(client: RedisClient) -> list[InboundMessage]:

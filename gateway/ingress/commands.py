@@ -1,0 +1,183 @@
+"""Chat commands: found in a text, answered at once and once, with what follows from the change."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.commands.approve import not_counted
+from gateway.commands.command import Command, CommandAnswer, CommandContext
+from shared.backoff import full_jitter
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import BadInput, RedisAway, Refused
+from shared.ids import log_id
+from shared.log import logger
+from shared.messages.inbound import InboundMessage
+from shared.messages.outbound import LogLine, OutboundMessage
+from shared.messages.web import CommandRow
+from shared.metrics import COMMANDS
+from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
+from shared.store.jobs.media_jobs import forget_media
+from shared.store.jobs.memory_jobs import MemoryJobs
+from shared.store.sessions.session import Answered, InboxMoved, NotSettled, Sessions
+from shared.store.turns.approvals import Settled
+from shared.store.turns.inbox import InboxLimits, scope_of
+
+TRIES: Final = 10
+HELD_S: Final = 0.1
+"""Pause before the next try while a worker reads the question that a command answers."""
+
+ANSWER_WITHIN_S: Final = 10.0
+ANSWER_CHARS: Final = 16_000
+
+ENDS_TURNS: Final = ("new", "forget")
+"""Changes that end every turn of the session."""
+
+_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@\w+)?(?:\s+|$)")
+
+OnAnswered = Callable[[str, CommandContext, CommandAnswer, Settled | None], Awaitable[None]]
+"""Called with a command's name, context, answer and the store's refusal, if it refused the first
+answer."""
+
+log = logger("ingress")
+
+
+class CommandRunner:
+    """Runs the commands of a gateway. `on_answered` has what else to do after an answer, by command."""
+
+    def __init__(
+        self,
+        client: RedisClient,
+        commands: Mapping[str, Command],
+        sessions: Sessions,
+        jobs: MemoryJobs,
+        limits: InboxLimits,
+        *,
+        on_answered: Mapping[str, OnAnswered],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._client = client
+        self._commands = commands
+        self._sessions = sessions
+        self._jobs = jobs
+        self._limits = limits
+        self._on_answered = on_answered
+        self._clock = clock
+
+    @property
+    def rows(self) -> Sequence[CommandRow]:
+        """The commands as channels may offer them."""
+        return [CommandRow(command.name, command.about) for command in self._commands.values()]
+
+    def find(self, text: str) -> tuple[Command, str] | None:
+        """Return the command that a text begins with, and its argument; None for any other text."""
+        text = text.lstrip()
+        if not text.startswith("/"):
+            return None
+        match = _COMMAND.match(text)
+        command = self._commands.get(match[1].lower()) if match else None
+        return None if match is None or command is None else (command, text[match.end() :].rstrip())
+
+    async def run(
+        self,
+        message: InboundMessage,
+        command: Command,
+        argument: str,
+        *,
+        show: LogLine | None,
+        principal: str | None,
+        retry_for_s: float,
+    ) -> Answered:
+        """Answer a command, trying again for `retry_for_s` while Redis is unavailable.
+
+        A retry repeats nothing: the store knows the message's id. Raises BadInput, TooBig, Refused,
+        RedisAway."""
+        give_up_at = self._clock.monotonic() + retry_for_s
+        for wait_s in full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S):
+            try:
+                answered = await self._answer(message, command, argument, show, principal)
+                break
+            except RedisAway:
+                if self._clock.monotonic() + wait_s >= give_up_at:
+                    raise
+                await asyncio.sleep(wait_s)
+        if not answered.duplicate:
+            COMMANDS.labels(message.channel, command.name).inc()
+            log.info("command answered", command=command.name, session=log_id(message.session))
+        return answered
+
+    async def _answer(
+        self, message: InboundMessage, command: Command, argument: str, show: LogLine | None, principal: str | None
+    ) -> Answered:
+        session = message.session
+        scope = scope_of(self._limits.memory_scope, message) or f"chat:{session}"
+        refused: Settled | None = None
+        for _ in range(TRIES):
+            state = await self._sessions.state(session, scope=scope)
+            context = CommandContext(message=message, argument=argument, state=state, client=self._client)
+            answer = CommandAnswer(not_counted(refused)) if refused else await self._ask(command, context)
+            ends = answer.change in ENDS_TURNS
+            line = OutboundMessage(
+                content=answer.text,
+                turn=state.counter if ends else 0,
+                in_reply_to=(message.id, *filter(None, state.waiting)) if ends else (message.id,),
+                kind="command",
+                at=self._clock.now_ms(),
+                traceparent=message.traceparent,
+            )
+            try:
+                answered = await self._sessions.answer(
+                    message,
+                    line,
+                    state,
+                    change=answer.change,
+                    preset=answer.preset,
+                    schedule=answer.schedule,
+                    busy=answer.busy,
+                    child=answer.child,
+                    show=show,
+                    principal=principal,
+                )
+            except InboxMoved:
+                continue  # the answer speaks of a state that is no more: build it again
+            except NotSettled as exc:
+                if exc.why == "held":
+                    await asyncio.sleep(HELD_S)
+                else:
+                    refused = exc.why
+                continue
+            if command.name in self._on_answered and not answered.duplicate:
+                await self._on_answered[command.name](command.name, context, answer, refused)
+            # Also for a duplicate: the process that answered first may have died before it asked.
+            await self._queue_jobs(answer.change, session)
+            return answered
+        raise Refused("busy", "this chat changes faster than I can follow; please try again in a moment", 1)
+
+    async def _ask(self, command: Command, context: CommandContext) -> CommandAnswer:
+        """Return the command's answer, or an apology when it breaks."""
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                answer = await command.answer(context)
+        except (BadInput, Refused, RedisAway):
+            raise
+        except Exception:
+            log.exception("command failed", command=command.name)
+            return CommandAnswer(f"Sorry, `/{command.name}` did not work. Whoever runs this service can see why.")
+        if len(answer.text) <= ANSWER_CHARS:
+            return answer
+        return msgspec.structs.replace(answer, text=answer.text[:ANSWER_CHARS] + " …")
+
+    async def _queue_jobs(self, change: str, session: str) -> None:
+        """Queue the job that a change asks for. If that fails, the sweep archives the conversation
+        later, and files go when they are old."""
+        try:
+            if change == "new":
+                await self._jobs.archive(session)
+            elif change == "forget":
+                await forget_media(self._client, session)
+        except (RedisAway, Refused) as exc:
+            log.warning("job not queued", after=change, error=type(exc).__name__)

@@ -1,0 +1,117 @@
+"""The way in of a gateway: a chat command is answered at once, every other message goes to the
+inbox of its session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.ingress.approvals import ApprovalDesk
+from gateway.ingress.commands import CommandRunner
+from gateway.process.traces import received, receiving
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.ephemeral import is_throw_away
+from shared.errors import RedisAway, Refused, TooBig
+from shared.ids import log_id
+from shared.log import logger
+from shared.messages.inbound import InboundMessage
+from shared.messages.outbound import LogLine
+from shared.messages.web import CommandRow
+from shared.metrics import MESSAGES_REFUSED, MESSAGES_WITHDRAWN
+from shared.store.access.audit import Audit, actor_of
+from shared.store.delivery.deliveries import READ_CHANNELS
+from shared.store.turns.inbox import BOT_LOOP, OVERLOADED, Accepted, Inbox, InboxLimits
+from shared.store.turns.withdrawals import Withdrawal, Withdrawals
+
+log = logger("ingress")
+
+
+class Ingress:
+    """The MessageSink of every channel of a gateway."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        withdrawals: Withdrawals,
+        commands: CommandRunner,
+        approvals: ApprovalDesk,
+        audit: Audit,
+        limits: InboxLimits,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._inbox = inbox
+        self._withdrawals = withdrawals
+        self._commands = commands
+        self._audit = audit
+        self._limits = limits
+        self._clock = clock
+        self.stop = inbox.stop
+        self.approve = approvals.approve
+
+    @property
+    def commands(self) -> Sequence[CommandRow]:
+        """The commands that channels may offer."""
+        return self._commands.rows
+
+    async def ingest(
+        self,
+        message: InboundMessage,
+        *,
+        show: LogLine | None = None,
+        principal: str | None = None,
+        notice: bool = False,
+        retry_for_s: float = 0.0,
+    ) -> Accepted:
+        """Take a message, once. A command has its answer in the chat's log when this returns, and
+        turn 0.
+
+        A word that is not a command is a message like any other: people talk about paths. With
+        `notice` a refusal is written into the chat's log too, once a minute; that a chat is paused
+        for bots always is. Raises BadInput, TooBig, Refused, RedisAway.
+        """
+        with receiving(message) as (message, traced):
+            try:
+                return received(traced, await self._dispatch(message, show, principal, retry_for_s))
+            except (Refused, TooBig) as refused:
+                if (notice and refused.code != OVERLOADED) or refused.code == BOT_LOOP:
+                    await self._notify(message, refused)
+                raise
+
+    async def _notify(self, message: InboundMessage, refused: Refused | TooBig) -> None:
+        try:
+            is_new = await self._inbox.slow_down(message, refused)
+        except (RedisAway, Refused):
+            return  # the refusal itself is raised, and the next one writes the notice
+        if is_new:
+            log.warning("messages refused", reason=refused.code, session=log_id(message.session))
+            actor = actor_of(message.channel, message.sender_id)
+            await self._audit.note("access", refused.code, actor=actor, session=message.session)
+
+    async def _dispatch(
+        self, message: InboundMessage, show: LogLine | None, principal: str | None, retry_for_s: float
+    ) -> Accepted:
+        # In an ephemeral session a slash is part of the material: there is no chat to change.
+        found = None if is_throw_away(message.session) else self._commands.find(message.content)
+        if found is None:
+            accepted = await self._inbox.ingest(message, show=show, principal=principal, retry_for_s=retry_for_s)
+            if accepted.rejected:
+                MESSAGES_REFUSED.labels(message.channel, "busy").inc()
+                log.info("message not read", reason="busy", ahead=accepted.ahead, session=log_id(message.session))
+            return accepted
+        limited = self._limits.of_sender(message.channel) or self._limits.bot_turns
+        # A command passes the inbox by, so its sender's rate is counted here. On channels whose lines
+        # are delivered this also opens a closed chat, or the answer could not get there.
+        if limited or message.channel not in READ_CHANNELS:
+            await self._inbox.admit(message, retry_for_s=retry_for_s)
+        command, argument = found
+        answered = await self._commands.run(
+            message, command, argument, show=show, principal=principal, retry_for_s=retry_for_s
+        )
+        return Accepted(turn=0, ahead=0, seq=answered.seq, duplicate=answered.duplicate)
+
+    async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> Withdrawal:
+        """Withdraw a message that no turn has begun with, and count it. Raises RedisAway."""
+        done = await self._withdrawals.withdraw(channel, chat_id, id, thread=thread, at_ms=self._clock.now_ms())
+        if done == "withdrawn":
+            MESSAGES_WITHDRAWN.labels(channel).inc()
+        return done
