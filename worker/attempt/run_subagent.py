@@ -1,21 +1,13 @@
-"""The job of a subagent: from a lease to its end, which its session is told of, or to a release."""
+"""Subagents: from a claimed lease to a report in their session, or to a release."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import ClassVar, Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import (
-    BadRecord,
-    LeaseLost,
-    ModelError,
-    RedisAway,
-    TurnLimited,
-    TurnReleased,
-    TurnStopped,
-)
+from shared.errors import BadRecord, LeaseLost, ModelError, TurnStopped
 from shared.log import bind_work, logger
 from shared.messages.subagent import Outcome, SubagentTask, decode_task
 from shared.messages.transcript import AssistantEntry, decode_ledger
@@ -23,29 +15,35 @@ from shared.metrics import QUEUE_WAIT_SECONDS, SUBAGENT_RESULTS_DROPPED, SUBAGEN
 from shared.process.crash_points import crash_point
 from shared.settings import AgentSettings
 from shared.store.subagents.subagents import Children
-from shared.store.turns.queue import ChildWork
+from shared.store.turns.queue import ChildWork, Claim
 from worker.agent.turn import AgentResult
 from worker.attempt.apologies import APOLOGIES
-from worker.attempt.retries import CRASH_LIMIT, NEWER_RELEASE_WAIT_S, error_wait, unavailable_wait
+from worker.attempt.attempt import NEWER_RELEASE_WAIT_S, run_attempt
 from worker.lease.lease import Lease
-from worker.process.quarantine import AFTER_CRASHES, Quarantine, Verdict
-from worker.subagents.assignment import Assignment
+from worker.process.quarantine import Quarantine
 from worker.turn.journal import STORE_PATIENCE_S, LeaseJournal
 from worker.turn.traces import set_outcome, subagent_span
 
 UNREADABLE_WAIT_S: Final = 60.0
+
+REPORTS: Final[dict[str, tuple[Outcome, str]]] = {
+    "crashes": ("poison", APOLOGIES["crashes"]),
+    "poison": ("poison", "It made its worker fail every time."),
+    "model_away": ("failed", "The model could not be reached for a long time."),
+    "error": ("failed", "Something went wrong inside; it could not be done."),
+}
+"""Outcome and text of the report of a subagent that failed, by reason."""
+
 log = logger("subagents")
 
-AgentCall = Callable[[Assignment, LeaseJournal], Awaitable[AgentResult]]
+AgentCall = Callable[[Claim, SubagentTask, LeaseJournal], Awaitable[AgentResult]]
 
 
 class RunSubagent:
-    """Runs leased subagents. `agent` does an Assignment; everything around it is here.
+    """The runner of leased subagents. `agent` does the task; everything around it is here.
 
-    What a turn does at its faults holds here, too: attempts are counted, a model that is away costs
-    no slot, who stood in two crashes runs apart. What ends differently is the end: a subagent
-    reports, whatever became of it, unless somebody has cancelled it: then it is ended in the store
-    already.
+    A subagent always reports to its session, whatever became of it. The exception is one that was
+    cancelled: the store ended it already.
     """
 
     def __init__(
@@ -58,11 +56,11 @@ class RunSubagent:
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
     ) -> None:
-        self._children = children
-        self._agent = agent
-        self._settings = settings or AgentSettings()
+        self.children = children
+        self.agent = agent
+        self.settings = settings or AgentSettings()
+        self.clock = clock
         self._quarantine = quarantine
-        self._clock = clock
         self._rng = rng or random.Random()
 
     async def __call__(self, lease: Lease) -> None:
@@ -71,142 +69,122 @@ class RunSubagent:
         assert work is not None
         crash_point("after_acquire_child")
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         try:
             task = decode_task(work.record)
         except BadRecord as exc:
             log.error("record refused", code=exc.code)
             await lease.queue.release(lease.claim, delay_s=UNREADABLE_WAIT_S, retry_for_s=STORE_PATIENCE_S)
             return
-        about = bind_work(session=task.session)
-        with about, subagent_span(lease.claim, task.session, task.id) as now:
-            what = set_outcome(now, await self._end(lease, work, task))
-            seconds = round(self._clock.monotonic() - began, 3)
-            log.info("subagent left", outcome=what, child=task.id, seconds=seconds, waited_ms=lease.claim.waited_ms)
+        with bind_work(session=task.session), subagent_span(lease.claim, task.session, task.id) as span:
+            outcome = set_outcome(span, await self._attempt(lease, work, task))
+            seconds = round(self.clock.monotonic() - began, 3)
+            log.info("subagent left", outcome=outcome, child=task.id, seconds=seconds, waited_ms=lease.claim.waited_ms)
 
-    async def _end(self, lease: Lease, work: ChildWork, task: SubagentTask) -> str:
-        left_s = self._settings.subagent_timeout_s - work.age_ms / 1000
+    async def _attempt(self, lease: Lease, work: ChildWork, task: SubagentTask) -> str:
+        left_s = self.settings.subagent_timeout_s - work.age_ms / 1000
         try:
             resume = tuple(map(decode_ledger, work.ledger))
         except BadRecord as exc:
-            log.warning("subagent left to others", why=exc.code)  # of a newer release, whose worker shall go on
+            log.warning("subagent left to newer release", why=exc.code)
             if left_s > 0:
                 await lease.queue.release(lease.claim, delay_s=NEWER_RELEASE_WAIT_S, retry_for_s=STORE_PATIENCE_S)
                 return "left"
             resume = ()
-        if work.crashes >= CRASH_LIMIT:
-            return await self._report(lease, task, "poison", APOLOGIES["crashes"])
-        journal = LeaseJournal(lease, self._children, resume)
-        if left_s <= 0:
-            return await self._late(lease, task, journal)
-        verdict: Verdict | None = None
-        quarantine = self._quarantine if work.crashes >= AFTER_CRASHES else None
-        try:
-            with lease.interruptible(None if quarantine else left_s) as limit:
-                if quarantine is not None:
-                    verdict = await quarantine.run(lease)
-                else:
-                    result = await self._agent(Assignment(lease.claim, task, resume), journal)
-                    limit.stop_timer()
-                    await lease.allow()
-        except TurnReleased as exc:
-            await lease.queue.release(lease.claim, delay_s=exc.delay_s, retry_for_s=STORE_PATIENCE_S)
-            return "released"
-        except TurnLimited as exc:
-            return await self._report(lease, task, "failed", _with_best(journal, f"It had to stop: {exc}."))
-        except TimeoutError:
-            if lease.suspended:
-                await lease.queue.release(lease.claim, retry_for_s=STORE_PATIENCE_S)
-                return "released"
-            return await self._late(lease, task, journal)
-        except ModelError as exc:
-            return await self._model_failed(lease, work, task, exc)
-        except (TurnStopped, LeaseLost) as exc:
-            if quarantine is None and await self._cancelled(task, exc):
-                return _count("cancelled")
-            if quarantine is not None:
-                return "quarantine_ended"
-            raise
-        except RedisAway:
-            raise  # nothing of it can be written any more
-        except Exception:
-            log.exception("subagent failed", errors=work.errors + 1)
-            return await self._failed(lease, work, task)
-        if verdict is not None:
-            return await self._after_quarantine(lease, task, verdict)
-        outcome: Outcome = "ok" if result.outcome in ("done", "empty") else "failed"
-        return await self._report(lease, task, outcome, "" if result.outcome == "empty" else result.content)
+        attempt = SubagentAttempt(self, lease, work, task, LeaseJournal(lease, self.children, resume), left_s)
+        return await run_attempt(attempt, quarantine=self._quarantine, settings=self.settings, rng=self._rng)
 
-    async def _report(self, lease: Lease, task: SubagentTask, outcome: Outcome, result: str) -> str:
-        """End it, and tell its session, in one step."""
+
+class SubagentAttempt:
+    """One attempt at a subagent (see `Attempt`). `limit_s` is what earlier attempts left of its time."""
+
+    log: ClassVar = log
+    failed_event: ClassVar = "subagent failed"
+
+    def __init__(
+        self,
+        run: RunSubagent,
+        lease: Lease,
+        work: ChildWork,
+        task: SubagentTask,
+        journal: LeaseJournal,
+        limit_s: float,
+    ) -> None:
+        self.lease = lease
+        self.limit_s = limit_s
+        self._run = run
+        self._work = work
+        self._task = task
+        self._journal = journal
+
+    @property
+    def work(self) -> ChildWork:
+        return self._work
+
+    async def run(self) -> AgentResult:
+        return await self._run.agent(self.lease.claim, self._task, self._journal)
+
+    async def finish(self, result: AgentResult) -> str:
+        outcome: Outcome = "ok" if result.outcome in ("done", "empty") else "failed"
+        return await self._report(outcome, "" if result.outcome == "empty" else result.content)
+
+    async def stop(self, stopped: TurnStopped, *, isolated: bool) -> str:
+        return "quarantine_ended" if isolated else _count("cancelled")
+
+    async def give_up(self, reason: str, note: str = "") -> str:
+        if note:
+            return await self._report("failed", self._with_last_text(f"It {note}"))
+        if reason == "timeout":
+            limit = f"It was not done within {self._run.settings.subagent_timeout_s:g} s."
+            return await self._report("timeout", self._with_last_text(limit))
+        return await self._report(*REPORTS[reason])
+
+    async def refused(self, error: ModelError) -> str:
+        return await self._report("failed", "The model refused the request.")
+
+    async def still_waiting(self, waited_s: float) -> None:
+        pass  # no person watches a subagent
+
+    async def after_loss(self, lost: LeaseLost) -> str | None:
+        return _count("cancelled") if await self._cancelled() else None
+
+    async def _report(self, outcome: Outcome, result: str) -> str:
+        """End the subagent and put its report into the inbox of its session, in one step."""
         try:
-            status = await self._children.end(
-                task,
+            status = await self._run.children.end(
+                self._task,
                 outcome,
                 result,
-                claim=lease.claim,
-                now_ms=self._clock.now_ms(),
+                claim=self.lease.claim,
+                now_ms=self._run.clock.now_ms(),
                 retry_for_s=STORE_PATIENCE_S,
             )
-        except LeaseLost as exc:
-            if not await self._cancelled(task, exc):
+        except LeaseLost:
+            if not await self._cancelled():
                 raise
-            return _drop(task)
+            return self._drop()
         if status == "dropped":
-            _drop(task)
+            self._drop()
         return outcome if status == "known" else _count(outcome)
 
-    async def _cancelled(self, task: SubagentTask, exc: Exception) -> bool:
-        """Whether somebody ended it, alone or with its conversation; then nothing more is to be
-        written."""
-        if isinstance(exc, TurnStopped):
-            return True
-        return await self._children.state(task.id) in (None, "cancelled")
+    async def _cancelled(self) -> bool:
+        """Return whether the subagent was cancelled, alone or with its conversation: then nothing
+        more of it may be written."""
+        return await self._run.children.state(self._task.id) in (None, "cancelled")
 
-    async def _after_quarantine(self, lease: Lease, task: SubagentTask, verdict: Verdict) -> str:
-        if verdict == "guilty":
-            return await self._report(lease, task, "poison", "It made its worker fail every time.")
-        if verdict == "unproven":
-            await lease.queue.release(lease.claim, delay_s=1.0, count="crashes", retry_for_s=STORE_PATIENCE_S)
-        return f"quarantine_{verdict}"
+    def _drop(self) -> str:
+        """Count and log a result that has no conversation to go to any more."""
+        SUBAGENT_RESULTS_DROPPED.inc()
+        log.warning("subagent result dropped", child=self._task.id, turn=self._task.turn)
+        return "dropped"
 
-    async def _late(self, lease: Lease, task: SubagentTask, journal: LeaseJournal) -> str:
-        note = f"It was not done within {self._settings.subagent_timeout_s:g} s."
-        return await self._report(lease, task, "timeout", _with_best(journal, note))
-
-    async def _model_failed(self, lease: Lease, work: ChildWork, task: SubagentTask, error: ModelError) -> str:
-        log.warning("model failed", kind=error.kind, retryable=error.retryable)
-        if not error.retryable:
-            return await self._report(lease, task, "failed", "The model refused the request.")
-        wait_s = unavailable_wait(error, work.attempt, work.away_ms / 1000, self._settings, self._rng)
-        if wait_s is None:
-            return await self._report(lease, task, "failed", "The model could not be reached for a long time.")
-        await lease.queue.release(lease.claim, delay_s=wait_s, count="away", retry_for_s=STORE_PATIENCE_S)
-        return "model_away"
-
-    async def _failed(self, lease: Lease, work: ChildWork, task: SubagentTask) -> str:
-        wait_s = error_wait(work.errors, self._rng)
-        if wait_s is None:
-            return await self._report(lease, task, "failed", "Something went wrong inside; it could not be done.")
-        await lease.queue.release(lease.claim, delay_s=wait_s, count="errors", retry_for_s=STORE_PATIENCE_S)
-        return "error"
+    def _with_last_text(self, note: str) -> str:
+        """Return `note` and the last text that the subagent wrote, if it wrote any."""
+        texts = (entry.content for entry in reversed(self._journal.entries) if isinstance(entry, AssistantEntry))
+        last = next((text for text in texts if text), "")
+        return f"{note}\nWhat it had by then:\n{last}" if last else note
 
 
 def _count(outcome: Outcome) -> str:
     SUBAGENTS.labels(outcome).inc()
     return outcome
-
-
-def _drop(task: SubagentTask) -> str:
-    """A result that nobody is there for: its conversation is over. It leaves a record, and no
-    more."""
-    SUBAGENT_RESULTS_DROPPED.inc()
-    log.warning("subagent result dropped", child=task.id, turn=task.turn)
-    return "dropped"
-
-
-def _with_best(journal: LeaseJournal, note: str) -> str:
-    """The last that it said, and why that is not all."""
-    said = (entry.content for entry in reversed(journal.entries) if isinstance(entry, AssistantEntry))
-    best = next((text for text in said if text), "")
-    return f"{note}\nWhat it had by then:\n{best}" if best else note

@@ -133,7 +133,7 @@ class WorkerDeps:
             version=VERSION,
             slots=settings.worker.turns if "turns" in self.queues else 0,
             details={"model": settings.model.name, "queues": ",".join(self.queues)},
-            ways=self._turn_agent.models.ways,
+            ways=self._turn_agent.runner.models.ways,
         )
         self._process_stats = OwnVitals()
 
@@ -185,12 +185,12 @@ class WorkerDeps:
         """Open what a worker listens on, and say that it is there. Raises SettingsError for a taken
         port."""
         await self._health.start()
-        limits = await self._turn_agent.models.limits_of()
+        limits = await self._turn_agent.runner.models.limits_of()
         self.consolidator = Consolidator(
             self.memory,
-            self._turn_agent.models.get(),
+            self._turn_agent.runner.models.get(),
             self._settings.memory,
-            timezone=self._turn_agent.timezone,
+            timezone=self._turn_agent.runner.timezone,
             max_tokens=limits.max_tokens,
             context_tokens=limits.context_tokens,
             spending=Spending(self.client),
@@ -207,7 +207,10 @@ class WorkerDeps:
             self.start_background("guard link", self.link.run(self._orphaned))
         self.started = True
         log.info(
-            "worker started", model=self._turn_agent.models.name, queues=self.queues, health_port=self._health.port
+            "worker started",
+            model=self._turn_agent.runner.models.name,
+            queues=self.queues,
+            health_port=self._health.port,
         )
 
     async def until_connected(self) -> None:

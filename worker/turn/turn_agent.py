@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Iterable
 from typing import Final
 
 from shared.clock import SYSTEM_CLOCK
-from shared.errors import ModelError, ToolFailed
+from shared.errors import ToolFailed
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.messages.inbound import PRESET
-from shared.metrics import MODEL_REQUESTS
 from shared.process.heap import settle
 from shared.settings import Settings, ToolsSettings, child_environment
 from shared.store.access.audit import Audit
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.provider_limits import ProviderLimits
-from shared.store.fleet.spending import Spending
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.memory import MemoryStore, MemoryText
 from shared.store.subagents.subagents import Children
 from shared.store.turns.inbox import InboxLimits
-from worker.agent.hook import CompositeHook
-from worker.agent.loop import run_agent
-from worker.agent.model.compact import make_compact
 from worker.agent.ports import TurnProgress
 from worker.agent.tools.tool import Tool, Toolbox, cut
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.guards.approval import ApprovalPolicy, build_consent
+from worker.guards.approval import build_consent
 from worker.guards.chats import ChatPolicy
 from worker.guards.confined_process import can_confine_parsers
 from worker.guards.folder import Quota
 from worker.guards.openat import Access, NoSuchFile
 from worker.guards.workspace import Workspace, Workspaces
-from worker.hooks.logging import LoggingHook
-from worker.hooks.metrics import MetricsHook
-from worker.llm.registry import Models
 from worker.mcp.servers import McpServers, Toolboxes
 from worker.prompts.system import SystemPrompt
 from worker.sandbox.command import CommandLimits, Sandbox
@@ -47,17 +37,16 @@ from worker.subagents.subagent import SubagentAgent, subagent_tools
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
 from worker.tools.message import Message
-from worker.tools.plugins import plugin_hooks, plugin_tools
+from worker.tools.plugins import plugin_tools
 from worker.tools.registry import build_tools
 from worker.tools.spawn import WAIT_S, SpawnTool
+from worker.turn.agent_runner import AgentRunner, report_fault
 from worker.turn.attachments import Attachments, TurnAttachments
-from worker.turn.budget import BackgroundSpending, ChatBudget
 from worker.turn.conversation import Conversation
 from worker.turn.files import TurnFiles
 from worker.turn.journal import TurnJournal
 from worker.turn.outside import LeasedOutside
 from worker.turn.schedules import HEARTBEAT_FILE, TurnSchedules, drop_quiet_heartbeat
-from worker.turn.traces import agent_span, set_agent_result
 
 HEARTBEAT_BYTES: Final = 16 * 1024
 """As much of a HEARTBEAT.md is told."""
@@ -75,51 +64,33 @@ class TurnAgent:
     def __init__(self, settings: Settings, client: RedisClient, memory: MemoryStore) -> None:
         agent, limits = settings.agent, InboxLimits.of(settings)
         self._settings = settings
-        self.timezone: Final = agent.timezone or machine_timezone()
-
         self._memory = memory
+        self.runner: Final = AgentRunner(settings, client)
         self.children: Final = Children(client, limits)
         self.schedules: Final = Schedules(client, settings.cron, limits)
-        self._spending = Spending(client)
         self._audit = Audit(client)
-        self._late_counts = BackgroundSpending(self._spending)
         self.media: Final = MediaStore(settings.media)
         self._attachments = Attachments(self.media)
         space = settings.workspace
         quota = Quota(space.quota_mb * 1024 * 1024, space.files, space.results_days * 86_400)
         self.workspaces: Final = Workspaces(space.root, quota, access=Access(space.group))
-        self._approval = ApprovalPolicy(settings)
-
-        self.models = Models(settings.model, ProviderLimits(client))
         tools = self._build_tools()
         self.mcp: Final = McpServers(settings.mcp, taken=[Exec.name, *(tool.name for tool in tools)])
 
         def make_toolbox(every: Iterable[Tool]) -> Toolbox:
-            return Toolbox(every, result_limit_bytes=agent.result_bytes, report=_report_fault)
+            return Toolbox(every, result_limit_bytes=agent.result_bytes, report=report_fault)
 
         self._toolboxes = Toolboxes(tools, self.mcp, make_toolbox)
         self._child_toolboxes = Toolboxes(subagent_tools(tools), self.mcp, make_toolbox)
-        talk = [LoggingHook(log.debug)] if settings.log.level == "debug" else []  # at other levels it says nothing
-        self._hook = CompositeHook(
-            [*talk, MetricsHook(), *plugin_hooks(settings.plugins)],
-            report=_report_fault,
-            call_limit_s=agent.hook_s,
-        )
         self._skills = Catalogue(agent.dir, environment=child_environment({}))
         self._prompt = SystemPrompt(agent.dir, self._skills, tools=[tool.name for tool in tools])
         self.subagent: Final = SubagentAgent(
-            settings,
+            self.runner,
             self.children,
             memory,
-            models=self.models,
             tools=self._child_toolboxes,
-            hook=self._hook,
-            report=_report_fault,
-            spending=self._spending,
-            late_counts=self._late_counts,
             workspaces=self.workspaces,
             skills=self._skills,
-            timezone=self.timezone,
         )
 
     async def __call__(self, conversation: Conversation, journal: TurnJournal, show: TurnProgress) -> AgentResult:
@@ -127,9 +98,6 @@ class TurnAgent:
         message, work = conversation.message, conversation.work
         settings, agent = self._settings, self._settings.agent
         preset = message.metadata.get(PRESET, work.preset)
-        model = self.models.get(preset)
-        limits = await self.models.limits_of(preset)
-        facts = await self.models.facts_of(preset)
         tools = await self._toolboxes.now()
         skills = self._skills.skills()
         workspace = self.workspaces.workspace_of(conversation.session)
@@ -160,40 +128,19 @@ class TurnAgent:
             history=conversation.history,
             resume=conversation.resume,
             joined={number: one.said for number, one in conversation.joined.items()},
-            timezone=self.timezone,
             max_rounds=agent.max_rounds,
             memory_window=agent.memory_window,
-            max_tokens=limits.max_tokens,
-            temperature=limits.temperature,
-            continuations=agent.continuations,
-            context_tokens=limits.context_tokens,
-            compact_at=agent.compact_at,
-            compact_keep=agent.compact_keep,
             saved_result_chars=agent.saved_result_chars,
             files=files,
             pictures=files,
             outside=LeasedOutside(journal, files),
             schedules=schedules,
-            consent=build_consent(self._approval, work.n, lambda: conversation.messages),
-            hook=self._hook,
+            consent=build_consent(self.runner.approval, work.n, lambda: conversation.messages),
+            hook=self.runner.hook,
             progress=show,
-            compact=make_compact(model),
             followups=attached,
-            allowance=ChatBudget(
-                self._spending,
-                conversation.session,
-                settings.budget,
-                late=self._late_counts,
-                price=facts.cost_usd,
-            ),
         )
-        try:
-            with agent_span("shoal", conversation.session, model.name) as now:
-                result = await run_agent(spec, model, tools, journal)
-                set_agent_result(now, result)
-        except ModelError as exc:
-            MODEL_REQUESTS.labels(model.name, exc.kind).inc()
-            raise
+        result = await self.runner.run("shoal", preset, spec, tools, journal)
         await schedules.keep_heartbeat(
             result.entries, every_s=settings.heartbeat.every_min * 60, now_ms=SYSTEM_CLOCK.now_ms()
         )
@@ -229,21 +176,20 @@ class TurnAgent:
     async def preload(self) -> None:
         """Do what the first turn would have to wait for, and say which models a budget in dollars
         does not see."""
-        for name in await self.models.unpriced() if self._settings.budget.usd_per_day else ():
+        for name in await self.runner.models.unpriced() if self._settings.budget.usd_per_day else ():
             log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
-        await self.models.warm()
+        await self.runner.models.warm()
         with contextlib.suppress(ToolFailed):
             await self.workspaces.detect_local_disk()
         if not can_confine_parsers():
             log.warning("parsers not shut in", doing="limiting them only", reason="it takes Linux 6.2 with Landlock")
         settle()
-        log.info("model ready", model=self.models.name)
+        log.info("model ready", model=self.runner.models.name)
 
     async def close(self) -> None:
         """Let connections go."""
         await self.mcp.close()
-        await self._late_counts.close()
-        await self.models.close()
+        await self.runner.close()
         self.workspaces.close()
         self._attachments.close()
 
@@ -286,13 +232,3 @@ def _web_tools(settings: ToolsSettings) -> tuple[Tool, ...]:
         fetch_s=settings.fetch_s,
         allow=settings.web_allow,
     )
-
-
-def machine_timezone() -> str:
-    """The machine's IANA time zone, as far as it says; else UTC."""
-    name = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
-    return name or "UTC"
-
-
-def _report_fault(where: str, error: BaseException) -> None:
-    log.error("fault isolated", where=where, error=type(error).__name__, exc_info=error)

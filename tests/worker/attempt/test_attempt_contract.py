@@ -30,7 +30,7 @@ from tests.helpers.wait import eventually
 from tests.worker.attempt.test_run_turn import NoWaits
 from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
-from worker.attempt.retries import CRASH_LIMIT
+from worker.attempt.attempt import CRASH_LIMIT
 from worker.attempt.run_subagent import RunSubagent
 from worker.attempt.run_turn import RunTurn
 from worker.lease.lease import Lease
@@ -137,7 +137,7 @@ class SubagentBench(Bench):
         await parent.commit()
 
     def runner(self, agent: Agent, settings: AgentSettings, quarantine: Quarantine | None) -> Any:
-        async def call(_assignment: Any, journal: LeaseJournal) -> AgentResult:
+        async def call(_claim: Any, _task: object, journal: LeaseJournal) -> AgentResult:
             return AgentResult(content=await agent(journal), entries=(), rounds=1, usage=TokenUsage())
 
         children = Children(self.client)

@@ -10,6 +10,7 @@ import pytest
 
 from shared.errors import ModelError, TurnLimited, TurnReleased
 from shared.ids import nonce
+from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import AssistantEntry
 from shared.metrics import REGISTRY
 from shared.settings import AgentSettings
@@ -17,19 +18,18 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.erase import forget
 from shared.store.subagents.subagents import Child, Children
-from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.children import SESSION, Parent, reports
 from tests.helpers.wait import eventually
 from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult, TurnOutcome
-from worker.attempt.retries import CRASH_LIMIT
+from worker.attempt.attempt import CRASH_LIMIT
 from worker.attempt.run_subagent import RunSubagent
 from worker.lease.lease_loop import LeaseLoop
-from worker.subagents.assignment import Assignment
 from worker.turn.journal import LeaseJournal
 
 ID = "aaaaaaaa"
-Agent = Callable[[Assignment, LeaseJournal], Awaitable[AgentResult]]
+Agent = Callable[[Claim, SubagentTask, LeaseJournal], Awaitable[AgentResult]]
 
 
 class NoWaits(random.Random):
@@ -44,7 +44,7 @@ def result(text: str, outcome: TurnOutcome = "done") -> AgentResult:
 
 
 def raising(fault: BaseException) -> Agent:
-    async def agent(_assignment: Assignment, _journal: LeaseJournal) -> AgentResult:
+    async def agent(_claim: Claim, _task: SubagentTask, _journal: LeaseJournal) -> AgentResult:
         raise fault
 
     return agent
@@ -82,8 +82,8 @@ async def test_a_subagent_ends_in_one_report(client: RedisClient) -> None:
     """The agent gets the task; the chat gets the result."""
     seen: list[str] = []
 
-    async def agent(assignment: Assignment, _journal: LeaseJournal) -> AgentResult:
-        seen.append(assignment.task.task)
+    async def agent(_claim: Claim, task: SubagentTask, _journal: LeaseJournal) -> AgentResult:
+        seen.append(task.task)
         return result("gold")
 
     await spawned(client)
@@ -120,7 +120,7 @@ async def test_whatever_fails_is_reported_and_no_detail_gets_out(
 async def test_what_has_no_text_says_so_and_what_is_not_finished_failed(client: RedisClient) -> None:
     """An empty answer is no failure; one that hit the limit of rounds is."""
 
-    async def empty(_assignment: Assignment, _journal: LeaseJournal) -> AgentResult:
+    async def empty(_claim: Claim, _task: SubagentTask, _journal: LeaseJournal) -> AgentResult:
         return result("I have no answer", "empty")
 
     await spawned(client)
@@ -132,8 +132,8 @@ async def test_what_has_no_text_says_so_and_what_is_not_finished_failed(client: 
 async def test_one_that_takes_too_long_reports_what_it_had(client: RedisClient) -> None:
     """The time counts from the first worker that took it, over all attempts."""
 
-    async def slow(assignment: Assignment, journal: LeaseJournal) -> AgentResult:
-        await journal.append(AssistantEntry(content="half of it", turn=assignment.task.turn))
+    async def slow(_claim: Claim, task: SubagentTask, journal: LeaseJournal) -> AgentResult:
+        await journal.append(AssistantEntry(content="half of it", turn=task.turn))
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -163,8 +163,8 @@ async def test_a_drain_hands_it_over_with_its_ledger(client: RedisClient) -> Non
     """The next worker goes on where it stood; nothing is counted."""
     resumed: list[int] = []
 
-    async def agent(assignment: Assignment, journal: LeaseJournal) -> AgentResult:
-        resumed.append(len(assignment.resume))
+    async def agent(_claim: Claim, _task: SubagentTask, journal: LeaseJournal) -> AgentResult:
+        resumed.append(len(journal.entries))
         if len(resumed) == 1:
             await journal.append(AssistantEntry(content="began", turn=1))
             raise TurnReleased("drain")
@@ -188,7 +188,7 @@ async def test_a_result_that_comes_after_the_conversation_ended_is_dropped_and_c
     """`/new` and `/forget` took the subagent away: nothing is written, a record stays in log and metric."""
     going, goes_on = asyncio.Event(), asyncio.Event()
 
-    async def agent(_assignment: Assignment, _journal: LeaseJournal) -> AgentResult:
+    async def agent(_claim: Claim, _task: SubagentTask, _journal: LeaseJournal) -> AgentResult:
         going.set()
         await goes_on.wait()
         return result("too late")
@@ -210,7 +210,7 @@ async def test_a_cancelled_one_writes_nothing_more(client: RedisClient) -> None:
     """It was ended by who cancelled it; its worker only stops."""
     going = asyncio.Event()
 
-    async def agent(_assignment: Assignment, _journal: LeaseJournal) -> AgentResult:
+    async def agent(_claim: Claim, _task: SubagentTask, _journal: LeaseJournal) -> AgentResult:
         going.set()
         await asyncio.Event().wait()
         raise AssertionError

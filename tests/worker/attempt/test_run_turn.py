@@ -28,7 +28,7 @@ from tests.helpers.build import message, say
 from tests.helpers.wait import eventually
 from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
-from worker.attempt.retries import CRASH_LIMIT
+from worker.attempt.attempt import CRASH_LIMIT
 from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.process.quarantine import AFTER_CRASHES, Quarantine

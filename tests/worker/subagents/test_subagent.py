@@ -20,7 +20,6 @@ from tests.helpers.children import SESSION, task
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.turn import AgentResult
-from worker.subagents.assignment import Assignment
 from worker.subagents.subagent import NOT_FOR_SUBAGENTS
 from worker.turn.journal import LeaseJournal
 from worker.turn.turn_agent import TurnAgent
@@ -57,7 +56,7 @@ async def do(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> Asy
         work = ChildWork(encode(asked), 0, 0, 1, 0, (), "", 0, 0)
         claim = Claim("sub:aaaaaaaa", "worker", "1", 0, False, None, 0, work)
         journal = MemoryJournal()
-        return await made[-1].subagent(Assignment(claim, asked, ()), cast(LeaseJournal, journal)), journal
+        return await made[-1].subagent(claim, asked, cast(LeaseJournal, journal)), journal
 
     yield run
     for one in made:

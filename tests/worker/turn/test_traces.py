@@ -32,7 +32,7 @@ from shared.store.schedules.schedules import Schedules
 from shared.store.subagents.subagents import Children
 from shared.store.turns.approvals import asking
 from shared.store.turns.inbox import Inbox, InboxLimits
-from shared.store.turns.queue import LeaseQueue
+from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from shared.tracing import TraceContext, continued, current_traceparent, fresh, parse, span
 from shared.tracing.spans import EXECUTE_TOOL
@@ -51,7 +51,6 @@ from worker.attempt.run_turn import RunTurn
 from worker.jobs.table import FUNCTIONS
 from worker.jobs.ticks import Ticker
 from worker.lease.lease_loop import LeaseLoop
-from worker.subagents.assignment import Assignment
 from worker.tools.spawn import SpawnTool
 from worker.turn.conversation import Conversation
 from worker.turn.journal import LeaseJournal, TurnJournal
@@ -316,7 +315,7 @@ async def spawned(parent: Parent, id: str) -> None:
 
 
 def subagents_of(client: RedisClient) -> LeaseLoop:
-    async def agent(_assignment: Assignment, _journal: LeaseJournal) -> AgentResult:
+    async def agent(_claim: Claim, _task: SubagentTask, _journal: LeaseJournal) -> AgentResult:
         return AgentResult(content="canary", entries=(), rounds=1, usage=TokenUsage())
 
     runner = RunSubagent(Children(client), agent, settings=AgentSettings(), rng=NoWaits())
