@@ -9,7 +9,7 @@ import re
 import time
 from typing import Literal
 
-from gateway.channels.email.parse import thread_of
+from gateway.channels.email.parse import thread_name
 
 PEOPLE_AT = "pond.example"
 
@@ -96,7 +96,7 @@ class Wire:
 
 def thread(chat: str) -> str:
     """The thread in which somebody writes."""
-    return thread_of((root(chat),), "", PEOPLE_AT)
+    return thread_name((root(chat),), "", PEOPLE_AT)
 
 
 def root(chat: str) -> str:

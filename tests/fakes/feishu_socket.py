@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from aiohttp import WSMsgType, web
 
-from gateway.channels.feishu.frames import CONTROL, DATA, Frame, read_frame, write_frame
+from gateway.channels.feishu.frames import CONTROL, DATA, FeishuFrame, read_frame, write_frame
 
 SOCKETS: Final = 50
 SERVICE: Final = 33554678
@@ -103,7 +103,7 @@ class FeishuSockets:
                 "type": "event", "message_id": event.id, "trace_id": f"t-{event.id}", "sum": str(len(pieces)),
                 "seq": str(number),
             }  # fmt: skip
-            frame = Frame(
+            frame = FeishuFrame(
                 seq_id=7, log_id=9, service=SERVICE, method=DATA, headers=tuple(headers.items()), payload=piece
             )
             with contextlib.suppress(ConnectionError, RuntimeError):
@@ -130,7 +130,7 @@ class FeishuSockets:
             self._news.set()
         return socket
 
-    async def _heard(self, socket: web.WebSocketResponse, frame: Frame) -> None:
+    async def _heard(self, socket: web.WebSocketResponse, frame: FeishuFrame) -> None:
         if frame.method == CONTROL:
             assert (frame.header("type"), frame.service) == ("ping", SERVICE)
             self.pings += 1
@@ -138,7 +138,7 @@ class FeishuSockets:
                 {"ReconnectCount": -1, "ReconnectInterval": 120, "ReconnectNonce": 30, "PingInterval": 120}
             )
             headers = (("type", "pong"),)
-            await socket.send_bytes(write_frame(Frame(service=SERVICE, headers=headers, payload=config.encode())))
+            await socket.send_bytes(write_frame(FeishuFrame(service=SERVICE, headers=headers, payload=config.encode())))
             return
         assert frame.header("biz_rt").isdigit()
         told = json.loads(frame.payload)

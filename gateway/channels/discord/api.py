@@ -1,8 +1,9 @@
-"""Discord's HTTP API, one try a call, every error as one that Shoal knows.
+"""Client of Discord's HTTP API, one try per call, every failure mapped to an error of the platform
+protocol.
 
-By aiohttp alone: the HTTP client of discord.py tries a call up to five times and waits out every
-429 itself, which no option ends, and here both are the gateway's business. Its other half, the
-WebSocket, is in `shard.py`.
+It uses plain aiohttp: the HTTP client of discord.py tries a call up to five times and waits out
+every 429 itself, which no option turns off; here both are the gateway's decision. The WebSocket is
+in `shard.py`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from gateway.channels.discord.forms import channel_of, edit_form, new_form
-from gateway.channels.discord.parse import Me, Room
-from gateway.channels.discord.refusals import MayNotQuote, refusal
+from gateway.channels.discord.forms import edit_form, new_message_form, target_channel
+from gateway.channels.discord.parse import ConversationInfo, DiscordIdentity
+from gateway.channels.discord.refusals import MayNotReply, map_error
 from gateway.channels.discord.wire import Snowflake
 from gateway.platform.protocol import (
     ChatClosed,
@@ -31,58 +32,57 @@ from gateway.platform.protocol import (
 from shared.version import VERSION
 
 PAGE: Final = 100
-"""So many messages come with one question for those of a chat."""
+"""Messages per page of a channel's history."""
 
 _USER_AGENT: Final = f"DiscordBot (Shoal, {VERSION})"
 _ANSWER_S: Final = 3.0
-"""Discord waits so long for the answer to a press."""
+"""Discord waits this long for the response to an interaction."""
 
 _THREADS: Final = (10, 11, 12)
 _DEFERRED: Final = 6
 T = TypeVar("T")
 
 
-class Self(msgspec.Struct, frozen=True):
-    """Us."""
+class CurrentUser(msgspec.Struct, frozen=True):
+    """The bot's own account."""
 
     id: Snowflake
     username: str
 
 
-class Channel(msgspec.Struct, frozen=True):
-    """A channel of a server, perhaps a thread; which one it is of."""
+class ChannelInfo(msgspec.Struct, frozen=True):
+    """A server channel; for a thread, `parent_id` is its channel."""
 
     type: int
     parent_id: Snowflake | None = None
 
 
-class Said(msgspec.Struct, frozen=True):
-    """A message of ours."""
+class CreatedMessage(msgspec.Struct, frozen=True):
+    """A message that the bot posted."""
 
     id: Snowflake
 
 
-class StartLimit(msgspec.Struct, frozen=True):
-    """How many sessions may be begun: `remaining` until `reset_after` (ms) is over,
-    `max_concurrency` in 5 s."""
+class SessionStartLimit(msgspec.Struct, frozen=True):
+    """The quota of gateway sessions: `remaining` until `reset_after` (ms) is over,
+    `max_concurrency` per 5 s."""
 
     remaining: int
     reset_after: int
     max_concurrency: int = 1
 
 
-class Entrance(msgspec.Struct, frozen=True):
-    """Where the gateway is, how many shards Discord advises, and how many sessions may be begun
-    there."""
+class GatewayInfo(msgspec.Struct, frozen=True):
+    """The gateway's address, the recommended number of shards, and the session quota."""
 
     url: str
     shards: int
-    session_start_limit: StartLimit
+    session_start_limit: SessionStartLimit
 
 
-class Api:
-    """One bot. `timeout_s` is for a whole call, `files_from` is how addresses of files begin that
-    may be fetched."""
+class DiscordApi:
+    """A client for one bot. `timeout_s` limits a whole call; `files_from` are the URL prefixes from
+    which files may be fetched."""
 
     def __init__(self, name: str, token: str, base: str, *, files_from: Sequence[str], timeout_s: float) -> None:
         self._name = name
@@ -96,20 +96,20 @@ class Api:
         if self._http is not None:
             await self._http.close()
 
-    async def me(self) -> Me:
-        """Who we are. Raises ChannelBroken for a wrong token, NotAccepted."""
+    async def identify(self) -> DiscordIdentity:
+        """Return who the bot is. Raises ChannelBroken for a wrong token, NotAccepted."""
         try:
-            user = _as(Self, await self._call("GET", "/users/@me"))
+            user = _convert_reply(CurrentUser, await self._call("GET", "/users/@me"))
         except NotDelivered as exc:
             raise NotAccepted(exc.reason) from exc
-        return Me(user.id, user.username)
+        return DiscordIdentity(user.id, user.username)
 
-    async def entrance(self) -> Entrance:
-        """The way to the gateway. Raises NotDelivered, ChannelBroken."""
-        return _as(Entrance, await self._call("GET", "/gateway/bot"))
+    async def gateway_info(self) -> GatewayInfo:
+        """Return the gateway's address and quota. Raises NotDelivered, ChannelBroken."""
+        return _convert_reply(GatewayInfo, await self._call("GET", "/gateway/bot"))
 
     async def connect(self, url: str) -> aiohttp.ClientWebSocketResponse:
-        """A WebSocket. Raises aiohttp.ClientError, TimeoutError."""
+        """Open a WebSocket. Raises aiohttp.ClientError, TimeoutError."""
         return await self._session().ws_connect(
             url,
             headers={"User-Agent": _USER_AGENT},
@@ -118,55 +118,60 @@ class Api:
             max_msg_size=0,
         )
 
-    async def room(self, channel_id: str) -> Room:
-        """What a channel of a server is: a chat, or a thread of one. Raises NotDelivered,
+    async def get_conversation(self, channel_id: str) -> ConversationInfo:
+        """Return whether a server channel is a chat or a thread of one. Raises NotDelivered,
         ChannelBroken."""
         try:
-            found = _as(Channel, await self._call("GET", f"/channels/{channel_id}"))
+            found = _convert_reply(ChannelInfo, await self._call("GET", f"/channels/{channel_id}"))
         except (ChatClosed, PostRefused):
-            return Room(channel_id)
-        return Room(found.parent_id, channel_id) if found.type in _THREADS and found.parent_id else Room(channel_id)
+            return ConversationInfo(channel_id)
+        return (
+            ConversationInfo(found.parent_id, channel_id)
+            if found.type in _THREADS and found.parent_id
+            else ConversationInfo(channel_id)
+        )
 
-    async def messages(self, channel_id: str, after: str) -> list[dict[str, Any]]:
-        """At most PAGE messages of a chat, those that follow `after`, the oldest first. Raises
+    async def get_messages(self, channel_id: str, after: str) -> list[dict[str, Any]]:
+        """Return at most PAGE messages of a channel after the id `after`, oldest first. Raises
         NotDelivered."""
         path, query = f"/channels/{channel_id}/messages", {"after": after, "limit": PAGE}
-        found = _as(list[dict[str, Any]], await self._call("GET", path, params=query))
-        return sorted(found, key=lambda one: _as(Said, one).id.zfill(20))
+        found = _convert_reply(list[dict[str, Any]], await self._call("GET", path, params=query))
+        return sorted(found, key=lambda one: _convert_reply(CreatedMessage, one).id.zfill(20))
 
     async def send(self, post: Post) -> str:
-        """The id of what was sent. Raises NotDelivered."""
-        form = new_form(post)
+        """Send a post and return its id. Raises NotDelivered."""
+        form = new_message_form(post)
         try:
             return await self._send(post, form)
-        except MayNotQuote:
+        except MayNotReply:
+            # Posting without the quote beats not posting at all.
             if form.pop("message_reference", None) is None:
                 raise
             return await self._send(post, form)
 
     async def _send(self, post: Post, form: dict[str, Any]) -> str:
-        path, file = f"/channels/{channel_of(post.target)}/messages", post.file
+        path, file = f"/channels/{target_channel(post.target)}/messages", post.file
         if file is None:
-            return _as(Said, await self._call("POST", path, json=form)).id
+            return _convert_reply(CreatedMessage, await self._call("POST", path, json=form)).id
         parts = aiohttp.FormData(quote_fields=False)  # Discord reads no escapes in `files[0]`
         parts.add_field("payload_json", json.dumps(form), content_type="application/json")
         parts.add_field("files[0]", file.data, filename=file.name, content_type=file.media_type)
-        return _as(Said, await self._call("POST", path, data=parts, with_file=True)).id
+        return _convert_reply(CreatedMessage, await self._call("POST", path, data=parts, with_file=True)).id
 
     async def edit(self, id: str, post: Post) -> None:
-        """Raises NotDelivered."""
-        await self._call("PATCH", f"/channels/{channel_of(post.target)}/messages/{id}", json=edit_form(post))
+        """Replace a message with a post. Raises NotDelivered."""
+        await self._call("PATCH", f"/channels/{target_channel(post.target)}/messages/{id}", json=edit_form(post))
 
     async def typing(self, place: PostTarget) -> None:
-        await self._call("POST", f"/channels/{channel_of(place)}/typing")
+        await self._call("POST", f"/channels/{target_channel(place)}/typing")
 
-    async def pressed(self, id: str, token: str) -> None:
-        """Say that a press was heard. Raises NotDelivered; it may have been said before."""
+    async def confirm_press(self, id: str, token: str) -> None:
+        """Acknowledge an interaction. Raises NotDelivered; it may have been acknowledged before."""
         path = f"/interactions/{id}/{quote(token, safe='')}/callback"
         await self._call("POST", path, json={"type": _DEFERRED}, timeout=aiohttp.ClientTimeout(total=_ANSWER_S))
 
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
-        """The bytes of a file, from where Discord keeps files and from nowhere else. Raises
+        """Yield the bytes of a file, only from the hosts where Discord keeps files. Raises
         NotDelivered."""
         if not url.startswith(self._files_from):
             raise PostRefused(f"a file is not at an address of channels.{self._name}.files_from")
@@ -189,34 +194,34 @@ class Api:
         return self._http
 
     async def _call(self, method: str, path: str, *, with_file: bool = False, **more: Any) -> Any:
-        """One call, one try. What it answers; None for nothing. Raises NotDelivered,
-        ChannelBroken."""
+        """Make one call, one try, and return its decoded body, None if it has none. Raises
+        NotDelivered, ChannelBroken."""
         try:
             async with self._session().request(
                 method, self._base + path, headers=self._headers, allow_redirects=False, **more
             ) as answer:
                 if answer.status == 204:
                     return None
-                told = _read(await answer.read())
+                reply = _decode_json(await answer.read())
                 if answer.status != 200 and answer.status != 201:
-                    raise refusal(self._name, answer.status, answer.headers, told, with_file=with_file)
-                return told
+                    raise map_error(self._name, answer.status, answer.headers, reply, with_file=with_file)
+                return reply
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
             raise NotAccepted("no connection") from exc
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise MaybeSent(type(exc).__name__) from exc
 
 
-def _read(body: bytes) -> Any:
+def _decode_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:
         return None
 
 
-def _as(kind: type[T], told: Any) -> T:
-    """An answer of this kind. Raises MaybeSent."""
+def _convert_reply(kind: type[T], reply: Any) -> T:
+    """Convert a reply to this type. Raises MaybeSent."""
     try:
-        return msgspec.convert(told, kind)
+        return msgspec.convert(reply, kind)
     except msgspec.ValidationError as exc:
         raise MaybeSent("an answer that cannot be read") from exc

@@ -1,4 +1,5 @@
-"""Discord: one bot, heard through its gateway by one replica at a time, in chats of two, channels and threads."""
+"""Discord: one bot, whose gateway connection is held by one replica at a time; direct messages,
+channels and threads."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from gateway.channels.discord.api import Api
-from gateway.channels.discord.listener import Listener
-from gateway.channels.discord.parse import Me
-from gateway.channels.discord.render import render
+from gateway.channels.discord.api import DiscordApi
+from gateway.channels.discord.listener import DiscordListener
+from gateway.channels.discord.parse import DiscordIdentity
+from gateway.channels.discord.render import render_reply
 from gateway.channels.discord.settings import DiscordSettings, read_discord
 from gateway.platform.protocol import (
     Abilities,
@@ -41,13 +42,13 @@ ABILITIES: Final = Abilities(
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
-    """The platform of these settings. Raises SettingsError."""
+    """Build the platform from its settings. Raises SettingsError."""
     settings = read_discord(given.name, given.table)
-    return BuiltPlatform(Discord(given.name, settings, given.cursor), settings)
+    return BuiltPlatform(DiscordChannel(given.name, settings, given.cursor), settings)
 
 
-class Discord:
-    """A bot of Discord."""
+class DiscordChannel:
+    """A Discord bot."""
 
     abilities = ABILITIES
 
@@ -56,8 +57,8 @@ class Discord:
         self.run_mode: RunMode = settings.run or "exclusive"
         self._settings = settings
         self._cursor = cursor
-        self._me = Me("", "")
-        self._api = Api(
+        self._me = DiscordIdentity("", "")
+        self._api = DiscordApi(
             name,
             settings.token.reveal(),
             settings.api,
@@ -66,7 +67,7 @@ class Discord:
         )
 
     async def open(self) -> None:
-        self._me = await self._api.me()
+        self._me = await self._api.identify()
 
     async def close(self) -> None:
         await self._api.close()
@@ -74,7 +75,7 @@ class Discord:
     # --- in
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        await Listener(self.name, self._settings, self._api, self._me, self._cursor).run(inlet, until)
+        await DiscordListener(self.name, self._settings, self._api, self._me, self._cursor).run(inlet, until)
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         return HookAnswer(404)  # Discord tells of messages through its gateway alone
@@ -85,7 +86,7 @@ class Discord:
     # --- out
 
     def render(self, markdown: str) -> list[Piece]:
-        return render(markdown)
+        return render_reply(markdown)
 
     async def send(self, post: Post) -> str:
         return await self._api.send(post)

@@ -1,4 +1,4 @@
-"""Posts in the forms that Discord's HTTP API takes. Pure."""
+"""Convert posts into the JSON bodies of Discord's HTTP API. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _BUTTON, _ROW, _GREY = 2, 1, 2
 _IN_ROW: Final = 5
 
 
-def channel_of(place: PostTarget) -> str:
-    """Where to write: a thread is a channel of its own."""
+def target_channel(place: PostTarget) -> str:
+    """Return the channel to post to: a thread is a channel of its own."""
     return place.thread or place.chat_id
 
 
-def new_form(post: Post) -> dict[str, Any]:
-    """A new message. The same post again is shown once, for some minutes."""
-    form = {**_form(post), "nonce": nonce(post.key), "enforce_nonce": True}
-    if (answered := _answered(post)) is not None:
+def new_message_form(post: Post) -> dict[str, Any]:
+    """Return the body of a new message. The nonce makes Discord show a repeated post only once, for
+    some minutes."""
+    form = {**_message_form(post), "nonce": nonce(post.key), "enforce_nonce": True}
+    if (answered := _replied_message_id(post)) is not None:
         form["message_reference"] = {"message_id": answered, "fail_if_not_exists": False}
     if post.file is not None:
         form["attachments"] = [{"id": 0, "filename": post.file.name}]
@@ -32,33 +33,34 @@ def new_form(post: Post) -> dict[str, Any]:
 
 
 def edit_form(post: Post) -> dict[str, Any]:
-    """A message in the place of another one, with its buttons or none."""
-    return {"components": [], **_form(post)}
+    """Return the body of an edit; without buttons it removes existing ones."""
+    return {"components": [], **_message_form(post)}
 
 
 def nonce(key: str) -> str:
-    """The key of a post, as Discord takes one: 25 characters at most."""
+    """Return the post's key in the at most 25 characters of a nonce."""
     return hashlib.blake2s(key.encode(), digest_size=12).hexdigest()
 
 
-def _form(post: Post) -> dict[str, Any]:
+def _message_form(post: Post) -> dict[str, Any]:
     form: dict[str, Any] = {"content": post.text, "allowed_mentions": {"parse": []}, "flags": _NO_EMBEDS}
     if post.buttons:
-        form["components"] = _rows(post.buttons)
+        form["components"] = _button_rows(post.buttons)
     return form
 
 
-def _answered(post: Post) -> str | None:
-    """The message that a post is an answer to: without the time of an edit; a press is none."""
+def _replied_message_id(post: Post) -> str | None:
+    """Return the message that a post replies to, without an edit's time; None for a press."""
     id = (post.reply_to or "").partition("/")[0]
     return id if id.isdecimal() else None
 
 
-def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+def _button_rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
     made = []
     for number, button in enumerate(buttons):
         custom_id = f"{number}:{button.says}"
         if len(custom_id) > CUSTOM_ID_CHARS:
+            # Too long: the press is resolved by the button's label instead (`parse.py`).
             custom_id = f"{number}:"
         label = button.label if len(button.label) <= LABEL_CHARS else button.label[: LABEL_CHARS - 1] + "…"
         made.append({"type": _BUTTON, "style": _GREY, "label": label, "custom_id": custom_id})

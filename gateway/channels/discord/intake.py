@@ -1,5 +1,5 @@
-"""Takes events chat by chat, each chat's in order and many chats at once, and knows up to which all
-are taken."""
+"""Run event handlers, in order within a chat and in parallel across chats, and track up to which
+event all are done."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.tasks import cancel_all
 
-ROOM: Final = 500
-"""So many events wait or are under way; with more, no more are read."""
+MAX_PENDING: Final = 500
+"""Events waiting or in progress; beyond this, reading pauses."""
 
 FIRST_S: Final = 0.5
 CAP_S: Final = 15.0
-FAULTS: Final = 5
-"""An event over which our own code breaks so often is passed over."""
+MAX_FAULTS: Final = 5
+"""An event that crashes our own code this often is skipped."""
 
 Work = Callable[[], Awaitable[None]]
 
 log = logger("discord")
 
 
-class Mark:
-    """An event: its number, when it was said (ms, 0 = not known), and whether it is taken."""
+class PendingEvent:
+    """An event: its sequence number, its time (ms, 0 = unknown), and whether it is done."""
 
     __slots__ = ("at_ms", "done", "seq")
 
@@ -39,97 +39,98 @@ class Mark:
         self.done = False
 
 
-class Window:
-    """The events of one shard that are not all taken yet. Up to `seq` all are, and all that was
-    said before `since_ms`."""
+class EventWindow:
+    """The events of one shard that are not all done. Everything up to `seq` is done, and everything
+    written before `since_ms`."""
 
     def __init__(self, seq: int, since_ms: int) -> None:
         self.seq = seq
         self.since_ms = since_ms
-        self._marks = deque[Mark]()
+        self._pending = deque[PendingEvent]()
 
-    def came(self, seq: int, at_ms: int = 0) -> Mark:
-        """An event came, behind all others."""
-        mark = Mark(seq, at_ms)
-        self._marks.append(mark)
-        return mark
+    def append(self, seq: int, at_ms: int = 0) -> PendingEvent:
+        """Add an event after all others."""
+        event = PendingEvent(seq, at_ms)
+        self._pending.append(event)
+        return event
 
-    def passed(self, seq: int) -> None:
-        """An event came that says nothing."""
-        if self._marks and self._marks[-1].done:
-            self._marks[-1].seq = seq  # so that they cost nothing while an earlier one waits
+    def skip(self, seq: int) -> None:
+        """Record an event that needs no work."""
+        if self._pending and self._pending[-1].done:
+            # Merging keeps the deque short while an earlier event blocks the window.
+            self._pending[-1].seq = seq
         else:
-            self.taken(self.came(seq))
+            self.complete(self.append(seq))
 
-    def taken(self, mark: Mark) -> None:
-        """It needs not come again."""
-        mark.done = True
-        while self._marks and self._marks[0].done:
-            first = self._marks.popleft()
+    def complete(self, event: PendingEvent) -> None:
+        """Mark an event as done: it need not be replayed."""
+        event.done = True
+        while self._pending and self._pending[0].done:
+            first = self._pending.popleft()
             self.seq = first.seq
             self.since_ms = max(self.since_ms, first.at_ms)
 
 
-class Intake:
-    """What is under way. `broken` is set when nothing more can be taken before a person mends
-    something (`why`)."""
+class EventIntake:
+    """The work in progress. `broken` is set, with `failure`, when nothing more can be accepted
+    until an operator intervenes."""
 
     def __init__(self) -> None:
         self.broken = asyncio.Event()
-        self.why: ChannelBroken | None = None
-        self._room = asyncio.Semaphore(ROOM)
+        self.failure: ChannelBroken | None = None
+        self._slots = asyncio.Semaphore(MAX_PENDING)
         self._chats = WeakValueDictionary[str, asyncio.Lock]()
         self._working: set[asyncio.Task[None]] = set()
-        self._aside: set[asyncio.Task[None]] = set()
+        self._detached: set[asyncio.Task[None]] = set()
 
     @property
     def working(self) -> frozenset[asyncio.Task[None]]:
-        """All that is under way."""
+        """All tasks in progress."""
         return frozenset(self._working)
 
-    async def take(self, chat: str, work: Work, taken: Callable[[], None]) -> None:
-        """Have an event taken, behind those of its chat that came before; then `taken` is called.
-        Returns at once unless very many wait."""
-        await self._room.acquire()
-        self.begin(chat, work, taken).add_done_callback(lambda _: self._room.release())
+    async def submit(self, chat: str, work: Work, on_done: Callable[[], None]) -> None:
+        """Run an event's handler after earlier ones of its chat, then call `on_done`. Returns at
+        once unless MAX_PENDING events wait."""
+        await self._slots.acquire()
+        self.start(chat, work, on_done).add_done_callback(lambda _: self._slots.release())
 
-    def begin(self, chat: str, work: Work, taken: Callable[[], None] = lambda: None) -> asyncio.Task[None]:
-        """The same for something longer, which takes nobody's room."""
+    def start(self, chat: str, work: Work, on_done: Callable[[], None] = lambda: None) -> asyncio.Task[None]:
+        """Run a longer task in the chat's order, without taking one of the slots."""
         lock = self._chats.setdefault(chat, asyncio.Lock())
-        task = asyncio.create_task(self._in_turn(lock, work, taken), name="intake")
+        task = asyncio.create_task(self._run_in_order(lock, work, on_done), name="intake")
         self._working.add(task)
         task.add_done_callback(self._working.discard)
         return task
 
-    def aside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something that nothing waits for."""
+    def start_detached(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that nothing waits for."""
         task = asyncio.create_task(work, name="aside")
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
+        self._detached.add(task)
+        task.add_done_callback(self._detached.discard)
 
     async def finish(self, within_s: float) -> None:
-        """Give what is under way a moment."""
+        """Wait up to `within_s` seconds for work in progress."""
         if self._working:
             await asyncio.wait(self._working, timeout=within_s)
 
     async def close(self) -> None:
-        """End what is under way: it is not taken, and comes again."""
-        await cancel_all([*self._working, *self._aside])
+        """Cancel work in progress: those events are not done, and Discord replays them."""
+        await cancel_all([*self._working, *self._detached])
 
-    async def _in_turn(self, turn: asyncio.Lock, work: Work, taken: Callable[[], None]) -> None:
-        async with turn:
+    async def _run_in_order(self, lock: asyncio.Lock, work: Work, on_done: Callable[[], None]) -> None:
+        async with lock:
             try:
-                await surely(work)
-                taken()
+                await run_until_done(work)
+                on_done()
             except ChannelBroken as broken:
-                self.why = broken
+                self.failure = broken
                 self.broken.set()
+                # Block instead of finishing: a finished task would mark the event as done.
                 await asyncio.Event().wait()  # it is not taken
 
 
-async def surely(work: Work) -> None:
-    """Do it, as often as it takes: an event is held in memory until it is taken. Raises
-    ChannelBroken."""
+async def run_until_done(work: Work) -> None:
+    """Retry until it succeeds: the event is held in memory meanwhile. Raises ChannelBroken."""
     waits, faults = full_jitter(FIRST_S, CAP_S), 0
     while True:
         wait_s = next(waits)
@@ -145,6 +146,6 @@ async def surely(work: Work) -> None:
         except Exception:
             faults += 1
             log.exception("event not taken", faults=faults)
-            if faults == FAULTS:
+            if faults == MAX_FAULTS:
                 return
         await asyncio.sleep(wait_s)

@@ -1,4 +1,4 @@
-"""How far a bot has read, for whoever listens next: another gateway, or the next start."""
+"""The cursor of a bot, for the next listener: another gateway, or the next start."""
 
 from __future__ import annotations
 
@@ -7,93 +7,97 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.discord.parse import Room
+from gateway.channels.discord.parse import ConversationInfo
 
-CHATS: Final = 500
-"""So many chats are remembered, the newest ones."""
+MAX_CHATS: Final = 500
+"""Only the most recent chats are remembered."""
 
 
-class Session(msgspec.Struct, frozen=True, array_like=True):
-    """One of the gateway's, which replays what came after event `seq`."""
+class GatewaySession(msgspec.Struct, frozen=True, array_like=True):
+    """A gateway session; resuming it replays everything after event `seq`."""
 
     id: str
     url: str
     seq: int
 
 
-class Reading(msgspec.Struct, frozen=True, array_like=True):
-    """How far a shard has read: everything that was written before `since_ms` (Discord's time) is
-    taken; 0 = it has never read. Without a session nothing is replayed."""
+class ShardProgress(msgspec.Struct, frozen=True, array_like=True):
+    """How far a shard has read: everything written before `since_ms` (Discord's time) is accepted;
+    0 = nothing was ever read. Without a session nothing can be replayed."""
 
     since_ms: int = 0
-    session: Session | None = None
+    session: GatewaySession | None = None
 
 
-class Chat(msgspec.Struct, frozen=True, array_like=True):
-    """A channel in which somebody was heard. `guild` is the server, 0 = a chat of two; `parent`
-    what it is a thread of, 0 = it is none."""
+class KnownChannel(msgspec.Struct, frozen=True, array_like=True):
+    """A channel in which a message was accepted. `guild` is the server, 0 = a direct message;
+    `parent` is the channel of a thread, 0 = not a thread."""
 
     channel: int
     guild: int
     parent: int
 
     @property
-    def room(self) -> Room:
-        return Room(str(self.parent), str(self.channel)) if self.parent else Room(str(self.channel))
+    def conversation(self) -> ConversationInfo:
+        return (
+            ConversationInfo(str(self.parent), str(self.channel))
+            if self.parent
+            else ConversationInfo(str(self.channel))
+        )
 
     def shard(self, shards: int) -> int:
-        """Which shard hears it."""
+        """Return the shard that receives its events."""
         return (self.guild >> 22) % shards
 
 
-class Known(msgspec.Struct, frozen=True, array_like=True):
-    """All of it; `readings` has one for each shard."""
+class DiscordCursor(msgspec.Struct, frozen=True, array_like=True):
+    """The whole cursor; `readings` has one entry per shard."""
 
-    readings: tuple[Reading, ...] = ()
-    chats: tuple[Chat, ...] = ()
+    readings: tuple[ShardProgress, ...] = ()
+    chats: tuple[KnownChannel, ...] = ()
 
-    def for_shards(self, count: int) -> tuple[Reading, ...]:
-        """The readings for so many shards. A session is of no use when there were more of them, or
-        fewer."""
+    def for_shards(self, count: int) -> tuple[ShardProgress, ...]:
+        """Return the progress for `count` shards. Sessions are useless once the number of shards
+        has changed."""
         if len(self.readings) == count:
             return self.readings
-        return (Reading(min((one.since_ms for one in self.readings), default=0)),) * count
+        return (ShardProgress(min((one.since_ms for one in self.readings), default=0)),) * count
 
 
-class Chats:
-    """The chats that are known, newest last."""
+class ChatCache:
+    """The known chats, newest last."""
 
-    def __init__(self, chats: Iterable[Chat]) -> None:
+    def __init__(self, chats: Iterable[KnownChannel]) -> None:
         self._chats = {str(chat.channel): chat for chat in chats}
 
-    def __iter__(self) -> Iterator[Chat]:
+    def __iter__(self) -> Iterator[KnownChannel]:
         return iter(self._chats.values())
 
-    def get(self, channel_id: str) -> Chat | None:
-        """The chat of a channel."""
+    def get(self, channel_id: str) -> KnownChannel | None:
+        """Return the chat of a channel."""
         return self._chats.get(channel_id)
 
-    def heard(self, channel_id: str, guild_id: str | None, room: Room) -> None:
-        """Somebody was heard there."""
+    def remember(self, channel_id: str, guild_id: str | None, conversation: ConversationInfo) -> None:
+        """Move a chat to the newest place."""
         chat = self._chats.pop(channel_id, None)
-        parent = int(room.chat_id) if room.thread else 0
-        self._chats[channel_id] = chat or Chat(int(channel_id), int(guild_id or 0), parent)
-        if len(self._chats) > CHATS:
+        parent = int(conversation.chat_id) if conversation.thread else 0
+        self._chats[channel_id] = chat or KnownChannel(int(channel_id), int(guild_id or 0), parent)
+        if len(self._chats) > MAX_CHATS:
             del self._chats[next(iter(self._chats))]
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(Known)
+_decoder: Final = msgspec.msgpack.Decoder(DiscordCursor)
 
 
-def write_known(known: Known) -> bytes:
-    """As bytes."""
+def encode_cursor(known: DiscordCursor) -> bytes:
+    """Encode the cursor."""
     return _encoder.encode(known)
 
 
-def read_known(value: bytes) -> Known:
-    """What was written; nothing at all for what cannot be read, such as that of another release."""
+def decode_cursor(value: bytes) -> DiscordCursor:
+    """Decode the cursor; an empty one if it cannot be read, e.g. from another release."""
     try:
-        return _decoder.decode(value) if value else Known()
+        return _decoder.decode(value) if value else DiscordCursor()
     except msgspec.DecodeError:
-        return Known()
+        return DiscordCursor()

@@ -1,4 +1,4 @@
-"""Listens to all shards of a bot, and remembers how far all is taken."""
+"""Listen on all shards of a bot, and save how far events are accepted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final
 
-from gateway.channels.discord.api import Api
-from gateway.channels.discord.intake import Intake, Window
-from gateway.channels.discord.known import Chats, Known, Reading, Session, read_known, write_known
-from gateway.channels.discord.parse import Me, said_ms
+from gateway.channels.discord.api import DiscordApi
+from gateway.channels.discord.intake import EventIntake, EventWindow
+from gateway.channels.discord.known import (
+    ChatCache,
+    DiscordCursor,
+    GatewaySession,
+    ShardProgress,
+    decode_cursor,
+    encode_cursor,
+)
+from gateway.channels.discord.parse import DiscordIdentity, written_ms
 from gateway.channels.discord.settings import DiscordSettings
 from gateway.channels.discord.shard import Shard
-from gateway.channels.discord.taker import Taker
-from gateway.channels.discord.wire import Gone, Press
+from gateway.channels.discord.taker import EventReceiver
+from gateway.channels.discord.wire import Interaction, MessagesDeleted
 from gateway.platform.protocol import Inlet, Throttled
 from gateway.platform.registry import Cursor
 from shared.errors import RedisAway
@@ -27,23 +34,24 @@ from shared.tasks import cancel_all
 SAVE_EVERY_S: Final = 1.0
 FINISH_S: Final = 0.8
 BEGIN_EVERY_S: Final = 5.0
-"""Discord takes so many new sessions as it says in this time."""
+"""Discord allows `max_concurrency` new sessions per this time."""
 
 log = logger("discord")
 
 
-class Begins:
-    """Rations new sessions, as Discord wants it."""
+class SessionStarts:
+    """A limiter of new sessions, as Discord requires."""
 
-    def __init__(self, api: Api, *, every_s: float = BEGIN_EVERY_S) -> None:
+    def __init__(self, api: DiscordApi, *, every_s: float = BEGIN_EVERY_S) -> None:
         self._api = api
         self._every_s = every_s
         self._turns = defaultdict[int, asyncio.Lock](asyncio.Lock)
         self._next_at = defaultdict[int, float](float)
 
-    async def wait(self, shard: int) -> None:
-        """Returns when this shard may begin one. Raises Throttled when there are no more today."""
-        limit = (await self._api.entrance()).session_start_limit
+    async def wait_for_start(self, shard: int) -> None:
+        """Return once this shard may start a session. Raises Throttled when today's quota is used
+        up."""
+        limit = (await self._api.gateway_info()).session_start_limit
         if limit.remaining < 1:
             raise Throttled(limit.reset_after / 1000)
         group, loop = shard % max(1, limit.max_concurrency), asyncio.get_running_loop()
@@ -52,138 +60,150 @@ class Begins:
             self._next_at[group] = loop.time() + self._every_s
 
 
-class Ear:
-    """What is heard through one shard."""
+class ShardReader:
+    """The event reader of one shard."""
 
     def __init__(
         self,
         number: int,
         shards: int,
-        reading: Reading,
-        taker: Taker,
-        intake: Intake,
-        chats: Chats,
+        reading: ShardProgress,
+        taker: EventReceiver,
+        intake: EventIntake,
+        chats: ChatCache,
         *,
         on_session: Callable[[], None],
     ) -> None:
         self._number = number
         self._shards = shards
-        self._taker = taker
+        self._receiver = taker
         self._intake = intake
         self._chats = chats
         self._on_session = on_session
         self._session = reading.session
-        self._window = Window(reading.session.seq if reading.session else 0, reading.since_ms)
-        self._behind = 0 if reading.session else reading.since_ms
+        self._window = EventWindow(reading.session.seq if reading.session else 0, reading.since_ms)
+        self._catching_up_since_ms = 0 if reading.session else reading.since_ms
         self._catching_up: asyncio.Task[None] | None = None
 
     @property
-    def reading(self) -> Reading:
-        """How far all is taken. As long as it is catching up, as before that: whoever comes next
-        begins with it."""
+    def progress(self) -> ShardProgress:
+        """How far everything is accepted. While catching up it stays at the old position, so that a
+        successor starts there."""
         if self._session is None or self._catching_up is not None:
-            return Reading(self._behind)
-        return Reading(self._window.since_ms, Session(self._session.id, self._session.url, self._window.seq))
+            return ShardProgress(self._catching_up_since_ms)
+        return ShardProgress(
+            self._window.since_ms, GatewaySession(self._session.id, self._session.url, self._window.seq)
+        )
 
-    async def heed(self, seq: int, name: str, data: Any) -> None:
-        """An event came."""
+    async def on_event(self, seq: int, name: str, data: Any) -> None:
+        """Handle an event from the shard."""
         if name == "READY":
-            self._begin(Session(str(data["session_id"]), str(data["resume_gateway_url"]), seq))
+            self._begin_session(GatewaySession(str(data["session_id"]), str(data["resume_gateway_url"]), seq))
             return
-        event = self._taker.read(name, data)
+        event = self._receiver.decode(name, data)
         if event is None or event.channel_id is None:
-            self._window.passed(seq)
+            self._window.skip(seq)
             return
-        if isinstance(event, Press):
-            self._intake.aside(self._taker.answer(event))
-        mark = self._window.came(seq, 0 if isinstance(event, Gone) else said_ms(event.id))
-        await self._intake.take(event.channel_id, partial(self._taker.take, event), partial(self._window.taken, mark))
+        if isinstance(event, Interaction):
+            # Discord fails an interaction after three seconds, so it is confirmed before its turn
+            # comes.
+            self._intake.start_detached(self._receiver.confirm_press(event))
+        mark = self._window.append(seq, 0 if isinstance(event, MessagesDeleted) else written_ms(event.id))
+        await self._intake.submit(
+            event.channel_id, partial(self._receiver.accept, event), partial(self._window.complete, mark)
+        )
 
     def stop(self) -> None:
-        """It ends: what it has not caught up with stays so."""
+        """Stop; whatever was not caught up with stays unread."""
         if self._catching_up is not None:
             self._catching_up.cancel()
 
-    def _begin(self, session: Session) -> None:
-        """A new session. What was said since the last one is read in each chat, before what is said
-        there now."""
-        since_ms = self.reading.since_ms
+    def _begin_session(self, session: GatewaySession) -> None:
+        """Start a new session. Each chat's messages since the last session are read before its new
+        ones."""
+        since_ms = self.progress.since_ms
         self._session = session
-        self._window = Window(session.seq, since_ms or int(time.time() * 1000))
+        self._window = EventWindow(session.seq, since_ms or int(time.time() * 1000))
         self.stop()
         self._on_session()
         if not since_ms:
             return
-        self._behind = since_ms
+        self._catching_up_since_ms = since_ms
+        # Taken before the catch-up tasks start: the session counts as read only when older work is
+        # done, too.
         waits = self._intake.working
         chats = [chat for chat in self._chats if chat.shard(self._shards) == self._number]
         log.info("catching up", shard=self._number, chats=len(chats))
         waits |= {
-            self._intake.begin(str(chat.channel), partial(self._taker.catch_up, chat, since_ms)) for chat in chats
+            self._intake.start(str(chat.channel), partial(self._receiver.catch_up, chat, since_ms)) for chat in chats
         }
-        self._catching_up = asyncio.create_task(self._catch_up(waits), name="catch up")
+        self._catching_up = asyncio.create_task(self._wait_for_catch_up(waits), name="catch up")
 
-    async def _catch_up(self, waits: Collection[asyncio.Task[None]]) -> None:
+    async def _wait_for_catch_up(self, waits: Collection[asyncio.Task[None]]) -> None:
         if waits:
             await asyncio.wait(waits)
         self._catching_up = None
 
 
-class Listener:
-    """Everything that one bot hears, while this process listens."""
+class DiscordListener:
+    """Everything one bot receives while this process listens."""
 
-    def __init__(self, name: str, settings: DiscordSettings, api: Api, me: Me, cursor: Cursor) -> None:
+    def __init__(
+        self, name: str, settings: DiscordSettings, api: DiscordApi, me: DiscordIdentity, cursor: Cursor
+    ) -> None:
         self._name = name
         self._settings = settings
         self._api = api
         self._me = me
         self._cursor = cursor
         self._saved = cursor.read()
-        self._chats = Chats(())
-        self._ears: list[Ear] = []
-        self._began = asyncio.Event()
+        self._chats = ChatCache(())
+        self._readers: list[ShardReader] = []
+        self._session_began = asyncio.Event()
 
     async def run(self, inlet: Inlet, until: asyncio.Event) -> None:
-        """Until the event is set. Raises NotDelivered, ChannelBroken."""
-        entrance = await self._api.entrance()
-        known, shards = read_known(self._saved), self._settings.shards or entrance.shards
+        """Listen until `until` is set. Raises NotDelivered, ChannelBroken."""
+        gateway = await self._api.gateway_info()
+        known, shards = decode_cursor(self._saved), self._settings.shards or gateway.shards
         readings = known.for_shards(shards)
-        self._chats = Chats(known.chats)
-        intake = Intake()
-        taker = Taker(self._name, self._settings, self._api, self._me, inlet, self._chats)
-        self._ears = [
-            Ear(nth, shards, readings[nth], taker, intake, self._chats, on_session=self._began.set)
+        self._chats = ChatCache(known.chats)
+        intake = EventIntake()
+        receiver = EventReceiver(self._name, self._settings, self._api, self._me, inlet, self._chats)
+        self._readers = [
+            ShardReader(nth, shards, readings[nth], receiver, intake, self._chats, on_session=self._session_began.set)
             for nth in range(shards)
         ]
-        begins = Begins(self._api)
-        hearing = [
+        starts = SessionStarts(self._api)
+        connections = [
             asyncio.create_task(
-                self._shard(nth, shards, readings[nth], entrance.url, begins).run(ear.heed), name="shard"
+                self._make_shard(nth, shards, readings[nth], gateway.url, starts).run(ear.on_event), name="shard"
             )
-            for nth, ear in enumerate(self._ears)
+            for nth, ear in enumerate(self._readers)
         ]
         saving = asyncio.create_task(self._keep_saving(), name="save")
         stops = [asyncio.create_task(event.wait()) for event in (until, intake.broken)]
         try:
-            done, _ = await asyncio.wait([*hearing, saving, *stops], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*connections, saving, *stops], return_when=asyncio.FIRST_COMPLETED)
             for task in done - set(stops):
                 task.result()
-            if intake.why is not None:
-                raise intake.why
-            for task in hearing:
+            if intake.failure is not None:
+                raise intake.failure
+            for task in connections:
                 task.cancel()  # nothing more comes
             await intake.finish(FINISH_S)
             with contextlib.suppress(RedisAway):
                 await self._save()
         finally:
-            for ear in self._ears:
+            for ear in self._readers:
                 ear.stop()
-            for task in (*hearing, saving, *stops):
+            for task in (*connections, saving, *stops):
                 task.cancel()
             await intake.close()
-            await cancel_all([*hearing, saving, *stops])
+            await cancel_all([*connections, saving, *stops])
 
-    def _shard(self, number: int, count: int, reading: Reading, gateway: str, begins: Begins) -> Shard:
+    def _make_shard(
+        self, number: int, count: int, reading: ShardProgress, gateway: str, starts: SessionStarts
+    ) -> Shard:
         return Shard(
             number,
             count,
@@ -193,22 +213,23 @@ class Listener:
             message_content=self._settings.message_content,
             gateway=gateway,
             connect=self._api.connect,
-            may_begin=begins.wait,
+            may_begin=starts.wait_for_start,
         )
 
     async def _keep_saving(self) -> None:
-        """Every second, and at once when a session has begun: without it nothing is replayed."""
+        """Save every second, and at once when a session has begun: without it nothing can be
+        replayed."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SAVE_EVERY_S):
-                    await self._began.wait()
-            self._began.clear()
+                    await self._session_began.wait()
+            self._session_began.clear()
             with contextlib.suppress(RedisAway):
                 await self._save()
 
     async def _save(self) -> None:
-        """Remember how far all is taken, if that has changed."""
-        known = Known(tuple(ear.reading for ear in self._ears), tuple(self._chats))
-        if (value := write_known(known)) != self._saved:
+        """Save the cursor if it has changed."""
+        known = DiscordCursor(tuple(ear.progress for ear in self._readers), tuple(self._chats))
+        if (value := encode_cursor(known)) != self._saved:
             await self._cursor.save(value)
             self._saved = value

@@ -1,4 +1,4 @@
-"""Events of Discord's gateway as messages. Pure."""
+"""Convert events of Discord's gateway into messages. Pure."""
 
 from __future__ import annotations
 
@@ -8,48 +8,50 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.discord.wire import Gone, Message, Press, sender
+from gateway.channels.discord.wire import Interaction, Message, MessagesDeleted, sender
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 BEGAN_MS: Final = 1_420_070_400_000
-"""The first moment of Discord's ids: they hold the ms since then."""
+"""Epoch of Discord's ids, which contain the milliseconds since then."""
 
 PRESSED: Final = "press/"
-"""Before the id of a press, which is no message's."""
+"""Prefix of the id of a press, which is not a message's id."""
 
 _NAMED: Final = re.compile(r"<@!?([0-9]+)>")
 _COMMAND: Final = re.compile(r"/\w+@(\S+)")
 
 
-class Me(msgspec.Struct, frozen=True):
-    """Who the bot is."""
+class DiscordIdentity(msgspec.Struct, frozen=True):
+    """The bot's own id and name."""
 
     id: str
     username: str
 
 
-class Room(msgspec.Struct, frozen=True):
-    """Where an event happened: a chat, and a thread of it."""
+class ConversationInfo(msgspec.Struct, frozen=True):
+    """Where an event happened: a chat, and possibly a thread of it."""
 
     chat_id: str
     thread: str | None = None
 
 
-def said_ms(id: str) -> int:
-    """When a message of this id was written, in ms."""
+def written_ms(id: str) -> int:
+    """Return the time at which the message with this id was written, in ms."""
     return BEGAN_MS + (int(id) >> 22)
 
 
 def first_id(ms: int) -> str:
-    """An id that is lower than those of all messages from this moment on."""
+    """Return an id lower than that of every message written from this moment on."""
     return str(max(0, ms - BEGAN_MS) << 22)
 
 
-def is_for_us(message: Message, me: Me) -> bool:
-    """A mention of us, a reply to us, a command with our name, or anything in a chat of two.
+def is_addressed(message: Message, me: DiscordIdentity) -> bool:
+    """Return whether a message mentions us, replies to us, is a command with our name, or is a
+    direct message.
 
-    A bare command is not: on servers people write those of other bots."""
+    A bare command does not count: on servers people use those of other bots.
+    """
     if message.guild_id is None or any(one.id == me.id for one in message.mentions):
         return True
     answered = message.referenced_message
@@ -59,31 +61,39 @@ def is_for_us(message: Message, me: Me) -> bool:
     return command is not None and command[1].lower() == me.username.lower()
 
 
-def heard(channel: str, event: Message | Press, room: Room, me: Me) -> PlatformMessage | None:
-    """What was said; None for what says nothing."""
-    return _said(channel, event, room, me) if isinstance(event, Message) else _chosen(channel, event, room)
+def parse_event(
+    channel: str, event: Message | Interaction, conversation: ConversationInfo, me: DiscordIdentity
+) -> PlatformMessage | None:
+    """Return the message; None if the event contains none."""
+    return (
+        _parse_message(channel, event, conversation, me)
+        if isinstance(event, Message)
+        else _parse_press(channel, event, conversation)
+    )
 
 
-def _said(channel: str, message: Message, room: Room, me: Me) -> PlatformMessage | None:
-    text, files = _words(message, me), tuple(_files(message))
+def _parse_message(
+    channel: str, message: Message, conversation: ConversationInfo, me: DiscordIdentity
+) -> PlatformMessage | None:
+    text, files = _message_text(message, me), tuple(_message_files(message))
     if (not text and not files) or message.author is None:
         return None
-    at_ms = said_ms(message.id)
+    at_ms = written_ms(message.id)
     if message.edit and message.edited_timestamp is not None:
         at_ms = round(message.edited_timestamp.timestamp() * 1000)
     own = message.author.id == me.id
     return PlatformMessage(
         message=InboundMessage(
             channel=channel,
-            chat_id=room.chat_id,
+            chat_id=conversation.chat_id,
             sender_id=message.author.id,
             id=f"{message.id}/{at_ms}" if message.edit else message.id,
             content=text,
             timestamp=at_ms,
-            thread=room.thread,
+            thread=conversation.thread,
         ),
         group=message.guild_id is not None,
-        addressed=is_for_us(message, me),
+        addressed=is_addressed(message, me),
         own=own,
         from_bot=not own and (message.author.bot or message.webhook_id is not None),
         name=message.author.global_name or message.author.username,
@@ -92,19 +102,19 @@ def _said(channel: str, message: Message, room: Room, me: Me) -> PlatformMessage
     )
 
 
-def _chosen(channel: str, press: Press, room: Room) -> PlatformMessage | None:
-    who, says = sender(press), _says(press)
+def _parse_press(channel: str, press: Interaction, conversation: ConversationInfo) -> PlatformMessage | None:
+    who, says = sender(press), _pressed_text(press)
     if who is None or not says:
         return None
     return PlatformMessage(
         message=InboundMessage(
             channel=channel,
-            chat_id=room.chat_id,
+            chat_id=conversation.chat_id,
             sender_id=who.id,
             id=f"{PRESSED}{press.id}",
             content=says,
-            timestamp=said_ms(press.id),
-            thread=room.thread,
+            timestamp=written_ms(press.id),
+            thread=conversation.thread,
         ),
         group=press.guild_id is not None,
         from_bot=who.bot,
@@ -112,8 +122,8 @@ def _chosen(channel: str, press: Press, room: Room) -> PlatformMessage | None:
     )
 
 
-def _says(press: Press) -> str:
-    """`<number>:<what it says>`; what is too long for that stands on the button itself."""
+def _pressed_text(press: Interaction) -> str:
+    """Return the text of `<number>:<text>`; a text too long for that is the button's label."""
     custom_id = press.data.custom_id if press.data is not None else ""
     number, colon, says = custom_id.partition(":")
     if says or not colon or not number.isdecimal() or press.message is None:
@@ -122,31 +132,37 @@ def _says(press: Press) -> str:
     return next((button.label or "" for button in buttons if button.custom_id == custom_id), "")
 
 
-def _words(message: Message, me: Me) -> str:
+def _message_text(message: Message, me: DiscordIdentity) -> str:
     snapshots = (one.message.content for one in message.message_snapshots)
     stickers = (f"[sticker: {one.name}]" for one in message.sticker_items)
-    text = _without_our_name(message.content, me)
+    text = _strip_own_mention(message.content, me)
     names = {one.id: one.username for one in message.mentions if one.username} | {me.id: me.username}
     text = _NAMED.sub(lambda found: f"@{names[found[1]]}" if found[1] in names else found[0], text)
     return "\n\n".join(part.strip() for part in (text, *snapshots, *stickers) if part.strip())
 
 
-def _without_our_name(text: str, me: Me) -> str:
-    """Without the mention that it begins or ends with: it only says who is meant."""
+def _strip_own_mention(text: str, me: DiscordIdentity) -> str:
+    """Remove a leading or trailing mention of the bot: it only addresses us."""
     name = rf"<@!?{me.id}>"
     shorter = re.sub(rf"^\s*(?:{name}[\s,:]*)+|\s*{name}\s*$", "", text).strip()
     return shorter or text
 
 
-def _files(message: Message) -> Iterator[RemoteFile]:
+def _message_files(message: Message) -> Iterator[RemoteFile]:
     forwarded = [file for one in message.message_snapshots for file in one.message.attachments]
     for file in (*message.attachments, *forwarded):
         media_type = (file.content_type or "").partition(";")[0].strip()
         yield RemoteFile(handle=file.url, name=file.filename, media_type=media_type, size_bytes=file.size)
 
 
-def place_of(channel: str, gone: Gone, id: str, room: Room) -> InboundMessage:
-    """A message that was deleted, as far as it is known."""
+def deleted_message(channel: str, deletion: MessagesDeleted, id: str, conversation: ConversationInfo) -> InboundMessage:
+    """Return a deleted message, as far as it is known."""
     return InboundMessage(
-        channel=channel, chat_id=room.chat_id, sender_id="", id=id, content="", timestamp=0, thread=room.thread
+        channel=channel,
+        chat_id=conversation.chat_id,
+        sender_id="",
+        id=id,
+        content="",
+        timestamp=0,
+        thread=conversation.thread,
     )

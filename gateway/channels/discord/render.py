@@ -1,4 +1,4 @@
-"""Replies in Discord's Markdown."""
+"""Render replies as Discord Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.text.tables import flat
 from gateway.text.tree import read
 
 TEXT_LIMIT: Final = 1900
-"""UTF-16 code units; Discord takes 2000 characters."""
+"""UTF-16 code units; Discord accepts 2000 characters."""
 
 _SPECIAL: Final = re.compile(r"[\\*_~`|<\[]")
 _FIRST_IN_LINE: Final = re.compile(r"^([ \t]*)([-+#>]|\d+(?=[.)]))", re.MULTILINE)
@@ -27,20 +27,20 @@ _FENCE: Final = "```"
 _HEADINGS: Final = 3
 
 
-def render(markdown: str) -> list[Piece]:
-    """A reply in Discord's Markdown. It names nobody, and its links are not fetched for a preview;
-    post it with `allowed_mentions` of nobody and with embeds suppressed all the same."""
+def render_reply(markdown: str) -> list[Piece]:
+    """Render a reply as Discord Markdown. It mentions nobody and its links have no previews; still
+    post it with empty `allowed_mentions` and suppressed embeds."""
     return paginate(flat(read(markdown)), _PAGE)
 
 
-def nameless(text: str) -> str:
-    """Text in which no `@everyone` and no `<@id>` is one. Escapes do not do it: Discord looks for
-    names first."""
+def defuse_mentions(text: str) -> str:
+    """Break every `@everyone` and `<@id>`. Escaping does not help: Discord looks for mentions
+    first."""
     return _NAME.sub(lambda found: found[0] + JOINT, text)
 
 
-def _text(text: str) -> str:
-    return _FIRST_IN_LINE.sub(_escaped_first, _SPECIAL.sub(r"\\\g<0>", nameless(text)))
+def _escape_text(text: str) -> str:
+    return _FIRST_IN_LINE.sub(_escaped_first, _SPECIAL.sub(r"\\\g<0>", defuse_mentions(text)))
 
 
 def _escaped_first(found: re.Match[str]) -> str:
@@ -48,31 +48,31 @@ def _escaped_first(found: re.Match[str]) -> str:
     return f"{blank}{mark}\\" if mark[0].isdigit() else f"{blank}\\{mark}"
 
 
-def _code(text: str) -> str:
-    """Inside a row of backticks that is longer than any in it."""
+def _inline_code(text: str) -> str:
+    """Write code between more backticks than it contains in a row."""
     longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
     pad = " " if text[0] == "`" or text[-1] == "`" else ""
     ticks = "`" * (longest + 1)
-    return f"{ticks}{pad}{nameless(text)}{pad}{ticks}"
+    return f"{ticks}{pad}{defuse_mentions(text)}{pad}{ticks}"
 
 
-def _link(link: Link, label: str) -> tuple[str, str]:
-    """`<address>` has no preview. Discord takes no label that looks like an address, and behind a
-    label no other address than one of the web."""
+def _write_link(link: Link, label: str) -> tuple[str, str]:
+    """Return the link and the text after it. `<address>` has no preview. Discord accepts no label
+    that looks like an address, and only web addresses after a label."""
     if link.is_mail:
-        return _text(label), _text(link.address_behind)
+        return _escape_text(label), _escape_text(link.address_behind)
     address = link.address.replace("@", "%40") if _NAME.search(link.address) else link.address
     if link.bare:
         return f"<{address}>", ""
     if _LOOKS_LIKE_LINK.search(label):
-        return _text(label), f" (<{address}>)"
-    return f"[{_text(label)}](<{address}>)", _text(link.host_behind)
+        return _escape_text(label), f" (<{address}>)"
+    return f"[{_escape_text(label)}](<{address}>)", _escape_text(link.host_behind)
 
 
-def _body(leaf: Leaf) -> str:
+def _leaf_markdown(leaf: Leaf) -> str:
     match leaf.kind:
         case "code":
-            return f"{_FENCE}{leaf.language}\n{fenceless(nameless(leaf.text))}\n{_FENCE}"
+            return f"{_FENCE}{leaf.language}\n{fenceless(defuse_mentions(leaf.text))}\n{_FENCE}"
         case "rule":
             return RULE
         case "heading" if leaf.level <= _HEADINGS and "\n" not in leaf.text:
@@ -83,14 +83,16 @@ def _body(leaf: Leaf) -> str:
             return _PEN.write(leaf.runs)
 
 
-def _show(leaves: Sequence[Leaf]) -> Piece:
-    return Piece(lay_out(leaves, _DRESS), nameless(plain(leaves)))
+def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
+    return Piece(lay_out(leaves, _DRESS), defuse_mentions(plain(leaves)))
 
 
-def _size(piece: Piece) -> tuple[int, ...]:
+def _piece_sizes(piece: Piece) -> tuple[int, ...]:
     return utf16(piece.plain), utf16(piece.text)
 
 
-_PEN: Final = Pen(marks={"bold": "**", "italic": "_", "strike": "~~"}, text=_text, code=_code, link=_link)
-_DRESS: Final = Dress(body=_body, quote=quoted_lines(">"), bullet="- ")
-_PAGE: Final = Page(show=_show, size=_size, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))
+_PEN: Final = Pen(
+    marks={"bold": "**", "italic": "_", "strike": "~~"}, text=_escape_text, code=_inline_code, link=_write_link
+)
+_DRESS: Final = Dress(body=_leaf_markdown, quote=quoted_lines(">"), bullet="- ")
+_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))

@@ -1,4 +1,4 @@
-"""`[channels.discord]`."""
+"""Settings of `[channels.discord]`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TOKEN: Final = re.compile(r"[\w-]{15,}\.[\w-]{4,}\.[\w-]{20,}", re.ASCII)
 
 
 class DiscordSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`token` is the bot's, of Discord's Developer Portal. Without `message_content` the bot hears
-    in groups only what names it or answers it, and needs no privileged intent. `shards` is how many
-    connections share the servers that the bot is in; 0 = as many as Discord advises. After a break
-    that Discord's replay did not cover, messages of known chats are read that are not older than
-    `history_s`, in seconds; 0 = none. `api` is the address of the API, `files_from` are those from
-    which people's files are fetched. `timeout_s`: how long a call may take.
+    """`token` is the bot's, from Discord's Developer Portal. Without `message_content` the bot
+    receives in groups only what mentions it or replies to it, and needs no privileged intent.
+    `shards` is the number of connections that share the bot's servers; 0 = as many as Discord
+    recommends. After a gap that Discord's replay does not cover, messages of known chats are read
+    that are at most `history_s` seconds old; 0 = none. `api` is the address of the API,
+    `files_from` are the addresses from which people's files are fetched. `timeout_s` limits a call.
     """
 
     token: Secret
@@ -41,15 +41,15 @@ class DiscordSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_
 
 
 def read_discord(name: str, table: Mapping[str, Any]) -> DiscordSettings:
-    """The table as settings. Raises SettingsError, one line a problem."""
+    """Read the settings table. Raises SettingsError, one line per problem."""
     settings = read_channel(DiscordSettings, name, table, ids=IDS)
-    problems = list(_problems(name, settings))
+    problems = list(_find_problems(name, settings))
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
 
 
-def _problems(name: str, settings: DiscordSettings) -> Iterator[str]:
+def _find_problems(name: str, settings: DiscordSettings) -> Iterator[str]:
     key = f"channels.{name}"
     if not _TOKEN.fullmatch(settings.token.reveal()):
         yield f"{key}.token is no bot token; copy it from the page Bot of the Developer Portal: three parts with dots"

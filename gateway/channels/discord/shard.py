@@ -1,9 +1,8 @@
-"""One connection to Discord's gateway, through discord.py: kept up, and taken up again where it
-broke.
+"""Keep one connection to Discord's gateway open, and resume its session after a break.
 
-Of discord.py it is the WebSocket alone, which greets, beats and unpacks. Its client would turn
-every event into objects that nobody asks for, and begin a session of its own at each start; here a
-session may be another gateway's, so that Discord replays what nobody has taken yet.
+Only the WebSocket of discord.py is used, for the handshake, heartbeats and decompression. Its
+client would build objects for every event and start a session of its own at each start; here a
+session may have been another gateway's, so that Discord replays what was not accepted yet.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from gateway.channels.discord.known import Session
+from gateway.channels.discord.known import GatewaySession
 from gateway.platform.protocol import ChannelBroken
 from shared.backoff import full_jitter
 from shared.log import logger
@@ -33,14 +32,14 @@ with warnings.catch_warnings():
 
 CONNECT_S: Final = 30.0
 SILENT_S: Final = 60.0
-"""A connection without a word for so long is dead: there is one at every heartbeat."""
+"""A connection silent for this long is dead: there is traffic at every heartbeat."""
 
 AGAIN_FIRST_S: Final = 0.5
 AGAIN_CAP_S: Final = 30.0
 SETTLED_S: Final = 30.0
 
 _KEPT: Final = 4000
-"""A close with this code leaves the session to whoever comes next; 1000 would end it."""
+"""Close code that leaves the session resumable; 1000 would end it."""
 
 _PORTAL: Final = "on the page Bot of Discord's Developer Portal"
 _FINAL: Final = {
@@ -56,25 +55,25 @@ _FINAL: Final = {
 log = logger("discord")
 
 
-class Heed(Protocol):
-    """Who is told of events."""
+class EventHandler(Protocol):
+    """Callback for events."""
 
     async def __call__(self, seq: int, name: str, data: Any) -> None: ...
 
 
 class Shard:
-    """Shard `number` of `count`. `session` is the one to take up, None = a new one. `key` names the
-    settings.
+    """Shard `number` of `count`. `session` is the one to resume, None = start a new one. `key` is
+    the prefix of the settings in messages.
 
-    `connect` opens a WebSocket, `gateway` is where, and `may_begin` waits until a session may be
-    begun.
+    `connect` opens a WebSocket, `gateway` is its address, and `may_begin` waits until a session may
+    be started.
     """
 
     def __init__(
         self,
         number: int,
         count: int,
-        session: Session | None,
+        session: GatewaySession | None,
         *,
         key: str,
         token: str,
@@ -84,49 +83,49 @@ class Shard:
         may_begin: Callable[[int], Awaitable[None]],
     ) -> None:
         self.session = session
-        """As it stands: with the number of the event that came last."""
+        """The session as it stands, with the number of the newest event."""
 
         self._number = number
         self._key = key
         self._gateway = gateway
         self._may_begin = may_begin
         intents = Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=message_content)
-        self._make_line = partial(_Line, token=token, intents=intents, shards=count, connect=connect)
-        self._elsewhere = False  # where the session was is nobody to connect to
+        self._make_client = partial(_GatewayClient, token=token, intents=intents, shards=count, connect=connect)
+        self._use_front_door = False  # where the session was is nobody to connect to
 
-    async def run(self, heed: Heed) -> None:
+    async def run(self, on_event: EventHandler) -> None:
         """Hear events, one after the other, for ever. Raises ChannelBroken, and what `may_begin`
         raises."""
         logging.getLogger("discord").setLevel(logging.WARNING)  # below that it writes what people say
         waits, loop = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S), asyncio.get_running_loop()
         while True:
             began_at = loop.time()
-            why = await self._once(heed)
+            why = await self._run_connection(on_event)
             if loop.time() - began_at > SETTLED_S:
                 waits = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S)
             log.info("shard reconnects", shard=self._number, reason=why, resumes=self.session is not None)
             await asyncio.sleep(next(waits))
 
-    async def _once(self, heed: Heed) -> str:
+    async def _run_connection(self, on_event: EventHandler) -> str:
         """One connection; why it ended."""
-        session, line = self.session, self._make_line()
+        session, client = self.session, self._make_client()
         if session is None:
             await self._may_begin(self._number)
-        there = self._gateway if session is None or self._elsewhere else session.url
+        url = self._gateway if session is None or self._use_front_door else session.url
         try:
             async with asyncio.timeout(CONNECT_S):
                 socket = await DiscordWebSocket.from_client(
-                    cast(Client, line),
-                    gateway=URL(there),
+                    cast(Client, client),
+                    gateway=URL(url),
                     shard_id=self._number,
                     session=session.id if session is not None else None,
                     sequence=session.seq if session is not None else None,
                     resume=session is not None,
                 )
-            self._elsewhere = False
+            self._use_front_door = False
             while True:
-                while line.came:
-                    await self._tell(heed, *line.came.popleft())
+                while client.events:
+                    await self._dispatch(on_event, *client.events.popleft())
                 await socket.poll_event()
         except ReconnectWebSocket as again:
             if again.resume:
@@ -138,22 +137,23 @@ class Shard:
                 raise ChannelBroken(_FINAL[closed.code].format(key=self._key)) from closed
             return f"closed with {closed.code}"
         except (OSError, aiohttp.ClientError, TimeoutError) as exc:
-            self._elsewhere = not self._elsewhere
+            # The resume address may be dead: alternate it with the general one.
+            self._use_front_door = not self._use_front_door
             return type(exc).__name__
         finally:
-            await line.hang_up()
+            await client.close()
 
-    async def _tell(self, heed: Heed, seq: int, name: str, data: Any) -> None:
+    async def _dispatch(self, on_event: EventHandler, seq: int, name: str, data: Any) -> None:
         if name == "READY":
-            self.session = Session(str(data["session_id"]), str(data["resume_gateway_url"]), seq)
+            self.session = GatewaySession(str(data["session_id"]), str(data["resume_gateway_url"]), seq)
         elif self.session is not None:
             self.session = msgspec.structs.replace(self.session, seq=seq)
-        await heed(seq, name, data)
+        await on_event(seq, name, data)
 
 
-class _Line:
-    """What discord.py's WebSocket asks of a client, its HTTP client and its state, in one. `came`
-    are events."""
+class _GatewayClient:
+    """The client, HTTP client and state that discord.py's WebSocket expects, in one object.
+    `events` are undelivered events."""
 
     def __init__(
         self,
@@ -163,13 +163,13 @@ class _Line:
         shards: int,
         connect: Callable[[str], Awaitable[aiohttp.ClientWebSocketResponse]],
     ) -> None:
-        self.came = deque[tuple[int, str, Any]]()
+        self.events = deque[tuple[int, str, Any]]()
         self.http = self._connection = self
         self.token = token
         self.shard_count = shards
         self.heartbeat_timeout = SILENT_S
         self.loop = asyncio.get_running_loop()
-        self.parsers = _Parsers(self._hear)
+        self.parsers = _RawParsers(self._on_event)
         self._intents = intents
         self._activity = self._status = None
         self._enable_debug_events = False
@@ -180,31 +180,31 @@ class _Line:
         return await self._connect(url)
 
     async def call_hooks(self, _name: str, *_args: Any, **_more: Any) -> None:
-        """Nothing is to be done before a session begins."""
+        """Do nothing before a session starts."""
 
     def dispatch(self, _event: str, *_args: Any) -> None:
-        """Nobody listens to its own events."""
+        """Ignore the library's own events."""
 
     def _update_references(self, socket: DiscordWebSocket) -> None:
         self._socket = socket
 
-    def _hear(self, name: str, data: Any) -> None:
+    def _on_event(self, name: str, data: Any) -> None:
         assert self._socket is not None
-        self.came.append((self._socket.sequence or 0, name, data))
+        self.events.append((self._socket.sequence or 0, name, data))
 
-    async def hang_up(self) -> None:
-        """Close it, and end the thread of its heartbeat."""
+    async def close(self) -> None:
+        """Close the socket, and end its heartbeat thread."""
         if self._socket is not None:
             with contextlib.suppress(OSError, RuntimeError, aiohttp.ClientError):
                 await self._socket.close(_KEPT)
 
 
-class _Parsers(dict[str, Callable[[Any], None]]):
-    """One that takes every event as it is."""
+class _RawParsers(dict[str, Callable[[Any], None]]):
+    """A parser table that passes on every event unparsed."""
 
     def __init__(self, hear: Callable[[str, Any], None]) -> None:
         super().__init__()
-        self._hear = hear
+        self._on_event = hear
 
     def __missing__(self, name: str) -> Callable[[Any], None]:
-        return partial(self._hear, name)
+        return partial(self._on_event, name)

@@ -1,5 +1,5 @@
-"""Hands events of Discord to the inlet: where they happened, who is meant, and what was said while
-nobody heard."""
+"""Pass events of Discord to the inlet: resolve the conversation, confirm presses, and read missed
+history."""
 
 from __future__ import annotations
 
@@ -7,110 +7,121 @@ import asyncio
 import time
 from typing import Any, Final
 
-from gateway.channels.discord.api import PAGE, Api
-from gateway.channels.discord.known import Chat, Chats
-from gateway.channels.discord.parse import Me, Room, first_id, heard, is_for_us, place_of
+from gateway.channels.discord.api import PAGE, DiscordApi
+from gateway.channels.discord.known import ChatCache, KnownChannel
+from gateway.channels.discord.parse import (
+    ConversationInfo,
+    DiscordIdentity,
+    deleted_message,
+    first_id,
+    is_addressed,
+    parse_event,
+)
 from gateway.channels.discord.settings import DiscordSettings
-from gateway.channels.discord.wire import Event, Gone, Message, Press, Unreadable, read_event
+from gateway.channels.discord.wire import Event, Interaction, Message, MessagesDeleted, UnreadableEvent, read_event
 from gateway.platform.protocol import ChannelBroken, ChatClosed, Inlet, NotDelivered, PostRefused
 from shared.log import logger
 
-PAGES: Final = 5
-"""So many pages of a chat are read after a break, the oldest first."""
+MAX_PAGES: Final = 5
+"""Pages of a chat read after a gap, oldest first."""
 
-AT_ONCE: Final = 2
-"""So many chats: people's new messages need calls, too."""
+PARALLEL_READS: Final = 2
+"""Chats read in parallel; few, because people's new messages need API calls too."""
 
 OVERLAP_MS: Final = 60_000
-"""Ids of two chats are not in order to the ms. What is read twice is known by its id."""
+"""Ids of two chats are not ordered to the millisecond. Messages read twice are recognised by id."""
 
-ROOMS: Final = 10_000
+MAX_CONVERSATIONS: Final = 10_000
 
 log = logger("discord")
 
 
-class Taker:
-    """Takes events of one channel. `chats` learns in which channels somebody was heard."""
+class EventReceiver:
+    """The receiver of one channel's events. `chats` collects the channels in which a message was
+    accepted."""
 
-    def __init__(self, name: str, settings: DiscordSettings, api: Api, me: Me, inlet: Inlet, chats: Chats) -> None:
+    def __init__(
+        self, name: str, settings: DiscordSettings, api: DiscordApi, me: DiscordIdentity, inlet: Inlet, chats: ChatCache
+    ) -> None:
         self._name = name
         self._api = api
         self._me = me
         self._inlet = inlet
         self._chats = chats
         self._history_ms = int(settings.history_s * 1000)
-        self._hears_all = "open" in (settings.groups, *(rule.groups for rule in settings.group_rules.values()))
-        self._rooms: dict[str, Room] = {}
-        self._reading = asyncio.Semaphore(AT_ONCE)
+        self._reads_all = "open" in (settings.groups, *(rule.groups for rule in settings.group_rules.values()))
+        self._conversations: dict[str, ConversationInfo] = {}
+        self._reading = asyncio.Semaphore(PARALLEL_READS)
 
-    def read(self, kind: str, data: Any) -> Event | None:
-        """An event, if it says something to us."""
+    def decode(self, kind: str, data: Any) -> Event | None:
+        """Decode an event; None if it is not for us."""
         try:
             return read_event(kind, data)
-        except Unreadable:
+        except UnreadableEvent:
             log.warning("event passed over", kind=kind, reason="its form is not known")
             return None
 
-    async def take(self, event: Event) -> None:
-        """Raises RedisAway, Refused, NotDelivered, ChannelBroken: then it is not taken."""
-        if isinstance(event, Gone):
+    async def accept(self, event: Event) -> None:
+        """Pass an event to the inlet. Raises RedisAway, Refused, NotDelivered, ChannelBroken: then
+        it is not accepted."""
+        if isinstance(event, MessagesDeleted):
             chat = self._chats.get(event.channel_id)
             if chat is None and event.guild_id is not None:
                 return  # nobody was heard there
-            room = chat.room if chat is not None else Room(event.channel_id)
+            conversation = chat.conversation if chat is not None else ConversationInfo(event.channel_id)
             for id in event.ids:
-                await self._inlet.on_delete(place_of(self._name, event, id, room))
+                await self._inlet.on_delete(deleted_message(self._name, event, id, conversation))
             return
         assert event.channel_id is not None
-        room = await self._room(event, event.channel_id)
-        said = heard(self._name, event, room, self._me)
-        if said is not None and await self._inlet.take(said) in ("taken", "command", "duplicate"):
-            self._chats.heard(event.channel_id, event.guild_id, room)
+        conversation = await self._conversation(event, event.channel_id)
+        message = parse_event(self._name, event, conversation, self._me)
+        if message is not None and await self._inlet.take(message) in ("taken", "command", "duplicate"):
+            self._chats.remember(event.channel_id, event.guild_id, conversation)
 
-    async def catch_up(self, chat: Chat, since_ms: int) -> None:
-        """Take what was written in a chat since then. Raises as `take`."""
+    async def catch_up(self, chat: KnownChannel, since_ms: int) -> None:
+        """Accept the messages written in a chat since then. Raises like `accept`."""
         oldest_ms = max(since_ms - OVERLAP_MS, int(time.time() * 1000) - self._history_ms)
         after = first_id(oldest_ms)
         async with self._reading:
-            for _ in range(PAGES):
+            for _ in range(MAX_PAGES):
                 try:
-                    page = await self._api.messages(str(chat.channel), after)
+                    page = await self._api.get_messages(str(chat.channel), after)
                 except (ChatClosed, PostRefused) as exc:
                     log.info("history not read", reason=exc.reason)
                     return
-                for told in page:
-                    after = told["id"]
+                for found in page:
+                    after = found["id"]
                     guild = {"guild_id": str(chat.guild)} if chat.guild else {}
-                    event = self.read("MESSAGE_CREATE", {**told, **guild})  # a page does not say whose it is
+                    event = self.decode("MESSAGE_CREATE", {**found, **guild})  # a page does not say whose it is
                     if event is not None:
-                        await self.take(event)
+                        await self.accept(event)
                 if len(page) < PAGE:
                     return
 
-    async def answer(self, press: Press) -> None:
-        """Tell Discord that a press was heard, which it wants to know at once; the person sees
-        nothing of it."""
+    async def confirm_press(self, press: Interaction) -> None:
+        """Acknowledge a press at once, as Discord requires; the person sees nothing of it."""
         try:
-            await self._api.pressed(press.id, press.token)
+            await self._api.confirm_press(press.id, press.token)
         except (NotDelivered, ChannelBroken) as exc:  # a press that is told again was answered before
             log.debug("press not answered", reason=str(exc))
 
-    async def _room(self, event: Message | Press, channel_id: str) -> Room:
-        """The chat of a channel, asked for once, and only for what may be heard."""
+    async def _conversation(self, event: Message | Interaction, channel_id: str) -> ConversationInfo:
+        """Return the conversation of a channel; looked up once, and only for messages that may
+        matter."""
         if event.guild_id is None:
-            return Room(channel_id)
+            return ConversationInfo(channel_id)
         if (chat := self._chats.get(channel_id)) is not None:
-            return chat.room
-        if channel_id not in self._rooms:
-            if isinstance(event, Message) and not self._may_count(event):
-                return Room(channel_id)
-            if len(self._rooms) >= ROOMS:
-                self._rooms.clear()
-            self._rooms[channel_id] = await self._api.room(channel_id)
-        return self._rooms[channel_id]
+            return chat.conversation
+        if channel_id not in self._conversations:
+            if isinstance(event, Message) and not self._may_be_addressed(event):
+                return ConversationInfo(channel_id)
+            if len(self._conversations) >= MAX_CONVERSATIONS:
+                self._conversations.clear()
+            self._conversations[channel_id] = await self._api.get_conversation(channel_id)
+        return self._conversations[channel_id]
 
-    def _may_count(self, message: Message) -> bool:
-        """Whether anybody may want to hear it, whichever chat it is of."""
+    def _may_be_addressed(self, message: Message) -> bool:
+        """Return whether the message may be accepted in any kind of chat."""
         if message.author is None or message.author.bot or message.webhook_id is not None:
             return False
-        return self._hears_all or is_for_us(message, self._me)
+        return self._reads_all or is_addressed(message, self._me)

@@ -1,5 +1,5 @@
-"""Events of Discord's gateway as they come (docs.discord.com/developers/events/gateway-events), and
-which of them say something to us. Pure."""
+"""Events of Discord's gateway as they arrive (docs.discord.com/developers/events/gateway-events),
+filtered for those that concern us. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ import msgspec
 from msgspec import Meta
 
 _SPOKEN: Final = (0, 19)
-"""Types of messages that people write: plain ones and replies. The others tell who came, what was
-pinned and so on."""
+"""Message types written by people: plain ones and replies. Others report joins, pins and so on."""
 
 _COMPONENT: Final = 3
-"""The type of an interaction that is a press."""
+"""Interaction type of a button press."""
 
 Snowflake = Annotated[str, Meta(pattern=r"^[0-9]{1,20}\Z")]
 
 
-class Unreadable(ValueError):
-    """An event of a kind that we read, in a form that nobody knows. Holds nothing of it."""
+class UnreadableEvent(ValueError):
+    """An event of a kind that we read, in an unknown form. Contains none of its content."""
 
 
 class User(msgspec.Struct, frozen=True):
-    """Somebody, also a bot. `global_name` is what they call themselves; `username` is nobody
-    else's."""
+    """A person or a bot. `global_name` is self-chosen; `username` is unique."""
 
     id: Snowflake
     username: str = ""
@@ -34,7 +32,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """A file. Its address is good for a day."""
+    """A file. Its URL expires after a day."""
 
     url: str
     filename: str = ""
@@ -43,33 +41,32 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class Sticker(msgspec.Struct, frozen=True):
-    """Only its name."""
+    """A sticker; only its name."""
 
     name: str = ""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """The text and files of a message that was forwarded; who wrote it is not told."""
+class MessageSnapshot(msgspec.Struct, frozen=True):
+    """Text and files of a forwarded message; its author is not given."""
 
     content: str = ""
     attachments: tuple[Attachment, ...] = ()
 
 
 class Forwarded(msgspec.Struct, frozen=True):
-    """One that was forwarded."""
+    """A forwarded message."""
 
-    message: Snapshot
+    message: MessageSnapshot
 
 
-class Answered(msgspec.Struct, frozen=True):
+class ReferencedMessage(msgspec.Struct, frozen=True):
     """The message that this one replies to."""
 
     author: User | None = None
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What we read of one that was written or changed. Without `guild_id` it is in a chat of
-    two."""
+    """The parts of a new or edited message that we read. Without `guild_id` it is a direct message."""
 
     id: Snowflake
     channel_id: Snowflake
@@ -80,24 +77,24 @@ class Message(msgspec.Struct, frozen=True):
     content: str = ""
     edited_timestamp: datetime | None = None
     mentions: tuple[User, ...] = ()
-    referenced_message: Answered | None = None
+    referenced_message: ReferencedMessage | None = None
     message_snapshots: tuple[Forwarded, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     sticker_items: tuple[Sticker, ...] = ()
     edit: bool = False
-    """Whether this was told as a change; Discord has no such field."""
+    """Whether it arrived as an update; Discord has no such field."""
 
 
-class Deleted(msgspec.Struct, frozen=True):
-    """One that was deleted."""
+class MessageDeleted(msgspec.Struct, frozen=True):
+    """One deleted message."""
 
     id: Snowflake
     channel_id: Snowflake
     guild_id: Snowflake | None = None
 
 
-class Gone(msgspec.Struct, frozen=True):
-    """Messages that were deleted, one or many."""
+class MessagesDeleted(msgspec.Struct, frozen=True):
+    """One or many deleted messages."""
 
     channel_id: Snowflake
     ids: tuple[Snowflake, ...]
@@ -112,26 +109,26 @@ class Component(msgspec.Struct, frozen=True):
     custom_id: str | None = None
 
 
-class Pressed(msgspec.Struct, frozen=True):
+class PressedMessage(msgspec.Struct, frozen=True):
     """The message whose button was pressed."""
 
     components: tuple[Component, ...] = ()
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """Which button it was."""
+class ComponentData(msgspec.Struct, frozen=True):
+    """The pressed button."""
 
     custom_id: str = ""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """Somebody on a server."""
+    """A member of a server."""
 
     user: User | None = None
 
 
-class Press(msgspec.Struct, frozen=True):
-    """Somebody pressed a button (an interaction). `token` is for the answer to it."""
+class Interaction(msgspec.Struct, frozen=True):
+    """A button press. `token` is needed to respond."""
 
     id: Snowflake
     token: str
@@ -140,48 +137,48 @@ class Press(msgspec.Struct, frozen=True):
     guild_id: Snowflake | None = None
     member: Member | None = None
     user: User | None = None
-    data: Choice | None = None
-    message: Pressed | None = None
+    data: ComponentData | None = None
+    message: PressedMessage | None = None
 
 
-Event = Message | Gone | Press
+Event = Message | MessagesDeleted | Interaction
 
 
 def read_event(name: str, data: Any) -> Event | None:
-    """An event of the gateway; None for those that say nothing to us. Raises Unreadable."""
+    """Decode a gateway event; None if it does not concern us. Raises UnreadableEvent."""
     try:
         match name:
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
-                return _message(msgspec.convert(data, Message), edit=name == "MESSAGE_UPDATE")
+                return _check_message(msgspec.convert(data, Message), edit=name == "MESSAGE_UPDATE")
             case "MESSAGE_DELETE":
-                one = msgspec.convert(data, Deleted)
-                return Gone(one.channel_id, (one.id,), one.guild_id)
+                one = msgspec.convert(data, MessageDeleted)
+                return MessagesDeleted(one.channel_id, (one.id,), one.guild_id)
             case "MESSAGE_DELETE_BULK":
-                return msgspec.convert(data, Gone)
+                return msgspec.convert(data, MessagesDeleted)
             case "INTERACTION_CREATE":
-                return _press(msgspec.convert(data, Press))
+                return _check_press(msgspec.convert(data, Interaction))
             case _:
                 return None
     except msgspec.ValidationError as exc:
-        raise Unreadable(f"{name} has a form that is not known") from exc
+        raise UnreadableEvent(f"{name} has a form that is not known") from exc
 
 
-def _message(message: Message, *, edit: bool) -> Message | None:
+def _check_message(message: Message, *, edit: bool) -> Message | None:
     if message.type not in _SPOKEN or message.author is None or (edit and message.edited_timestamp is None):
         return None
     return msgspec.structs.replace(message, edit=edit)
 
 
-def _press(press: Press) -> Press | None:
+def _check_press(press: Interaction) -> Interaction | None:
     return press if press.type == _COMPONENT and press.channel_id and press.data and sender(press) else None
 
 
 def sender(event: Event) -> User | None:
-    """Whose doing it is."""
+    """Return the user who caused an event."""
     match event:
         case Message():
             return event.author
-        case Press():
+        case Interaction():
             return event.member.user if event.member is not None else event.user
-        case Gone():
+        case MessagesDeleted():
             return None

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from gateway.channels.email.compose import mail_of, message_id
-from gateway.channels.email.listener import Listener
-from gateway.channels.email.render import render
+from gateway.channels.email.compose import compose_mail, message_id
+from gateway.channels.email.listener import MailboxListener
+from gateway.channels.email.render import render_reply
 from gateway.channels.email.settings import EmailSettings, read_email
-from gateway.channels.email.smtp import Smtp
+from gateway.channels.email.smtp import SmtpSender
 from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
@@ -30,19 +30,19 @@ from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 
 LATE_S: Final = 3_600.0
 GIVE_UP_S: Final = 3 * 86_400.0
-"""Mail takes its time."""
+"""Mail servers retry for days."""
 
 PIECE_BYTES: Final = 256 * 1024
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
-    """The platform of these settings. Raises SettingsError."""
+    """Build the platform from its settings. Raises SettingsError."""
     settings = read_email(given.name, given.table)
-    return BuiltPlatform(Email(given.name, settings, given.cursor), settings)
+    return BuiltPlatform(EmailChannel(given.name, settings, given.cursor), settings)
 
 
-class Email:
-    """An address that people write to."""
+class EmailChannel:
+    """A mail address that people write to."""
 
     def __init__(self, name: str, settings: EmailSettings, cursor: Cursor) -> None:
         self.name = name
@@ -57,8 +57,8 @@ class Email:
             give_up_after_s=GIVE_UP_S,
         )
         self._settings = settings
-        self._smtp = Smtp(settings)
-        self._listener = Listener(name, settings, cursor)
+        self._smtp = SmtpSender(settings)
+        self._listener = MailboxListener(name, settings, cursor)
 
     async def open(self) -> None:
         try:
@@ -78,7 +78,7 @@ class Email:
         return HookAnswer(404)  # not called: there is no run mode with a webhook
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        """A file came with its mail: it is here while that is taken."""
+        """Yield an attachment; it is available only while its mail is being accepted."""
         data = self._listener.files.get(file.handle)
         if data is None:
             raise PostRefused("the mail of this file is not at hand any more")
@@ -88,13 +88,13 @@ class Email:
     # --- out
 
     def render(self, markdown: str) -> list[Piece]:
-        return render(markdown)
+        return render_reply(markdown)
 
     async def send(self, post: Post) -> str:
-        """A try after an unclear one has the same Message-ID: receivers that know it fold both into
-        one."""
+        """Send a mail. A retry has the same Message-ID: mail servers that check it merge the
+        copies."""
         me = self._settings.me
-        mail = await asyncio.to_thread(mail_of, post, address=me, name=self._settings.from_name)
+        mail = await asyncio.to_thread(compose_mail, post, address=me, name=self._settings.from_name)
         await self._smtp.send(post.target.chat_id, mail)
         return message_id(post, me)
 

@@ -1,4 +1,4 @@
-"""Bytes of a mail as text, whatever charset they claim. Pure; takes any bytes and any name."""
+"""Decode the bytes of a mail whatever charset they claim. Pure; accepts any bytes and any name."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _KNOWN: Final = re.compile(
     r"big5(hkscs)?|gb2312|gbk|gb18030|hz|euc_(jp|jis_2004|jisx0213|kr)|johab|shift_jis(_2004|x0213)?|"
     r"iso2022_(jp(_\d|_2004|_ext)?|kr)|tis-620"
 )
-"""Codecs of Python that mails are written in. Others are no text, or take long over little
+"""Python codecs in which mails are written. The others are not text, or slow on small input
 (punycode)."""
 
-_MEANT: Final = {"iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
-"""What is meant by names that many programs write for it."""
+_ALIASES: Final = {"iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
+"""Charsets that many programs mean by a related name."""
 
 
-def text_of(data: bytes, charset: str) -> str:
-    """The text. What does not fit its charset is read as UTF-8, or as Windows has it in the west;
-    never fails."""
+def decode_text(data: bytes, charset: str) -> str:
+    """Return the text; never fails. Bytes that do not fit the charset are read as UTF-8, else as
+    Windows-1252."""
     named = _codec(charset)
     for name in (named, "utf-8"):
         with contextlib.suppress(UnicodeError):
@@ -35,4 +35,4 @@ def _codec(charset: str) -> str | None:
         name = codecs.lookup(charset.strip().strip("'\"").encode("ascii", "ignore").decode()).name
     except (LookupError, ValueError):
         return None
-    return _MEANT.get(name, name) if _KNOWN.fullmatch(name) else None
+    return _ALIASES.get(name, name) if _KNOWN.fullmatch(name) else None

@@ -1,4 +1,4 @@
-"""A post as a mail. Pure, but for its date."""
+"""Compose a mail from a post. Pure except for its date."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from gateway.platform.protocol import File, Post, PostRefused
 _UTF8: Final = Charset("utf-8")
 _UTF8.body_encoding = QP
 _POLICY: Final = compat32.clone(linesep="\r\n", max_line_length=900)
-"""Broken at 78, a long id would leave the first line of its header blank, which some servers take
-for its end."""
+"""Folding at 78 would leave the first line of a header with a long id blank, which some servers
+take for the end of the header."""
 
 _RE: Final = re.compile(r"\s*(?:re|aw|sv|antw|odp|rif|res)\s*(?:\[\d+\])?\s*:", re.IGNORECASE)
 _ID: Final = re.compile(r"[!-;=?-~]+@[!-;=?-~]+")
@@ -31,20 +31,20 @@ _TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+", re.IGNORECAS
 _NO_THREAD: Final = "0" * 16
 
 
-def mail_of(post: Post, *, address: str, name: str) -> bytes:
-    """The bytes of a mail that answers, from `name` at `address`. For the same post they differ in
-    nothing but the date and the border of parts. Raises PostRefused when it goes to no address."""
+def compose_mail(post: Post, *, address: str, name: str) -> bytes:
+    """Return the bytes of a reply, from `name` at `address`. Repeats of a post differ only in the
+    date and the MIME boundary. Raises PostRefused if the recipient is not an address."""
     to = post.target.chat_id
     if not ADDRESS.fullmatch(to):
         raise PostRefused("the chat is no mail address")
-    mail = _body(post)
+    mail = _mail_body(post)
     notes = post.target.notes
     mail["From"] = formataddr((_one_line(name), address))
     mail["To"] = to
-    mail["Subject"] = _subject(notes.get(SUBJECT, ""))
+    mail["Subject"] = _reply_subject(notes.get(SUBJECT, ""))
     mail["Date"] = formatdate()
     mail["Message-ID"] = f"<{message_id(post, address)}>"
-    answers, before = _before(post)
+    answers, before = _references(post)
     if answers:
         mail["In-Reply-To"] = f"<{answers}>"
     if before:
@@ -55,16 +55,16 @@ def mail_of(post: Post, *, address: str, name: str) -> bytes:
 
 
 def message_id(post: Post, address: str) -> str:
-    """The same for every try of a post; it names the thread, for programs that forget what they
-    answer but for this."""
+    """Return the Message-ID, equal for every try. It contains the thread, for clients that send
+    back nothing else."""
     thread = post.target.thread or ""
     key = hashlib.sha256(post.key.encode()).hexdigest()[:32]
     return f"{key}.{thread if re.fullmatch('[0-9a-f]{16}', thread) else _NO_THREAD}@{address.rpartition('@')[2]}"
 
 
-def _body(post: Post) -> Message:
+def _mail_body(post: Post) -> Message:
     if post.file is not None:
-        return _with_file(post.file)
+        return _file_body(post.file)
     assert post.piece is not None
     plain = MIMEText(post.piece.plain, "plain", _UTF8)  # type: ignore[arg-type]
     if post.as_plain:
@@ -76,7 +76,7 @@ def _body(post: Post) -> Message:
     return both
 
 
-def _with_file(file: File) -> Message:
+def _file_body(file: File) -> Message:
     name = _one_line(file.name) or "file"
     kind = file.media_type if _TYPE.fullmatch(file.media_type) else "application/octet-stream"
     part = MIMEBase(*kind.split("/"))
@@ -89,8 +89,8 @@ def _with_file(file: File) -> Message:
     return mail
 
 
-def _before(post: Post) -> tuple[str, list[str]]:
-    """The mail that this one answers, and those before it, the one that is answered last."""
+def _references(post: Post) -> tuple[str, list[str]]:
+    """Return the mail that this one answers, and the earlier ones, oldest first, ending with it."""
     notes = post.target.notes
     before = [one for one in notes.get(REFERENCES, "").split() if _ID.fullmatch(one)]
     answers = post.reply_to if post.reply_to and "@" in post.reply_to else notes.get(ANSWERS, "")
@@ -102,7 +102,7 @@ def _before(post: Post) -> tuple[str, list[str]]:
     return answers, [*before, answers]
 
 
-def _subject(subject: str) -> str:
+def _reply_subject(subject: str) -> str:
     subject = _one_line(subject)[:SUBJECT_CHARS] or "(no subject)"
     answer = subject if _RE.match(subject) else f"Re: {subject}"
     return answer if answer.isascii() else Header(answer, "utf-8", header_name="Subject").encode()

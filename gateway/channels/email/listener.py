@@ -1,4 +1,4 @@
-"""Watches the mailbox: takes what is new, mail by mail, and remembers how far that was."""
+"""Watch the mailbox: accept new mails one by one, and save the position."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from gateway.channels.email.mailbox import Letter, Mailbox, NotGiven, Opened
-from gateway.channels.email.own_thread import OwnThread
-from gateway.channels.email.parse import Ourselves, heard
+from gateway.channels.email.mailbox import Mailbox, MailWithheld, OpenFolder, RawMail
+from gateway.channels.email.own_thread import DedicatedThread
+from gateway.channels.email.parse import EmailIdentity, parse_mail
 from gateway.channels.email.settings import EmailSettings
-from gateway.channels.email.wire import Mail, Unreadable, read_mail
+from gateway.channels.email.wire import Mail, UnreadableMail, read_mail
 from gateway.platform.access import EVERYBODY
 from gateway.platform.protocol import Inlet, NotDelivered, PlatformMessage
 from gateway.platform.registry import Cursor
@@ -24,8 +24,8 @@ from shared.metrics import MESSAGES_REFUSED
 from shared.tasks import cancel_all
 
 MB: Final = 1024 * 1024
-TRIES: Final = 3
-"""So often the server may keep back one mail; then those behind it go on."""
+MAX_TRIES: Final = 3
+"""A mail that the server withholds this often is skipped, so that those after it go on."""
 
 MONTH_MS: Final = 30 * 86_400_000
 
@@ -34,9 +34,8 @@ log = logger("email")
 T = TypeVar("T")
 
 
-class Point(msgspec.Struct, frozen=True):
-    """How far a mailbox was read, as it is kept: of which mailbox, since when, and up to which
-    mail."""
+class MailboxCursor(msgspec.Struct, frozen=True):
+    """How far a mailbox was read, as saved: which mailbox, since when, up to which mail."""
 
     of: str
     validity: int
@@ -44,20 +43,21 @@ class Point(msgspec.Struct, frozen=True):
     began_ms: int
 
 
-class Watched(msgspec.Struct, frozen=True):
-    """A mailbox that is open, and the thread in which it is asked."""
+class WatchedMailbox(msgspec.Struct, frozen=True):
+    """An open mailbox with the thread that calls it."""
 
     box: Mailbox
-    thread: OwnThread
+    thread: DedicatedThread
     validity: int
 
-    async def ask(self, call: Callable[[], T]) -> T:
-        """What a call of the mailbox, or one that takes long, says."""
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run a blocking call of the mailbox, or a long one, in its thread."""
         return await self.thread.run(call)
 
 
-class Listener:
-    """Takes mails. `files`: those of the mail that is being taken, by their handles."""
+class MailboxListener:
+    """The reader of the mailbox. `files` holds the attachments of the mail being accepted, by
+    handle."""
 
     def __init__(self, channel: str, settings: EmailSettings, cursor: Cursor, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.files: dict[str, bytes] = {}
@@ -65,129 +65,131 @@ class Listener:
         self._settings = settings
         self._cursor = cursor
         self._clock = clock
-        self._us = Ourselves(settings.me, settings.authserv_id)
-        self._kept_back: dict[tuple[int, int], int] = {}
-        self._begun: Point | None = None
-        """Where we began, until it is saved."""
+        self._us = EmailIdentity(settings.me, settings.authserv_id)
+        self._failures: dict[tuple[int, int], int] = {}
+        self._unsaved_start: MailboxCursor | None = None
+        """The starting point, until it is saved."""
 
     async def run(self, inlet: Inlet, until: asyncio.Event) -> None:
-        """Until `until`, or until something is wrong: see `Platform.listen`."""
-        box, thread = Mailbox(self._settings), OwnThread("mailbox")
+        """Watch until `until` is set, or until something fails: see `Platform.listen`."""
+        box, thread = Mailbox(self._settings), DedicatedThread("mailbox")
         ending = asyncio.create_task(until.wait())
         ending.add_done_callback(lambda _: box.wake())
         opening = asyncio.create_task(thread.run(box.open))
-        last = box.cut
+        last = box.abort
         try:
             await asyncio.wait({opening, ending}, return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
-                await self._watch(Watched(box, thread, opening.result().validity), opening.result(), inlet, until)
+                await self._watch(
+                    WatchedMailbox(box, thread, opening.result().validity), opening.result(), inlet, until
+                )
                 last = box.wake
         finally:
             last()
             thread.end(box.close)
             await cancel_all([opening, ending])
 
-    async def _watch(self, watched: Watched, opened: Opened, inlet: Inlet, until: asyncio.Event) -> None:
-        point, missed = await self._begin(watched, opened)
+    async def _watch(self, watched: WatchedMailbox, opened: OpenFolder, inlet: Inlet, until: asyncio.Event) -> None:
+        point, missed = await self._start_point(watched, opened)
         for uid in missed:
             if until.is_set():
                 return
-            await self._one(watched, uid, inlet)
+            await self._accept_mail(watched, uid, inlet)
+        # The mails of a recreated mailbox come first, so a crash among them repeats them all.
         await self._save(point)
         while not until.is_set():
-            for uid in await watched.ask(partial(watched.box.new, point.uid)):
+            for uid in await watched.run(partial(watched.box.new_uids, point.uid)):
                 if until.is_set():
                     return
-                await self._one(watched, uid, inlet)
+                await self._accept_mail(watched, uid, inlet)
                 point = msgspec.structs.replace(point, uid=uid)
                 await self._save(point)
-            await watched.ask(watched.box.wait)
+            await watched.run(watched.box.wait_for_mail)
 
-    async def _begin(self, watched: Watched, opened: Opened) -> tuple[Point, list[int]]:
-        """Where to go on, and what to look at before. A bot that was never here answers nothing of
-        before. Where the mailbox was made anew its numbers mean other mails: then what nobody has
-        read is looked at, and what we know of it is known by its Message-ID."""
+    async def _start_point(self, watched: WatchedMailbox, opened: OpenFolder) -> tuple[MailboxCursor, list[int]]:
+        """Return where to resume, and which mails to read before. A bot without a cursor answers no
+        older mails. If the mailbox was recreated its numbers mean other mails: then unseen ones are
+        read, and those we know are recognised by Message-ID."""
         settings, now_ms = self._settings, self._clock.now_ms()
         of = f"{settings.user}@{settings.imap_host}/{settings.folder}"
-        saved = read_point(self._cursor.read()) or self._begun
-        here = Point(of, opened.validity, opened.next_uid - 1, now_ms)
+        saved = decode_cursor(self._cursor.read()) or self._unsaved_start
+        here = MailboxCursor(of, opened.validity, opened.next_uid - 1, now_ms)
         if saved is None or saved.of != of:
-            self._begun = here
+            self._unsaved_start = here
             return here, []
         if saved.validity == opened.validity:
             return saved, []
-        log.warning("mailbox was made anew", channel=self._channel)
-        unseen = await watched.ask(partial(watched.box.unseen, max(saved.began_ms, now_ms - MONTH_MS)))
+        log.warning("mailbox was recreated", channel=self._channel)
+        unseen = await watched.run(partial(watched.box.unseen_uids, max(saved.began_ms, now_ms - MONTH_MS)))
         here = msgspec.structs.replace(here, began_ms=saved.began_ms)
         return here, [uid for uid in unseen if uid < opened.next_uid]
 
-    async def _one(self, watched: Watched, uid: int, inlet: Inlet) -> None:
-        """Take a mail, then mark it as read. What is not read by us stays unread."""
+    async def _accept_mail(self, watched: WatchedMailbox, uid: int, inlet: Inlet) -> None:
+        """Accept a mail, then mark it as read. A mail that we ignore stays unread."""
         try:
-            letter = await watched.ask(partial(watched.box.fetch, uid, self._settings.mail_mb * MB))
+            letter = await watched.run(partial(watched.box.fetch_mail, uid, self._settings.mail_mb * MB))
             if letter is None:
                 return
-            mail, told = await watched.ask(partial(self._read, letter))
-        except Unreadable as exc:
-            self._refuse("bad_mail", why=str(exc))
+            mail, message = await watched.run(partial(self._parse_mail, letter))
+        except UnreadableMail as exc:
+            self._count_refusal("bad_mail", why=str(exc))
             return
         except Exception as exc:
-            if self._is_kept_back(watched, uid, exc):
+            if self._should_skip(watched, uid, exc):
                 return
             raise
-        if told.own or told.from_bot or self._is_heard(told):
-            self.files = {file.handle: data.data for file, data in zip(told.files, mail.files, strict=True)}
+        if message.own or message.from_bot or self._is_for_inlet(message):
+            self.files = {file.handle: data.data for file, data in zip(message.files, mail.files, strict=True)}
             try:
-                taken = await inlet.take(told)
+                verdict = await inlet.take(message)
             finally:
                 self.files = {}
-            if taken not in ("ignored", "not allowed"):
-                await watched.ask(partial(watched.box.read, uid))
+            if verdict not in ("ignored", "not allowed"):
+                await watched.run(partial(watched.box.mark_seen, uid))
 
-    def _read(self, letter: Letter) -> tuple[Mail, PlatformMessage]:
+    def _parse_mail(self, letter: RawMail) -> tuple[Mail, PlatformMessage]:
         mail = read_mail(letter.data, whole=letter.whole)
         digest = hashlib.sha256(letter.data).hexdigest()
-        return mail, heard(self._channel, mail, digest, self._us, now_ms=self._clock.now_ms())
+        return mail, parse_mail(self._channel, mail, digest, self._us, now_ms=self._clock.now_ms())
 
-    def _is_heard(self, told: PlatformMessage) -> bool:
-        """Whether the inlet is asked. Strangers get no answer here unless they may ask for a code:
-        it would tell those who send to everybody that somebody is there, and go to whoever they say
-        they are."""
-        rules, sender = self._settings, told.message.sender_id
+    def _is_for_inlet(self, message: PlatformMessage) -> bool:
+        """Return whether to ask the inlet. Strangers get no reply here unless they may ask for a
+        code: it would confirm the address to spammers, and go to whoever the sender claims to be.
+        """
+        rules, sender = self._settings, message.message.sender_id
         if not sender:
-            log.warning("sender not believed", channel=self._channel, sender=told.message.chat_id)
+            log.warning("sender not believed", channel=self._channel, sender=message.message.chat_id)
             return True
         if rules.pairing or sender in rules.allow_from or sender in rules.admins or EVERYBODY in rules.allow_from:
             return True
-        self._refuse("sender_not_allowed", sender=sender)
+        self._count_refusal("sender_not_allowed", sender=sender)
         return False
 
-    def _refuse(self, reason: str, **more: str) -> None:
+    def _count_refusal(self, reason: str, **more: str) -> None:
         MESSAGES_REFUSED.labels(self._channel, reason).inc()
         log.info("mail not read", channel=self._channel, reason=reason, **more)
 
-    def _is_kept_back(self, watched: Watched, uid: int, exc: Exception) -> bool:
-        """Whether a mail that cannot be had, or read, is passed over at last: those behind it
-        wait."""
-        if isinstance(exc, NotDelivered) and not isinstance(exc, NotGiven):
+    def _should_skip(self, watched: WatchedMailbox, uid: int, exc: Exception) -> bool:
+        """Return whether to give up on a mail that cannot be fetched or read: those after it wait."""
+        if isinstance(exc, NotDelivered) and not isinstance(exc, MailWithheld):
             return False  # the connection, and no fault of the mail
         which = (watched.validity, uid)
-        self._kept_back[which] = self._kept_back.get(which, 0) + 1
-        if self._kept_back[which] < TRIES:
+        self._failures[which] = self._failures.get(which, 0) + 1
+        if self._failures[which] < MAX_TRIES:
             return False
-        self._kept_back.clear()
+        self._failures.clear()
         log.error("mail passed over", channel=self._channel, uid=uid, error=type(exc).__name__)
         return True
 
-    async def _save(self, point: Point) -> None:
-        if read_point(self._cursor.read()) != point:
+    async def _save(self, point: MailboxCursor) -> None:
+        if decode_cursor(self._cursor.read()) != point:
             await self._cursor.save(msgspec.json.encode(point))
-        self._begun = None
+        self._unsaved_start = None
 
 
-def read_point(saved: bytes) -> Point | None:
-    """None for what is none."""
+def decode_cursor(saved: bytes) -> MailboxCursor | None:
+    """Decode a cursor; None if it is not one."""
     try:
-        return msgspec.json.decode(saved, type=Point)
+        return msgspec.json.decode(saved, type=MailboxCursor)
     except msgspec.DecodeError:
         return None

@@ -1,5 +1,5 @@
-"""One connection to a mailbox (IMAP4rev1, IDLE of RFC 2177). Every method blocks, and is called in
-a thread of its own; `wake` and `cut` alone may be called from another one."""
+"""One connection to a mailbox (IMAP4rev1, IDLE of RFC 2177). Every method blocks and runs in a
+dedicated thread; only `wake` and `abort` may be called from another one."""
 
 from __future__ import annotations
 
@@ -17,116 +17,119 @@ from imap_tools import BaseMailBox, MailBox, MailBoxUnencrypted
 from imap_tools.errors import ImapToolsError, MailboxFolderSelectError, MailboxLoginError
 
 from gateway.channels.email.settings import EmailSettings
-from gateway.channels.email.tls import context_of, untrusted
+from gateway.channels.email.tls import certificate_problem, make_tls_context
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 
 BEGINNING: Final = 256 * 1024
-"""Bytes that are read of a mail that is too large."""
+"""Bytes read of a mail that is too large."""
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PASSING: Final = re.compile(
     r"\[(?:UNAVAILABLE|INUSE|LIMIT|SERVERBUG|THROTTLED)\]|too many|try (?:again )?later", re.IGNORECASE
 )
 _NO_TLS: Final = "TLS not supported by server"
-"""What imaplib says; it has no class for that."""
+"""Error text of imaplib, which has no class for it."""
 
 _SIZE: Final = re.compile(rb"RFC822\.SIZE (\d+)")
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """A folder as it is when it is opened. While `validity` is the same, a number means the same
+class OpenFolder(msgspec.Struct, frozen=True):
+    """A folder at the time it was opened. While `validity` is unchanged a number means the same
     mail; the next mail gets `next_uid` or more."""
 
     validity: int
     next_uid: int
 
 
-class Letter(msgspec.Struct, frozen=True):
-    """A mail as bytes; only its beginning where not `whole`."""
+class RawMail(msgspec.Struct, frozen=True):
+    """The bytes of a mail; only its beginning if not `whole`."""
 
     data: bytes
     whole: bool
 
 
-class NotGiven(NotAccepted):
-    """The server will not hand out one mail."""
+class MailWithheld(NotAccepted):
+    """The server does not deliver one particular mail."""
 
 
 class Mailbox:
-    """Connects with `open`."""
+    """A mailbox, connected by `open`."""
 
     def __init__(self, settings: EmailSettings) -> None:
         self._settings = settings
         self._box: BaseMailBox | None = None
         self._idles = False
         self._woken, self._waker = socket.socketpair()
-        self._over = False
+        self._aborted = False
 
-    def open(self) -> Opened:
+    def open(self) -> OpenFolder:
         """Connect, log in, and open the folder. Raises ChannelBroken, NotAccepted."""
         settings = self._settings
-        with self._told():
-            self._box = box = self._connected()
-            if self._over:
+        with self._mapped_errors():
+            self._box = box = self._connect()
+            if self._aborted:
                 raise ConnectionAbortedError("nobody waits for it any more")
             if settings.imap_tls == "starttls":
-                box.client.starttls(context_of(settings))
+                box.client.starttls(make_tls_context(settings))
             user, password = settings.user, settings.password.reveal()
             if user.isascii() and password.isascii():
                 box.login(user, password, initial_folder=None)
             else:
                 box.login_utf8(user, password, initial_folder=None)
-            _, told = box.client.capability()
-            self._idles = b"IDLE" in (told[0] or b"").upper().split()
+            _, capabilities = box.client.capability()
+            self._idles = b"IDLE" in (capabilities[0] or b"").upper().split()
             box.folder.set(settings.folder)
-            return Opened(self._number("UIDVALIDITY"), self._number("UIDNEXT") or self._highest() + 1)
+            return OpenFolder(
+                self._folder_number("UIDVALIDITY"), self._folder_number("UIDNEXT") or self._highest_uid() + 1
+            )
 
-    def new(self, after: int) -> list[int]:
-        """The numbers of the mails behind one, in their order."""
+    def new_uids(self, after: int) -> list[int]:
+        """Return the numbers of the mails after one, in order."""
         return [uid for uid in self._search(f"UID {after + 1}:*") if uid > after]
 
-    def unseen(self, since_ms: int) -> list[int]:
-        """Those that nobody has read, from the day of this time on."""
+    def unseen_uids(self, since_ms: int) -> list[int]:
+        """Return the numbers of unread mails, from the day of this time on."""
         day = time.gmtime(since_ms / 1000)
         return self._search(f"UNSEEN SINCE {day.tm_mday}-{_MONTHS[day.tm_mon - 1]}-{day.tm_year}")
 
-    def fetch(self, uid: int, limit: int) -> Letter | None:
-        """A mail; of one that is larger than `limit` bytes the beginning. It stays unread. None =
-        it is gone. Raises NotGiven."""
-        with self._told():
-            size = _SIZE.search(b" ".join(_lines(self._fetch(uid, "(UID RFC822.SIZE)"))))
+    def fetch_mail(self, uid: int, limit: int) -> RawMail | None:
+        """Return a mail; if it is larger than `limit` bytes only its beginning. It stays unread.
+        None = it is gone. Raises MailWithheld."""
+        with self._mapped_errors():
+            size = _SIZE.search(b" ".join(_response_lines(self._fetch_parts(uid, "(UID RFC822.SIZE)"))))
             if size is None:
                 return None
             whole = int(size[1]) <= limit
-            said = self._fetch(uid, "(UID BODY.PEEK[])" if whole else f"(UID BODY.PEEK[]<0.{BEGINNING}>)")
-            data = next((one[1] for one in said if isinstance(one, tuple)), None)
-            return None if data is None else Letter(data, whole)
+            response = self._fetch_parts(uid, "(UID BODY.PEEK[])" if whole else f"(UID BODY.PEEK[]<0.{BEGINNING}>)")
+            data = next((one[1] for one in response if isinstance(one, tuple)), None)
+            return None if data is None else RawMail(data, whole)
 
-    def read(self, uid: int) -> None:
-        """Mark it as read. (Not by the library's `flag`, which also deletes for good what others
-        marked as deleted.)"""
-        with self._told():
+    def mark_seen(self, uid: int) -> None:
+        """Mark a mail as read. (The library's `flag` would also expunge mails that others marked as
+        deleted.)"""
+        with self._mapped_errors():
             self._client.uid("STORE", str(uid), "+FLAGS.SILENT", r"(\Seen)")
 
-    def wait(self) -> None:
-        """Until something may be new, or for so long as the settings say, or until `wake`."""
-        with self._told():
+    def wait_for_mail(self) -> None:
+        """Wait until there may be new mail, until the time limit of the settings, or until `wake`."""
+        with self._mapped_errors():
             if not self._idles:
-                self._sleep(self._settings.poll_s)
+                self._wait_readable(self._settings.poll_s)
                 self._client.noop()
                 return
             assert self._box is not None
             self._box.idle.start()  # type: ignore[no-untyped-call]
             sock = self._client.socket()
-            if not self._has_line(sock):
-                self._sleep(self._settings.idle_s, sock)
+            if not self._has_buffered_line(sock):
+                self._wait_readable(self._settings.idle_s, sock)
+            # Ends IDLE before the next command: a server may close a connection that mixes them.
             self._box.idle.stop()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        """Log out, if that is still possible."""
+        """Log out if that is still possible."""
         if self._box is not None:
             with contextlib.suppress(imaplib.IMAP4.error, ImapToolsError, OSError):
-                if not self._over:
+                if not self._aborted:
                     self._box.logout()
             with contextlib.suppress(OSError):
                 self._box.client.shutdown()
@@ -136,13 +139,13 @@ class Mailbox:
     # --- from other threads
 
     def wake(self) -> None:
-        """End a `wait`, now and later."""
+        """End a `wait_for_mail`, current or future."""
         with contextlib.suppress(OSError):
             self._waker.send(b"!")
 
-    def cut(self) -> None:
-        """End whatever is under way."""
-        self._over = True
+    def abort(self) -> None:
+        """Cancel whatever call is in progress."""
+        self._aborted = True
         self._waker.close()
         if self._box is not None:
             with contextlib.suppress(OSError):
@@ -155,12 +158,12 @@ class Mailbox:
         assert self._box is not None
         return self._box.client
 
-    def _connected(self) -> BaseMailBox:
+    def _connect(self) -> BaseMailBox:
         settings = self._settings
         host, port, timeout = settings.imap_host, settings.imap_port, settings.timeout_s
         box: BaseMailBox
         if settings.imap_tls == "tls":
-            box = MailBox(host, port, timeout=timeout, ssl_context=context_of(settings))
+            box = MailBox(host, port, timeout=timeout, ssl_context=make_tls_context(settings))
         else:
             box = MailBoxUnencrypted(host, port, timeout=timeout)
         box.client.socket().setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -168,26 +171,26 @@ class Mailbox:
 
     def _search(self, criteria: str) -> list[int]:
         assert self._box is not None
-        with self._told():
+        with self._mapped_errors():
             return sorted(map(int, self._box.uids(criteria, charset=None)))
 
-    def _fetch(self, uid: int, what: str) -> list[Any]:
-        status, said = self._client.uid("FETCH", str(uid), what)
+    def _fetch_parts(self, uid: int, what: str) -> list[Any]:
+        status, response = self._client.uid("FETCH", str(uid), what)
         if status != "OK":
-            raise NotGiven(f"the mailbox does not hand out a mail: {status}")
-        return said
+            raise MailWithheld(f"the mailbox does not hand out a mail: {status}")
+        return response
 
-    def _number(self, code: str) -> int:
-        """What the server said when the folder was opened; 0 = nothing."""
-        _, told = self._client.response(code)
-        return int(told[0]) if told and told[0] and told[0].isdigit() else 0
+    def _folder_number(self, code: str) -> int:
+        """Return a number the server gave when the folder was opened; 0 = none."""
+        _, values = self._client.response(code)
+        return int(values[0]) if values and values[0] and values[0].isdigit() else 0
 
-    def _highest(self) -> int:
+    def _highest_uid(self) -> int:
         return max(self._search("ALL"), default=0)
 
-    def _has_line(self, sock: socket.socket) -> bool:
-        """Whether a line came along with the answer to IDLE: then it lies in a buffer, and the
-        socket keeps silent."""
+    def _has_buffered_line(self, sock: socket.socket) -> bool:
+        """Return whether a line arrived together with the response to IDLE: it is already buffered,
+        and the socket stays silent."""
         before = sock.gettimeout()
         sock.settimeout(0)
         try:
@@ -197,15 +200,15 @@ class Mailbox:
         finally:
             sock.settimeout(before)
 
-    def _sleep(self, seconds: float, *also: socket.socket) -> None:
+    def _wait_readable(self, seconds: float, *also: socket.socket) -> None:
         with selectors.DefaultSelector() as selector:
             for one in (self._woken, *also):
                 selector.register(one, selectors.EVENT_READ)
             selector.select(seconds)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """What goes wrong, as an error of ours."""
+    def _mapped_errors(self) -> Iterator[None]:
+        """Map failures to errors of the platform protocol."""
         key = "channels.email"
         try:
             yield
@@ -220,19 +223,19 @@ class Mailbox:
                 raise NotAccepted("the folder cannot be opened at the moment") from exc
             raise ChannelBroken(f"there is no folder {self._settings.folder!r}; write another {key}.folder") from exc
         except (ImapToolsError, imaplib.IMAP4.error, OSError) as exc:
-            if (why := untrusted(exc)) is not None:
+            if (why := certificate_problem(exc)) is not None:
                 whose = f"the mail server {self._settings.imap_host!r}"
                 raise ChannelBroken(f"{whose} is not who it says, or not known: {why}; see {key}.ca_file") from exc
             if _NO_TLS in str(exc):
                 raise ChannelBroken(f'the mailbox has no STARTTLS; write {key}.imap_tls = "tls" and its port') from exc
-            raise NotAccepted(f"the connection to the mailbox was lost: {_said(exc)}") from exc
+            raise NotAccepted(f"the connection to the mailbox was lost: {_error_text(exc)}") from exc
 
 
-def _said(exc: Exception) -> str:
-    """What went wrong; without the server's own words, which may be anything."""
+def _error_text(exc: Exception) -> str:
+    """Return the cause, without the server's own text, which may contain anything."""
     return str(exc)[:80] if isinstance(exc, imaplib.IMAP4.abort | OSError) else type(exc).__name__
 
 
-def _lines(said: list[Any]) -> Iterator[bytes]:
-    for one in said:
+def _response_lines(response: list[Any]) -> Iterator[bytes]:
+    for one in response:
         yield one[0] if isinstance(one, tuple) else one or b""

@@ -1,4 +1,4 @@
-"""A thread for calls that block, one after the other. It ends with its process, whatever it waits
+"""A thread for blocking calls, one at a time. It does not keep the process alive, whatever it waits
 for."""
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class OwnThread:
-    """Begun when it is made, ended by `end`."""
+class DedicatedThread:
+    """A thread that starts when it is created and ends with `end`."""
 
     def __init__(self, name: str) -> None:
         self._calls = queue.SimpleQueue[Callable[[], None] | None]()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What the call returns or raises. Whoever is cancelled here leaves it behind, still under
-        way."""
+        """Return or raise what the call does. If the caller is cancelled, the call continues in the
+        background."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
-        def settle(result: T | None, failed: BaseException | None) -> None:
+        def set_outcome(result: T | None, failed: BaseException | None) -> None:
             if done.done():
                 return
             if failed is not None:
@@ -41,13 +41,13 @@ class OwnThread:
             except BaseException as exc:
                 failed = exc
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle, result, failed)
+                loop.call_soon_threadsafe(set_outcome, result, failed)
 
         self._calls.put(work)
         return await done
 
     def end(self, last: Callable[[], None]) -> None:
-        """Nothing more comes; `last` is called behind everything else."""
+        """Accept no more calls; `last` runs after all others."""
         self._calls.put(last)
         self._calls.put(None)
 

@@ -1,4 +1,4 @@
-"""Replies as mail: the inside of an HTML body, and the same as text."""
+"""Render replies as mail: the inside of an HTML body, and the plain text."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from gateway.text.plain import plain
 from gateway.text.tree import read
 
 SIZE_LIMIT: Final = 1_000_000
-"""Bytes of either part. What is longer becomes several mails."""
+"""Bytes of either part. A longer reply becomes several mails."""
 
 
-def render(markdown: str) -> list[Piece]:
-    """A reply as HTML, without anything that is loaded from elsewhere, and as plain text. A
-    paragraph is one line there, however long: quoted-printable breaks it for the way."""
+def render_reply(markdown: str) -> list[Piece]:
+    """Render a reply as HTML without external resources, and as plain text. A paragraph is one
+    line, however long: quoted-printable wraps it in transit."""
     return paginate(read(markdown), _PAGE)
 
 
-def _show(leaves: Sequence[Leaf]) -> Piece:
+def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
     return Piece(to_html(leaves, _TAGS), plain(leaves))
 
 
-def _size(piece: Piece) -> tuple[int, ...]:
+def _piece_sizes(piece: Piece) -> tuple[int, ...]:
     return utf8(piece.plain), utf8(piece.text)
 
 
@@ -40,4 +40,4 @@ _TAGS: Final = Tags(
     },
     align=True,
 )
-_PAGE: Final = Page(show=_show, size=_size, limits=(SIZE_LIMIT, SIZE_LIMIT), gap=(4, 6))
+_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(SIZE_LIMIT, SIZE_LIMIT), gap=(4, 6))

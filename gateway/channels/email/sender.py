@@ -1,5 +1,4 @@
-"""Who sent a mail: the address that its From has, and whether the mail server found that true.
-Pure."""
+"""Determine a mail's sender: the address in From, and whether the mail server verified it. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ ADDRESS: Final = re.compile(
     r"(?=.{3,120}\Z)[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
     r"@[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
-"""An address as we take it: ASCII (letters of other scripts look alike), without quotes, comments
-and routes."""
+"""An address as we accept it: ASCII (other scripts have lookalike letters), without quotes,
+comments and routes."""
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NAMED: Final = re.compile(r'([^<>@,;:"]*)<([^<>]*)>')
@@ -24,8 +23,8 @@ _PROPERTY: Final = re.compile(r"([a-z]+\.[a-z0-9-]+)\s*=\s*(\S+)", re.IGNORECASE
 
 
 def address_of(froms: Sequence[str]) -> str | None:
-    """The one address of the From headers, in lower case; None when they name several, or nobody
-    who can be told from others beyond doubt. What stands before an address says nothing."""
+    """Return the one address of the From headers, in lower case; None if there are several, or it
+    is ambiguous. The display name is ignored."""
     if len(froms) != 1 or len(froms[0]) > _LONGEST:
         return None
     value = _QUOTED.sub(" ", froms[0]).strip()
@@ -38,24 +37,24 @@ def address_of(froms: Sequence[str]) -> str | None:
 
 
 def is_proven(results: Sequence[str], authserv_id: str, address: str) -> bool:
-    """Whether the mail server `authserv_id` says that the mail is of the domain of its From (RFC
-    8601): DMARC passed, or DKIM or SPF for that domain or one above it, and nothing of it says that
-    DMARC failed."""
+    """Return whether the mail server `authserv_id` confirms the domain of the From (RFC 8601):
+    DMARC passed, or DKIM or SPF for that domain or a parent, and no result of it says that DMARC
+    failed."""
     domain = address.rpartition("@")[2]
     passed = False
     for header in results:
         if len(header) > _LONGEST:
             return False
-        for method, result, properties in _said_by(header, authserv_id):
+        for method, result, properties in _results_of(header, authserv_id):
             if method == "dmarc" and result == "fail":
                 return False
-            if result == "pass" and any(_covers(one, domain) for one in _domains(method, properties, domain)):
+            if result == "pass" and any(_covers(one, domain) for one in _proven_domains(method, properties, domain)):
                 passed = True
     return passed
 
 
-def _said_by(header: str, authserv_id: str) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Methods, results and properties of a header; none when another server wrote it."""
+def _results_of(header: str, authserv_id: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield methods, results and properties of a header; nothing if another server wrote it."""
     first, *rest = _QUOTED.sub(_unquoted, _without_comments(header)).split(";")
     if first.lower().split()[:1] != [authserv_id.lower()]:
         return
@@ -65,8 +64,8 @@ def _said_by(header: str, authserv_id: str) -> Iterator[tuple[str, str, dict[str
             yield found[1].lower(), found[2].lower(), properties
 
 
-def _domains(method: str, properties: dict[str, str], domain: str) -> Iterator[str]:
-    """The domains that a method which passed speaks for."""
+def _proven_domains(method: str, properties: dict[str, str], domain: str) -> Iterator[str]:
+    """Yield the domains that a passed method confirms."""
     match method:
         case "dmarc":
             yield properties.get("header.from", domain).rpartition("@")[2]
@@ -77,12 +76,13 @@ def _domains(method: str, properties: dict[str, str], domain: str) -> Iterator[s
 
 
 def _covers(domain: str, of_from: str) -> bool:
-    """The same, or one above it. A domain below proves nothing: others may have one there."""
+    """Return whether it is the same domain or a parent. A subdomain proves nothing: others may own
+    one there."""
     return bool(domain) and (of_from == domain or of_from.endswith(f".{domain}"))
 
 
 def _without_comments(text: str) -> str:
-    """Comments may be nested, and may hold anything that looks like a result."""
+    """Remove comments, which may be nested and contain anything that looks like a result."""
     kept, depth, quoted, skip = [], 0, False, False
     for sign in text:
         if skip:
@@ -103,5 +103,5 @@ def _without_comments(text: str) -> str:
 
 
 def _unquoted(found: re.Match[str]) -> str:
-    """A quoted value as one word without what could end it."""
+    """Return a quoted value as one word without characters that could end it."""
     return re.sub(r"[\s;()=\"\\]", "", found[0])

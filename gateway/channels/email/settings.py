@@ -1,4 +1,4 @@
-"""`[channels.email]`."""
+"""Settings of `[channels.email]`."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ _NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`user` and `password` open the mailbox at `imap_host`, and send by `smtp_host`, unless `smtp_user` and
-    `smtp_password` are others; with `smtp_login = false` that wants nobody's. `address` is where people write to, if
-    `user` is no address. `tls`: encrypted from the start; `starttls`: from a command on; `off`: on this machine alone.
-    `ca_file`: whose certificates are believed.
+    """`user` and `password` open the mailbox at `imap_host`, and send by `smtp_host`, unless
+    `smtp_user` and `smtp_password` are set; with `smtp_login = false` sending needs no login.
+    `address` is the address that people write to, if `user` is not an address. `tls`: encrypted
+    from the start; `starttls`: upgraded by a command; `off`: only on this machine. `ca_file`:
+    trusted certificates.
 
-    Anybody can write any From. It is believed when the header `Authentication-Results` of the mail
-    server that calls itself `authserv_id` there says that it was checked; or always, with
-    `believe_from`.
+    Any From can be forged. It is trusted if the header `Authentication-Results` written by the mail
+    server that calls itself `authserv_id` confirms it; or always, with `believe_from`.
 
-    `pairing` is off: an answer to a stranger may go to somebody who never wrote. Mails of strangers
-    are left unread.
+    `pairing` is off: a reply to a stranger may go to a person who never wrote. Mails of strangers
+    stay unread.
 
-    `folder` is watched with IDLE, begun anew every `idle_s`; a server without it is asked every `poll_s`. Of a mail
-    larger than `mail_mb` only the beginning is read. `per_s` and `burst` are the mails that the server takes, over at
-    most `connections` at once from a gateway; `slow_down_s` is how long to wait when it says that it is too much.
-    `timeout_s`: how long a mail, or an answer of the mailbox, may take.
+    `folder` is watched with IDLE, restarted every `idle_s`; a server without IDLE is polled every
+    `poll_s`. Of a mail larger than `mail_mb` only the beginning is read. `per_s` and `burst` are
+    the mails that the server accepts, over at most `connections` at once per gateway; `slow_down_s`
+    is the wait when it says that it is too much. `timeout_s` limits sending a mail, or a response
+    of the mailbox.
     """
 
     imap_host: str
@@ -81,28 +82,29 @@ class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def domain(self) -> str:
-        """That of our address."""
+        """Domain of our address."""
         return self.me.rpartition("@")[2]
 
 
 def read_email(name: str, table: Mapping[str, Any]) -> EmailSettings:
-    """The table as settings; addresses in lower case. Raises SettingsError, one line a problem."""
-    settings = read_channel(EmailSettings, name, _with_low_addresses(table), ids=IDS)
-    problems = list(_problems(name, settings))
+    """Read the settings table, with addresses in lower case. Raises SettingsError, one line per
+    problem."""
+    settings = read_channel(EmailSettings, name, _lower_addresses(table), ids=IDS)
+    problems = list(_find_problems(name, settings))
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
 
 
-def _with_low_addresses(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Nobody's mail server tells Anna@ from anna@; an allow-list that did would only keep her
-    out."""
+def _lower_addresses(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Lower the addresses of the lists: no mail server distinguishes Anna@ from anna@, so an
+    allow-list must not either."""
     lists = {name: table[name] for name in ID_LISTS if isinstance(table.get(name), list)}
     lower = {name: [one.lower() if isinstance(one, str) else one for one in listed] for name, listed in lists.items()}
     return {**table, **lower}
 
 
-def _problems(name: str, settings: EmailSettings) -> Iterator[str]:
+def _find_problems(name: str, settings: EmailSettings) -> Iterator[str]:
     key = f"channels.{name}"
     if not ADDRESS.fullmatch(settings.me):
         where = "address" if settings.address else "user"
@@ -119,7 +121,7 @@ def _problems(name: str, settings: EmailSettings) -> Iterator[str]:
         yield f'{key}.imap_port 993 is encrypted from the start; with {key}.imap_tls = "starttls" it is usually 143'
     if settings.smtp_tls == "starttls" and settings.smtp_port == 465:
         yield f'{key}.smtp_port 465 is encrypted from the start; with {key}.smtp_tls = "starttls" it is usually 587'
-    yield from _of_the_login(key, settings)
+    yield from _find_login_problems(key, settings)
     for name in ID_LISTS:
         for one in getattr(settings, name):
             if one.startswith("*@"):  # an address by its form, and nobody's
@@ -135,7 +137,7 @@ def _problems(name: str, settings: EmailSettings) -> Iterator[str]:
         )
 
 
-def _of_the_login(key: str, settings: EmailSettings) -> Iterator[str]:
+def _find_login_problems(key: str, settings: EmailSettings) -> Iterator[str]:
     if settings.smtp_password is not None and not settings.smtp_user:
         yield f"{key}.smtp_user is missing; {key}.smtp_password is of whom?"
     if settings.smtp_user and settings.smtp_password is None:

@@ -1,5 +1,5 @@
-"""Sending mails: connections to the mail server, a few at once, kept a while; every error as one
-that Shoal knows."""
+"""Send mails over a few reused connections, every failure mapped to an error of the platform
+protocol."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from aiosmtplib import (
     SMTPResponseException,
 )
 
-from gateway.channels.email.refusals import Refusal, Step, refusal
+from gateway.channels.email.refusals import Refusal, Step, map_error
 from gateway.channels.email.settings import EmailSettings
-from gateway.channels.email.tls import context_of, untrusted
+from gateway.channels.email.tls import certificate_problem, make_tls_context
 from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, NotDelivered
 
 KEPT_S: Final = 20.0
-"""Servers close a connection that says nothing, at the earliest after some minutes."""
+"""How long an idle connection is reused. Servers close one after some minutes at the earliest."""
 
 BYE_S: Final = 0.3
 
 
-class Smtp:
-    """The way out of one gateway."""
+class SmtpSender:
+    """The SMTP connections of one gateway."""
 
     def __init__(self, settings: EmailSettings) -> None:
         self._settings = settings
-        self._places = asyncio.Semaphore(settings.connections)
+        self._slots = asyncio.Semaphore(settings.connections)
         self._kept: list[tuple[float, SMTP]] = []
         self._context: ssl.SSLContext | None = None
 
     async def check(self) -> None:
         """Connect and log in. Raises ChannelBroken, NotAccepted, Throttled."""
         async with self._within(self._end_at(), NotAccepted("no answer of the mail server in time")):
-            self._keep(await self._connected())
+            self._keep(await self._connect())
 
     async def send(self, to: str, mail: bytes) -> None:
-        """Hand a mail over, in one try. Raises NotDelivered in one of its forms, MaybeSent when the
+        """Hand over a mail, in one try. Raises NotDelivered in one of its forms, MaybeSent if the
         connection was lost after the mail was on its way; ChannelBroken."""
         end_at = self._end_at()
         async with contextlib.AsyncExitStack() as stack:
             async with self._within(end_at, NotAccepted("all connections to the mail server are busy")):
-                await stack.enter_async_context(self._places)
-            smtp = await self._addressed(to, len(mail), end_at)
+                await stack.enter_async_context(self._slots)
+            smtp = await self._addressed_connection(to, len(mail), end_at)
             try:
                 async with self._within(end_at, MaybeSent("the mail server did not say whether it took the mail")):
                     await smtp.data(mail, timeout=None)
             except BaseException as exc:
                 smtp.close()
                 if isinstance(exc, SMTPResponseException):
-                    raise self._refusal("content", exc) from exc
+                    raise self._map_response("content", exc) from exc
                 if isinstance(exc, SMTPException | OSError):
                     raise MaybeSent(f"the connection was lost in a mail: {type(exc).__name__}") from exc
                 raise
             self._keep(smtp)
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         kept, self._kept = self._kept, []
         with contextlib.suppress(TimeoutError, SMTPException, OSError):
             async with asyncio.timeout(BYE_S):
@@ -70,15 +70,15 @@ class Smtp:
         for _, smtp in kept:
             smtp.close()
 
-    async def _addressed(self, to: str, size: int, end_at: float) -> SMTP:
-        """A connection on which the server took sender and recipient. One that was kept may be
-        dead: then a new one."""
+    async def _addressed_connection(self, to: str, size: int, end_at: float) -> SMTP:
+        """Return a connection on which the server accepted sender and recipient. A reused one may
+        be dead: then a new one."""
         async with self._within(end_at, NotAccepted("no answer of the mail server in time")):
-            kept = self._taken()
+            kept = self._pop_kept()
             if kept is not None:
                 with contextlib.suppress(NotAccepted):
                     return await self._address(kept, to, size)
-            return await self._address(await self._connected(), to, size)
+            return await self._address(await self._connect(), to, size)
 
     async def _address(self, smtp: SMTP, to: str, size: int) -> SMTP:
         step: Step = "sender"
@@ -90,17 +90,17 @@ class Smtp:
         except BaseException as exc:
             smtp.close()
             if isinstance(exc, SMTPResponseException):
-                raise self._refusal(step, exc) from exc
+                raise self._map_response(step, exc) from exc
             if isinstance(exc, SMTPException | OSError):
                 raise NotAccepted(f"the connection to the mail server was lost: {type(exc).__name__}") from exc
             raise
         return smtp
 
-    async def _connected(self) -> SMTP:
+    async def _connect(self) -> SMTP:
         """A new connection, logged in."""
         settings = self._settings
         if self._context is None and settings.smtp_tls != "off":
-            self._context = await asyncio.to_thread(context_of, settings)
+            self._context = await asyncio.to_thread(make_tls_context, settings)
         smtp = SMTP(
             hostname=settings.smtp_host,
             port=settings.smtp_port,
@@ -122,15 +122,15 @@ class Smtp:
         except BaseException as exc:
             smtp.close()
             if isinstance(exc, SMTPException | OSError):
-                raise self._not_connected(step, exc) from exc
+                raise self._map_connect_error(step, exc) from exc
             raise
         return smtp
 
-    def _not_connected(self, step: Step, exc: SMTPException | OSError) -> Refusal:
+    def _map_connect_error(self, step: Step, exc: SMTPException | OSError) -> Refusal:
         where = f"the mail server {self._settings.smtp_host!r}"
         if isinstance(exc, SMTPResponseException):
-            return self._refusal(step, exc)
-        if (why := untrusted(exc)) is not None:
+            return self._map_response(step, exc)
+        if (why := certificate_problem(exc)) is not None:
             return ChannelBroken(f"{where} is not who it says, or not known: {why}; see channels.email.ca_file")
         if isinstance(exc, SMTPConnectError | OSError):
             return NotAccepted(f"{where} cannot be reached: {type(exc.__cause__ or exc).__name__}")
@@ -138,11 +138,11 @@ class Smtp:
             return ChannelBroken(f"{where} asks for no password on this connection; see channels.email.smtp_tls")
         return ChannelBroken(f"{where} has no STARTTLS; see channels.email.smtp_tls")
 
-    def _refusal(self, step: Step, exc: SMTPResponseException) -> Refusal:
-        return refusal(step, exc.code, exc.message, slow_down_s=self._settings.slow_down_s)
+    def _map_response(self, step: Step, exc: SMTPResponseException) -> Refusal:
+        return map_error(step, exc.code, exc.message, slow_down_s=self._settings.slow_down_s)
 
-    def _taken(self) -> SMTP | None:
-        """A connection that was kept."""
+    def _pop_kept(self) -> SMTP | None:
+        """Return a reusable connection."""
         now = asyncio.get_running_loop().time()
         while self._kept:
             kept_at, smtp = self._kept.pop()
@@ -165,7 +165,7 @@ class Smtp:
     @staticmethod
     @contextlib.asynccontextmanager
     async def _within(end_at: float, late: NotDelivered) -> AsyncIterator[None]:
-        """Raises `late` when the time is over."""
+        """Raise `late` when the time is over."""
         try:
             async with asyncio.timeout_at(end_at):
                 yield

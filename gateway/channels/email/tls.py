@@ -1,4 +1,4 @@
-"""Encrypted connections to mail servers: whom we believe."""
+"""Certificate checks for connections to mail servers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 from gateway.channels.email.settings import EmailSettings
 
 DEEPEST: Final = 10
-"""So many errors may stand behind each other."""
+"""Limit for the chain of causes that is searched."""
 
 
-def context_of(settings: EmailSettings) -> ssl.SSLContext:
-    """What certificates are checked against: `ca_file`, else the system's list. Reads files."""
+def make_tls_context(settings: EmailSettings) -> ssl.SSLContext:
+    """Return a context that trusts `ca_file`, else the system's list. Reads files."""
     return ssl.create_default_context(cafile=settings.ca_file)
 
 
-def untrusted(exc: BaseException) -> str | None:
-    """What is wrong with a certificate, if that is at the bottom of an error."""
+def certificate_problem(exc: BaseException) -> str | None:
+    """Return the problem of a certificate, if one caused the error."""
     found: BaseException | None = exc
     for _ in range(DEEPEST):
         if isinstance(found, ssl.SSLCertVerificationError):

@@ -1,8 +1,7 @@
-"""A mail as bytes, read as far as we need it (RFC 5322, MIME). Pure; takes any bytes.
+"""Decode a mail as far as we need it (RFC 5322, MIME). Pure; accepts any bytes.
 
-Mails are made by everybody, and the most broken ones by those who want to be misread: whatever the
-email package raises over one is a word of its own here, and a header that two programs could read
-in two ways is none.
+The most malformed mails come from people who want to be misread: every exception of the email
+package becomes UnreadableMail, and a header that two programs could read differently is refused.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.email.charsets import text_of
+from gateway.channels.email.charsets import decode_text
 from gateway.text.incoming import html_to_text
 
 HTML_BYTES: Final = 1_000_000
-"""Of an HTML text, what is read."""
+"""Limit for the HTML that is read."""
 
 DEEPEST: Final = 20
 MOST_PARTS: Final = 200
@@ -35,12 +34,12 @@ _SIGNATURES: Final = ("application/pgp-signature", "application/pkcs7-signature"
 _TEXTS: Final = ("text/plain", "text/html")
 
 
-class Unreadable(Exception):
-    """Bytes that are no mail, or one that must not be read."""
+class UnreadableMail(Exception):
+    """Bytes that are not a mail, or one that must not be read."""
 
 
-class Attached(msgspec.Struct, frozen=True):
-    """A file in a mail; `whole` is false where the mail was cut before its end."""
+class MailFile(msgspec.Struct, frozen=True):
+    """An attachment; `whole` is false if the mail was truncated in it."""
 
     name: str
     media_type: str
@@ -49,73 +48,73 @@ class Attached(msgspec.Struct, frozen=True):
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """What is in one. `headers` by their names in lower case, each as it stands, on one line;
-    `text` without markup."""
+    """A decoded mail. `headers` by lower-case name, each unfolded; `text` without markup."""
 
     headers: dict[str, tuple[str, ...]]
     text: str
-    files: tuple[Attached, ...] = ()
+    files: tuple[MailFile, ...] = ()
 
     def all(self, name: str) -> tuple[str, ...]:
-        """Every header of this name, the topmost one first."""
+        """Return every header of this name, the topmost first."""
         return self.headers.get(name, ())
 
     def first(self, name: str) -> str:
-        """'' when there is none."""
+        """Return the topmost header of this name, '' if there is none."""
         return self.headers.get(name, ("",))[0]
 
 
-class _AsItStands(Compat32):
-    """The email package makes other objects of headers that hold bytes; these stay text."""
+class _RawHeaderPolicy(Compat32):
+    """A policy that keeps headers as text; the package's own turns those with raw bytes into other
+    objects."""
 
     def header_fetch_parse(self, name: str, value: str) -> str:
         return value
 
 
-_PARSER: Final = BytesParser(policy=_AsItStands())
+_PARSER: Final = BytesParser(policy=_RawHeaderPolicy())
 
 
 def read_mail(raw: bytes, *, whole: bool = True) -> Mail:
-    """Raises Unreadable. `whole`: nothing was cut off at the end."""
+    """Decode a mail. Raises UnreadableMail. `whole`: nothing was cut off at the end."""
     head = _BLANK.split(raw, maxsplit=1)[0]
     if _BARE.search(head) or (b"\r\n" in head and _BARE_NEWLINE.search(head)):
-        raise Unreadable("line ends in its header that others read in another way")
+        raise UnreadableMail("line ends in its header that others read in another way")
     try:
         message = _PARSER.parsebytes(raw)
-        reader = _Reader()
-        text, _ = reader.read(message, 0)
+        reader = _PartReader()
+        text, _ = reader.read_part(message, 0)
     except Exception as exc:  # the email package raises whatever a broken mail makes it stumble over
-        raise Unreadable(type(exc).__name__) from exc
+        raise UnreadableMail(type(exc).__name__) from exc
     files = reader.files
     if not whole and files:
         files[-1] = msgspec.structs.replace(files[-1], whole=False)
-    return Mail(_headers(message), text, tuple(files))
+    return Mail(_read_headers(message), text, tuple(files))
 
 
-def decoded(header: str) -> str:
-    """A header for people: encoded words decoded, one line, nothing that cannot be shown."""
-    value = text_of(header[:HEADER_CHARS].encode("utf-8", "surrogateescape"), "utf-8")
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in _words(value)).split())
+def decode_header_text(header: str) -> str:
+    """Return a header for display: encoded words decoded, one line, printable characters only."""
+    value = decode_text(header[:HEADER_CHARS].encode("utf-8", "surrogateescape"), "utf-8")
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in _decode_words(value)).split())
 
 
-def _words(value: str) -> str:
-    """Encoded words as what they say; all as it stands when one of them is broken."""
+def _decode_words(value: str) -> str:
+    """Decode encoded words; a broken one leaves the header unchanged."""
     try:
         parts = decode_header(value)
     except Exception:  # the email package, as above
         return value
-    return "".join(one if isinstance(one, str) else text_of(one, charset or "utf-8") for one, charset in parts)
+    return "".join(one if isinstance(one, str) else decode_text(one, charset or "utf-8") for one, charset in parts)
 
 
-class _Reader:
-    """Walks through the parts of a mail; collects its files."""
+class _PartReader:
+    """A walker over the parts of a mail that collects its files."""
 
     def __init__(self) -> None:
-        self.files: list[Attached] = []
+        self.files: list[MailFile] = []
         self._parts = 0
 
-    def read(self, part: Message, depth: int) -> tuple[str, bool]:
-        """Its text, and whether that was HTML."""
+    def read_part(self, part: Message, depth: int) -> tuple[str, bool]:
+        """Return the text of a part, and whether it was HTML."""
         self._parts += 1
         if depth > DEEPEST or self._parts > MOST_PARTS:
             return "", False
@@ -123,53 +122,58 @@ class _Reader:
         inner = part.get_payload()
         if isinstance(inner, list):
             if kind == "message/rfc822" and depth:
-                return "\n\n".join(self._forwarded(one, depth) for one in inner if isinstance(one, Message)), False
+                return "\n\n".join(self._read_forwarded(one, depth) for one in inner if isinstance(one, Message)), False
             children = [one for one in inner if isinstance(one, Message)]
-            return self._best(children, depth) if kind == "multipart/alternative" else self._all(children, depth)
-        name = _name_of(part)
+            return (
+                self._read_alternative(children, depth)
+                if kind == "multipart/alternative"
+                else self._read_all(children, depth)
+            )
+        name = _part_name(part)
         broken = kind.startswith("multipart/")  # without its border: all of it is text
-        if broken or (kind in _TEXTS and not name and _quietly(part.get_content_disposition) != "attachment"):
-            return _text(part, kind), kind == "text/html"
+        if broken or (kind in _TEXTS and not name and _ask_quietly(part.get_content_disposition) != "attachment"):
+            return _part_text(part, kind), kind == "text/html"
         if kind not in _SIGNATURES:
             data = part.get_payload(decode=True)
-            self.files.append(Attached(name or _name_for(kind), kind, data if isinstance(data, bytes) else b""))
+            self.files.append(MailFile(name or _default_name(kind), kind, data if isinstance(data, bytes) else b""))
         return "", False
 
-    def _all(self, parts: list[Message], depth: int) -> tuple[str, bool]:
-        texts = [self.read(one, depth + 1) for one in parts]
+    def _read_all(self, parts: list[Message], depth: int) -> tuple[str, bool]:
+        texts = [self.read_part(one, depth + 1) for one in parts]
         return "\n\n".join(text for text, _ in texts if text.strip()), any(html for _, html in texts)
 
-    def _best(self, parts: list[Message], depth: int) -> tuple[str, bool]:
-        """The same in several forms: the plain one, if it says anything."""
+    def _read_alternative(self, parts: list[Message], depth: int) -> tuple[str, bool]:
+        """Return the best of several forms: the plain one, unless it is empty."""
         texts = [
-            self.read(one, depth + 1)
+            self.read_part(one, depth + 1)
             for one in parts
             if one.get_content_type() in _TEXTS or one.get_content_maintype() == "multipart"
         ]
-        said = [one for one in texts if one[0].strip()]
-        return next((one for one in said if not one[1]), said[0] if said else ("", False))
+        nonempty = [one for one in texts if one[0].strip()]
+        return next((one for one in nonempty if not one[1]), nonempty[0] if nonempty else ("", False))
 
-    def _forwarded(self, mail: Message, depth: int) -> str:
-        """A mail inside a mail, as text."""
-        headers = _headers(mail)
-        shown = [(name, decoded(headers[name][0])) for name in ("from", "date", "subject") if headers.get(name)]
-        told = "\n".join(f"{name.capitalize()}: {value}" for name, value in shown)
-        return f"---------- Forwarded message ----------\n{told}\n\n{self.read(mail, depth + 1)[0]}".strip()
+    def _read_forwarded(self, mail: Message, depth: int) -> str:
+        """Return a mail inside a mail as text."""
+        headers = _read_headers(mail)
+        shown = [
+            (name, decode_header_text(headers[name][0])) for name in ("from", "date", "subject") if headers.get(name)
+        ]
+        head = "\n".join(f"{name.capitalize()}: {value}" for name, value in shown)
+        return f"---------- Forwarded message ----------\n{head}\n\n{self.read_part(mail, depth + 1)[0]}".strip()
 
 
-def _text(part: Message, kind: str) -> str:
+def _part_text(part: Message, kind: str) -> str:
     data = part.get_payload(decode=True)
-    charset = _quietly(part.get_content_charset) or "utf-8"
-    text = text_of(data if isinstance(data, bytes) else b"", charset)
+    charset = _ask_quietly(part.get_content_charset) or "utf-8"
+    text = decode_text(data if isinstance(data, bytes) else b"", charset)
     if kind == "text/html":
         return html_to_text(text[:HTML_BYTES])
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _unflowed(text) if _parameter(part, "format").lower() == "flowed" else text
+    return _join_flowed(text) if _parameter(part, "format").lower() == "flowed" else text
 
 
-def _unflowed(text: str) -> str:
-    """Lines that end with a space go on in the next one (RFC 3676); quoted ones stay as they
-    are."""
+def _join_flowed(text: str) -> str:
+    """Join lines that end with a space to the next one (RFC 3676); quoted ones stay unchanged."""
     lines: list[str] = []
     for line in text.split("\n"):
         open_ended = bool(lines) and lines[-1].endswith(" ") and lines[-1] != "-- " and not lines[-1].startswith(">")
@@ -181,21 +185,21 @@ def _unflowed(text: str) -> str:
     return "\n".join(lines)
 
 
-def _headers(message: Message) -> dict[str, tuple[str, ...]]:
+def _read_headers(message: Message) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for name, value in message.raw_items():
         found.setdefault(name.lower(), []).append(_FOLD.sub(" ", str(value)).strip())
     return {name: tuple(values) for name, values in found.items()}
 
 
-def _name_of(part: Message) -> str:
+def _part_name(part: Message) -> str:
     try:
-        return decoded(part.get_filename() or "")
+        return decode_header_text(part.get_filename() or "")
     except Exception:  # as above
         return ""
 
 
-def _name_for(kind: str) -> str:
+def _default_name(kind: str) -> str:
     main, _, sub = kind.partition("/")
     return f"{main}.{sub}" if re.fullmatch(r"[a-z0-9]{1,10}", sub) else main
 
@@ -208,7 +212,7 @@ def _parameter(part: Message, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _quietly(ask: Callable[[], str | None]) -> str:
+def _ask_quietly(ask: Callable[[], str | None]) -> str:
     try:
         value = ask()
     except Exception:  # as above

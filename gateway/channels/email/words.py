@@ -1,7 +1,6 @@
-"""The words of a mail that are new: without the mail that it answers, and without a signature.
-Pure.
+"""Extract the new part of a mail's text, without the quoted mail and the signature. Pure.
 
-When in doubt, everything stays: a quote too much costs less than a word too few.
+When in doubt, everything stays: an extra quote costs less than a missing sentence.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ _HEAD_LINES: Final = 8
 
 
 def is_forward(subject: str) -> bool:
-    """Whether a mail hands another one on: what stands below is what it is about."""
+    """Return whether a mail forwards another one: the quoted part is then what it is about."""
     return _FORWARDS.match(subject) is not None
 
 
-def new_words(text: str, *, answers: bool, forwards: bool) -> str:
-    """`answers`: it is an answer to a mail."""
+def new_text(text: str, *, answers: bool, forwards: bool) -> str:
+    """Return the new text. `answers`: the mail is a reply."""
     text = text.strip("\n").rstrip()
     if forwards or _FORWARDED.search(text):
         return text
     if answers:
-        text = strip_quoted(_without_outlook(text))
-    return _without_signature(text)
+        text = strip_quoted(_cut_outlook_quote(text))
+    return _cut_signature(text)
 
 
-def _without_outlook(text: str) -> str:
-    """Up to the headers that Outlook writes above what it quotes, which it marks with nothing."""
+def _cut_outlook_quote(text: str) -> str:
+    """Cut the text at the headers that Outlook writes above an otherwise unmarked quote."""
     lines = text.split("\n")
     for at, line in enumerate(lines):
         head = lines[at + 1 : at + _HEAD_LINES]
@@ -58,8 +57,8 @@ def _without_outlook(text: str) -> str:
     return text
 
 
-def _without_signature(text: str) -> str:
-    """Up to the line that begins one (RFC 3676), where that is near the end."""
+def _cut_signature(text: str) -> str:
+    """Cut the text at a signature separator (RFC 3676) near the end."""
     lines = text.split("\n")
     for at in range(len(lines) - 1, max(0, len(lines) - 1 - _SIGNATURE_LINES), -1):
         if lines[at] in ("-- ", "--"):

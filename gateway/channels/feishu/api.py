@@ -1,4 +1,4 @@
-"""One app of Feishu: who it is, what it posts, what it looks up."""
+"""Client for one Feishu app: identity, posting, and look-ups."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import aiohttp
 import msgspec
 
 from gateway.channels.feishu import cards, sockets
-from gateway.channels.feishu.calls import PART_BYTES, Answer, Calls
-from gateway.channels.feishu.cards import Content, uuid
-from gateway.channels.feishu.parse import MESSAGE_ID, Me
-from gateway.channels.feishu.refusals import GONE, NO_TOPIC, Said, refusal
+from gateway.channels.feishu.calls import PART_BYTES, FeishuHttp, FeishuReply
+from gateway.channels.feishu.cards import MessageContent, post_uuid
+from gateway.channels.feishu.parse import MESSAGE_ID, FeishuIdentity
+from gateway.channels.feishu.refusals import GONE, NO_TOPIC, FeishuError, map_error
 from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
@@ -27,7 +27,7 @@ from gateway.platform.protocol import (
 
 MESSAGES: Final = "/open-apis/im/v1/messages"
 TEXT: Final = "text/"
-"""Before the id of a message that is no card: it is changed by another call."""
+"""Prefix of the id of a text message: it is edited by another call than a card."""
 
 _HANDLE: Final = re.compile(r"(om_[0-9A-Za-z_-]{1,120})/(image|file)/([0-9A-Za-z_-]{1,200})")
 
@@ -40,66 +40,66 @@ class _Bot(msgspec.Struct, frozen=True):
     activate_status: int = 2
 
 
-class _Sent(msgspec.Struct, frozen=True):
+class _CreatedMessage(msgspec.Struct, frozen=True):
     message_id: str
 
 
-class _Key(msgspec.Struct, frozen=True):
+class _UploadedKey(msgspec.Struct, frozen=True):
     image_key: str = ""
     file_key: str = ""
 
 
-class From(msgspec.Struct, frozen=True):
-    """Who sent it: a person's open_id, or an app's own id."""
+class ItemSender(msgspec.Struct, frozen=True):
+    """The sender of a message: a person's open_id, or an app's id."""
 
     id: str | None = None
 
 
-class Body(msgspec.Struct, frozen=True):
-    """JSON, by its type."""
+class ItemBody(msgspec.Struct, frozen=True):
+    """The content of a message, JSON of a form for each type."""
 
     content: str | None = None
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A message, as it is looked up."""
+    """A message, as a look-up returns it."""
 
     message_id: str = ""
     msg_type: str = ""
     root_id: str | None = None
     thread_id: str | None = None
-    sender: From = From()
-    body: Body = Body()
+    sender: ItemSender = ItemSender()
+    body: ItemBody = ItemBody()
 
 
 class _Items(msgspec.Struct, frozen=True):
     items: tuple[Item, ...] = ()
 
 
-class _Chat(msgspec.Struct, frozen=True):
+class _ChatInfo(msgspec.Struct, frozen=True):
     chat_mode: str = "group"
 
 
-class Api:
-    """`server` has no slash at its end; `timeout_s` is for a whole call."""
+class FeishuApi:
+    """A client for one app. `server` has no trailing slash; `timeout_s` limits a whole call."""
 
     def __init__(self, app_id: str, secret: str, server: str, *, timeout_s: float) -> None:
         self._app = (app_id, secret, server)
         self._timeout_s = timeout_s
-        self._opened: Calls | None = None
+        self._opened: FeishuHttp | None = None
 
     @property
-    def _calls(self) -> Calls:
+    def _calls(self) -> FeishuHttp:
         if self._opened is None:
             raise NotAccepted("the channel is not open")
         return self._opened
 
-    async def open(self) -> Me:
-        """Find out who we are. Raises ChannelBroken, NotAccepted, Throttled."""
+    async def open(self) -> FeishuIdentity:
+        """Return who the bot is. Raises ChannelBroken, NotAccepted, Throttled."""
         if self._opened is None:
-            self._opened = Calls(*self._app, timeout_s=self._timeout_s)
+            self._opened = FeishuHttp(*self._app, timeout_s=self._timeout_s)
         try:
-            bot = _decoded((await self._calls.unseen("GET", "/open-apis/bot/v3/info")).bot, _Bot)
+            bot = _decode((await self._calls.call_invisible("GET", "/open-apis/bot/v3/info")).bot, _Bot)
         except PostRefused as exc:
             raise ChannelBroken(
                 f"the app has no bot ({exc.reason}): add one under Features, publish a version"
@@ -108,109 +108,120 @@ class Api:
             raise ChannelBroken(
                 "the app's bot is not active: publish a version of it, and let an administrator turn it on"
             )
-        return Me(self._app[0], bot.open_id)
+        return FeishuIdentity(self._app[0], bot.open_id)
 
     async def close(self) -> None:
         if self._opened is not None:
             await self._opened.close()
             self._opened = None
 
-    async def connect(self) -> sockets.Connection:
-        """One long connection. Raises ChannelBroken, NotAccepted."""
-        return await sockets.connect(self._calls)
+    async def connect(self) -> sockets.LongConnection:
+        """Open one long connection. Raises ChannelBroken, NotAccepted."""
+        return await sockets.open_connection(self._calls)
 
     # --- out
 
     async def send(self, post: Post) -> str:
-        """The id of what was posted. Raises NotDelivered, ChannelBroken."""
+        """Send a post and return its id. Raises NotDelivered, ChannelBroken."""
         if post.file is None:
-            content = cards.shown(post)
-            id = await self._say(post.target, content, uuid(post.key), post.reply_to)
+            content = cards.text_or_card(post)
+            id = await self._place_message(post.target, content, post_uuid(post.key), post.reply_to)
             return TEXT + id if content.msg_type == "text" else id
-        content = await self._uploaded(post.file) if cards.can_go(post.file) else cards.not_sent(post.file)
+        content = (
+            await self._upload_file(post.file) if cards.is_supported(post.file) else cards.unsupported_note(post.file)
+        )
         if not post.buttons:
-            return await self._say(post.target, content, uuid(post.key), post.reply_to)
-        await self._say(post.target, content, uuid(f"{post.key}:file"), post.reply_to)
-        below = cards.text(post) if post.as_plain else cards.below_a_file(post)
-        return await self._say(post.target, below, uuid(post.key), None)
+            return await self._place_message(post.target, content, post_uuid(post.key), post.reply_to)
+        await self._place_message(post.target, content, post_uuid(f"{post.key}:file"), post.reply_to)
+        below = cards.text_content(post) if post.as_plain else cards.file_buttons(post)
+        return await self._place_message(post.target, below, post_uuid(post.key), None)
 
     async def edit(self, id: str, post: Post) -> None:
-        """Raises NotDelivered, ChannelBroken."""
+        """Replace a message with a post. Raises NotDelivered, ChannelBroken."""
         is_text, id = id.startswith(TEXT), id.removeprefix(TEXT)
-        content = cards.text(post) if is_text else cards.card(post)
+        content = cards.text_content(post) if is_text else cards.card_content(post)
         try:
             if is_text:
                 await self._calls.call("PUT", f"{MESSAGES}/{id}", json=content)
             else:
                 await self._calls.call("PATCH", f"{MESSAGES}/{id}", json={"content": content.content})
-        except Said as said:
-            if said.code in GONE or said.code in NO_TOPIC:  # of a change, the latter: so often, and no more
-                raise PostRefused(f"{said.code}: it can be changed no more") from said
-            raise refusal(said) from said
+        except FeishuError as error:
+            if error.code in GONE or error.code in NO_TOPIC:  # of a change, the latter: so often, and no more
+                raise PostRefused(f"{error.code}: it can be changed no more") from error
+            raise map_error(error) from error
 
-    async def _say(self, place: PostTarget, content: Content, key: str, reply_to: str | None) -> str:
-        """In its topic, or as an answer, or into the chat; where a topic cannot be, or what is to
-        be answered is gone, in the next best form."""
+    async def _place_message(self, place: PostTarget, content: MessageContent, key: str, reply_to: str | None) -> str:
+        """Post into the topic, as a reply, or into the chat; if the topic is not possible, or the
+        replied message is gone, in the next best form."""
         body: dict[str, object] = {"msg_type": content.msg_type, "content": content.content, "uuid": key}
         answered = place.thread or (reply_to if reply_to and MESSAGE_ID.fullmatch(reply_to) else None)
         try:
             if answered is None:
-                return await self._said("", body | {"receive_id": place.chat_id}, {"receive_id_type": "chat_id"})
+                return await self._post_message(
+                    "", body | {"receive_id": place.chat_id}, {"receive_id_type": "chat_id"}
+                )
             try:
-                return await self._said(f"/{answered}/reply", body | {"reply_in_thread": place.thread is not None})
-            except Said as said:
-                if place.thread is not None and said.code in NO_TOPIC:
-                    return await self._said(f"/{answered}/reply", body)
-                if said.code not in GONE and not _names_no_message(said):
+                return await self._post_message(
+                    f"/{answered}/reply", body | {"reply_in_thread": place.thread is not None}
+                )
+            except FeishuError as error:
+                if place.thread is not None and error.code in NO_TOPIC:
+                    return await self._post_message(f"/{answered}/reply", body)
+                if error.code not in GONE and not _is_unknown_message(error):
                     raise
                 if place.thread is not None:
-                    raise ChatClosed(f"{said.code}: what was asked is gone") from said
-                return await self._said("", body | {"receive_id": place.chat_id}, {"receive_id_type": "chat_id"})
-        except Said as said:
-            raise refusal(said) from said
+                    raise ChatClosed(f"{error.code}: what was asked is gone") from error
+                return await self._post_message(
+                    "", body | {"receive_id": place.chat_id}, {"receive_id_type": "chat_id"}
+                )
+        except FeishuError as error:
+            raise map_error(error) from error
 
-    async def _said(self, path: str, body: dict[str, object], params: dict[str, str] | None = None) -> str:
+    async def _post_message(self, path: str, body: dict[str, object], params: dict[str, str] | None = None) -> str:
         answer = await self._calls.call("POST", MESSAGES + path, json=body, params=params)
         try:
-            return _read(answer, _Sent).message_id
+            return _decode_data(answer, _CreatedMessage).message_id
         except NotAccepted as exc:
             raise MaybeSent("an answer without an id") from exc
 
-    async def _uploaded(self, file: File) -> Content:
-        """The file there. Nobody sees it yet: whatever went wrong, it is surely not shown."""
+    async def _upload_file(self, file: File) -> MessageContent:
+        """Upload a file and return its content. Nobody sees it yet, so every failure is a certain
+        one."""
         if cards.is_image(file):
             try:
-                return cards.image(
-                    _read(await self._upload("images", "image", file, image_type="message"), _Key).image_key
+                return cards.image_content(
+                    _decode_data(
+                        await self._upload_form("images", "image", file, image_type="message"), _UploadedKey
+                    ).image_key
                 )
             except PostRefused:
                 kind = "stream"  # an image that Feishu cannot read is a file
         else:
             kind = cards.file_type(file)
-        told = await self._upload("files", "file", file, file_type=kind, file_name=file.name)
-        return cards.attached(kind, _read(told, _Key).file_key)
+        reply = await self._upload_form("files", "file", file, file_type=kind, file_name=file.name)
+        return cards.file_content(kind, _decode_data(reply, _UploadedKey).file_key)
 
-    async def _upload(self, path: str, part: str, file: File, **fields: str) -> Answer:
+    async def _upload_form(self, path: str, part: str, file: File, **fields: str) -> FeishuReply:
         def form() -> aiohttp.FormData:
             made = aiohttp.FormData(fields)
             made.add_field(part, file.data, filename=file.name, content_type=file.media_type)
             return made
 
-        return await self._calls.unseen("POST", f"/open-apis/im/v1/{path}", form=form)
+        return await self._calls.call_invisible("POST", f"/open-apis/im/v1/{path}", form=form)
 
     # --- looked up
 
-    async def items(self, message_id: str) -> tuple[Item, ...]:
-        """A message, and those that were passed on with it. Raises NotDelivered, ChannelBroken."""
-        return _read(await self._calls.unseen("GET", f"{MESSAGES}/{message_id}"), _Items).items
+    async def get_items(self, message_id: str) -> tuple[Item, ...]:
+        """Return a message, and those forwarded with it. Raises NotDelivered, ChannelBroken."""
+        return _decode_data(await self._calls.call_invisible("GET", f"{MESSAGES}/{message_id}"), _Items).items
 
     async def is_group(self, chat_id: str) -> bool:
-        """Raises NotDelivered, ChannelBroken."""
-        answer = await self._calls.unseen("GET", f"/open-apis/im/v1/chats/{chat_id}")
-        return _read(answer, _Chat).chat_mode != "p2p"
+        """Return whether a chat is a group. Raises NotDelivered, ChannelBroken."""
+        answer = await self._calls.call_invisible("GET", f"/open-apis/im/v1/chats/{chat_id}")
+        return _decode_data(answer, _ChatInfo).chat_mode != "p2p"
 
     async def fetch(self, handle: str) -> AsyncIterator[bytes]:
-        """The bytes of a file of a person, in parts. Raises NotDelivered."""
+        """Yield the bytes of a file that a person sent. Raises NotDelivered."""
         found = _HANDLE.fullmatch(handle)
         if found is None:
             raise PostRefused("the handle of a file has a strange form")
@@ -219,23 +230,23 @@ class Api:
             async with self._calls.download(path, {"type": found[2]}) as answer:
                 async for part in answer.content.iter_chunked(PART_BYTES):
                     yield part
-        except Said as said:
-            error = refusal(said)
-            raise (error if isinstance(error, PostRefused) else NotAccepted(f"no file: {said}")) from said
+        except FeishuError as refused:
+            error = map_error(refused)
+            raise (error if isinstance(error, PostRefused) else NotAccepted(f"no file: {refused}")) from refused
         except (aiohttp.ClientError, TimeoutError, ChannelBroken, MaybeSent) as exc:
             raise NotAccepted(type(exc).__name__) from exc
 
 
-def _names_no_message(said: Said) -> bool:
-    return said.code == 230001 and "message_id" in said.msg
+def _is_unknown_message(error: FeishuError) -> bool:
+    return error.code == 230001 and "message_id" in error.msg
 
 
-def _read(answer: Answer, kind: type[T]) -> T:
-    return _decoded(answer.data, kind)
+def _decode_data(answer: FeishuReply, kind: type[T]) -> T:
+    return _decode(answer.data, kind)
 
 
-def _decoded(body: msgspec.Raw, kind: type[T]) -> T:
-    """Raises NotAccepted when the form is another one."""
+def _decode(body: msgspec.Raw, kind: type[T]) -> T:
+    """Decode a body. Raises NotAccepted if it has another form."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as exc:

@@ -1,8 +1,8 @@
-"""Calls of Feishu's open API: one try each, with the app's own token, which is renewed when it is
+"""Calls of Feishu's open API: one try each, with the app's token, which is renewed when it is
 refused.
 
-lark-oapi is not used: importing any of it takes 168 MB and seconds, its socket client listens on a
-loop of its own and confirms what it could not take.
+lark-oapi is not used: importing any of it takes 168 MB and seconds, and its socket client listens
+on a loop of its own and acknowledges events that it could not handle.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from gateway.channels.feishu.refusals import NONE, TOKEN_GONE, Said, refusal
+from gateway.channels.feishu.refusals import NONE, TOKEN_GONE, FeishuError, map_error
 from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, Throttled
 from shared.version import VERSION
 
 ANSWER_BYTES: Final = 1024 * 1024
 PART_BYTES: Final = 64 * 1024
 EARLY_S: Final = 600.0
-"""A token is renewed so long before its end."""
+"""A token is renewed this long before it expires."""
 
 CONNECT_S: Final = 5.0
 _ISSUES: Final = "/open-apis/auth/v3/tenant_access_token/internal"
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """The form of every answer that succeeded; who we are stands in `bot`."""
+class FeishuReply(msgspec.Struct, frozen=True):
+    """The form of every successful reply; only the identity call uses `bot`."""
 
     data: msgspec.Raw = msgspec.Raw(b"{}")
     bot: msgspec.Raw = msgspec.Raw(b"{}")
@@ -40,9 +40,9 @@ class _Token(msgspec.Struct, frozen=True):
     expire: float
 
 
-class Calls:
-    """The way to Feishu of one app. `server` has no slash at its end; `timeout_s` is for a whole
-    call. Made in a running loop."""
+class FeishuHttp:
+    """The connection of one app. `server` has no trailing slash; `timeout_s` limits a whole call.
+    Must be created inside a running loop."""
 
     def __init__(self, app_id: str, secret: str, server: str, *, timeout_s: float) -> None:
         self.app_id = app_id
@@ -51,7 +51,7 @@ class Calls:
         self._secret = secret
         self._token = ""
         self._good_until = 0.0
-        self._asking = asyncio.Lock()
+        self._token_lock = asyncio.Lock()
         self.http = aiohttp.ClientSession(
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(CONNECT_S, timeout_s)),
@@ -70,42 +70,42 @@ class Calls:
         params: Mapping[str, str] | None = None,
         json: object = None,
         form: Callable[[], aiohttp.FormData] | None = None,
-    ) -> Answer:
-        """The answer of a call that succeeded. Raises Said, NotAccepted, MaybeSent, Throttled,
-        ChannelBroken."""
+    ) -> FeishuReply:
+        """Return the reply of a successful call. Raises FeishuError, NotAccepted, MaybeSent,
+        Throttled, ChannelBroken."""
         body = None if json is None else msgspec.json.encode(json)
         headers = {"Content-Type": "application/json; charset=utf-8"} if body is not None else {}
         refused = ""
         while True:
-            token = await self._valid(refused)
+            token = await self._valid_token(refused)
             try:
-                return await self._once(
+                return await self._request(
                     method,
                     path,
                     params=params,
                     data=form() if form is not None else body,
                     headers={**headers, "Authorization": f"Bearer {token}"},
                 )
-            except Said as said:
-                if said.code not in TOKEN_GONE or refused:
+            except FeishuError as error:
+                if error.code not in TOKEN_GONE or refused:
                     raise
                 refused = token
 
-    async def unseen(self, method: str, path: str, **more: Any) -> Answer:
-        """A call that nobody sees anything of, whatever became of it. Raises NotDelivered,
-        ChannelBroken."""
+    async def call_invisible(self, method: str, path: str, **more: Any) -> FeishuReply:
+        """Run a call without visible effects: an unclear outcome is then as good as a failure.
+        Raises NotDelivered, ChannelBroken."""
         try:
             return await self.call(method, path, **more)
-        except Said as said:
-            error = refusal(said)
-            raise (NotAccepted(error.reason) if isinstance(error, MaybeSent) else error) from said
+        except FeishuError as refused:
+            error = map_error(refused)
+            raise (NotAccepted(error.reason) if isinstance(error, MaybeSent) else error) from refused
         except MaybeSent as exc:
             raise NotAccepted(exc.reason) from exc
 
-    async def endpoint(self) -> Answer:
-        """What Feishu says to who wants a long connection. Raises Said, NotAccepted."""
+    async def request_endpoint(self) -> FeishuReply:
+        """Return the reply with the address of a long connection. Raises FeishuError, NotAccepted."""
         try:
-            return await self._once(
+            return await self._request(
                 "POST",
                 "/callback/ws/endpoint",
                 data=msgspec.json.encode({"AppID": self.app_id, "AppSecret": self._secret}),
@@ -116,11 +116,11 @@ class Calls:
 
     @asynccontextmanager
     async def download(self, path: str, params: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer of 200, to be read. Raises Said, NotAccepted."""
+        """Yield a response with status 200, to be read. Raises FeishuError, NotAccepted."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self.timeout_s)
         refused = ""
         while True:
-            token = await self._valid(refused)
+            token = await self._valid_token(refused)
             headers = {"Authorization": f"Bearer {token}"}
             async with self.http.get(
                 self.server + path, params=params, headers=headers, timeout=timeout, allow_redirects=False
@@ -128,24 +128,25 @@ class Calls:
                 if answer.status == 200:
                     yield answer
                     return
-                said = _said(answer, await _body(answer))
-            if said.code not in TOKEN_GONE or refused:
-                raise said
+                error = _read_error(answer, await _read_body(answer))
+            if error.code not in TOKEN_GONE or refused:
+                raise error
             refused = token
 
-    async def _valid(self, refused: str) -> str:
-        """A token that is good for a while, and another one than was refused."""
-        async with self._asking:
+    async def _valid_token(self, refused: str) -> str:
+        """Return a token that is valid for a while, and differs from the refused one."""
+        # One renewal at a time: parallel calls with an expired token share the new one.
+        async with self._token_lock:
             now = asyncio.get_running_loop().time()
             if not self._token or self._token == refused or now > self._good_until:
-                told = await self._asked()
-                self._token = told.tenant_access_token
-                self._good_until = now + max(told.expire - EARLY_S, told.expire / 2)
+                issued = await self._request_token()
+                self._token = issued.tenant_access_token
+                self._good_until = now + max(issued.expire - EARLY_S, issued.expire / 2)
             return self._token
 
-    async def _asked(self) -> _Token:
+    async def _request_token(self) -> _Token:
         try:
-            body = await self._body_of(
+            body = await self._request_body(
                 "POST",
                 _ISSUES,
                 data=msgspec.json.encode({"app_id": self.app_id, "app_secret": self._secret}),
@@ -156,33 +157,33 @@ class Calls:
             raise NotAccepted("an answer without a token") from exc
         except MaybeSent as exc:
             raise NotAccepted(exc.reason) from exc
-        except Said as said:
-            error = refusal(said)
+        except FeishuError as refused:
+            error = map_error(refused)
             if isinstance(error, Throttled | ChannelBroken):
-                raise error from said
-            raise NotAccepted(f"no token: {said}") from said
+                raise error from refused
+            raise NotAccepted(f"no token: {refused}") from refused
 
-    async def _once(self, method: str, path: str, **more: Any) -> Answer:
+    async def _request(self, method: str, path: str, **more: Any) -> FeishuReply:
         try:
-            return msgspec.json.decode(await self._body_of(method, path, **more), type=Answer)
+            return msgspec.json.decode(await self._request_body(method, path, **more), type=FeishuReply)
         except msgspec.DecodeError as exc:
             raise MaybeSent("an answer of no known form") from exc
 
-    async def _body_of(self, method: str, path: str, **more: Any) -> bytes:
+    async def _request_body(self, method: str, path: str, **more: Any) -> bytes:
         try:
             async with self.http.request(method, self.server + path, allow_redirects=False, **more) as answer:
-                body = await _body(answer)
+                body = await _read_body(answer)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
             raise NotAccepted("no connection") from exc
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise MaybeSent("no answer") from exc
-        said = _said(answer, body)
-        if answer.status != 200 or said.code != 0:
-            raise said
+        error = _read_error(answer, body)
+        if answer.status != 200 or error.code != 0:
+            raise error
         return body
 
 
-async def _body(answer: aiohttp.ClientResponse) -> bytes:
+async def _read_body(answer: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for part in answer.content.iter_chunked(PART_BYTES):
         body += part
@@ -191,14 +192,14 @@ async def _body(answer: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _ReplyCode(msgspec.Struct, frozen=True):
     code: int = NONE
     msg: str = ""
 
 
-def _said(answer: aiohttp.ClientResponse, body: bytes) -> Said:
+def _read_error(answer: aiohttp.ClientResponse, body: bytes) -> FeishuError:
     try:
-        told = msgspec.json.decode(body, type=_Told)
+        reply = msgspec.json.decode(body, type=_ReplyCode)
     except msgspec.DecodeError:
-        told = _Told()
-    return Said(answer.status, told.code, told.msg, answer.headers.get("x-ogw-ratelimit-reset"))
+        reply = _ReplyCode()
+    return FeishuError(answer.status, reply.code, reply.msg, answer.headers.get("x-ogw-ratelimit-reset"))

@@ -1,5 +1,5 @@
-"""A post as Feishu's calls want it: a card, or a text where a card was refused (open.feishu.cn/document, "Card JSON
-2.0 structure", "Send message content"). Pure."""
+"""Build message contents for a post: a card, or a text if the card was refused
+(open.feishu.cn/document, "Card JSON 2.0 structure", "Send message content"). Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from gateway.channels.feishu.parse import CHAT, GROUP, SAYS, THREAD
-from gateway.channels.feishu.render import nameless
+from gateway.channels.feishu.render import defuse_mentions
 from gateway.delivery.line_posts import GROUP as IN_GROUP
 from gateway.platform.protocol import Button, File, Post, PostTarget
 
 IMAGE_BYTES: Final = 10 * 1024 * 1024
 FILE_BYTES: Final = 30 * 1024 * 1024
-"""Feishu takes no empty file, and none that is larger."""
+"""Feishu accepts no empty file, and none that is larger."""
 
 _LABEL_CHARS: Final = 60
 _SUMMARY_CHARS: Final = 100
@@ -31,83 +31,83 @@ _TYPES: Final = {
 }
 
 
-class Content(msgspec.Struct, frozen=True):
-    """`content` is JSON inside of JSON."""
+class MessageContent(msgspec.Struct, frozen=True):
+    """A message; `content` is JSON inside JSON."""
 
     msg_type: str
     content: str
 
 
-def uuid(key: str) -> str:
-    """A post's key, in the fifty characters that there are for it."""
+def post_uuid(key: str) -> str:
+    """Return the post's key in the fifty characters allowed for it."""
     return hashlib.blake2s(key.encode(), digest_size=16).hexdigest()
 
 
-def shown(post: Post) -> Content:
-    """A piece of text: a card, which can be changed later; as plain text a message of text, which
-    every chat takes."""
-    return text(post) if post.as_plain else card(post)
+def text_or_card(post: Post) -> MessageContent:
+    """Return a card, which can be edited later; as plain text a text message, which every chat
+    accepts."""
+    return text_content(post) if post.as_plain else card_content(post)
 
 
-def card(post: Post) -> Content:
-    """With the piece in it, and its buttons below. As plain text it has no markup that could be
-    refused."""
+def card_content(post: Post) -> MessageContent:
+    """Return a card with the text and its buttons below. As plain text it has no markup that could
+    be refused."""
     plain = post.piece.plain if post.piece is not None else ""
     words: dict[str, Any] = {"tag": "markdown", "content": post.text}
     if post.as_plain:
         words = {"tag": "div", "text": {"tag": "plain_text", "content": post.text}}
-    return _card([words] if post.text else [], plain, post)
+    return _build_card([words] if post.text else [], plain, post)
 
 
-def text(post: Post) -> Content:
-    """The plain text, with the words of its buttons."""
+def text_content(post: Post) -> MessageContent:
+    """Return the plain text, with the buttons as text."""
     plain = post.piece.plain if post.piece is not None else ""
-    lines = [plain, "", *(f"- {nameless(button.says)}" for button in post.buttons)] if post.buttons else [plain]
-    return Content("text", _json({"text": "\n".join(lines)}))
+    lines = [plain, "", *(f"- {defuse_mentions(button.says)}" for button in post.buttons)] if post.buttons else [plain]
+    return MessageContent("text", _json({"text": "\n".join(lines)}))
 
 
-def below_a_file(post: Post) -> Content:
-    """The buttons of a file: messages of files have none."""
-    return _card([], post.file.name if post.file is not None else "", post)
+def file_buttons(post: Post) -> MessageContent:
+    """Return a card with the buttons of a file: file messages have none."""
+    return _build_card([], post.file.name if post.file is not None else "", post)
 
 
-def not_sent(file: File) -> Content:
-    """What is said instead of a file that Feishu does not take."""
+def unsupported_note(file: File) -> MessageContent:
+    """Return the text posted in place of a file that Feishu does not accept."""
     why = "it is empty" if not file.data else f"it has more than {FILE_BYTES // 1024 // 1024} MB"
-    return Content("text", _json({"text": nameless(f"[file: {file.name}; {why}]")}))
+    return MessageContent("text", _json({"text": defuse_mentions(f"[file: {file.name}; {why}]")}))
 
 
-def can_go(file: File) -> bool:
-    """Whether Feishu takes a file of this size."""
+def is_supported(file: File) -> bool:
+    """Return whether Feishu accepts a file of this size."""
     return 0 < len(file.data) <= FILE_BYTES
 
 
 def is_image(file: File) -> bool:
-    """Whether it can be shown as one."""
+    """Return whether it can be shown as an image."""
     return file.media_type in _IMAGES and len(file.data) <= IMAGE_BYTES
 
 
-def image(key: str) -> Content:
-    """An image that was uploaded."""
-    return Content("image", _json({"image_key": key}))
+def image_content(key: str) -> MessageContent:
+    """Return an uploaded image."""
+    return MessageContent("image", _json({"image_key": key}))
 
 
 def file_type(file: File) -> str:
-    """The type under which it is uploaded, which decides what it can be sent as."""
+    """Return the type for the upload, which decides how it can be sent."""
     if file.media_type == "audio/ogg" and b"OpusHead" in file.data[:64]:
         return "opus"
     return "mp4" if file.media_type == "video/mp4" else _TYPES.get(file.media_type, "stream")
 
 
-def attached(kind: str, key: str) -> Content:
-    """A file that was uploaded under this type."""
-    return Content({"opus": "audio", "mp4": "media"}.get(kind, "file"), _json({"file_key": key}))
+def file_content(kind: str, key: str) -> MessageContent:
+    """Return a file that was uploaded under this type."""
+    return MessageContent({"opus": "audio", "mp4": "media"}.get(kind, "file"), _json({"file_key": key}))
 
 
-def _card(elements: list[dict[str, Any]], preview: str, post: Post) -> Content:
+def _build_card(elements: list[dict[str, Any]], preview: str, post: Post) -> MessageContent:
     if post.buttons:
         elements = [*elements, {"tag": "column_set", "flex_mode": "flow", "columns": _columns(post)}]
-    return Content(
+    return MessageContent(
         "interactive",
         _json(
             {
@@ -116,7 +116,7 @@ def _card(elements: list[dict[str, Any]], preview: str, post: Post) -> Content:
                     "update_multi": True,
                     "width_mode": "fill",
                     "enable_forward_interaction": False,  # a card that was passed on asks somebody else
-                    "summary": {"content": _line(preview)},
+                    "summary": {"content": _summary_line(preview)},
                 },
                 "body": {"elements": elements},
             }
@@ -129,8 +129,8 @@ def _columns(post: Post) -> list[dict[str, Any]]:
 
 
 def _button(button: Button, place: PostTarget) -> dict[str, Any]:
-    """Behind it stands where it was posted: a press does not tell the topic, nor what kind of chat
-    it is."""
+    """Return a button. It carries where it was posted: a press event tells neither the topic nor
+    the kind of chat."""
     value = {
         SAYS: button.says,
         CHAT: place.chat_id,
@@ -144,8 +144,8 @@ def _button(button: Button, place: PostTarget) -> dict[str, Any]:
     }
 
 
-def _line(preview: str) -> str:
-    """What the list of chats shows."""
+def _summary_line(preview: str) -> str:
+    """Return the preview for the list of chats."""
     line = " ".join(preview.split())
     return line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
 

@@ -8,15 +8,24 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.feishu.api import Api
-from gateway.channels.feishu.cipher import opened
-from gateway.channels.feishu.contents import forwarded
-from gateway.channels.feishu.listener import Listener
-from gateway.channels.feishu.parse import Asked, Hearing, Me, is_group
-from gateway.channels.feishu.render import render
+from gateway.channels.feishu.api import FeishuApi
+from gateway.channels.feishu.cipher import decrypt_body
+from gateway.channels.feishu.contents import forwarded_text
+from gateway.channels.feishu.listener import LongConnectionListener
+from gateway.channels.feishu.parse import FeishuEventParser, FeishuIdentity, ParsedMessage, is_group
+from gateway.channels.feishu.render import render_reply
 from gateway.channels.feishu.settings import FeishuSettings, read_feishu
-from gateway.channels.feishu.signature import is_signed, same
-from gateway.channels.feishu.wire import Check, Header, Message, Pressed, Recalled, Received, Told, read_event
+from gateway.channels.feishu.signature import is_same_secret, is_signed
+from gateway.channels.feishu.wire import (
+    CardPressed,
+    EventHeader,
+    FeishuEvent,
+    Message,
+    MessageRecalled,
+    MessageReceived,
+    UrlCheck,
+    read_event,
+)
 from gateway.platform.access import EVERYBODY
 from gateway.platform.protocol import (
     Abilities,
@@ -59,23 +68,23 @@ ABILITIES: Final = Abilities(
     ),
 )
 
-KNOWN: Final = 10_000
-"""So many chats and posts are remembered by a process."""
+MAX_KNOWN: Final = 10_000
+"""Limit for remembered chats and posts per process."""
 
 CHECK_BYTES: Final = 4096
-"""What is not signed is read only for the check of the address, which is short."""
+"""An unsigned body is read only for the address check, which is short."""
 
 log = logger("feishu")
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
-    """The platform of these settings. Raises SettingsError."""
+    """Build the platform from its settings. Raises SettingsError."""
     settings = read_feishu(given.name, given.table)
-    return BuiltPlatform(Feishu(given.name, settings), settings)
+    return BuiltPlatform(FeishuChannel(given.name, settings), settings)
 
 
-class Feishu:
-    """An app of Feishu or Lark."""
+class FeishuChannel:
+    """A Feishu or Lark app."""
 
     abilities = ABILITIES
 
@@ -85,13 +94,13 @@ class Feishu:
         self._settings = settings
         self._clock = clock
         secret = settings.app_secret.reveal()
-        self._api = Api(settings.app_id, secret, settings.server, timeout_s=settings.timeout_s)
-        self._hearing = Hearing(name, Me(settings.app_id), threads=settings.threads)
+        self._api = FeishuApi(settings.app_id, secret, settings.server, timeout_s=settings.timeout_s)
+        self._parser = FeishuEventParser(name, FeishuIdentity(settings.app_id), threads=settings.threads)
         self._groups: dict[str, bool] = {}
-        self._ours: dict[str, bool] = {}
+        self._own_messages: dict[str, bool] = {}
 
     async def open(self) -> None:
-        self._hearing = Hearing(self.name, await self._api.open(), threads=self._settings.threads)
+        self._parser = FeishuEventParser(self.name, await self._api.open(), threads=self._settings.threads)
 
     async def close(self) -> None:
         await self._api.close()
@@ -99,10 +108,10 @@ class Feishu:
     # --- in
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        async def take(told: Told) -> bytes | None:
-            return await self._take(told, inlet)
+        async def take(event: FeishuEvent) -> bytes | None:
+            return await self._accept_event(event, inlet)
 
-        await Listener(self._api.connect, take).listen(until)
+        await LongConnectionListener(self._api.connect, take).run(until)
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.encrypt_key is not None
@@ -112,70 +121,73 @@ class Feishu:
         if not signed and len(request.body) > CHECK_BYTES:
             return HookAnswer(401)
         try:
-            told = read_event(opened(key, request.body))
+            event = read_event(decrypt_body(key, request.body))
         except (msgspec.DecodeError, RecursionError):
             return HookAnswer(400 if signed else 401)
-        token = told.token if isinstance(told, Check) else _header(told).token
-        if not same(token or "", self._settings.verification_token.reveal()):
+        token = event.token if isinstance(event, UrlCheck) else _event_header(event).token
+        if not is_same_secret(token or "", self._settings.verification_token.reveal()):
             return HookAnswer(401)
-        if isinstance(told, Check):  # Feishu signs everything but this
-            return _json(msgspec.json.encode({"challenge": told.challenge}))
+        if isinstance(event, UrlCheck):  # Feishu signs everything but this
+            return _json_reply(msgspec.json.encode({"challenge": event.challenge}))
         if not signed:
             return HookAnswer(401)
-        return _json((await self._take(told, inlet) if isinstance(told, Told) else None) or b"{}")
+        return _json_reply(
+            (await self._accept_event(event, inlet) if isinstance(event, FeishuEvent) else None) or b"{}"
+        )
 
-    async def _take(self, told: Told, inlet: Inlet) -> bytes | None:
-        """What who pressed a button is shown."""
+    async def _accept_event(self, event: FeishuEvent, inlet: Inlet) -> bytes | None:
+        """Pass an event to the inlet, and return the toast for a pressed button."""
         now_ms = self._clock.now_ms()
-        match told.event:
-            case Received() as received:
-                _keep(self._groups, received.message.chat_id, is_group(received.message.chat_type))
-                asked = self._hearing.heard(told.header, received, now_ms=now_ms)
-                if asked is not None:
-                    await inlet.take(await self._looked_up(asked))
+        match event.event:
+            case MessageReceived() as received:
+                _remember(self._groups, received.message.chat_id, is_group(received.message.chat_type))
+                parsed = self._parser.parse_message(event.header, received, now_ms=now_ms)
+                if parsed is not None:
+                    await inlet.take(await self._complete_message(parsed))
                 return None
-            case Recalled() as recalled:
-                await self._recalled(recalled, inlet, now_ms)
+            case MessageRecalled() as recalled:
+                await self._accept_recall(recalled, inlet, now_ms)
                 return None
-            case Pressed() as pressed:
-                heard = self._hearing.pressed(told.header, pressed, now_ms=now_ms)
-                return _toast(heard, await inlet.take(heard)) if heard is not None else b"{}"
+            case CardPressed() as pressed:
+                message = self._parser.parse_press(event.header, pressed, now_ms=now_ms)
+                return _toast(message, await inlet.take(message)) if message is not None else b"{}"
 
-    async def _looked_up(self, asked: Asked) -> PlatformMessage:
-        """With what an event does not tell. What cannot be looked up stays as it was told."""
-        heard, message = asked.heard, asked.heard.message
-        if heard.own or heard.from_bot:
-            return heard
+    async def _complete_message(self, parsed: ParsedMessage) -> PlatformMessage:
+        """Look up what an event does not contain. If that fails, the message stays as it is."""
+        message, inbound = parsed.message, parsed.message.message
+        if message.own or message.from_bot:
+            return message
         try:
-            if heard.group and not heard.addressed and asked.parent and self._listens_in(message.chat_id):
-                heard = msgspec.structs.replace(heard, addressed=await self._is_ours(asked.parent))
-            if asked.is_forward and (heard.addressed or self._listens_in(message.chat_id)):
-                items = [one for one in await self._api.items(message.id) if one.message_id != message.id]
-                text = forwarded([(one.sender.id or "", one.msg_type, one.body.content or "") for one in items])
+            if message.group and not message.addressed and parsed.parent and self._is_group_read(inbound.chat_id):
+                message = msgspec.structs.replace(message, addressed=await self._is_own_message(parsed.parent))
+            if parsed.is_forward and (message.addressed or self._is_group_read(inbound.chat_id)):
+                items = [one for one in await self._api.get_items(inbound.id) if one.message_id != inbound.id]
+                text = forwarded_text([(one.sender.id or "", one.msg_type, one.body.content or "") for one in items])
                 if text:
-                    heard = msgspec.structs.replace(heard, message=msgspec.structs.replace(message, content=text))
+                    message = msgspec.structs.replace(message, message=msgspec.structs.replace(inbound, content=text))
         except (NotDelivered, ChannelBroken) as exc:
             log.warning("message not looked up", channel=self.name, reason=str(exc))
-        return heard
+        return message
 
-    def _listens_in(self, chat: str) -> bool:
-        """Whether it is worth a call to know more of what is said there."""
+    def _is_group_read(self, chat: str) -> bool:
+        """Return whether messages there are worth a look-up."""
         listed = self._settings.allow_groups
         return self._settings.groups != "off" and (chat in listed or EVERYBODY in listed)
 
-    async def _is_ours(self, message_id: str) -> bool:
-        if message_id not in self._ours:
-            items = await self._api.items(message_id)
+    async def _is_own_message(self, message_id: str) -> bool:
+        if message_id not in self._own_messages:
+            items = await self._api.get_items(message_id)
             sender = items[0].sender.id if items else None
-            _keep(self._ours, message_id, sender == self._settings.app_id)
-        return self._ours[message_id]
+            _remember(self._own_messages, message_id, sender == self._settings.app_id)
+        return self._own_messages[message_id]
 
-    async def _recalled(self, recalled: Recalled, inlet: Inlet, now_ms: int) -> None:
-        """Where it stood is not told: its topic is looked up, and whether its chat is a group."""
+    async def _accept_recall(self, recalled: MessageRecalled, inlet: Inlet, now_ms: int) -> None:
+        """Report a recalled message. The event tells neither its topic nor whether its chat is a
+        group: both are looked up."""
         try:
-            found = next(iter(await self._api.items(recalled.message_id)), None)
+            found = next(iter(await self._api.get_items(recalled.message_id)), None)
             if recalled.chat_id not in self._groups:
-                _keep(self._groups, recalled.chat_id, await self._api.is_group(recalled.chat_id))
+                _remember(self._groups, recalled.chat_id, await self._api.is_group(recalled.chat_id))
         except (NotDelivered, ChannelBroken) as exc:
             log.warning("message not taken back", channel=self.name, reason=str(exc))
             return
@@ -193,7 +205,7 @@ class Feishu:
                 id=recalled.message_id,
                 content="",
                 timestamp=now_ms,
-                thread=self._hearing.thread_of(message, group=self._groups[recalled.chat_id]),
+                thread=self._parser.thread_id(message, group=self._groups[recalled.chat_id]),
             )
         )
 
@@ -203,11 +215,11 @@ class Feishu:
     # --- out
 
     def render(self, markdown: str) -> list[Piece]:
-        return render(markdown)
+        return render_reply(markdown)
 
     async def send(self, post: Post) -> str:
         id = await self._api.send(post)
-        _keep(self._ours, id.rpartition("/")[2], True)
+        _remember(self._own_messages, id.rpartition("/")[2], True)
         return id
 
     async def edit(self, id: str, post: Post) -> None:
@@ -220,22 +232,22 @@ class Feishu:
         """Feishu has no such sign for bots."""
 
 
-def _header(told: Told | Header | None) -> Header:
-    return told.header if isinstance(told, Told) else told or Header("")
+def _event_header(event: FeishuEvent | EventHeader | None) -> EventHeader:
+    return event.header if isinstance(event, FeishuEvent) else event or EventHeader("")
 
 
-def _keep(known: dict[str, bool], id: str, value: bool) -> None:
-    if len(known) >= KNOWN:
+def _remember(known: dict[str, bool], id: str, value: bool) -> None:
+    if len(known) >= MAX_KNOWN:
         known.clear()
     known[id] = value
 
 
-def _toast(heard: PlatformMessage, taken: InletVerdict) -> bytes:
-    """A line that is shown for a moment."""
-    well = taken in ("taken", "command", "duplicate")
-    content = f"✓ {heard.message.content[:60]}" if well else "✗"
+def _toast(message: PlatformMessage, verdict: InletVerdict) -> bytes:
+    """Return a line that is shown for a moment."""
+    well = verdict in ("taken", "command", "duplicate")
+    content = f"✓ {message.message.content[:60]}" if well else "✗"
     return msgspec.json.encode({"toast": {"type": "success" if well else "error", "content": content}})
 
 
-def _json(body: bytes) -> HookAnswer:
+def _json_reply(body: bytes) -> HookAnswer:
     return HookAnswer(body=body, media_type="application/json; charset=utf-8")

@@ -1,5 +1,5 @@
-"""The bodies of the webhook: AES-256-CBC under the SHA-256 of the encrypt key, IV in front, base64
-(open.feishu.cn/ document, "Send events to the developer's server")."""
+"""Encrypt and decrypt webhook bodies: AES-256-CBC under the SHA-256 of the encrypt key, IV first,
+base64 (open.feishu.cn/document, "Send events to the developer's server")."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from cryptography.hazmat.primitives.padding import PKCS7
 _BLOCK: Final = 16
 
 
-class Sealed(msgspec.Struct, frozen=True):
+class EncryptedBody(msgspec.Struct, frozen=True):
     """The form of every body."""
 
     encrypt: str
 
 
-def opened(encrypt_key: str, body: bytes) -> bytes:
-    """What is in a body. Raises msgspec.DecodeError, the same for everything that is wrong with
-    it."""
+def decrypt_body(encrypt_key: str, body: bytes) -> bytes:
+    """Return the decrypted body. Raises msgspec.DecodeError, the same for every problem."""
     try:
-        data = base64.b64decode(msgspec.json.decode(body, type=Sealed).encrypt, validate=True)
+        data = base64.b64decode(msgspec.json.decode(body, type=EncryptedBody).encrypt, validate=True)
         if len(data) < 2 * _BLOCK or len(data) % _BLOCK:
             raise ValueError("no whole blocks")
         decryptor = _cipher(encrypt_key, data[:_BLOCK]).decryptor()
@@ -33,15 +32,16 @@ def opened(encrypt_key: str, body: bytes) -> bytes:
         padded = decryptor.update(data[_BLOCK:]) + decryptor.finalize()
         return unpadder.update(padded) + unpadder.finalize()
     except (msgspec.DecodeError, ValueError, binascii.Error) as exc:
+        # One error for everything: telling bad padding from bad JSON would be a padding oracle.
         raise msgspec.DecodeError("this was not encrypted with our key") from exc
 
 
-def sealed(encrypt_key: str, text: bytes, iv: bytes) -> bytes:
-    """A body with this in it."""
+def encrypt_body(encrypt_key: str, text: bytes, iv: bytes) -> bytes:
+    """Return an encrypted body with this text."""
     padder = PKCS7(8 * _BLOCK).padder()
     encryptor = _cipher(encrypt_key, iv).encryptor()
     data = encryptor.update(padder.update(text) + padder.finalize()) + encryptor.finalize()
-    return msgspec.json.encode(Sealed(base64.b64encode(iv + data).decode()))
+    return msgspec.json.encode(EncryptedBody(base64.b64encode(iv + data).decode()))
 
 
 def _cipher(encrypt_key: str, iv: bytes) -> Cipher[modes.CBC]:

@@ -1,5 +1,5 @@
-"""What a message says: its words and its files, by its type (open.feishu.cn/document, "Receive
-message content"). Pure, and total: a content of any form gives some words or none."""
+"""Read the text and files of a message, by its type (open.feishu.cn/document, "Receive message
+content"). Pure, and total: a content of any form gives some text or none."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _TYPE: Final = re.compile(r"[a-z_]{1,40}")
 _RESOURCE: Final = re.compile(r"[0-9A-Za-z_-]{1,200}")
 
 
-class Said(msgspec.Struct, frozen=True):
-    """Words as a person reads them, and files that are still there."""
+class ReadContent(msgspec.Struct, frozen=True):
+    """Text as a person reads it, and files that are still available."""
 
     text: str = ""
     files: tuple[RemoteFile, ...] = ()
 
 
-class Names(msgspec.Struct, frozen=True):
-    """Who is named in a message. `ours` are the keys that stand for us."""
+class MentionNames(msgspec.Struct, frozen=True):
+    """The people mentioned in a message. `ours` are the keys that stand for us."""
 
     by_key: Mapping[str, str] = {}
     ours: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(mentions: Iterable[Mention], our_id: str) -> Names:
+    def of(mentions: Iterable[Mention], our_id: str) -> MentionNames:
         known = {one.key: one for one in mentions if one.key}
-        return Names(
+        return MentionNames(
             {key: " ".join((one.name or "somebody").split()) for key, one in known.items()},
             frozenset(key for key, one in known.items() if one.id is not None and our_id == one.id.open_id != ""),
         )
 
-    def shown(self, text: str) -> str:
-        """Text with names in the place of keys. A mention of us that it begins or ends with only
-        says who is meant."""
+    def replace_keys(self, text: str) -> str:
+        """Replace mention keys by names. A leading or trailing mention of the bot is removed: it
+        only addresses us."""
         shorter = text.strip()
         while (found := _KEY.match(shorter)) and found[0] in self.ours:
             shorter = shorter[found.end() :].lstrip(" \t\n,:，：")
@@ -55,8 +55,8 @@ class Names(msgspec.Struct, frozen=True):
         return "@all" if key == _EVERYBODY else f"@{self.by_key[key]}" if key in self.by_key else key
 
 
-def said(message_id: str, kind: str, content: str, names: Names) -> Said:
-    """What a message says; nothing for what only Feishu itself says, such as who came."""
+def read_content(message_id: str, kind: str, content: str, names: MentionNames) -> ReadContent:
+    """Return the content of a message; empty for system messages, e.g. joins."""
     try:
         body = msgspec.json.decode(content) if content else None
     except (msgspec.DecodeError, RecursionError):
@@ -64,37 +64,41 @@ def said(message_id: str, kind: str, content: str, names: Names) -> Said:
     found = body if isinstance(body, dict) else {}
     match kind:
         case "text":
-            return Said(names.shown(_str(found, "text")))
+            return ReadContent(names.replace_keys(_str(found, "text")))
         case "post":
-            return _post(message_id, found, names)
+            return _read_post(message_id, found, names)
         case "image":
-            return _file(message_id, "image", found, "image_key", "photo", "")
+            return _file_content(message_id, "image", found, "image_key", "photo", "")
         case "file":
-            return _file(message_id, "file", found, "file_key", _str(found, "file_name") or "file", "")
+            return _file_content(message_id, "file", found, "file_key", _str(found, "file_name") or "file", "")
         case "audio":
-            return _file(message_id, "file", found, "file_key", "voice.ogg", "audio/ogg")
+            return _file_content(message_id, "file", found, "file_key", "voice.ogg", "audio/ogg")
         case "media":
-            return _file(message_id, "file", found, "file_key", _str(found, "file_name") or "video.mp4", "video/mp4")
+            return _file_content(
+                message_id, "file", found, "file_key", _str(found, "file_name") or "video.mp4", "video/mp4"
+            )
         case "interactive":
-            return Said(names.shown("\n".join(filter(None, [_str(found, "title"), *_card(found.get("elements"))]))))
+            return ReadContent(
+                names.replace_keys("\n".join(filter(None, [_str(found, "title"), *_card_lines(found.get("elements"))])))
+            )
         case "system":
-            return Said()
-    return Said(_told(kind, found, names))
+            return ReadContent()
+    return ReadContent(_placeholder(kind, found, names))
 
 
-def forwarded(items: Sequence[tuple[str, str, str]]) -> str:
-    """Messages that were passed on together, each as sender, type and content."""
+def forwarded_text(items: Sequence[tuple[str, str, str]]) -> str:
+    """Return messages that were forwarded together, each given as sender, type and content."""
     parts = []
     for sender, kind, content in items:
-        words = said("", kind, content, Names())
+        words = read_content("", kind, content, MentionNames())
         shown = words.text or ", ".join(f"[file: {one.name}]" for one in words.files)
         if shown:
             parts.append(f"[forwarded from {sender or 'somebody'}]\n{shown}")
     return "\n\n".join(parts)
 
 
-def _told(kind: str, body: Mapping[str, Any], names: Names) -> str:
-    """What has no words of its own."""
+def _placeholder(kind: str, body: Mapping[str, Any], names: MentionNames) -> str:
+    """Return a placeholder for a type without a text of its own."""
     match kind:
         case "sticker":
             return "[sticker]"
@@ -114,7 +118,7 @@ def _told(kind: str, body: Mapping[str, Any], names: Names) -> str:
             return "\n".join([f"[vote: {_str(body, 'topic')}]", *(f"- {one}" for one in options)])
         case "todo":
             summary = body.get("summary")
-            return f"[task] {_post('', summary if isinstance(summary, dict) else {}, names).text}".strip()
+            return f"[task] {_read_post('', summary if isinstance(summary, dict) else {}, names).text}".strip()
         case "share_calendar_event" | "calendar" | "general_calendar":
             return f"[event: {_str(body, 'summary')}]"
         case "video_chat":
@@ -123,30 +127,32 @@ def _told(kind: str, body: Mapping[str, Any], names: Names) -> str:
             return f"[{kind}]" if _TYPE.fullmatch(kind) else ""
 
 
-def _post(message_id: str, body: Mapping[str, Any], names: Names) -> Said:
-    """Rich text: lines of parts. Some clients tell it by language."""
+def _read_post(message_id: str, body: Mapping[str, Any], names: MentionNames) -> ReadContent:
+    """Return rich text: lines of parts. Some clients nest it by language."""
     if "content" not in body:
         body = next((one for one in body.values() if isinstance(one, dict) and "content" in one), {})
     lines, files = [_str(body, "title")], list[RemoteFile]()
     for line in _list(body.get("content")):
         parts = [part for part in _list(line) if isinstance(part, dict)]
-        lines.append("".join(_words(part) for part in parts))
-        files += [one for part in parts for one in _post_file(message_id, part)]
-    return Said(names.shown("\n".join(lines).strip()), tuple(files))
+        lines.append("".join(_part_text(part) for part in parts))
+        files += [one for part in parts for one in _post_files(message_id, part)]
+    return ReadContent(names.replace_keys("\n".join(lines).strip()), tuple(files))
 
 
-def _post_file(message_id: str, part: Mapping[str, Any]) -> tuple[RemoteFile, ...]:
+def _post_files(message_id: str, part: Mapping[str, Any]) -> tuple[RemoteFile, ...]:
     match part.get("tag"):
         case "img":
-            return _file(message_id, "image", part, "image_key", "photo", "").files
+            return _file_content(message_id, "image", part, "image_key", "photo", "").files
         case "media":
             name = _str(part, "file_name")
-            return _file(message_id, "file", part, "file_key", name or "video.mp4", "" if name else "video/mp4").files
+            return _file_content(
+                message_id, "file", part, "file_key", name or "video.mp4", "" if name else "video/mp4"
+            ).files
         case _:
             return ()
 
 
-def _words(part: Mapping[str, Any]) -> str:
+def _part_text(part: Mapping[str, Any]) -> str:
     text = _str(part, "text")
     match part.get("tag"):
         case "a":
@@ -165,20 +171,22 @@ def _words(part: Mapping[str, Any]) -> str:
             return text
 
 
-def _card(elements: object) -> Iterator[str]:
-    """The words of a card, as messages tell it: lines of parts."""
+def _card_lines(elements: object) -> Iterator[str]:
+    """Yield the lines of a card, as messages contain it: lines of parts."""
     for line in _list(elements):
         parts = [part for part in _list(line) if isinstance(part, dict)]
         inner = [one for part in parts for one in _list(part.get("elements")) if isinstance(one, dict)]
-        yield "".join(_words(part) for part in [*parts, *inner])
+        yield "".join(_part_text(part) for part in [*parts, *inner])
 
 
-def _file(message_id: str, form: str, body: Mapping[str, Any], key: str, name: str, media_type: str) -> Said:
-    """A resource of a message, by its handle `<message>/<image or file>/<key>`."""
+def _file_content(
+    message_id: str, form: str, body: Mapping[str, Any], key: str, name: str, media_type: str
+) -> ReadContent:
+    """Return a resource of a message, by its handle `<message>/<image or file>/<key>`."""
     resource = _str(body, key)
     if not _RESOURCE.fullmatch(resource):
-        return Said()
-    return Said(files=(RemoteFile(handle=f"{message_id}/{form}/{resource}", name=name, media_type=media_type),))
+        return ReadContent()
+    return ReadContent(files=(RemoteFile(handle=f"{message_id}/{form}/{resource}", name=name, media_type=media_type),))
 
 
 def _str(body: Mapping[str, Any], key: str) -> str:

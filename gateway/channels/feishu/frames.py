@@ -24,11 +24,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MASK: Final = (1 << 64) - 1
 
 
-class BadFrame(ValueError):
+class UnreadableFrame(ValueError):
     """These bytes are no frame."""
 
 
-class Frame(Struct, frozen=True, kw_only=True):
+class FeishuFrame(Struct, frozen=True, kw_only=True):
     """`method` is CONTROL or DATA; `headers` are names and values, in order."""
 
     seq_id: int = 0
@@ -46,12 +46,12 @@ class Frame(Struct, frozen=True, kw_only=True):
         return next((value for key, value in self.headers if key == name), "")
 
 
-def ping(service: int) -> Frame:
+def ping(service: int) -> FeishuFrame:
     """What is said now and then, so that the connection is kept."""
-    return Frame(service=service, headers=((TYPE, "ping"),))
+    return FeishuFrame(service=service, headers=((TYPE, "ping"),))
 
 
-def read_frame(data: bytes) -> Frame:
+def read_frame(data: bytes) -> FeishuFrame:
     """Raises BadFrame."""
     numbers = {1: 0, 2: 0, 3: 0, 4: 0}
     parts = {6: b"", 7: b"", 8: b"", 9: b""}
@@ -64,7 +64,7 @@ def read_frame(data: bytes) -> Frame:
             headers.append((_text(inner[1]), _text(inner[2])))
         else:
             parts[field] = value
-    return Frame(
+    return FeishuFrame(
         seq_id=numbers[1],
         log_id=numbers[2],
         service=_signed(numbers[3]),
@@ -77,7 +77,7 @@ def read_frame(data: bytes) -> Frame:
     )
 
 
-def write_frame(frame: Frame) -> bytes:
+def write_frame(frame: FeishuFrame) -> bytes:
     """The bytes of a frame."""
     out = bytearray()
     for field, number in enumerate((frame.seq_id, frame.log_id, frame.service, frame.method), start=1):
@@ -91,20 +91,20 @@ def write_frame(frame: Frame) -> bytes:
     return bytes(out)
 
 
-class Pieces:
+class FramePieces:
     """Puts together what came in several frames. Only the newest `most` messages are waited for."""
 
     def __init__(self, most: int = 100) -> None:
         self._most = most
         self._waiting: dict[str, dict[int, bytes]] = {}
 
-    def whole(self, frame: Frame) -> bytes | None:
+    def whole(self, frame: FeishuFrame) -> bytes | None:
         """The payload when this was the last piece of it, else None. Raises BadFrame."""
         total, number, id = _count(frame.header(SUM)), _count(frame.header(SEQ)), frame.header(MESSAGE_ID)
         if total <= 1:
             return frame.payload
         if number >= total or total > 10_000:
-            raise BadFrame("a piece with a number that cannot be")
+            raise UnreadableFrame("a piece with a number that cannot be")
         pieces = self._waiting.setdefault(id, {})
         pieces[number] = frame.payload
         if len(pieces) == total:
@@ -119,7 +119,7 @@ def _count(text: str) -> int:
     if not text:
         return 0
     if not text.isascii() or not text.isdigit() or len(text) > 6:
-        raise BadFrame("a header that is no number")
+        raise UnreadableFrame("a header that is no number")
     return int(text)
 
 
@@ -138,7 +138,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         if kind == _BYTES:
             size, at = _varint(data, at)
         if size < 0 or at + size > len(data) or not field:
-            raise BadFrame("a field that ends behind the frame, or of an unknown kind")
+            raise UnreadableFrame("a field that ends behind the frame, or of an unknown kind")
         if kind == _BYTES and field in (1, 2, 5, 6, 7, 8, 9):
             yield field, data[at : at + size]
         at += size
@@ -148,14 +148,14 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 70:
         if at >= len(data):
-            raise BadFrame("a frame that is cut off")
+            raise UnreadableFrame("a frame that is cut off")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & _MASK, at
         shift += 7
-    raise BadFrame("a number that is too long")
+    raise UnreadableFrame("a number that is too long")
 
 
 def _signed(number: int) -> int:
@@ -167,7 +167,7 @@ def _text(part: bytes) -> str:
     try:
         return part.decode()
     except UnicodeDecodeError as exc:
-        raise BadFrame("text that is not UTF-8") from exc
+        raise UnreadableFrame("text that is not UTF-8") from exc
 
 
 def _number(value: int) -> bytes:

@@ -1,8 +1,8 @@
-"""What the errors of Feishu's API mean to us (open.feishu.cn/document, the list of each call,
-"Generic error codes"). Pure.
+"""Map errors of Feishu's API (open.feishu.cn/document, the list of each call, "Generic error
+codes"). Pure.
 
-The number says it: the status of HTTP is 400 for most. Words of an answer are read, and never
-handed on: they may quote what was sent.
+Only the number counts: most have HTTP status 400. Texts of a reply are read but never passed on:
+they may quote the message.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from gateway.platform.protocol import (
 
 AGAIN_S: Final = 1.0
 BOT_AGAIN_S: Final = 5.0
-"""When it does not say how long to wait."""
+"""Waits used when Feishu does not say how long."""
 
 NONE: Final = -1
-"""There was no number."""
+"""The reply had no number."""
 
 TOKEN_GONE: Final = frozenset({99991661, 99991663, 99991664, 99991665, 99991668, 99991671, 99991677})
 NO_TOPIC: Final = frozenset({230071, 230072})
-"""Of a reply: no topic can be begun there."""
+"""Codes of a reply: no topic can be started there."""
 
 GONE: Final = frozenset({230011, 230019, 230110, 230111})
-"""The message, or its topic, is not there any more."""
+"""The message, or its topic, no longer exists."""
 
 _APP: Final = frozenset({10003, 10005, 10012, 10013, 10014, 10015})
 _ONE_CHAT_THROTTLED: Final = frozenset({230020, 11020, 11021})
@@ -66,32 +66,31 @@ _SCOPE: Final = re.compile(r"\b[a-z0-9_]+(?:[:.][a-z0-9_]+)+\b")
 _BEHIND: Final = re.compile(r"ErrCode: ?(\d{1,9})")
 
 
-class Said(Exception):
-    """Feishu said no. `msg` holds what it likes; `reset_s` is how long it wants to be left
-    alone."""
+class FeishuError(Exception):
+    """Feishu refused a call. `msg` may contain anything; `reset_s` is how long it asks us to wait."""
 
     def __init__(self, status: int, code: int, msg: str = "", reset: str | None = None) -> None:
         super().__init__(f"{status} {code}")
         self.status = status
         self.code = code
         self.msg = msg
-        self.reset_s = _seconds(reset)
+        self.reset_s = _reset_seconds(reset)
 
 
-def refusal(said: Said) -> Exception:
-    """The error to raise: NotDelivered in one of its forms, or ChannelBroken."""
-    code, behind = said.code, _behind(said.msg)
+def map_error(error: FeishuError) -> Exception:
+    """Return the error to raise: a form of NotDelivered, or ChannelBroken."""
+    code, behind = error.code, _card_error_code(error.msg)
     if code in _ONE_CHAT_THROTTLED:
-        return Throttled(said.reset_s or AGAIN_S)
-    if code in _ALL_THROTTLED or behind in _ALL_THROTTLED or said.status == 429:
-        return Throttled(said.reset_s or BOT_AGAIN_S, whole_bot=True)
+        return Throttled(error.reset_s or AGAIN_S)
+    if code in _ALL_THROTTLED or behind in _ALL_THROTTLED or error.status == 429:
+        return Throttled(error.reset_s or BOT_AGAIN_S, whole_bot=True)
     if code in _APP:
         return ChannelBroken(
             f"Feishu does not know the app (error {code}): write the App ID and App Secret of Credentials & Basic Info "
             "into channels.feishu.app_id and app_secret, and see that channels.feishu.domain fits"
         )
     if code == 99991672:
-        wanted = ", ".join(list(dict.fromkeys(_SCOPE.findall(said.msg)))[:4]) or "that this needs"
+        wanted = ", ".join(list(dict.fromkeys(_SCOPE.findall(error.msg)))[:4]) or "that this needs"
         return ChannelBroken(
             f"the app lacks a permission, one of {wanted}: add it under Permissions & Scopes, and publish a version"
         )
@@ -103,9 +102,9 @@ def refusal(said: Said) -> Exception:
         return ChannelBroken("the company's key for Feishu is deleted: its administrator must mend that")
     if code in _CLOSED:
         return ChatClosed(f"{code}: {_CLOSED[code]}")
-    if code == 230001 and "receive_id" in said.msg:
+    if code == 230001 and "receive_id" in error.msg:
         return ChatClosed(f"{code}: there is no such chat")
-    if code == 230099 and "action is lock" in said.msg:
+    if code == 230099 and "action is lock" in error.msg:
         return NotAccepted(f"{code}: somebody is using the card")
     if code in (230001, 230054, 230099):
         return MarkupRefused(f"{code}: the card was refused" + (f" ({behind})" if behind else ""))
@@ -117,40 +116,40 @@ def refusal(said: Said) -> Exception:
         return MaybeSent(f"{code}: it is being sent")
     if code in _OUT_OF_ORDER:
         return NotAccepted(f"{code}: Feishu is out of order")
-    return _by_status(said)
+    return _map_status(error)
 
 
-def no_connection(said: Said) -> Exception:
-    """Why there is no long connection."""
-    if said.code == _CONNECTIONS:
+def map_connect_error(error: FeishuError) -> Exception:
+    """Return the error for a refused long connection."""
+    if error.code == _CONNECTIONS:
         return NotAccepted("Feishu has fifty connections of this app already")
-    if said.code in _NO_CONNECTION:
+    if error.code in _NO_CONNECTION:
         return ChannelBroken(
-            f"Feishu opens no connection for this app (error {said.code}): look at channels.feishu.app_id and "
+            f"Feishu opens no connection for this app (error {error.code}): look at channels.feishu.app_id and "
             "app_secret; the app must be self-built, in a version that is published"
         )
-    return NotAccepted(f"no connection: {said}")
+    return NotAccepted(f"no connection: {error}")
 
 
-def _by_status(said: Said) -> Exception:
-    if said.status == 503:
+def _map_status(error: FeishuError) -> Exception:
+    if error.status == 503:
         return NotAccepted("503: Feishu is out of order")
-    if said.status >= 500:
-        return MaybeSent(f"{said.status}: Feishu does not know")
-    if said.code == NONE and said.status < 400:
-        return MaybeSent(f"{said.status}: an answer that is not Feishu's")
-    if said.code == NONE:
-        return NotAccepted(f"{said.status} without a number of Feishu's; is channels.feishu.api right?")
-    return PostRefused(f"{said.code}: refused by Feishu")
+    if error.status >= 500:
+        return MaybeSent(f"{error.status}: Feishu does not know")
+    if error.code == NONE and error.status < 400:
+        return MaybeSent(f"{error.status}: an answer that is not Feishu's")
+    if error.code == NONE:
+        return NotAccepted(f"{error.status} without a number of Feishu's; is channels.feishu.api right?")
+    return PostRefused(f"{error.code}: refused by Feishu")
 
 
-def _behind(msg: str) -> int:
-    """The number of the card service, which stands in the words of 230099; 0 = there is none."""
+def _card_error_code(msg: str) -> int:
+    """Return the number of the card service inside the text of a 230099; 0 = none."""
     found = _BEHIND.search(msg)
     return int(found[1]) if found else 0
 
 
-def _seconds(reset: str | None) -> float:
+def _reset_seconds(reset: str | None) -> float:
     try:
         return min(3600.0, max(0.0, float(reset or "")))
     except ValueError:

@@ -1,4 +1,5 @@
-"""Replies in the Markdown of Feishu's cards, for the element `markdown` of a card (schema 2.0)."""
+"""Render replies in the Markdown of Feishu's cards, for the element `markdown` of a card (schema
+2.0)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from gateway.text.tables import flat
 from gateway.text.tree import read
 
 TEXT_LIMIT: Final = 24_000
-"""Bytes as a string of JSON inside a string of JSON. Feishu takes requests with a card of 30 KB."""
+"""Bytes as a JSON string inside a JSON string. Feishu accepts requests with a card of 30 KB."""
 
 _SPECIAL: Final = re.compile(r"[&<>*_~`\[\]\\$]")
 _FIRST_IN_LINE: Final = re.compile(r"^([ \t]*)(?:([-+#=])|(\d+)([.)]))", re.MULTILINE)
@@ -27,14 +28,14 @@ _NAME: Final = re.compile(r"<(?=/?at\b)", re.IGNORECASE)
 _FENCE: Final = "```"
 
 
-def render(markdown: str) -> list[Piece]:
-    """A reply for a card; its plain text for a message of the type `text`. Neither names
-    anybody."""
+def render_reply(markdown: str) -> list[Piece]:
+    """Render a reply for a card; its plain text is for a message of the type `text`. Neither
+    mentions anyone."""
     return paginate(flat(read(markdown)), _PAGE)
 
 
-def nameless(text: str) -> str:
-    """Text in which no `<at ...>` is one."""
+def defuse_mentions(text: str) -> str:
+    """Break every `<at ...>`."""
     return _NAME.sub(f"<{JOINT}", text)
 
 
@@ -42,8 +43,8 @@ def _entity(found: re.Match[str]) -> str:
     return f"&#{ord(found[0])};"
 
 
-def _text(text: str) -> str:
-    """Feishu has no backslash escapes but reads numeric entities."""
+def _escape_text(text: str) -> str:
+    """Escape a text with numeric entities: Feishu has no backslash escapes."""
     return _FIRST_IN_LINE.sub(_first_in_line, _SPECIAL.sub(_entity, text))
 
 
@@ -52,21 +53,21 @@ def _first_in_line(found: re.Match[str]) -> str:
     return f"{blank}&#{ord(mark)};" if mark else f"{blank}{number}&#{ord(dot)};"
 
 
-def _code(text: str) -> str:
-    return _text(text) if "`" in text else f"`{nameless(text)}`"
+def _inline_code(text: str) -> str:
+    return _escape_text(text) if "`" in text else f"`{defuse_mentions(text)}`"
 
 
-def _link(link: Link, label: str) -> tuple[str, str]:
+def _write_link(link: Link, label: str) -> tuple[str, str]:
     if link.is_mail:
-        return _text(label), _text(link.address_behind)
+        return _escape_text(label), _escape_text(link.address_behind)
     address = link.address.replace("(", "%28").replace(")", "%29")
-    return f"[{_text(label)}]({address})", _text(link.host_behind)
+    return f"[{_escape_text(label)}]({address})", _escape_text(link.host_behind)
 
 
-def _body(leaf: Leaf) -> str:
+def _leaf_markdown(leaf: Leaf) -> str:
     match leaf.kind:
         case "code":
-            return f"{_FENCE}{leaf.language}\n{fenceless(nameless(leaf.text))}\n{_FENCE}"
+            return f"{_FENCE}{leaf.language}\n{fenceless(defuse_mentions(leaf.text))}\n{_FENCE}"
         case "rule":
             return RULE
         case "heading":
@@ -75,18 +76,20 @@ def _body(leaf: Leaf) -> str:
             return _PEN.write(leaf.runs)
 
 
-def _show(leaves: Sequence[Leaf]) -> Piece:
-    return Piece(lay_out(leaves, _DRESS), nameless(plain(leaves)))
+def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
+    return Piece(lay_out(leaves, _DRESS), defuse_mentions(plain(leaves)))
 
 
-def _size(piece: Piece) -> tuple[int, ...]:
-    return _nested(piece.plain), _nested(piece.text)
+def _piece_sizes(piece: Piece) -> tuple[int, ...]:
+    return _nested_bytes(piece.plain), _nested_bytes(piece.text)
 
 
-def _nested(text: str) -> int:
+def _nested_bytes(text: str) -> int:
     return json_bytes(msgspec.json.encode(text).decode())
 
 
-_PEN: Final = Pen(marks={"bold": "**", "italic": "*", "strike": "~~"}, text=_text, code=_code, link=_link)
-_DRESS: Final = Dress(body=_body, quote=quoted_lines(">"), bullet="- ", indent=4)
-_PAGE: Final = Page(show=_show, size=_size, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(4, 4))
+_PEN: Final = Pen(
+    marks={"bold": "**", "italic": "*", "strike": "~~"}, text=_escape_text, code=_inline_code, link=_write_link
+)
+_DRESS: Final = Dress(body=_leaf_markdown, quote=quoted_lines(">"), bullet="- ", indent=4)
+_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(4, 4))

@@ -1,4 +1,4 @@
-"""`[channels.feishu]`."""
+"""Settings of `[channels.feishu]`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class FeishuSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`app_id` and `app_secret` are those of a self-built app, in `domain` feishu (feishu.cn) or
-    lark (larksuite.com). Messages come over a long connection, or, with `run = "webhook"`, to the
-    path `/hooks/feishu` of the gateways, encrypted and signed with `encrypt_key`, with
+    """`app_id` and `app_secret` belong to a self-built app, in `domain` feishu (feishu.cn) or lark
+    (larksuite.com). Events arrive over a long connection, or, with `run = "webhook"`, at the path
+    `/hooks/feishu` of the gateways, encrypted and signed with `encrypt_key`, with
     `verification_token` inside.
 
-    With `threads`, an answer in a group begins a topic at its question, and each topic is a conversation; without, a
-    group is one, and so is each topic that people begin. `api` is another address in the place of the domain's.
-    `timeout_s`: how long a call of it may take.
+    With `threads`, an answer in a group starts a topic at its question, and each topic is a
+    conversation; without, a group is one, and so is each topic that people start. `api` replaces
+    the domain's address. `timeout_s` limits a call.
     """
 
     app_id: str
@@ -49,20 +49,20 @@ class FeishuSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def server(self) -> str:
-        """Where the API is, without a slash at the end."""
+        """Address of the API, without a trailing slash."""
         return (self.api or SERVERS[self.domain]).rstrip("/")
 
 
 def read_feishu(name: str, table: Mapping[str, Any]) -> FeishuSettings:
-    """The table as settings. Raises SettingsError, one line a problem."""
+    """Read the settings table. Raises SettingsError, one line per problem."""
     settings = read_channel(FeishuSettings, name, table, ids=IDS)
-    problems = list(_problems(name, settings))
+    problems = list(_find_problems(name, settings))
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
 
 
-def _problems(name: str, settings: FeishuSettings) -> Iterator[str]:
+def _find_problems(name: str, settings: FeishuSettings) -> Iterator[str]:
     key = f"channels.{name}"
     if not _APP_ID.fullmatch(settings.app_id):
         yield f"{key}.app_id is {settings.app_id!r}; copy the App ID of Credentials & Basic Info (cli_…)"

@@ -1,5 +1,5 @@
-"""Long connections (open.feishu.cn/document, "Receive events over a long connection"), opened and
-nothing more. `listener.py` says what happens on one."""
+"""Open long connections (open.feishu.cn/document, "Receive events over a long connection").
+`listener.py` decides what happens on one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType, WSServerHandshakeError
 
-from gateway.channels.feishu.calls import Calls
-from gateway.channels.feishu.frames import BIZ_RT, Frame, ping, write_frame
-from gateway.channels.feishu.refusals import Said, no_connection
+from gateway.channels.feishu.calls import FeishuHttp
+from gateway.channels.feishu.frames import BIZ_RT, FeishuFrame, ping, write_frame
+from gateway.channels.feishu.refusals import FeishuError, map_connect_error
 from gateway.platform.protocol import NotAccepted
 from shared.tasks import cancel_all
 
 HEARTBEAT_S: Final = 20.0
-"""After half of that without a sign of life the connection is over."""
+"""A connection silent for half of this after a ping is over."""
 
 CLOSE_S: Final = 1.0
 FRAME_BYTES: Final = 4 * 1024 * 1024
 PINGS_S: Final = (5.0, 120.0)
-"""Feishu says how often it wants to be pinged; within these."""
+"""Bounds for the ping interval that Feishu asks for."""
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -42,9 +42,8 @@ class _Ack(msgspec.Struct, frozen=True, omit_defaults=True):
     data: str = ""
 
 
-class Connection:
-    """One socket. `service` is the number of the app that Feishu gave it, `ping_s` how often it
-    wants a ping."""
+class LongConnection:
+    """One WebSocket. `service` is the number that Feishu gave the app, `ping_s` the ping interval."""
 
     def __init__(self, socket: ClientWebSocketResponse, service: int, ping_s: float) -> None:
         self._socket = socket
@@ -53,7 +52,7 @@ class Connection:
         self._pinging = asyncio.create_task(self._ping(), name="ping")
 
     async def receive(self) -> bytes | None:
-        """The next frame; None when the connection is over."""
+        """Return the next frame, None once the connection is closed."""
         while True:
             message = await self._socket.receive()
             if message.type is WSMsgType.BINARY:
@@ -62,9 +61,8 @@ class Connection:
             if message.type is not WSMsgType.TEXT:
                 return None
 
-    async def answer(self, frame: Frame, began_at: float, *, code: int, data: bytes | None = None) -> None:
-        """What became of it. Over a connection that is gone nothing can be said, and it is told
-        again."""
+    async def acknowledge(self, frame: FeishuFrame, began_at: float, *, code: int, data: bytes | None = None) -> None:
+        """Report the outcome of an event. If the connection is gone, Feishu repeats the event."""
         took_ms = str(round((time.monotonic() - began_at) * 1000))
         body = _Ack(code, base64.b64encode(data).decode() if data is not None else "")
         await self._send(
@@ -82,46 +80,48 @@ class Connection:
             await self._send(ping(self._service))
             await asyncio.sleep(self._ping_s)
 
-    async def _send(self, frame: Frame) -> None:
+    async def _send(self, frame: FeishuFrame) -> None:
         try:
             await self._socket.send_bytes(write_frame(frame))
         except (ClientError, ConnectionError, RuntimeError):
             return
 
 
-async def connect(calls: Calls) -> Connection:
-    """One more connection. Raises ChannelBroken, NotAccepted."""
+async def open_connection(calls: FeishuHttp) -> LongConnection:
+    """Open one more connection. Raises ChannelBroken, NotAccepted."""
     try:
-        told = msgspec.json.decode((await calls.endpoint()).data, type=_Endpoint)
-    except Said as said:
-        raise no_connection(said) from said
+        endpoint = msgspec.json.decode((await calls.request_endpoint()).data, type=_Endpoint)
+    except FeishuError as error:
+        raise map_connect_error(error) from error
     except msgspec.DecodeError as exc:
         raise NotAccepted("an answer of no known form") from exc
-    if not told.url.startswith(("wss://", calls.server.replace("http", "ws", 1) + "/")):
+    if not endpoint.url.startswith(("wss://", calls.server.replace("http", "ws", 1) + "/")):
         raise NotAccepted("Feishu told no address for a connection")
     try:
         socket = await calls.http.ws_connect(
-            told.url,
+            endpoint.url,
             heartbeat=HEARTBEAT_S,
             timeout=ClientWSTimeout(ws_close=CLOSE_S),
             max_msg_size=FRAME_BYTES,
         )
     except WSServerHandshakeError as exc:
-        raise no_connection(_handshake(exc)) from exc
+        raise map_connect_error(_handshake_error(exc)) from exc
     except (ClientError, TimeoutError) as exc:
         raise NotAccepted(f"no connection: {type(exc).__name__}") from exc
     low, high = PINGS_S
-    return Connection(socket, _service(told.url), min(high, max(low, told.config.ping_s if told.config else high)))
+    return LongConnection(
+        socket, _service_id(endpoint.url), min(high, max(low, endpoint.config.ping_s if endpoint.config else high))
+    )
 
 
-def _handshake(exc: WSServerHandshakeError) -> Said:
-    """The code of the handshake; behind 514, why the app was not let in."""
+def _handshake_error(exc: WSServerHandshakeError) -> FeishuError:
+    """Return the code of a failed handshake; for 514 the more precise auth code."""
     headers: Mapping[str, str] = exc.headers or {}
     codes = [headers.get(name, "") for name in ("handshake-autherrcode", "handshake-status")]
     numbers = [int(code) for code in codes if code.isascii() and code.isdigit() and code != "0"]
-    return Said(exc.status, numbers[0] if numbers else exc.status)
+    return FeishuError(exc.status, numbers[0] if numbers else exc.status)
 
 
-def _service(url: str) -> int:
+def _service_id(url: str) -> int:
     found = parse_qs(urlsplit(url).query).get("service_id", ["0"])[0]
     return int(found) if found.isascii() and found.isdigit() and len(found) < 10 else 0

@@ -1,5 +1,5 @@
-"""What Feishu tells: events and callbacks of the form 2.0 (open.feishu.cn/document, "Receive
-messages", "Recall messages", "Card callback communication"). Pure."""
+"""Decode events and callbacks of form 2.0 (open.feishu.cn/document, "Receive messages", "Recall
+messages", "Card callback communication"). Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ CHECK: Final = "url_verification"
 
 
 class Ids(Struct, frozen=True):
-    """Of one person; the open_id is theirs for our app alone."""
+    """The ids of one person; the open_id is specific to our app."""
 
     open_id: str | None = None
 
 
-class Sender(Struct, frozen=True):
-    """`sender_type` is user or app."""
+class EventSender(Struct, frozen=True):
+    """The sender of a message; `sender_type` is user or app."""
 
     sender_id: Ids | None = None
     sender_type: str | None = None
 
 
 class Mention(Struct, frozen=True):
-    """Who stands for `key`, such as @_user_1, in the text."""
+    """A mentioned person, who stands for `key`, such as @_user_1, in the text."""
 
     key: str | None = None
     id: Ids | None = None
@@ -36,8 +36,8 @@ class Mention(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """`content` is JSON of a form for each type; times in milliseconds. `thread_id` has what stands
-    in a topic, whose first message is `root_id`; `parent_id` is what a reply answers."""
+    """A message. `content` is JSON of a form for each type; times in milliseconds. `thread_id` is
+    set inside a topic, whose first message is `root_id`; `parent_id` is the replied message."""
 
     message_id: str
     chat_id: str
@@ -51,15 +51,15 @@ class Message(Struct, frozen=True):
     mentions: tuple[Mention, ...] | None = None
 
 
-class Received(Struct, frozen=True):
-    """Somebody said something."""
+class MessageReceived(Struct, frozen=True):
+    """A new message."""
 
     message: Message
-    sender: Sender = Sender()
+    sender: EventSender = EventSender()
 
 
-class Recalled(Struct, frozen=True):
-    """A message was taken back, by its sender or by who may."""
+class MessageRecalled(Struct, frozen=True):
+    """A message was recalled, by its sender or an administrator."""
 
     message_id: str
     chat_id: str
@@ -67,29 +67,29 @@ class Recalled(Struct, frozen=True):
 
 
 class Action(Struct, frozen=True):
-    """`value` is what we put behind a button."""
+    """A button press; `value` is what we stored in the button."""
 
     value: Any = None
     tag: str | None = None
 
 
-class Context(Struct, frozen=True):
-    """Where a card stands."""
+class CardContext(Struct, frozen=True):
+    """The message and chat of a card."""
 
     open_message_id: str | None = None
     open_chat_id: str | None = None
 
 
-class Pressed(Struct, frozen=True):
-    """Somebody used a card of ours."""
+class CardPressed(Struct, frozen=True):
+    """A person used a card of ours."""
 
     operator: Ids
     action: Action
-    context: Context = Context()
+    context: CardContext = CardContext()
 
 
-class Header(Struct, frozen=True):
-    """`token` is our verification token."""
+class EventHeader(Struct, frozen=True):
+    """The header of an event; `token` is our verification token."""
 
     event_type: str
     event_id: str = ""
@@ -98,54 +98,54 @@ class Header(Struct, frozen=True):
     app_id: str | None = None
 
 
-class Told(Struct, frozen=True):
-    """An event that means something to us."""
+class FeishuEvent(Struct, frozen=True):
+    """An event that concerns us."""
 
-    header: Header
-    event: Received | Recalled | Pressed
+    header: EventHeader
+    event: MessageReceived | MessageRecalled | CardPressed
 
     @property
     def chat(self) -> str:
-        """What it is about: to be kept in order."""
+        """The chat it is about: its events are accepted in order."""
         match self.event:
-            case Received(message=message):
+            case MessageReceived(message=message):
                 return message.chat_id
-            case Recalled(chat_id=chat):
+            case MessageRecalled(chat_id=chat):
                 return chat
-            case Pressed(context=context):
+            case CardPressed(context=context):
                 return context.open_chat_id or ""
 
 
-class Check(Struct, frozen=True):
-    """Feishu asks whether the webhook is ours, and wants `challenge` back."""
+class UrlCheck(Struct, frozen=True):
+    """Feishu checks whether the webhook is ours, and expects `challenge` back."""
 
     challenge: str
     token: str
 
 
 class _Envelope(Struct, frozen=True):
-    header: Header | UnsetType = UNSET
+    header: EventHeader | UnsetType = UNSET
     event: Raw = Raw(b"null")
     type: str = ""
     challenge: str = ""
     token: str = ""
 
 
-_KINDS: Final[dict[str, type[Received | Recalled | Pressed]]] = {
-    MESSAGE: Received,
-    RECALLED: Recalled,
-    PRESSED: Pressed,
+_KINDS: Final[dict[str, type[MessageReceived | MessageRecalled | CardPressed]]] = {
+    MESSAGE: MessageReceived,
+    RECALLED: MessageRecalled,
+    PRESSED: CardPressed,
 }
 _envelope: Final = msgspec.json.Decoder(_Envelope)
 
 
-def read_event(body: bytes) -> Told | Check | Header | None:
-    """What it says; the header alone of an event that is nothing to us; None for one of the old
+def read_event(body: bytes) -> FeishuEvent | UrlCheck | EventHeader | None:
+    """Decode an event; only the header of one that does not concern us; None for one of the old
     form. Raises msgspec.DecodeError."""
     envelope = _envelope.decode(body)
     if envelope.header is UNSET:
-        return Check(envelope.challenge, envelope.token) if envelope.type == CHECK else None
+        return UrlCheck(envelope.challenge, envelope.token) if envelope.type == CHECK else None
     kind = _KINDS.get(envelope.header.event_type)
     if kind is None:
         return envelope.header
-    return Told(envelope.header, msgspec.json.decode(envelope.event, type=kind))
+    return FeishuEvent(envelope.header, msgspec.json.decode(envelope.event, type=kind))

@@ -1,4 +1,4 @@
-"""Matrix: one user of a homeserver, heard by one replica, spoken for by all."""
+"""Matrix: one user of a homeserver; one replica listens, every replica sends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.matrix.api import Api
-from gateway.channels.matrix.hearing import Hearing, Point, read_point
-from gateway.channels.matrix.http import Http
-from gateway.channels.matrix.render import render
+from gateway.channels.matrix.api import MatrixApi
+from gateway.channels.matrix.hearing import MatrixCursor, SyncReceiver, decode_cursor
+from gateway.channels.matrix.http import MatrixHttp
+from gateway.channels.matrix.render import render_reply
 from gateway.channels.matrix.settings import MatrixSettings, read_matrix
 from gateway.channels.matrix.wire import Sync
 from gateway.platform.protocol import (
@@ -40,14 +40,15 @@ log = logger("matrix")
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
-    """The platform of these settings. Raises SettingsError."""
+    """Build the platform from its settings. Raises SettingsError."""
     settings = read_matrix(given.name, given.table)
-    return BuiltPlatform(Matrix(given.name, settings, given.cursor), settings)
+    return BuiltPlatform(MatrixChannel(given.name, settings, given.cursor), settings)
 
 
-def abilities_of(settings: MatrixSettings) -> Abilities:
-    """A transaction id is known again for the same device: with a token that all replicas share.
-    Where each logs in as a device of its own, messages carry their key and are looked up."""
+def matrix_abilities(settings: MatrixSettings) -> Abilities:
+    """Return the abilities. Transaction ids are scoped to a device: with a token shared by all
+    replicas they prevent duplicates. Where each replica logs in as a device of its own, messages
+    carry their key and are looked up."""
     return Abilities(
         run_modes=("exclusive",),
         resend_guard="look-up" if settings.access_token is None else "key",
@@ -59,30 +60,30 @@ def abilities_of(settings: MatrixSettings) -> Abilities:
     )
 
 
-class Matrix:
-    """A user of Matrix that is a bot."""
+class MatrixChannel:
+    """A Matrix user that is a bot."""
 
     def __init__(self, name: str, settings: MatrixSettings, cursor: Cursor) -> None:
         self.name = name
         self.run_mode: RunMode = settings.run or "exclusive"
-        self.abilities = abilities_of(settings)
+        self.abilities = matrix_abilities(settings)
         self._settings = settings
         self._cursor = cursor
-        http = Http(
+        http = MatrixHttp(
             settings.homeserver,
             token=settings.access_token.reveal() if settings.access_token else "",
             user=settings.user,
             password=settings.password.reveal() if settings.password else "",
             timeout_s=settings.timeout_s,
         )
-        self._api = Api(http)
-        self._hearing = Hearing(name, self._api, settings)
-        self._begun: Point | None = None
-        """Where we began to hear, until it is saved."""
+        self._api = MatrixApi(http)
+        self._reader = SyncReceiver(name, self._api, settings)
+        self._unsaved_start: MatrixCursor | None = None
+        """The starting point, until it is saved."""
 
     async def open(self) -> None:
         try:
-            self._hearing.me = await self._api.me()
+            self._reader.me = await self._api.identify()
         except NotDelivered as exc:
             raise NotAccepted(exc.reason) from exc
 
@@ -92,13 +93,12 @@ class Matrix:
     # --- in
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        """Ask, take, and save how far that was. What was not saved is told again, to whoever asks
-        next."""
+        """Sync, accept, and save the position. Unsaved news are sent again to whoever asks next."""
         ending = asyncio.create_task(until.wait())
         try:
-            since = await self._begin(inlet)
+            since = await self._start_point(inlet)
             while not until.is_set():
-                asking = asyncio.create_task(self._news(since))
+                asking = asyncio.create_task(self._next_sync(since))
                 try:
                     await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
                     if not asking.done():
@@ -107,40 +107,41 @@ class Matrix:
                 finally:
                     await cancel_all([asking])
                 if sync is None:
-                    since = await self._begin(inlet, anew=True)
+                    since = await self._start_point(inlet, afresh=True)
                     continue
-                await self._hearing.take(sync, since, inlet)
+                await self._reader.accept(sync, since, inlet)
                 since = sync.next_batch
                 await self._save(since)
         finally:
             await cancel_all([ending])
 
-    async def _begin(self, inlet: Inlet, *, anew: bool = False) -> str:
-        """Where to go on. A bot that was never here hears nothing of before, but who invites it."""
-        saved = None if anew else (read_point(self._cursor.read()) or self._begun)
-        if saved is not None and saved.of == self._hearing.me:
-            self._hearing.told = saved.told
+    async def _start_point(self, inlet: Inlet, *, afresh: bool = False) -> str:
+        """Return where to resume. A bot without a cursor skips everything from before, except
+        invitations."""
+        saved = None if afresh else (decode_cursor(self._cursor.read()) or self._unsaved_start)
+        if saved is not None and saved.of == self._reader.me:
+            self._reader.notified_rooms = saved.notified_rooms
             return saved.since
         sync = await self._api.sync("", 0, self._settings.timeout_s)
-        self._begun = self._point(sync.next_batch)
-        await self._hearing.take(Sync(sync.next_batch, msgspec.structs.replace(sync.rooms, join={})), "", inlet)
+        self._unsaved_start = self._cursor_at(sync.next_batch)
+        await self._reader.accept(Sync(sync.next_batch, msgspec.structs.replace(sync.rooms, join={})), "", inlet)
         await self._save(sync.next_batch)
         return sync.next_batch
 
-    async def _news(self, since: str) -> Sync | None:
-        """None when the homeserver does not know the point any more."""
+    async def _next_sync(self, since: str) -> Sync | None:
+        """Return the next batch; None if the homeserver no longer knows the point."""
         try:
             return await self._api.sync(since, self._settings.poll_s, self._settings.timeout_s)
         except PostRefused as exc:
-            log.error("messages missed", channel=self.name, reason=f"begins anew; {exc.reason}")
+            log.error("messages missed", channel=self.name, reason=f"begins afresh; {exc.reason}")
             return None
 
     async def _save(self, since: str) -> None:
-        await self._cursor.save(msgspec.json.encode(self._point(since)))
-        self._begun = None
+        await self._cursor.save(msgspec.json.encode(self._cursor_at(since)))
+        self._unsaved_start = None
 
-    def _point(self, since: str) -> Point:
-        return Point(self._hearing.me, since, self._hearing.told)
+    def _cursor_at(self, since: str) -> MatrixCursor:
+        return MatrixCursor(self._reader.me, since, self._reader.notified_rooms)
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         return HookAnswer(404)  # not called: there is no run mode with a webhook
@@ -151,7 +152,7 @@ class Matrix:
     # --- out
 
     def render(self, markdown: str) -> list[Piece]:
-        return render(markdown)
+        return render_reply(markdown)
 
     async def send(self, post: Post) -> str:
         return await self._api.send(post)
@@ -160,7 +161,7 @@ class Matrix:
         await self._api.edit(id, post)
 
     async def find(self, post: Post) -> str | None:
-        return await self._api.find(post, self._hearing.me)
+        return await self._api.find(post, self._reader.me)
 
-    async def typing(self, target: PostTarget) -> None:
-        await self._api.typing(target.chat_id, self._hearing.me)
+    async def typing(self, place: PostTarget) -> None:
+        await self._api.typing(place.chat_id, self._reader.me)

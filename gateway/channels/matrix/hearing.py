@@ -1,4 +1,4 @@
-"""What the homeserver tells, batch by batch: who invites us, who says what, what was missed."""
+"""Process sync batches: follow invitations, accept messages, and read what a batch left out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.matrix.api import Api
-from gateway.channels.matrix.parse import came_in, heard, invited_by, known, redacted, replaced
+from gateway.channels.matrix.api import MatrixApi
+from gateway.channels.matrix.parse import (
+    inviter,
+    parse_event,
+    redacted_id,
+    replaced_id,
+    start_after_join,
+    summarize_event,
+)
 from gateway.channels.matrix.settings import MatrixSettings
 from gateway.channels.matrix.wire import (
     ENCRYPTED,
@@ -17,8 +24,8 @@ from gateway.channels.matrix.wire import (
     MESSAGE,
     STICKER,
     Event,
-    Joined,
-    Known,
+    EventSummary,
+    JoinedRoom,
     Sync,
     read_events,
 )
@@ -28,14 +35,14 @@ from shared.ids import log_id, session_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
 
-REMEMBERED: Final = 10_000
-"""Earlier events, and rooms with who is there."""
+MAX_REMEMBERED: Final = 10_000
+"""Limit for remembered events, and for rooms with their members."""
 
-TOLD: Final = 500
-"""Rooms that were told that they are encrypted."""
+MAX_NOTIFIED: Final = 500
+"""Limit for rooms that were told that they are encrypted."""
 
-PAGES: Final = 20
-"""Of what was missed in one room: 2,000 events."""
+MAX_PAGES: Final = 20
+"""Pages of missed events read per room: 2,000 events."""
 
 CANNOT_READ: Final = (
     "This room is encrypted, and I cannot read encrypted messages. Please write to me in a room without encryption."
@@ -44,30 +51,30 @@ CANNOT_READ: Final = (
 log = logger("matrix")
 
 
-class Hearing:
-    """Takes batches, in the order in which they came. `told`: the rooms that know that we cannot
-    read them."""
+class SyncReceiver:
+    """A receiver of batches, in order. `notified_rooms` are the rooms that know that we cannot read
+    them."""
 
-    def __init__(self, channel: str, api: Api, settings: MatrixSettings) -> None:
+    def __init__(self, channel: str, api: MatrixApi, settings: MatrixSettings) -> None:
         self.me = ""
-        self.told: tuple[str, ...] = ()
+        self.notified_rooms: tuple[str, ...] = ()
         self._channel = channel
         self._api = api
         self._settings = settings
         self._members: dict[str, Mapping[str, str]] = {}
-        self._known = OrderedDict[str, Known]()
+        self._known = OrderedDict[str, EventSummary]()
 
-    async def take(self, sync: Sync, since: str, inlet: Inlet) -> None:
-        """Everything in a batch; `since` is where it begins. Raises what an inlet raises,
-        NotAccepted and Throttled: then the same batch is asked for again, and what was taken of it
-        is known."""
+    async def accept(self, sync: Sync, since: str, inlet: Inlet) -> None:
+        """Accept a whole batch; `since` is where it begins. Raises what an inlet raises,
+        NotAccepted and Throttled: then the same batch is requested again, and messages already
+        accepted are recognised by their ids."""
         for room, invited in sync.rooms.invite.items():
-            await self._asked_in(room, invited_by(list(read_events(invited.invite_state.events)), self.me))
+            await self._follow_invitation(room, inviter(list(read_events(invited.invite_state.events)), self.me))
         for room, joined in sync.rooms.join.items():
-            for event in await self._events(room, joined, since):
-                await self._event(room, event, inlet)
+            for event in await self._new_events(room, joined, since):
+                await self._accept_event(room, event, inlet)
 
-    async def _asked_in(self, room: str, by: str | None) -> None:
+    async def _follow_invitation(self, room: str, by: str | None) -> None:
         if by is None:
             return
         who = {"channel": self._channel, "room": self._log_id(room), "by": by}
@@ -75,7 +82,7 @@ class Hearing:
             log.info("invitation not followed", **who)
             return
         try:
-            await self._api.join(room)
+            await self._api.join_room(room)
         except Throttled:
             raise
         except NotDelivered as exc:  # the room's own server may be gone; that must not stop all others
@@ -85,23 +92,23 @@ class Hearing:
         rules = self._settings
         return user in rules.allow_from or user in rules.admins or EVERYBODY in rules.allow_from
 
-    async def _events(self, room: str, joined: Joined, since: str) -> Sequence[Event]:
-        """What is new to us in a room, oldest first: with what the batch left out, without what was
-        said before we came."""
+    async def _new_events(self, room: str, joined: JoinedRoom, since: str) -> Sequence[Event]:
+        """Return a room's new events, oldest first: including those the batch left out, excluding
+        those from before we joined."""
         events = list(read_events(joined.timeline.events))
-        if joined.timeline.limited and since and came_in(events, self.me) is None:
-            events = await self._missed(room, joined.timeline.prev_batch, since) + events
+        if joined.timeline.limited and since and start_after_join(events, self.me) is None:
+            events = await self._missed_events(room, joined.timeline.prev_batch, since) + events
         if any(event.type == MEMBER for event in events):
             self._members.pop(room, None)
-        return events[came_in(events, self.me) or 0 :]
+        return events[start_after_join(events, self.me) or 0 :]
 
-    async def _missed(self, room: str, before: str, since: str) -> list[Event]:
+    async def _missed_events(self, room: str, before: str, since: str) -> list[Event]:
         found: list[Event] = []
         try:
-            for _ in range(PAGES):
-                page = await self._api.messages(room, before, since)
+            for _ in range(MAX_PAGES):
+                page = await self._api.get_messages(room, before, since)
                 found[:0] = reversed(list(read_events(page.chunk)))
-                if not page.end or not page.chunk or came_in(found, self.me) is not None:
+                if not page.end or not page.chunk or start_after_join(found, self.me) is not None:
                     return found
                 before = page.end
         except PostRefused as exc:
@@ -110,33 +117,33 @@ class Hearing:
         log.warning("messages missed", channel=self._channel, room=self._log_id(room), reason="there were too many")
         return found
 
-    async def _event(self, room: str, event: Event, inlet: Inlet) -> None:
-        if (id := redacted(event)) is not None:
-            await self._taken_back(room, id, event, inlet)
+    async def _accept_event(self, room: str, event: Event, inlet: Inlet) -> None:
+        if (id := redacted_id(event)) is not None:
+            await self._accept_redaction(room, id, event, inlet)
         elif event.type == ENCRYPTED:
-            await self._cannot_read(room, event.sender)
+            await self._notify_encrypted(room, event.sender)
         elif event.type in (MESSAGE, STICKER):
-            await self._said(room, event, inlet)
+            await self._accept_message(room, event, inlet)
 
-    async def _said(self, room: str, event: Event, inlet: Inlet) -> None:
-        this = known(event)
+    async def _accept_message(self, room: str, event: Event, inlet: Inlet) -> None:
+        this = summarize_event(event)
         self._remember(event.event_id, this)
-        original = replaced(event)
-        first = await self._look(room, original) if original is not None and event.sender != self.me else None
+        original = replaced_id(event)
+        first = await self._find_event(room, original) if original is not None and event.sender != self.me else None
         try:
-            members = await self._who(room)
+            members = await self._room_members(room)
         except PostRefused:
             return  # we are not in there any more
         answers = (first or this).answers
-        answered = await self._look(room, answers) if answers is not None and len(members) > 2 else None
-        told = heard(
+        answered = await self._find_event(room, answers) if answers is not None and len(members) > 2 else None
+        message = parse_event(
             self._channel, room, event, members, self.me, first=first, answered=answered.sender if answered else None
         )
-        if told is not None:
-            await inlet.take(told)
+        if message is not None:
+            await inlet.take(message)
 
-    async def _taken_back(self, room: str, id: str, event: Event, inlet: Inlet) -> None:
-        """The redacted event does not say any more in which thread it was."""
+    async def _accept_redaction(self, room: str, id: str, event: Event, inlet: Inlet) -> None:
+        """Report a deleted message. The redacted event no longer says which thread it was in."""
         was = self._known.get(id)
         if was is None or was.sender != self.me:
             await inlet.on_delete(
@@ -151,56 +158,56 @@ class Hearing:
                 )
             )
 
-    async def _cannot_read(self, room: str, sender: str) -> None:
-        """Say so once, where we may be spoken to."""
+    async def _notify_encrypted(self, room: str, sender: str) -> None:
+        """Say once that we cannot read the room, if we may be talked to there."""
         here = self._settings.allow_groups
-        if room in self.told or sender == self.me:
+        if room in self.notified_rooms or sender == self.me:
             return
         if not (self._may_speak_alone(sender) or room in here or EVERYBODY in here):
             return
         try:
-            await self._api.say(room, f"encrypted {room}", CANNOT_READ)
+            await self._api.send_notice(room, f"encrypted {room}", CANNOT_READ)
         except (ChatClosed, PostRefused) as exc:
             log.warning("encrypted room", channel=self._channel, room=self._log_id(room), reason=exc.reason)
         except NotDelivered as exc:
             raise NotAccepted(exc.reason) from exc
-        self.told = (*self.told, room)[-TOLD:]
+        self.notified_rooms = (*self.notified_rooms, room)[-MAX_NOTIFIED:]
 
-    async def _who(self, room: str) -> Mapping[str, str]:
+    async def _room_members(self, room: str) -> Mapping[str, str]:
         if room not in self._members:
-            if len(self._members) >= REMEMBERED:
+            if len(self._members) >= MAX_REMEMBERED:
                 self._members.clear()
-            self._members[room] = await self._api.members(room)
+            self._members[room] = await self._api.get_members(room)
         return self._members[room]
 
-    async def _look(self, room: str, id: str) -> Known | None:
+    async def _find_event(self, room: str, id: str) -> EventSummary | None:
         if id not in self._known:
-            found = await self._api.event(room, id)
+            found = await self._api.get_event(room, id)
             if found is None:
                 return None
             self._remember(id, found)
         return self._known[id]
 
-    def _remember(self, id: str, event: Known) -> None:
+    def _remember(self, id: str, event: EventSummary) -> None:
         self._known[id] = event
-        while len(self._known) > REMEMBERED:
+        while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
 
     def _log_id(self, room: str) -> str:
         return log_id(session_id(self._channel, room))
 
 
-class Point(msgspec.Struct, frozen=True):
-    """How far we have heard, as it is kept: of which user, up to which batch."""
+class MatrixCursor(msgspec.Struct, frozen=True):
+    """How far the channel has read, as saved: for which user, up to which batch."""
 
     of: str
     since: str
-    told: tuple[str, ...] = ()
+    notified_rooms: tuple[str, ...] = msgspec.field(name="told", default=())
 
 
-def read_point(saved: bytes) -> Point | None:
-    """None for what is none."""
+def decode_cursor(saved: bytes) -> MatrixCursor | None:
+    """Decode a cursor; None if it is not one."""
     try:
-        return msgspec.json.decode(saved, type=Point)
+        return msgspec.json.decode(saved, type=MatrixCursor)
     except msgspec.DecodeError:
         return None

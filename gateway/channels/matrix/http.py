@@ -1,7 +1,7 @@
-"""Calls of Matrix's client-server API: one try each, with a limit of time.
+"""Calls of Matrix's client-server API: one try each, with a time limit.
 
-matrix-nio is not used: it keeps the state of every room in memory, drops events that it does not
-know, reads files whole, and does not say whether a call may have arrived.
+matrix-nio is not used: it keeps the state of every room in memory, drops event types that it does
+not know, reads files whole, and does not tell whether a failed call may have arrived.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _TOKEN_GONE: Final = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
 _ACCOUNT: Final = ("M_USER_DEACTIVATED", "M_USER_LOCKED", "M_USER_SUSPENDED", "M_CONSENT_NOT_GIVEN")
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
-    """What an error says (client-server API, "Standard error response")."""
+class MatrixErrorBody(msgspec.Struct, frozen=True):
+    """The body of an error (client-server API, "Standard error response")."""
 
     errcode: str = ""
     retry_after_ms: int | float | None = None
 
 
 class LoggedIn(msgspec.Struct, frozen=True):
-    """A token of our own."""
+    """An access token of our own."""
 
     access_token: str
 
 
-class Said(Exception):
-    """The homeserver said no, and why."""
+class MatrixError(Exception):
+    """The homeserver refused a call."""
 
     def __init__(self, status: int, code: str, retry_after_s: float) -> None:
         super().__init__(f"{status} {code}".strip())
@@ -48,16 +48,16 @@ class Said(Exception):
         self.retry_after_s = retry_after_s
 
 
-class NoAnswer(Exception):
-    """There was none. `connected`: the call may have arrived."""
+class NoReply(Exception):
+    """There was no response. `connected`: the call may have arrived."""
 
     def __init__(self, *, connected: bool) -> None:
         super().__init__("no answer" if connected else "no connection")
         self.connected = connected
 
 
-class Http:
-    """One user of a homeserver, known by `token`, or by `user` and `password`."""
+class MatrixHttp:
+    """Calls as one user, authenticated by `token`, or by `user` and `password`."""
 
     def __init__(self, homeserver: str, *, token: str, user: str, password: str, timeout_s: float) -> None:
         self._base = homeserver.rstrip("/")
@@ -69,13 +69,13 @@ class Http:
         self._logging_in = asyncio.Lock()
 
     async def close(self) -> None:
-        """A device that we made ourselves is taken away again."""
+        """Close the session, and log out a device that we logged in ourselves."""
         if self._session is None:
             return
         try:
             if self._password and self._token:
                 await self.call("POST", f"{CLIENT}/logout", json={}, timeout_s=1.0)
-        except (Said, NoAnswer, ChannelBroken, NotAccepted):
+        except (MatrixError, NoReply, ChannelBroken, NotAccepted):
             pass
         await self._session.close()
 
@@ -90,41 +90,41 @@ class Http:
         media_type: str = "application/json",
         timeout_s: float | None = None,
     ) -> bytes:
-        """The body of the answer. Raises Said, NoAnswer, ChannelBroken, and NotAccepted when we are
-        not logged in."""
-        token = await self._known()
+        """Return the body of a successful response. Raises MatrixError, NoReply, ChannelBroken, and
+        NotAccepted when we are not logged in."""
+        token = await self._valid_token()
         body = msgspec.json.encode(json) if json is not None else data
         headers = {"Authorization": f"Bearer {token}", "Content-Type": media_type}
         try:
-            return await self._call(method, path, query, body, headers, timeout_s)
-        except Said as said:
-            self._check(said, token)
+            return await self._request(method, path, query, body, headers, timeout_s)
+        except MatrixError as error:
+            self._check_account(error, token)
             raise
 
-    async def parts(self, path: str) -> AsyncIterator[bytes]:
-        """The body of the answer, as it comes. Raises like `call`."""
-        token = await self._known()
+    async def stream(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the body of a response as it arrives. Raises like `call`."""
+        token = await self._valid_token()
         limit = ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=self._timeout_s)
         try:
-            async with self._open.get(
+            async with self._live_session.get(
                 self._base + path, headers={"Authorization": f"Bearer {token}"}, timeout=limit, allow_redirects=False
             ) as answer:
                 if answer.status != 200:
-                    said = await _said(answer)
-                    self._check(said, token)
-                    raise said
+                    error = await _read_error(answer)
+                    self._check_account(error, token)
+                    raise error
                 async for part in answer.content.iter_chunked(PART_BYTES):
                     yield part
         except (ClientError, TimeoutError) as exc:
-            raise NoAnswer(connected=True) from exc
+            raise NoReply(connected=True) from exc
 
     @property
-    def _open(self) -> ClientSession:
+    def _live_session(self) -> ClientSession:
         if self._session is None:
             self._session = ClientSession()
         return self._session
 
-    async def _call(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -133,11 +133,11 @@ class Http:
         headers: Mapping[str, str],
         timeout_s: float | None,
     ) -> bytes:
-        """A PUT over a connection that turns out to be closed is made once more by aiohttp: all of
-        ours have a transaction id or may be made twice."""
+        """Make one request. aiohttp repeats a PUT once if the kept connection turns out to be
+        closed: all of ours have a transaction id or may be repeated."""
         limit = ClientTimeout(total=timeout_s or self._timeout_s)
         try:
-            async with self._open.request(
+            async with self._live_session.request(
                 method,
                 self._base + path,
                 params=query,
@@ -147,15 +147,15 @@ class Http:
                 allow_redirects=False,
             ) as answer:
                 if answer.status != 200:
-                    raise await _said(answer)
+                    raise await _read_error(answer)
                 return await answer.read()
         except (ClientConnectorError, CannotConnect) as exc:
-            raise NoAnswer(connected=False) from exc
+            raise NoReply(connected=False) from exc
         except (ClientError, TimeoutError) as exc:
-            raise NoAnswer(connected=True) from exc
+            raise NoReply(connected=True) from exc
 
-    async def _known(self) -> str:
-        """The token; logs in when there is none."""
+    async def _valid_token(self) -> str:
+        """Return the token; logs in if there is none."""
         async with self._logging_in:
             if not self._token:
                 self._token = await self._log_in()
@@ -167,45 +167,51 @@ class Http:
         asked["initial_device_display_name"] = "Shoal"
         body = msgspec.json.encode(asked)
         try:
-            answer = await self._call("POST", f"{CLIENT}/login", None, body, {"Content-Type": "application/json"}, None)
+            answer = await self._request(
+                "POST", f"{CLIENT}/login", None, body, {"Content-Type": "application/json"}, None
+            )
             return msgspec.json.decode(answer, type=LoggedIn).access_token
-        except Said as said:
-            if said.status == 403 or said.code in _ACCOUNT:
+        except MatrixError as error:
+            if error.status == 403 or error.code in _ACCOUNT:
                 raise ChannelBroken(
                     "the homeserver refuses them: mend channels.matrix.user and channels.matrix.password"
-                ) from said
-            raise NotAccepted(f"cannot log in: {said}") from said
-        except (NoAnswer, msgspec.DecodeError) as exc:
+                ) from error
+            raise NotAccepted(f"cannot log in: {error}") from error
+        except (NoReply, msgspec.DecodeError) as exc:
             raise NotAccepted(f"cannot log in: {type(exc).__name__}") from exc
 
-    def _check(self, said: Said, token: str) -> None:
-        """Whether it is about us and not about what was asked."""
-        if said.code in _ACCOUNT:
-            raise ChannelBroken(f"the homeserver has shut this user out ({said.code}): ask its administrator") from said
-        if said.code not in _TOKEN_GONE and said.status != 401:
+    def _check_account(self, error: MatrixError, token: str) -> None:
+        """Raise if an error is about our account rather than about the request."""
+        if error.code in _ACCOUNT:
+            raise ChannelBroken(
+                f"the homeserver has shut this user out ({error.code}): ask its administrator"
+            ) from error
+        if error.code not in _TOKEN_GONE and error.status != 401:
             return
         if self._password:
             if self._token == token:
+                # Only if no other call has logged in meanwhile: that token is newer than the
+                # refused one.
                 self._token = ""
-            raise NotAccepted("logged out; the next call logs in again") from said
+            raise NotAccepted("logged out; the next call logs in again") from error
         raise ChannelBroken(
             "the homeserver does not know this token: write a valid one into channels.matrix.access_token"
-        ) from said
+        ) from error
 
 
-def path_of(*parts: str) -> str:
-    """A path below the client-server API; ids are quoted."""
+def client_path(*parts: str) -> str:
+    """Return a path below the client-server API; ids are quoted."""
     return "/".join((CLIENT, *(quote(part, safe="") for part in parts)))
 
 
-async def _said(answer: ClientResponse) -> Said:
-    """What an answer that is no 200 means; a proxy's may be of any form."""
+async def _read_error(answer: ClientResponse) -> MatrixError:
+    """Return the error of a response that is not 200; a proxy's may be of any form."""
     try:
-        error = msgspec.json.decode(await answer.read(), type=ErrorBody)
+        error = msgspec.json.decode(await answer.read(), type=MatrixErrorBody)
     except msgspec.DecodeError:
-        error = ErrorBody()
+        error = MatrixErrorBody()
     retry_s = (error.retry_after_ms or 0) / 1000
-    told = answer.headers.get("Retry-After", "")
-    if not retry_s and told.isdecimal():
-        retry_s = float(told[:6])
-    return Said(answer.status, error.errcode, min(max(retry_s, 0.0), 3600.0))
+    retry_after = answer.headers.get("Retry-After", "")
+    if not retry_s and retry_after.isdecimal():
+        retry_s = float(retry_after[:6])
+    return MatrixError(answer.status, error.errcode, min(max(retry_s, 0.0), 3600.0))

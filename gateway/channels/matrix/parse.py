@@ -1,4 +1,4 @@
-"""Events of Matrix as messages (client-server API, "Instant Messaging", "Threading", "Event
+"""Convert Matrix events into messages (client-server API, "Instant Messaging", "Threading", "Event
 replacements"). Pure."""
 
 from __future__ import annotations
@@ -8,12 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
 
-from gateway.channels.matrix.wire import MEMBER, MESSAGE, MXC, REDACTION, STICKER, Content, Event, Info, Known
+from gateway.channels.matrix.wire import (
+    MEMBER,
+    MESSAGE,
+    MXC,
+    REDACTION,
+    STICKER,
+    Content,
+    Event,
+    EventSummary,
+    FileInfo,
+)
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 FORM: Final = "|"
-"""Between the id of a message and that of its edited form."""
+"""Separates the id of a message from that of its edit."""
 
 _FILES: Final = {"m.image": "image", "m.audio": "audio", "m.video": "video", "m.file": "file"}
 _WORDS: Final = ("m.text", "m.notice", "m.emote", "m.location")
@@ -23,43 +33,43 @@ _PILL: Final = re.compile(r"""href\s*=\s*["']https://matrix\.to/#/((?:@|%40)[^"'
 _COMMAND: Final = re.compile(r"/\w+(?:\s|$)")
 
 
-def known(event: Event) -> Known:
-    """What later events need to know of this one."""
+def summarize_event(event: Event) -> EventSummary:
+    """Return what later events need to know of this one."""
     relation = event.content.relates_to
     if relation is None:
-        return Known(event.sender)
+        return EventSummary(event.sender)
     in_thread = relation.rel_type == "m.thread" and bool(relation.event_id)
     answers = relation.in_reply_to.event_id if relation.in_reply_to else ""
     if in_thread and relation.is_falling_back:
         answers = ""
-    return Known(event.sender, relation.event_id if in_thread else None, answers or None)
+    return EventSummary(event.sender, relation.event_id if in_thread else None, answers or None)
 
 
-def replaced(event: Event) -> str | None:
-    """The id of the message that this event is the edited form of."""
+def replaced_id(event: Event) -> str | None:
+    """Return the id of the message that this event is an edit of."""
     relation = event.content.relates_to
     if relation is None or relation.rel_type != "m.replace" or event.content.new_content is None:
         return None
     return relation.event_id or None
 
 
-def redacted(event: Event) -> str | None:
-    """The id of the event that was taken back; it stands in two places (room versions before 11,
-    and since)."""
+def redacted_id(event: Event) -> str | None:
+    """Return the id of the deleted event; its place differs between room versions before and since
+    11."""
     return (event.content.redacts or event.redacts or None) if event.type == REDACTION else None
 
 
-def invited_by(events: Sequence[Event], me: str) -> str | None:
-    """Who asked us in."""
+def inviter(events: Sequence[Event], me: str) -> str | None:
+    """Return the user who invited us."""
     for event in events:
         if event.type == MEMBER and event.state_key == me and event.content.membership == "invite":
             return event.sender
     return None
 
 
-def came_in(events: Sequence[Event], me: str) -> int | None:
-    """Where what is meant for us begins, if we came into the room in this time: behind the
-    invitation, or behind our coming. None: we were there before."""
+def start_after_join(events: Sequence[Event], me: str) -> int | None:
+    """Return the index after which events are for us, if we joined in this period: after the
+    invitation, or after our join. None: we were in the room before."""
     start, joined = 0, False
     for number, event in enumerate(events):
         if event.type != MEMBER or event.state_key != me:
@@ -72,40 +82,40 @@ def came_in(events: Sequence[Event], me: str) -> int | None:
     return start if joined else None
 
 
-def heard(
+def parse_event(
     channel: str,
     room: str,
     event: Event,
     members: Mapping[str, str],
     me: str,
     *,
-    first: Known | None = None,
+    first: EventSummary | None = None,
     answered: str | None = None,
 ) -> PlatformMessage | None:
-    """What was said; None for what says nothing to us, such as reactions, or an edit of somebody
-    else's message.
+    """Return the message; None if there is none for us, e.g. reactions, or an edit of another
+    user's message.
 
-    `members` of the room, with what they call themselves; `first`: the message that an edit
-    replaces; `answered`: who wrote what this one answers.
+    `members` maps the room's members to display names; `first` is the message that an edit
+    replaces; `answered` is the author of the replied message.
     """
-    original = replaced(event)
+    original = replaced_id(event)
     if event.type not in (MESSAGE, STICKER) or not event.event_id or not event.sender:
         return None
     if original is not None and (first is None or first.sender != event.sender):
         return None
     content = event.content.new_content or event.content if original is not None else event.content
-    text, files = _words(event.type, content), tuple(_file(content))
+    text, files = _message_text(event.type, content), tuple(_message_files(content))
     if not text and not files:
         return None
-    group, named = len(members) > 2, _names_us(content, me)
-    where = first if first is not None and original is not None else known(event)
+    group, named = len(members) > 2, _mentions_us(content, me)
+    where = first if first is not None and original is not None else summarize_event(event)
     return PlatformMessage(
         message=InboundMessage(
             channel=channel,
             chat_id=room,
             sender_id=event.sender,
             id=event.event_id if original is None else f"{original}{FORM}{event.event_id}",
-            content=_without_our_name(text, me, members.get(me, "")) if named else text,
+            content=_strip_own_mention(text, me, members.get(me, "")) if named else text,
             timestamp=max(0, event.origin_server_ts),
             thread=where.thread,
         ),
@@ -119,7 +129,7 @@ def heard(
     )
 
 
-def _words(type: str, content: Content) -> str:
+def _message_text(type: str, content: Content) -> str:
     body = _QUOTE.sub("", content.body, count=1) if content.body.startswith("> <") else content.body
     if type == STICKER:
         return body.strip() or "[sticker]"
@@ -132,17 +142,17 @@ def _words(type: str, content: Content) -> str:
     return body.strip()
 
 
-def _file(content: Content) -> Iterator[RemoteFile]:
+def _message_files(content: Content) -> Iterator[RemoteFile]:
     if content.msgtype not in _FILES or not MXC.fullmatch(content.url):
         return
-    info = content.info or Info()
+    info = content.info or FileInfo()
     size = int(info.size) if info.size is not None and info.size >= 0 else None
     name = content.filename or content.body or _FILES[content.msgtype]
     yield RemoteFile(handle=content.url, name=name, media_type=info.mimetype, size_bytes=size)
 
 
-def _names_us(content: Content, me: str) -> bool:
-    """In `m.mentions`, by a link with our id, or by our id in so many words."""
+def _mentions_us(content: Content, me: str) -> bool:
+    """Return whether `m.mentions`, a link with our id, or our id in the text names us."""
     if content.mentions is not None and me in content.mentions.user_ids:
         return True
     linked = _PILL.findall(_QUOTE_HTML.sub("", content.formatted_body))
@@ -152,8 +162,8 @@ def _names_us(content: Content, me: str) -> bool:
     return re.search(rf"(?<![\w@]){re.escape(me)}(?![\w.:-]*\w)", body) is not None
 
 
-def _without_our_name(text: str, me: str, name: str) -> str:
-    """Without the mention that it begins or ends with: it only says who is meant."""
+def _strip_own_mention(text: str, me: str, name: str) -> str:
+    """Remove a leading or trailing mention of the bot: it only addresses us."""
     names = "|".join([re.escape(me), re.escape(me.partition(":")[0]), *([f"@?{re.escape(name)}"] if name else [])])
     shorter = re.sub(rf"^(?:{names})(?=[\s,:]|$)[\s,:]*|\s+(?:{names})$", "", text, flags=re.IGNORECASE).strip()
     return shorter or text

@@ -1,5 +1,5 @@
-"""Replies as the HTML that Matrix allows in `formatted_body` (client-server API, m.room.message
-msgtypes)."""
+"""Render replies as the HTML that Matrix allows in `formatted_body` (client-server API,
+m.room.message msgtypes)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from gateway.text.plain import plain
 from gateway.text.tree import read
 
 EVENT_LIMIT: Final = 20_000
-"""Bytes of `body` and `formatted_body` together, as JSON. An event has 65,536; an edit holds both
-twice, and encryption makes four bytes of three."""
+"""Bytes of `body` and `formatted_body` together, as JSON. An event may have 65,536; an edit holds
+both twice, and encryption adds a third."""
 
 
-def render(markdown: str) -> list[Piece]:
-    """A reply as HTML, and as plain text for `body`. It names people as soon as `m.mentions` is
-    missing: post it with an empty one."""
+def render_reply(markdown: str) -> list[Piece]:
+    """Render a reply as HTML, with plain text for `body`. Without an `m.mentions` clients guess
+    mentions from the text: post it with an empty one."""
     return paginate(read(markdown), _PAGE)
 
 
-def _show(leaves: Sequence[Leaf]) -> Piece:
+def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
     return Piece(to_html(leaves, _TAGS), plain(leaves))
 
 
-def _size(piece: Piece) -> tuple[int, ...]:
+def _piece_sizes(piece: Piece) -> tuple[int, ...]:
     text = json_bytes(piece.plain)
     return text, text + json_bytes(piece.text)
 
 
 _TAGS: Final = Tags()
-_PAGE: Final = Page(show=_show, size=_size, limits=(EVENT_LIMIT, EVENT_LIMIT), gap=(4, 6))
+_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(EVENT_LIMIT, EVENT_LIMIT), gap=(4, 6))

@@ -1,4 +1,4 @@
-"""`[channels.matrix]`."""
+"""Settings of `[channels.matrix]`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HOMESERVER: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 
 class MatrixSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`homeserver` is the address of the client-server API. Either `access_token`, or `user` and
-    `password`: then each replica logs in with a device of its own, and keeps its token in memory
-    alone.
+    `password`: then each replica logs in as a device of its own, and keeps its token only in
+    memory.
 
-    `join`: whose invitations are followed: of who may talk to the bot alone, or of everybody. `per_s` and `burst` are
-    the messages and edits that the homeserver takes from one user in all rooms; as they stand, those of a Synapse that
-    nobody changed. `poll_s`: how long a question for news is held open; `timeout_s`: how long any other call may take.
+    `join`: follow the invitations of people who may talk to the bot, or of everybody. `per_s` and
+    `burst` limit messages and edits of one user in all rooms; the defaults fit an unchanged
+    Synapse. `poll_s` is how long a sync is held open; `timeout_s` limits any other call.
     """
 
     homeserver: str
@@ -44,15 +44,15 @@ class MatrixSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def read_matrix(name: str, table: Mapping[str, Any]) -> MatrixSettings:
-    """The table as settings. Raises SettingsError, one line a problem."""
+    """Read the settings table. Raises SettingsError, one line per problem."""
     settings = read_channel(MatrixSettings, name, table, ids=IDS)
-    problems = list(_problems(name, settings))
+    problems = list(_find_problems(name, settings))
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
 
 
-def _problems(name: str, settings: MatrixSettings) -> Iterator[str]:
+def _find_problems(name: str, settings: MatrixSettings) -> Iterator[str]:
     key = f"channels.{name}"
     if not _HOMESERVER.fullmatch(settings.homeserver):
         yield f"{key}.homeserver is {settings.homeserver!r}; write its address, such as https://matrix.example.org"

@@ -1,4 +1,4 @@
-"""What a homeserver says, as far as we read it (client-server API). Pure."""
+"""Responses of a homeserver, as far as we read them (client-server API). Pure."""
 
 from __future__ import annotations
 
@@ -19,39 +19,40 @@ TYPES: Final = (MESSAGE, STICKER, MEMBER, REDACTION, ENCRYPTED)
 MXC: Final = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)", re.ASCII)
 
 KEY: Final = "dev.shoal.key"
-"""In the content of a message: what a look-up knows it by. Clients show nothing of it."""
+"""Field of a message's content by which a look-up finds it. Clients do not show it."""
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """Names the event that this one answers."""
+class InReplyTo(msgspec.Struct, frozen=True):
+    """The event that this one replies to."""
 
     event_id: str = ""
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """`m.relates_to`. In a thread, `is_falling_back` says that it answers nothing in truth."""
+    """The content of `m.relates_to`. In a thread, `is_falling_back` says that it is not really a
+    reply."""
 
     rel_type: str = ""
     event_id: str = ""
     is_falling_back: bool = False
-    in_reply_to: Answered | None = field(name="m.in_reply_to", default=None)
+    in_reply_to: InReplyTo | None = field(name="m.in_reply_to", default=None)
 
 
 class Mentions(msgspec.Struct, frozen=True):
-    """`m.mentions`: who is meant."""
+    """The content of `m.mentions`: the addressed users."""
 
     user_ids: tuple[str, ...] = ()
 
 
-class Info(msgspec.Struct, frozen=True):
-    """Of a file, as its sender has it."""
+class FileInfo(msgspec.Struct, frozen=True):
+    """Type and size of a file, as its sender claims."""
 
     mimetype: str = ""
     size: int | float | None = None
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What we read of it."""
+    """The parts of an event's content that we read."""
 
     msgtype: str = ""
     body: str = ""
@@ -61,20 +62,20 @@ class Content(msgspec.Struct, frozen=True):
     geo_uri: str = ""
     membership: str = ""
     redacts: str = ""
-    info: Info | None = None
+    info: FileInfo | None = None
     relates_to: Relation | None = field(name="m.relates_to", default=None)
     mentions: Mentions | None = field(name="m.mentions", default=None)
     new_content: Content | None = field(name="m.new_content", default=None)
 
 
 class Unsigned(msgspec.Struct, frozen=True):
-    """What the homeserver adds."""
+    """Data added by the homeserver."""
 
     prev_content: Content | None = None
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One of a room. `origin_server_ts` is what the sender's server claims, in ms."""
+    """An event of a room. `origin_server_ts` is the claim of the sender's server, in ms."""
 
     type: str
     event_id: str = ""
@@ -87,79 +88,79 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """What happened in a room; `limited`: there was more before it, behind `prev_batch`."""
+    """New events of a room; `limited`: earlier ones were left out, before `prev_batch`."""
 
     events: tuple[msgspec.Raw, ...] = ()
     limited: bool = False
     prev_batch: str = ""
 
 
-class Joined(msgspec.Struct, frozen=True):
+class JoinedRoom(msgspec.Struct, frozen=True):
     """A room that we are in."""
 
     timeline: Timeline = Timeline()
 
 
 class InviteState(msgspec.Struct, frozen=True):
-    """What we are told of a room that we are not in."""
+    """The visible state of a room that we are not in."""
 
     events: tuple[msgspec.Raw, ...] = ()
 
 
-class Invited(msgspec.Struct, frozen=True):
-    """A room that we are asked into."""
+class InvitedRoom(msgspec.Struct, frozen=True):
+    """A room that we are invited to."""
 
     invite_state: InviteState = InviteState()
 
 
 class Rooms(msgspec.Struct, frozen=True):
-    """Of one answer to a question for news."""
+    """The rooms of one sync."""
 
-    join: dict[str, Joined] = {}
-    invite: dict[str, Invited] = {}
+    join: dict[str, JoinedRoom] = {}
+    invite: dict[str, InvitedRoom] = {}
 
 
 class Sync(msgspec.Struct, frozen=True):
-    """An answer to a question for news."""
+    """The response to a sync."""
 
     next_batch: str
     rooms: Rooms = Rooms()
 
 
-class Known(msgspec.Struct, frozen=True):
-    """What later events need to know of an earlier one."""
+class EventSummary(msgspec.Struct, frozen=True):
+    """The part of an earlier event that later ones need."""
 
     sender: str
     thread: str | None = None
     answers: str | None = None
 
 
-class Who(msgspec.Struct, frozen=True):
-    """Whose token it is."""
+class WhoAmI(msgspec.Struct, frozen=True):
+    """The owner of the token."""
 
     user_id: str
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentEvent(msgspec.Struct, frozen=True):
     """The event that a post became."""
 
     event_id: str
 
 
-class Uploaded(msgspec.Struct, frozen=True):
-    """Where a file is."""
+class UploadedFile(msgspec.Struct, frozen=True):
+    """The address of an uploaded file."""
 
     content_uri: str
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What somebody calls themselves."""
+    """A display name."""
 
     display_name: str | None = None
 
 
 class Members(msgspec.Struct, frozen=True):
-    """Who is in a room."""
+    """The members of a room."""
 
     joined: dict[str, Profile] = {}
 
@@ -171,17 +172,17 @@ class Messages(msgspec.Struct, frozen=True):
     end: str | None = None
 
 
-class KeyOf(msgspec.Struct, frozen=True):
-    """Of a message of ours, what a look-up reads."""
+class OwnContent(msgspec.Struct, frozen=True):
+    """The part of our own message that a look-up reads."""
 
     key: str = field(name=KEY, default="")
 
 
-class Ours(msgspec.Struct, frozen=True):
+class OwnMessage(msgspec.Struct, frozen=True):
     """A message of ours."""
 
     event_id: str
-    content: KeyOf = KeyOf()
+    content: OwnContent = OwnContent()
 
 
 _sync: Final = msgspec.json.Decoder(Sync)
@@ -189,19 +190,19 @@ _event: Final = msgspec.json.Decoder(Event)
 
 
 def read_sync(body: bytes) -> Sync:
-    """Raises msgspec.DecodeError for what is none."""
+    """Decode a sync. Raises msgspec.DecodeError."""
     return _sync.decode(body)
 
 
 def read_events(raw: Sequence[msgspec.Raw]) -> Iterator[Event]:
-    """Those of a form that we know: a strange one must not stand in the way of those behind it."""
+    """Yield the events that can be decoded: a strange one must not block those after it."""
     for one in raw:
         if (event := read_event(bytes(one))) is not None:
             yield event
 
 
 def read_event(body: bytes) -> Event | None:
-    """None for what is no event of a form that we know."""
+    """Decode an event; None if it has an unknown form."""
     try:
         return _event.decode(body)
     except (msgspec.DecodeError, RecursionError):

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from gateway.channels.slack.api import Api
-from gateway.channels.slack.contents import Me
-from gateway.channels.slack.listener import Listener
-from gateway.channels.slack.parse import Gone, Hearing
-from gateway.channels.slack.render import render
+from gateway.channels.slack.api import SlackApi
+from gateway.channels.slack.contents import SlackIdentity
+from gateway.channels.slack.listener import SocketModeListener
+from gateway.channels.slack.parse import SlackDeletion, SlackEventParser
+from gateway.channels.slack.render import render_reply
 from gateway.channels.slack.settings import SlackSettings, read_slack
 from gateway.channels.slack.signature import is_signed
-from gateway.channels.slack.wire import Challenge, Told, Unreadable, read_call
+from gateway.channels.slack.wire import SlackEvent, UnreadablePayload, UrlVerification, read_call
 from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
@@ -48,13 +48,13 @@ log = logger("slack")
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
-    """The platform of these settings. Raises SettingsError."""
+    """Build the platform from its settings. Raises SettingsError."""
     settings = read_slack(given.name, given.table)
-    return BuiltPlatform(Slack(given.name, settings), settings)
+    return BuiltPlatform(SlackChannel(given.name, settings), settings)
 
 
-class Slack:
-    """A bot of Slack."""
+class SlackChannel:
+    """A Slack bot."""
 
     abilities = ABILITIES
 
@@ -64,14 +64,14 @@ class Slack:
         self._settings = settings
         self._clock = clock
         app_token = settings.app_token.reveal() if settings.app_token is not None else ""
-        self._api = Api(settings.token.reveal(), settings.api, app_token=app_token, timeout_s=settings.timeout_s)
-        self._hearing = self._hearing_of(Me("", "", ""))
+        self._api = SlackApi(settings.token.reveal(), settings.api, app_token=app_token, timeout_s=settings.timeout_s)
+        self._reader = self._make_reader(SlackIdentity("", "", ""))
 
-    def _hearing_of(self, me: Me) -> Hearing:
-        return Hearing(self.name, me, threads=self._settings.threads, command=self._settings.command)
+    def _make_reader(self, me: SlackIdentity) -> SlackEventParser:
+        return SlackEventParser(self.name, me, threads=self._settings.threads, command=self._settings.command)
 
     async def open(self) -> None:
-        self._hearing = self._hearing_of(await self._api.open())
+        self._reader = self._make_reader(await self._api.open())
 
     async def close(self) -> None:
         await self._api.close()
@@ -79,10 +79,10 @@ class Slack:
     # --- in
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        async def take(told: Told) -> None:
-            await self._take(told, inlet)
+        async def take(event: SlackEvent) -> None:
+            await self._accept_event(event, inlet)
 
-        await Listener(self._api.connect, take).listen(until)
+        await SocketModeListener(self._api.connect, take).run(until)
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.signing_secret is not None
@@ -90,22 +90,22 @@ class Slack:
         if not is_signed(secret, request.headers, request.body, now_s=now_s):
             return HookAnswer(401)
         try:
-            told = read_call(request.headers.get("content-type", ""), request.body)
-        except Unreadable as exc:
+            event = read_call(request.headers.get("content-type", ""), request.body)
+        except UnreadablePayload as exc:
             log.warning("call not understood", why=str(exc))
             return HookAnswer(400)
-        if isinstance(told, Challenge):
-            return HookAnswer(body=told.word.encode())
-        if told is not None:
-            await self._take(told, inlet)
+        if isinstance(event, UrlVerification):
+            return HookAnswer(body=event.word.encode())
+        if event is not None:
+            await self._accept_event(event, inlet)
         return HookAnswer()
 
-    async def _take(self, told: Told, inlet: Inlet) -> None:
-        said = self._hearing.heard(told, now_ms=self._clock.now_ms())
-        if isinstance(said, Gone):
-            await inlet.on_delete(said.message)
-        elif said is not None:
-            await inlet.take(said)
+    async def _accept_event(self, event: SlackEvent, inlet: Inlet) -> None:
+        parsed = self._reader.parse_event(event, now_ms=self._clock.now_ms())
+        if isinstance(parsed, SlackDeletion):
+            await inlet.on_delete(parsed.message)
+        elif parsed is not None:
+            await inlet.take(parsed)
 
     def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         return self._api.fetch(file)
@@ -113,7 +113,7 @@ class Slack:
     # --- out
 
     def render(self, markdown: str) -> list[Piece]:
-        return render(markdown)
+        return render_reply(markdown)
 
     async def send(self, post: Post) -> str:
         return await self._api.send(post)

@@ -1,5 +1,4 @@
-"""What a message of Slack's says: its words and its files, also those of messages that it passes
-on. Pure."""
+"""Read the text and files of a Slack message, including messages forwarded with it. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +7,13 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from gateway.channels.slack.wire import FileOf, Message, attachments_in, files_in
+from gateway.channels.slack.wire import Message, SlackFile, attachments_in, files_in
 from gateway.platform.protocol import RemoteFile
 from gateway.text.incoming import slack_to_text
 
 
-class Me(Struct, frozen=True):
-    """Who the bot is, and in which workspace."""
+class SlackIdentity(Struct, frozen=True):
+    """The bot's ids and the workspace it is in."""
 
     team_id: str
     user_id: str
@@ -22,15 +21,14 @@ class Me(Struct, frozen=True):
     name: str = ""
 
 
-def text_of(message: Message, me: Me) -> str:
-    """Its words as a person reads them, what it passes on, and the addresses of files that are kept
-    elsewhere."""
-    return "\n\n".join(filter(None, [_own_words(message, me), *_passed_on(message), *_linked(message)]))
+def message_text(message: Message, me: SlackIdentity) -> str:
+    """Return the text as a person reads it, forwarded texts, and links to externally stored files."""
+    return "\n\n".join(filter(None, [_own_text(message, me), *_forwarded_texts(message), *_external_links(message)]))
 
 
-def files_of(message: Message) -> Iterator[RemoteFile]:
-    """Its files that Slack has. The handle is an address or, where Slack tells none (in channels
-    that two workspaces share), the file's id."""
+def message_files(message: Message) -> Iterator[RemoteFile]:
+    """Yield the files stored at Slack. The handle is a URL, or the file's id if Slack gives no URL
+    (channels shared between two workspaces)."""
     for one in _all_files(message):
         if one.mode not in ("external", "tombstone", "hidden_by_limit"):
             yield RemoteFile(
@@ -41,36 +39,37 @@ def files_of(message: Message) -> Iterator[RemoteFile]:
             )
 
 
-def names_us(message: Message, me: Me) -> bool:
-    """Whether we are mentioned."""
+def mentions_us(message: Message, me: SlackIdentity) -> bool:
+    """Return whether the message mentions the bot."""
     return re.search(_mention(me), message.text or "") is not None
 
 
-def _mention(me: Me) -> str:
+def _mention(me: SlackIdentity) -> str:
     return rf"<@{re.escape(me.user_id)}(?:\|[^<>]*)?>"
 
 
-def _own_words(message: Message, me: Me) -> str:
-    """Without the mention of us that it begins or ends with: that only says who is meant."""
+def _own_text(message: Message, me: SlackIdentity) -> str:
+    """Return the message's own text without a leading or trailing mention of the bot: it only
+    addresses us."""
     name, raw = _mention(me), message.text or ""
     shorter = re.sub(rf"^\s*{name}[\s,:]*|\s*{name}\s*$", "", raw).strip()
     return slack_to_text(re.sub(name, lambda _: f"@{me.name or me.user_id}", shorter or raw)).strip()
 
 
-def _passed_on(message: Message) -> Iterator[str]:
+def _forwarded_texts(message: Message) -> Iterator[str]:
     for one in attachments_in(message):
         if one.is_share and (text := slack_to_text(one.text or one.fallback or "").strip()):
             author = " ".join((one.author_name or "somebody").split())
             yield f"[forwarded from {author}]\n{text}"
 
 
-def _linked(message: Message) -> Iterator[str]:
+def _external_links(message: Message) -> Iterator[str]:
     for one in _all_files(message):
         if one.mode == "external" and one.url_private:
             yield f"[{one.title or one.name or 'file'}: {one.url_private}]"
 
 
-def _all_files(message: Message) -> Iterator[FileOf]:
+def _all_files(message: Message) -> Iterator[SlackFile]:
     yield from files_in(message)
     for one in attachments_in(message):
         if one.is_share:

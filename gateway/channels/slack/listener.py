@@ -1,9 +1,9 @@
-"""Listening by Socket Mode: what comes is taken, then confirmed; what is not confirmed Slack tells
-again.
+"""Listen by Socket Mode: an event is acknowledged after it was accepted; Slack repeats what is not
+acknowledged.
 
-What is about one channel is taken in its order, channels beside each other. Slack says some seconds
-ahead that it is about to close a connection: then the next one is opened while the old one is still
-heard.
+Events of one conversation are accepted in order, conversations in parallel. Slack announces a few
+seconds ahead that it will close a connection: the next one is opened while the old one is still
+read.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from gateway.channels.slack.parse import place_of
-from gateway.channels.slack.wire import Envelope, Told, Unreadable, read_envelope, told_in
+from gateway.channels.slack.parse import conversation_id
+from gateway.channels.slack.wire import Envelope, SlackEvent, UnreadablePayload, read_envelope, read_payload
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
@@ -22,11 +22,11 @@ from shared.log import logger
 from shared.tasks import cancel_all
 
 AT_ONCE: Final = 200
-"""So many envelopes may be under way; then no more are read."""
+"""At most this many envelopes are in progress; then reading pauses."""
 
 HOLD_S: Final = 30.0
-"""What cannot be taken for so long is left to another replica. It is nowhere but at Slack
-meanwhile."""
+"""An event that cannot be accepted for this long is left to another replica. Meanwhile it exists
+only at Slack."""
 
 AGAIN_FIRST_S: Final = 0.05
 AGAIN_CAP_S: Final = 1.0
@@ -35,41 +35,42 @@ FINISH_S: Final = 1.0
 log = logger("slack")
 
 
-class Socket(Protocol):
-    """One connection."""
+class EnvelopeSocket(Protocol):
+    """One Socket Mode connection, as the listener needs it."""
 
     async def receive(self) -> str | None: ...
-    async def confirm(self, envelope_id: str) -> None: ...
+    async def acknowledge(self, envelope_id: str) -> None: ...
     async def close(self) -> None: ...
 
 
-class Listener:
-    """Listens once: until it is told to end, or the connection is lost."""
+class SocketModeListener:
+    """One run of listening: it ends on request or when the connection is lost."""
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[Socket]],
-        take: Callable[[Told], Awaitable[None]],
+        connect: Callable[[], Awaitable[EnvelopeSocket]],
+        take: Callable[[SlackEvent], Awaitable[None]],
         *,
         hold_s: float = HOLD_S,
     ) -> None:
         self._connect = connect
         self._take = take
         self._hold_s = hold_s
-        self._sockets: dict[asyncio.Task[None], Socket] = {}
+        self._sockets: dict[asyncio.Task[None], EnvelopeSocket] = {}
         self._under_way: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._chats = WeakValueDictionary[str, asyncio.Lock]()
         self._news = asyncio.Event()
         self._refresh = False
         self._broke: Exception | None = None
 
-    async def listen(self, until: asyncio.Event) -> None:
-        """Raises NotAccepted when the connection is lost, ChannelBroken, RedisAway, Refused."""
+    async def run(self, until: asyncio.Event) -> None:
+        """Listen until `until` is set. Raises NotAccepted when the connection is lost,
+        ChannelBroken, RedisAway, Refused."""
         ending = asyncio.create_task(until.wait())
         ending.add_done_callback(lambda _: self._news.set())
         try:
-            newest = await self._open()
+            newest = await self._open_socket()
             while not until.is_set():
                 await self._news.wait()
                 self._news.clear()
@@ -80,8 +81,8 @@ class Listener:
                     raise NotAccepted("the connection to Slack is lost")
                 if self._refresh:
                     self._refresh = False
-                    newest = await self._open()
-                await self._forget_those_that_are_over()
+                    newest = await self._open_socket()
+                await self._drop_ended_sockets()
             await cancel_all(self._sockets)  # no more is read; what is under way can still be confirmed
             if self._under_way:
                 await asyncio.wait(self._under_way, timeout=FINISH_S)
@@ -91,35 +92,35 @@ class Listener:
             finally:
                 await asyncio.gather(*(socket.close() for socket in self._sockets.values()), return_exceptions=True)
 
-    async def _open(self) -> asyncio.Task[None]:
+    async def _open_socket(self) -> asyncio.Task[None]:
         socket = await self._connect()
-        reader = asyncio.create_task(self._read(socket), name="socket")
+        reader = asyncio.create_task(self._read_envelopes(socket), name="socket")
         reader.add_done_callback(lambda _: self._news.set())
         self._sockets[reader] = socket
         return reader
 
-    async def _forget_those_that_are_over(self) -> None:
+    async def _drop_ended_sockets(self) -> None:
         for reader in [reader for reader in self._sockets if reader.done()]:
             await self._sockets.pop(reader).close()
             reader.result()
 
-    async def _read(self, socket: Socket) -> None:
-        """Begin with everything that comes over a connection, until it is over."""
+    async def _read_envelopes(self, socket: EnvelopeSocket) -> None:
+        """Start handling every envelope of a connection, until it ends."""
         while (frame := await socket.receive()) is not None:
             try:
                 envelope = read_envelope(frame)
-            except Unreadable as exc:
+            except UnreadablePayload as exc:
                 log.warning("frame not understood", why=str(exc))
                 continue
             if envelope.type == "disconnect":
-                self._leave(envelope.reason)
+                self._on_disconnect(envelope.reason)
             elif envelope.envelope_id:
-                await self._room.acquire()
-                taking = asyncio.create_task(self._answer(socket, envelope), name="envelope")
+                await self._slots.acquire()
+                taking = asyncio.create_task(self._handle_envelope(socket, envelope), name="envelope")
                 self._under_way.add(taking)
                 taking.add_done_callback(self._done)
 
-    def _leave(self, reason: str) -> None:
+    def _on_disconnect(self, reason: str) -> None:
         match reason:
             case "link_disabled":
                 raise ChannelBroken("Socket Mode is off: turn it on in the settings of the Slack app")
@@ -129,23 +130,23 @@ class Listener:
                 self._refresh = True
                 self._news.set()
 
-    async def _answer(self, socket: Socket, envelope: Envelope) -> None:
-        told = None
+    async def _handle_envelope(self, socket: EnvelopeSocket, envelope: Envelope) -> None:
+        event = None
         try:
-            told = told_in(envelope)
-        except Unreadable as exc:
+            event = read_payload(envelope)
+        except UnreadablePayload as exc:
             log.warning("event not understood", kind=envelope.type, why=str(exc))
-        if told is not None:
-            async with self._chats.setdefault(place_of(told), asyncio.Lock()):
-                await self._take_in_time(told)
-        await socket.confirm(envelope.envelope_id)
+        if event is not None:
+            async with self._chats.setdefault(conversation_id(event), asyncio.Lock()):
+                await self._take_in_time(event)
+        await socket.acknowledge(envelope.envelope_id)
 
-    async def _take_in_time(self, told: Told) -> None:
+    async def _take_in_time(self, event: SlackEvent) -> None:
         now = asyncio.get_running_loop().time
         give_up_at = now() + self._hold_s
         for wait_s in full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S):
             try:
-                await self._take(told)
+                await self._take(event)
                 return
             except (RedisAway, Refused) as exc:
                 again_s = max(wait_s, exc.retry_after_s) if isinstance(exc, Refused) else wait_s
@@ -155,7 +156,7 @@ class Listener:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
-        self._room.release()
+        self._slots.release()
         if task.cancelled() or (broke := task.exception()) is None:
             return
         if not isinstance(broke, RedisAway | Refused):

@@ -1,4 +1,4 @@
-"""A post as Slack's calls want it, and how it is known again. Pure."""
+"""Build the arguments of Slack's calls for a post, and recognise a post again. Pure."""
 
 from __future__ import annotations
 
@@ -7,61 +7,61 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gateway.channels.slack.parse import BUTTONS
-from gateway.channels.slack.render import escaped
+from gateway.channels.slack.render import escape_mrkdwn
 from gateway.platform.protocol import Button, Post
 
 EVENT: Final = "shoal"
-"""The type of the metadata by which a post is found again."""
+"""Event type of the metadata by which a post is found again."""
 
 _LABEL_CHARS: Final = 75
 
 
-def mark(key: str) -> str:
-    """A post's key as other apps of the workspace may see it."""
+def post_mark(key: str) -> str:
+    """Return a hash of a post's key: other apps of the workspace can read the metadata."""
     return hashlib.blake2s(key.encode(), digest_size=16).hexdigest()
 
 
-def metadata(key: str) -> dict[str, Any]:
-    """What a message carries beside what is shown."""
-    return {"event_type": EVENT, "event_payload": {"key": mark(key)}}
+def post_metadata(key: str) -> dict[str, Any]:
+    """Return the invisible metadata of a message."""
+    return {"event_type": EVENT, "event_payload": {"key": post_mark(key)}}
 
 
-def is_marked(message: Mapping[str, Any], key: str) -> bool:
-    """Whether a message of a channel's history is the post of this key."""
+def has_mark(message: Mapping[str, Any], key: str) -> bool:
+    """Return whether a message of a channel's history is the post with this key."""
     carried = message.get("metadata") or {}
-    if carried.get("event_type") == EVENT and (carried.get("event_payload") or {}).get("key") == mark(key):
+    if carried.get("event_type") == EVENT and (carried.get("event_payload") or {}).get("key") == post_mark(key):
         return True
-    return any(block.get("block_id") == mark(key) for block in message.get("blocks") or ())
+    return any(block.get("block_id") == post_mark(key) for block in message.get("blocks") or ())
 
 
-def text(post: Post) -> str:
-    """Its text. Buttons that Slack did not take are words."""
+def post_text(post: Post) -> str:
+    """Return the text. Buttons that Slack refused are listed as text."""
     if post.as_plain and post.buttons:
-        return "\n".join([post.text, "", *(f"- {escaped(button.says)}" for button in post.buttons)])
+        return "\n".join([post.text, "", *(f"- {escape_mrkdwn(button.says)}" for button in post.buttons)])
     return post.text
 
 
-def attachments(post: Post) -> Sequence[dict[str, Any]]:
-    """Buttons stand beside the text: as blocks they would take its place."""
+def post_attachments(post: Post) -> Sequence[dict[str, Any]]:
+    """Return the buttons as an attachment: top-level blocks would replace the text."""
     if post.as_plain or not post.buttons:
         return []
-    return [{"fallback": ", ".join(button.label for button in post.buttons), "blocks": [_row(post.buttons)]}]
+    return [{"fallback": ", ".join(button.label for button in post.buttons), "blocks": [_button_row(post.buttons)]}]
 
 
 def file_blocks(post: Post) -> list[dict[str, Any]]:
-    """The text beside a file. Its block is what it is known by: the message of a file has no
+    """Return the blocks shown with a file. The block id is the mark: a file's message cannot carry
     metadata."""
     assert post.file is not None
-    words = [post.file.name, *(f"- {button.says}" for button in post.buttons if post.as_plain)]
-    shown: dict[str, Any] = {
+    lines = [post.file.name, *(f"- {button.says}" for button in post.buttons if post.as_plain)]
+    section: dict[str, Any] = {
         "type": "section",
-        "block_id": mark(post.key),
-        "text": {"type": "plain_text", "text": "\n".join(words), "emoji": False},
+        "block_id": post_mark(post.key),
+        "text": {"type": "plain_text", "text": "\n".join(lines), "emoji": False},
     }
-    return [shown] if post.as_plain or not post.buttons else [shown, _row(post.buttons)]
+    return [section] if post.as_plain or not post.buttons else [section, _button_row(post.buttons)]
 
 
-def _row(buttons: Sequence[Button]) -> dict[str, Any]:
+def _button_row(buttons: Sequence[Button]) -> dict[str, Any]:
     return {
         "type": "actions",
         "block_id": BUTTONS,

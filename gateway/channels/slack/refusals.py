@@ -1,5 +1,5 @@
-"""What the errors of Slack's Web API mean to us (the list of each method in
-docs.slack.dev/reference/methods). Pure."""
+"""Map the errors of Slack's Web API (the list of each method in docs.slack.dev/reference/methods).
+Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.platform.protocol import (
 )
 
 AGAIN_S: Final = 5.0
-"""When it does not say how long to wait."""
+"""Wait used when Slack does not say how long."""
 
 _THROTTLED: Final = frozenset({"ratelimited", "rate_limited", "rate_limit_exceeded"})
 _BROKEN: Final = frozenset(
@@ -35,20 +35,20 @@ _CLOSED: Final = frozenset(
 _MARKUP: Final = frozenset("invalid_blocks invalid_blocks_format invalid_attachments msg_blocks_too_long".split())
 _OUT_OF_ORDER: Final = frozenset("service_unavailable team_added_to_org accesslimited".split())
 _HALF_DONE: Final = frozenset("internal_error fatal_error request_timeout".split())
-"""Of these Slack says itself that some of what was asked may have been done."""
+"""For these, Slack documents that part of the request may have been done."""
 
 _WORD: Final = re.compile(r"[a-z0-9_:,.-]{1,80}")
 
 
 class ScopeMissing(ChannelBroken):
-    """The app was not given a scope that this call needs."""
+    """The app was not granted a scope that this call needs."""
 
 
-def refusal(error: object, *, status: int, retry_after: str | None = None, needed: object = None) -> Exception:
-    """Why a call was not done: `error` and `needed` of the answer's body, if it has any."""
+def map_error(error: object, *, status: int, retry_after: str | None = None, needed: object = None) -> Exception:
+    """Return the error for a failed call: `error` and `needed` come from the response body, if any."""
     word = error if isinstance(error, str) and _WORD.fullmatch(error) else ""
     if status == 429 or word in _THROTTLED:
-        return Throttled(_seconds(retry_after))
+        return Throttled(_retry_after_s(retry_after))
     if word == "missing_scope":
         scope = needed if isinstance(needed, str) and _WORD.fullmatch(needed) else "that this needs"
         return ScopeMissing(
@@ -71,7 +71,7 @@ def refusal(error: object, *, status: int, retry_after: str | None = None, neede
     return PostRefused(word)
 
 
-def _seconds(retry_after: str | None) -> float:
+def _retry_after_s(retry_after: str | None) -> float:
     try:
         return min(3600.0, max(0.1, float(retry_after or "")))
     except ValueError:

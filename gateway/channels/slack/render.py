@@ -1,8 +1,7 @@
-"""Replies in Slack's mrkdwn, for the field `text` of chat.postMessage and chat.update.
+"""Render replies as Slack mrkdwn, for the field `text` of chat.postMessage and chat.update.
 
-`text` and not `markdown_text` or blocks: both calls take it, it cannot name anybody once `&`, `<`
-and `>` are escaped, and what is posted is what conversations.history tells again when a post is
-looked for.
+We use `text` rather than `markdown_text` or blocks: both calls accept it, it cannot mention anyone
+once `&`, `<` and `>` are escaped, and conversations.history returns exactly what was posted.
 """
 
 from __future__ import annotations
@@ -22,42 +21,42 @@ from gateway.text.tables import flat
 from gateway.text.tree import read
 
 TEXT_LIMIT: Final = 3500
-"""UTF-16 code units, escaped. chat.update takes 4000, chat.postMessage more."""
+"""UTF-16 code units after escaping. chat.update accepts 4000, chat.postMessage more."""
 
 _ESCAPES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 _WOULD_QUOTE: Final = re.compile(r"^(?=&gt;)", re.MULTILINE)
 _FENCE: Final = "```"
 
 
-def render(markdown: str) -> list[Piece]:
-    """A reply as mrkdwn. The plain text is escaped too: Slack reads `<!channel>` in every message.
-    Links have to be posted with `unfurl_links` and `unfurl_media` off: else Slack would fetch
-    them."""
+def render_reply(markdown: str) -> list[Piece]:
+    """Render a reply as mrkdwn. The plain text is escaped too: Slack interprets `<!channel>` in
+    every message. Post it with `unfurl_links` and `unfurl_media` off, or Slack fetches the links.
+    """
     return paginate(flat(read(markdown)), _PAGE)
 
 
-def escaped(text: str) -> str:
-    """Text that names nobody and links to nothing."""
+def escape_mrkdwn(text: str) -> str:
+    """Escape a text so that it mentions nobody and links nowhere."""
     return text.translate(_ESCAPES)
 
 
-def _text(text: str) -> str:
-    return _WOULD_QUOTE.sub(JOINT, taken_apart(escaped(text)))
+def _escape_text(text: str) -> str:
+    return _WOULD_QUOTE.sub(JOINT, taken_apart(escape_mrkdwn(text)))
 
 
-def _code(text: str) -> str:
-    return _text(text) if "`" in text else f"`{escaped(text)}`"
+def _inline_code(text: str) -> str:
+    return _escape_text(text) if "`" in text else f"`{escape_mrkdwn(text)}`"
 
 
-def _link(link: Link, label: str) -> tuple[str, str]:
-    shown = "" if label == link.address else "|" + escaped(label).replace("|", "¦")
-    return f"<{escaped(link.address)}{shown}>", escaped(link.host_behind)
+def _write_link(link: Link, label: str) -> tuple[str, str]:
+    shown = "" if label == link.address else "|" + escape_mrkdwn(label).replace("|", "¦")
+    return f"<{escape_mrkdwn(link.address)}{shown}>", escape_mrkdwn(link.host_behind)
 
 
-def _body(leaf: Leaf) -> str:
+def _leaf_mrkdwn(leaf: Leaf) -> str:
     match leaf.kind:
         case "code":
-            return f"{_FENCE}\n{fenceless(escaped(leaf.text))}\n{_FENCE}"
+            return f"{_FENCE}\n{fenceless(escape_mrkdwn(leaf.text))}\n{_FENCE}"
         case "rule":
             return RULE
         case "heading":
@@ -66,14 +65,16 @@ def _body(leaf: Leaf) -> str:
             return _PEN.write(leaf.runs)
 
 
-def _show(leaves: Sequence[Leaf]) -> Piece:
-    return Piece(lay_out(leaves, _DRESS), escaped(plain(leaves)))
+def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
+    return Piece(lay_out(leaves, _DRESS), escape_mrkdwn(plain(leaves)))
 
 
-def _size(piece: Piece) -> tuple[int, ...]:
+def _piece_sizes(piece: Piece) -> tuple[int, ...]:
     return utf16(piece.plain), utf16(piece.text)
 
 
-_PEN: Final = Pen(marks={"bold": "*", "italic": "_", "strike": "~"}, text=_text, code=_code, link=_link)
-_DRESS: Final = Dress(body=_body, quote=quoted_lines("&gt;"))
-_PAGE: Final = Page(show=_show, size=_size, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))
+_PEN: Final = Pen(
+    marks={"bold": "*", "italic": "_", "strike": "~"}, text=_escape_text, code=_inline_code, link=_write_link
+)
+_DRESS: Final = Dress(body=_leaf_mrkdwn, quote=quoted_lines("&gt;"))
+_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))

@@ -1,4 +1,4 @@
-"""`[channels.slack]`."""
+"""Settings of `[channels.slack]`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class SlackSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`token` is the bot's (xoxb-). Messages come by Socket Mode with `app_token` (xapp-), or, with
-    `run = "webhook"`, to the path `/hooks/slack` of the gateways, signed with `signing_secret`.
+    """`token` is the bot's (xoxb-). Events arrive by Socket Mode with `app_token` (xapp-), or, with
+    `run = "webhook"`, at the path `/hooks/slack` of the gateways, signed with `signing_secret`.
 
-    With `threads`, an answer in a channel stands in the thread of its question, and each thread is
-    a conversation; without, a channel is one. What is said behind the slash command `command` is a
-    message; other slash commands of the app are messages themselves. `api` is the address of the
-    Web API. `timeout_s`: how long a call of it may take.
+    With `threads`, an answer in a channel is posted in the thread of its question, and each thread
+    is a conversation; without, the whole channel is one. The text after the slash command `command`
+    is a message; other slash commands of the app are messages including their name. `api` is the
+    address of the Web API. `timeout_s` limits a call.
     """
 
     token: Secret
@@ -47,15 +47,15 @@ class SlackSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def read_slack(name: str, table: Mapping[str, Any]) -> SlackSettings:
-    """The table as settings. Raises SettingsError, one line a problem."""
+    """Read the settings table. Raises SettingsError, one line per problem."""
     settings = read_channel(SlackSettings, name, table, ids=IDS)
-    problems = list(_problems(name, settings))
+    problems = list(_find_problems(name, settings))
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
 
 
-def _problems(name: str, settings: SlackSettings) -> Iterator[str]:
+def _find_problems(name: str, settings: SlackSettings) -> Iterator[str]:
     key = f"channels.{name}"
     if not _BOT_TOKEN.fullmatch(settings.token.reveal()):
         yield f"{key}.token is no bot token; copy the one of OAuth & Permissions that begins with xoxb-"

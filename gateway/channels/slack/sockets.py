@@ -1,9 +1,8 @@
-"""Connections of Socket Mode (docs.slack.dev/apis/events-api/using-socket-mode), opened and nothing
-more.
+"""Open Socket Mode connections (docs.slack.dev/apis/events-api/using-socket-mode).
 
-The SDK's own client connects again by itself for ever, also with a token that is good no more,
-takes the messages of a chat side by side, and leaves one connection before it has the next;
-slack-bolt stands on that. `listener.py` says what happens on a connection here.
+The SDK's own client reconnects forever even with a revoked token, handles the messages of one chat
+in parallel, and drops a connection before it has the next; slack-bolt builds on it. `listener.py`
+decides what happens on a connection.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 
 from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
 
-from gateway.channels.slack.calls import Calls
+from gateway.channels.slack.calls import SlackWebApi
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 
 PING_S: Final = 10.0
@@ -21,14 +20,14 @@ CLOSE_S: Final = 1.0
 FRAME_BYTES: Final = 4 * 1024 * 1024
 
 
-class Connection:
-    """One socket."""
+class SocketModeConnection:
+    """One WebSocket."""
 
     def __init__(self, socket: ClientWebSocketResponse) -> None:
         self._socket = socket
 
     async def receive(self) -> str | None:
-        """The next frame; None when the connection is over."""
+        """Return the next frame, None once the connection is closed."""
         while True:
             message = await self._socket.receive()
             if message.type is WSMsgType.TEXT:
@@ -36,9 +35,9 @@ class Connection:
             if message.type is not WSMsgType.BINARY:
                 return None
 
-    async def confirm(self, envelope_id: str) -> None:
-        """Slack need not tell this again. Over a connection that is gone nothing can be said, and
-        it will."""
+    async def acknowledge(self, envelope_id: str) -> None:
+        """Tell Slack not to repeat this envelope. If the connection is gone, Slack repeats it on
+        another one."""
         try:
             await self._socket.send_str(json.dumps({"envelope_id": envelope_id}))
         except (ClientError, ConnectionError, RuntimeError):
@@ -48,16 +47,16 @@ class Connection:
         await self._socket.close()
 
 
-async def connect(calls: Calls, app_token: str) -> Connection:
-    """One more connection. Raises ChannelBroken, NotAccepted, Throttled."""
+async def open_connection(calls: SlackWebApi, app_token: str) -> SocketModeConnection:
+    """Open one more connection. Raises ChannelBroken, NotAccepted, Throttled."""
     try:
-        told = await calls.sure(calls.sdk.apps_connections_open(app_token=app_token))
+        reply = await calls.call_setup(calls.sdk.apps_connections_open(app_token=app_token))
     except ChannelBroken as exc:
         raise ChannelBroken(
             "Slack opens no socket with channels.slack.app_token: it must be an app-level token (xapp-) of this app "
             "with connections:write, and Socket Mode must be on"
         ) from exc
-    url = str(told.get("url", ""))
+    url = str(reply.get("url", ""))
     if not url.startswith(("wss://", calls.origin.replace("http", "ws", 1))):
         raise NotAccepted("Slack told no address for a socket")
     try:
@@ -70,4 +69,4 @@ async def connect(calls: Calls, app_token: str) -> Connection:
         )
     except (ClientError, TimeoutError) as exc:
         raise NotAccepted(f"no socket: {type(exc).__name__}") from exc
-    return Connection(socket)
+    return SocketModeConnection(socket)

@@ -1,8 +1,7 @@
-"""What Slack tells an app, as far as we read it: calls of the webhook and envelopes of Socket Mode.
-Pure.
+"""Decode what Slack sends an app: webhook calls and Socket Mode envelopes. Pure.
 
 Both carry the same three things: an event (docs.slack.dev/apis/events-api), a pressed button
-(reference/ interaction-payloads/block_actions-payload), a slash command
+(reference/interaction-payloads/block_actions-payload), a slash command
 (interactivity/implementing-slash-commands).
 """
 
@@ -19,20 +18,19 @@ MESSAGES: Final = ("message", "app_mention")
 CHALLENGE_CHARS: Final = 1000
 
 
-class Unreadable(ValueError):
-    """What came has none of Slack's forms that we know."""
+class UnreadablePayload(ValueError):
+    """A payload in none of the forms of Slack that we know."""
 
 
 class Edited(Struct, frozen=True):
-    """When a message was edited last."""
+    """Time of a message's last edit."""
 
     ts: str = ""
 
 
 class Message(Struct, frozen=True):
-    """An event about a message, or a message inside of one. `ts` is its id in the channel, and its
-    time. `message` and `previous_message` are those of a change, `deleted_ts` the one that is
-    gone."""
+    """A message event, or a message inside one. `ts` is its id in the channel and its time.
+    `message` and `previous_message` belong to a change, `deleted_ts` to a deletion."""
 
     type: str = ""
     subtype: str | None = None
@@ -52,7 +50,7 @@ class Message(Struct, frozen=True):
 
 
 class Attachment(Struct, frozen=True):
-    """What hangs on a message; with `is_share` somebody else's message that was passed on."""
+    """An attachment of a message; with `is_share` it is a forwarded message."""
 
     is_share: bool = False
     text: str | None = None
@@ -61,7 +59,7 @@ class Attachment(Struct, frozen=True):
     files: Any = None
 
 
-class FileOf(Struct, frozen=True):
+class SlackFile(Struct, frozen=True):
     """A file of a message. `mode` is hosted, snippet, external, tombstone …"""
 
     id: str
@@ -81,8 +79,8 @@ class Authorization(Struct, frozen=True):
     user_id: str | None = None
 
 
-class Callback(Struct, frozen=True):
-    """An event about a message, and whose it is."""
+class EventCallback(Struct, frozen=True):
+    """An event about a message, with the workspace it belongs to."""
 
     event: Message
     team_id: str
@@ -96,8 +94,8 @@ class Team(Struct, frozen=True):
     id: str = ""
 
 
-class Person(Struct, frozen=True):
-    """Who pressed. `name` is what they call themselves."""
+class SlackUser(Struct, frozen=True):
+    """The person who pressed. `name` is self-chosen."""
 
     id: str = ""
     name: str | None = None
@@ -105,8 +103,8 @@ class Person(Struct, frozen=True):
     team_id: str | None = None
 
 
-class Channel(Struct, frozen=True):
-    """Where it was pressed."""
+class ChannelRef(Struct, frozen=True):
+    """The channel of a press."""
 
     id: str = ""
 
@@ -128,19 +126,19 @@ class Action(Struct, frozen=True):
     action_ts: str | None = None
 
 
-class Press(Struct, frozen=True):
-    """Somebody pressed a button (block_actions)."""
+class BlockActions(Struct, frozen=True):
+    """A person pressed a button (block_actions)."""
 
-    user: Person
+    user: SlackUser
     actions: tuple[Action, ...]
     type: str = ""
     team: Team | None = None
-    channel: Channel | None = None
+    channel: ChannelRef | None = None
     container: Container = Container()
     message: Message | None = None
 
 
-class Command(Struct, frozen=True):
+class SlashCommand(Struct, frozen=True):
     """A slash command."""
 
     command: str
@@ -152,19 +150,19 @@ class Command(Struct, frozen=True):
     user_name: str = ""
 
 
-class Challenge(Struct, frozen=True):
-    """Slack checks a new webhook: it wants to read this word."""
+class UrlVerification(Struct, frozen=True):
+    """The check of a new webhook: Slack expects this word back."""
 
     word: str
 
 
-Told = Callback | Press | Command | Challenge
-"""What may be meant for us."""
+SlackEvent = EventCallback | BlockActions | SlashCommand | UrlVerification
+"""Everything that may be addressed to us."""
 
 
 class Envelope(Struct, frozen=True):
-    """A frame of Socket Mode: `hello`, `disconnect` with its `reason`, or something with an
-    `envelope_id` that is to be confirmed."""
+    """A Socket Mode frame: `hello`, `disconnect` with its `reason`, or a payload with an
+    `envelope_id` to acknowledge."""
 
     type: str = ""
     envelope_id: str = ""
@@ -185,86 +183,86 @@ class _Kind(Struct, frozen=True):
     type: str = ""
 
 
-def read_call(media_type: str, body: bytes) -> Told | None:
-    """A signed call of the webhook; None for what says nothing to us. Raises Unreadable."""
+def read_call(media_type: str, body: bytes) -> SlackEvent | None:
+    """Decode a signed webhook call; None if it is nothing for us. Raises UnreadablePayload."""
     if media_type.partition(";")[0].strip().lower() != FORM:
-        return _event(body)
+        return _decode_event(body)
     try:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
     except ValueError as exc:
-        raise Unreadable("this form cannot be read") from exc
+        raise UnreadablePayload("this form cannot be read") from exc
     if "payload" in fields:
-        return _press(fields["payload"].encode())
+        return _decode_press(fields["payload"].encode())
     if "command" in fields:
-        return _as(fields, Command)
+        return _convert(fields, SlashCommand)
     if "ssl_check" in fields:
         return None
-    raise Unreadable("this form is neither a slash command nor an interaction")
+    raise UnreadablePayload("this form is neither a slash command nor an interaction")
 
 
 def read_envelope(frame: str) -> Envelope:
-    """A frame of Socket Mode. Raises Unreadable."""
-    return _decoded(frame.encode(), Envelope)
+    """Decode a Socket Mode frame. Raises UnreadablePayload."""
+    return _decode(frame.encode(), Envelope)
 
 
-def told_in(envelope: Envelope) -> Told | None:
-    """What an envelope brings; None for what says nothing to us. Raises Unreadable."""
+def read_payload(envelope: Envelope) -> SlackEvent | None:
+    """Decode the payload of an envelope; None if it is nothing for us. Raises UnreadablePayload."""
     match envelope.type:
         case "events_api":
-            return _event(bytes(envelope.payload))
+            return _decode_event(bytes(envelope.payload))
         case "interactive":
-            return _press(bytes(envelope.payload))
+            return _decode_press(bytes(envelope.payload))
         case "slash_commands":
-            return _decoded(bytes(envelope.payload), Command)
+            return _decode(bytes(envelope.payload), SlashCommand)
         case _:
             return None
 
 
-def files_in(message: Message | Attachment) -> list[FileOf]:
-    """The files of a message that can be understood."""
-    return _each(message.files, FileOf)
+def files_in(message: Message | Attachment) -> list[SlackFile]:
+    """Return the files of a message that can be decoded."""
+    return _convert_each(message.files, SlackFile)
 
 
 def attachments_in(message: Message) -> list[Attachment]:
-    """What hangs on a message, as far as it can be understood."""
-    return _each(message.attachments, Attachment)
+    """Return the attachments that can be decoded."""
+    return _convert_each(message.attachments, Attachment)
 
 
-def _event(body: bytes) -> Told | None:
-    outer = _decoded(body, _Outer)
+def _decode_event(body: bytes) -> SlackEvent | None:
+    outer = _decode(body, _Outer)
     if outer.type == "url_verification":
-        return Challenge(outer.challenge[:CHALLENGE_CHARS])
-    if outer.type != "event_callback" or _decoded(bytes(outer.event), _Kind).type not in MESSAGES:
+        return UrlVerification(outer.challenge[:CHALLENGE_CHARS])
+    if outer.type != "event_callback" or _decode(bytes(outer.event), _Kind).type not in MESSAGES:
         return None
-    event = _decoded(bytes(outer.event), Message)
-    return Callback(event, outer.team_id or "", outer.event_id or "", outer.authorizations or ())
+    event = _decode(bytes(outer.event), Message)
+    return EventCallback(event, outer.team_id or "", outer.event_id or "", outer.authorizations or ())
 
 
-def _press(body: bytes) -> Press | None:
-    if _decoded(body, _Kind).type != "block_actions":
+def _decode_press(body: bytes) -> BlockActions | None:
+    if _decode(body, _Kind).type != "block_actions":
         return None
-    return _decoded(body, Press)
+    return _decode(body, BlockActions)
 
 
 T = TypeVar("T")
 
 
-def _decoded(body: bytes, kind: type[T]) -> T:
+def _decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise Unreadable(f"this is no {kind.__name__.strip('_').lower()} of Slack's") from exc
+        raise UnreadablePayload(f"this is no {kind.__name__.strip('_').lower()} of Slack's") from exc
 
 
-def _as(given: Any, kind: type[T]) -> T:
+def _convert(given: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as exc:
-        raise Unreadable(f"this is no {kind.__name__.lower()} of Slack's") from exc
+        raise UnreadablePayload(f"this is no {kind.__name__.lower()} of Slack's") from exc
 
 
-def _each(given: Any, kind: type[T]) -> list[T]:
-    """Those that can be understood: a strange one does not cost the message."""
+def _convert_each(given: Any, kind: type[T]) -> list[T]:
+    """Return the items that can be decoded: a strange one must not cost the whole message."""
     found = []
     for one in given if isinstance(given, list) else ():
         try:

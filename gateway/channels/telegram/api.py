@@ -1,4 +1,5 @@
-"""The Bot API through aiogram: one try a call, every error as one that Shoal knows."""
+"""Client of the Bot API on aiogram: one try per call, every failure mapped to an error of the
+platform protocol."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from aiogram.types import (
 )
 from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
 
-from gateway.channels.telegram.parse import ALLOWED_UPDATES, BY_NUMBER, Me, Update
+from gateway.channels.telegram.parse import ALLOWED_UPDATES, BY_NUMBER, TelegramIdentity, Update
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,
@@ -48,7 +49,7 @@ from gateway.platform.protocol import (
 )
 
 CALLBACK_BYTES: Final = 64
-"""What a press of a button can carry."""
+"""Largest payload of an inline button, in bytes."""
 
 _PHOTO_BYTES: Final = 10_000_000
 _PHOTOS: Final = ("image/jpeg", "image/png", "image/webp")
@@ -69,8 +70,8 @@ _SAME: Final = "message is not modified"
 T = TypeVar("T")
 
 
-class AskUpdates(TelegramMethod[list[dict[str, Any]]]):
-    """getUpdates, as it came: `parse.py` reads it."""
+class GetUpdates(TelegramMethod[list[dict[str, Any]]]):
+    """The getUpdates call, returning raw dicts: `parse.py` decodes them."""
 
     __returning__ = list[dict[str, Any]]
     __api_method__ = "getUpdates"
@@ -80,8 +81,8 @@ class AskUpdates(TelegramMethod[list[dict[str, Any]]]):
     allowed_updates: list[str]
 
 
-class Api:
-    """One bot. `timeout_s` is for a whole call."""
+class TelegramApi:
+    """A client for one bot. `timeout_s` limits a whole call."""
 
     def __init__(self, token: str, base: str, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -90,35 +91,37 @@ class Api:
     async def close(self) -> None:
         await self._bot.session.close()
 
-    async def me(self) -> Me:
-        """Who we are. Raises ChannelBroken for a wrong token."""
-        user = await self._sure(self._bot.get_me())
-        return Me(user.id, user.username or "")
+    async def identify(self) -> TelegramIdentity:
+        """Return who the bot is. Raises ChannelBroken for an invalid token."""
+        user = await self._call_repeatable(self._bot.get_me())
+        return TelegramIdentity(user.id, user.username or "")
 
-    async def hear_by_webhook(self, url: str, secret: str) -> None:
-        """Have Telegram call us."""
-        await self._sure(
+    async def set_webhook(self, url: str, secret: str) -> None:
+        """Register our webhook with Telegram."""
+        await self._call_repeatable(
             self._bot.set_webhook(url, secret_token=secret, allowed_updates=list(ALLOWED_UPDATES), max_connections=40)
         )
 
-    async def hear_by_asking(self) -> None:
-        """Have Telegram wait for questions; nothing that it has for us is dropped."""
-        await self._sure(self._bot.delete_webhook(drop_pending_updates=False))
+    async def delete_webhook(self) -> None:
+        """Switch Telegram to long polling. Pending updates are kept."""
+        await self._call_repeatable(self._bot.delete_webhook(drop_pending_updates=False))
 
-    async def updates(self, after: int, wait_s: float) -> Sequence[Update]:
-        """What came behind update `after`, which is confirmed by this question. Raises NotAccepted,
-        ChannelBroken."""
-        ask = AskUpdates(offset=after + 1, timeout=int(wait_s), allowed_updates=list(ALLOWED_UPDATES))
-        found = await self._sure(self._bot(ask, request_timeout=int(wait_s + self._timeout_s)))
-        return [update for one in found if (update := _read(one)) is not None]
+    async def get_updates(self, after: int, wait_s: float) -> Sequence[Update]:
+        """Return the updates after `after`; asking confirms everything up to it. Raises
+        NotAccepted, ChannelBroken."""
+        ask = GetUpdates(offset=after + 1, timeout=int(wait_s), allowed_updates=list(ALLOWED_UPDATES))
+        # The HTTP timeout must outlast the long poll, or every quiet poll would look like a lost
+        # connection.
+        found = await self._call_repeatable(self._bot(ask, request_timeout=int(wait_s + self._timeout_s)))
+        return [update for one in found if (update := _convert_update(one)) is not None]
 
     async def send(self, post: Post) -> str:
-        """The id of what was sent. Raises NotDelivered."""
-        message = await self._told(lambda chat: self._send(chat, post), post.target.chat_id)
+        """Send a post and return the message's id. Raises NotDelivered."""
+        message = await self._call_chat(lambda chat: self._send(chat, post), post.target.chat_id)
         return str(message.message_id)
 
     async def edit(self, id: str, post: Post) -> None:
-        """Raises NotDelivered."""
+        """Replace a message with a post. Raises NotDelivered."""
 
         async def change(chat: str) -> None:
             await self._bot.edit_message_text(
@@ -130,19 +133,19 @@ class Api:
                 reply_markup=_keyboard(post.buttons),
             )
 
-        await self._told(change, post.target.chat_id)
+        await self._call_chat(change, post.target.chat_id)
 
     async def typing(self, chat: str, thread: str | None) -> None:
         await self._bot.send_chat_action(chat, "typing", message_thread_id=int(thread) if thread else None)
 
-    async def pressed(self, id: str) -> None:
-        """End the little clock on the button that somebody pressed."""
+    async def confirm_press(self, id: str) -> None:
+        """Stop the spinner on a pressed button."""
         with contextlib.suppress(AiogramError):
             await self._bot.answer_callback_query(id)
 
     async def fetch(self, handle: str) -> AsyncIterator[bytes]:
-        """The bytes of a file. Raises NotDelivered."""
-        found = await self._told(lambda _chat: self._bot.get_file(handle), "")
+        """Yield the bytes of a file. Raises NotDelivered."""
+        found = await self._call_chat(lambda _chat: self._bot.get_file(handle), "")
         url = self._bot.session.api.file_url(self._bot.token, found.file_path or "")
         try:
             async for part in self._bot.session.stream_content(url, timeout=int(self._timeout_s)):
@@ -176,8 +179,9 @@ class Api:
             return await self._bot.send_photo(chat, data, **where)
         return await self._bot.send_document(chat, data, **where)
 
-    async def _told(self, call: Callable[[str], Awaitable[T]], chat: str) -> T:
-        """A call into a chat; a group that has become a bigger one has another id."""
+    async def _call_chat(self, call: Callable[[str], Awaitable[T]], chat: str) -> T:
+        """Run a call into a chat. A group that was upgraded to a supergroup has a new id: retry
+        there once."""
         try:
             try:
                 return await call(chat)
@@ -186,11 +190,12 @@ class Api:
         except TelegramRetryAfter as exc:
             raise Throttled(float(exc.retry_after)) from exc
         except TelegramUnauthorizedError as exc:
-            raise _broken() from exc
+            raise _unknown_token() from exc
         except TelegramForbiddenError as exc:
             raise ChatClosed("403: the bot was blocked or put out") from exc
         except TelegramBadRequest as exc:
-            error = _refusal(exc.message)
+            # "message is not modified" is a success: a retried edit finds its own result.
+            error = _map_bad_request(exc.message)
             if error is None:
                 return None  # type: ignore[return-value]  # an edit that changes nothing has succeeded
             raise error from exc
@@ -199,16 +204,16 @@ class Api:
         except TelegramServerError as exc:
             raise NotAccepted("the Bot API is out of order") from exc
         except TelegramNetworkError as exc:
-            raise _lost(exc) from exc
+            raise _map_network_error(exc) from exc
         except AiogramError as exc:
             raise MaybeSent(type(exc).__name__) from exc
 
-    async def _sure(self, call: Awaitable[T]) -> T:
-        """A call that may be made again, whatever became of it."""
+    async def _call_repeatable(self, call: Awaitable[T]) -> T:
+        """Run a call that is safe to repeat, so an unclear outcome counts as a failure."""
         try:
             return await call
         except (TelegramUnauthorizedError, TelegramNotFound) as exc:
-            raise _broken() from exc
+            raise _unknown_token() from exc
         except TelegramConflictError as exc:
             raise NotAccepted("somebody else asks for this bot's messages") from exc
         except TelegramRetryAfter as exc:
@@ -217,8 +222,9 @@ class Api:
             raise NotAccepted(type(exc).__name__) from exc
 
 
-def _read(update: dict[str, Any]) -> Update | None:
-    """None for one of a form that nobody knows: it must not stand in the way of those behind it."""
+def _convert_update(update: dict[str, Any]) -> Update | None:
+    """Return the update; an unreadable one becomes an empty update with its number, or None, so
+    that it cannot block the ones after it."""
     try:
         return msgspec.convert(update, Update)
     except msgspec.ValidationError:
@@ -226,15 +232,15 @@ def _read(update: dict[str, Any]) -> Update | None:
         return Update(number) if isinstance(number, int) else None
 
 
-def _broken() -> ChannelBroken:
+def _unknown_token() -> ChannelBroken:
     return ChannelBroken(
         "Telegram does not know this bot: write the token that @BotFather shows into channels.telegram.token"
     )
 
 
-def _refusal(message: str) -> Exception | None:
-    """What a 400 means; None when what was asked for is already so. The text holds no word of ours
-    but the tag's."""
+def _map_bad_request(message: str) -> Exception | None:
+    """Return the error that a 400 stands for; None if the requested state already holds. The error
+    contains none of Telegram's text except a tag name."""
     words = message.lower()
     if _SAME in words:
         return None
@@ -245,8 +251,8 @@ def _refusal(message: str) -> Exception | None:
     return PostRefused("400: refused by the Bot API")
 
 
-def _lost(exc: TelegramNetworkError) -> Exception:
-    """Whether a request that has no answer may have arrived."""
+def _map_network_error(exc: TelegramNetworkError) -> Exception:
+    """Return NotAccepted if the request cannot have arrived, else MaybeSent."""
     if isinstance(exc.__cause__, ClientConnectorError | ConnectionTimeoutError):
         return NotAccepted("no connection")
     return MaybeSent("no answer")

@@ -1,4 +1,4 @@
-"""Telegram: one bot, by long polling on one replica or by a webhook on any."""
+"""Telegram: one bot, by long polling on one replica or by a webhook on any replica."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.telegram.api import Api
-from gateway.channels.telegram.parse import Me, Update, heard, read_update
-from gateway.channels.telegram.render import render
+from gateway.channels.telegram.api import TelegramApi
+from gateway.channels.telegram.parse import TelegramIdentity, Update, decode_update, parse_update
+from gateway.channels.telegram.render import render_reply
 from gateway.channels.telegram.settings import TelegramSettings, read_telegram
 from gateway.platform.protocol import (
     Abilities,
@@ -28,7 +28,7 @@ from gateway.platform.protocol import (
 from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.tasks import cancel_all
 
-TOLD_IN: Final = "x-telegram-bot-api-secret-token"
+WEBHOOK_HEADER: Final = "x-telegram-bot-api-secret-token"
 
 ABILITIES: Final = Abilities(
     run_modes=("exclusive", "webhook"),
@@ -45,13 +45,13 @@ ABILITIES: Final = Abilities(
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
-    """The platform of these settings. Raises SettingsError."""
+    """Build the platform from its settings. Raises SettingsError."""
     settings = read_telegram(given.name, given.table)
-    return BuiltPlatform(Telegram(given.name, settings), settings)
+    return BuiltPlatform(TelegramChannel(given.name, settings), settings)
 
 
-class Telegram:
-    """A bot of Telegram."""
+class TelegramChannel:
+    """A Telegram bot."""
 
     abilities = ABILITIES
 
@@ -59,13 +59,13 @@ class Telegram:
         self.name = name
         self.run_mode: RunMode = settings.run or "exclusive"
         self._settings = settings
-        self._api = Api(settings.token.reveal(), settings.api, timeout_s=settings.timeout_s)
-        self._me = Me(0, "")
+        self._api = TelegramApi(settings.token.reveal(), settings.api, timeout_s=settings.timeout_s)
+        self._me = TelegramIdentity(0, "")
 
     async def open(self) -> None:
-        self._me = await self._api.me()
+        self._me = await self._api.identify()
         if self.run_mode == "webhook" and self._settings.public_url and self._settings.webhook_secret is not None:
-            await self._api.hear_by_webhook(self._settings.public_url, self._settings.webhook_secret.reveal())
+            await self._api.set_webhook(self._settings.public_url, self._settings.webhook_secret.reveal())
 
     async def close(self) -> None:
         await self._api.close()
@@ -73,45 +73,47 @@ class Telegram:
     # --- in
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        """Ask, take, and confirm with the next question. What was not confirmed is told again, to
-        whoever asks next."""
-        await self._api.hear_by_asking()
+        """Poll, accept, and confirm with the next poll. Telegram repeats unconfirmed updates to
+        whichever replica polls next."""
+        await self._api.delete_webhook()
         after, ending = 0, asyncio.create_task(until.wait())
         try:
             while not until.is_set():
-                asking = asyncio.create_task(self._api.updates(after, self._settings.poll_s))
+                asking = asyncio.create_task(self._api.get_updates(after, self._settings.poll_s))
                 try:
                     await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
                     if not asking.done():
                         return
                     for update in asking.result():
-                        await self._take(update, inlet)
+                        await self._accept_update(update, inlet)
+                        # Only after the inlet has made it durable: asking beyond this number
+                        # deletes the update at Telegram.
                         after = update.update_id
                 finally:
                     await cancel_all([asking])
             if after:
-                await self._api.updates(after, 0)  # confirms; what comes with it is told again
+                await self._api.get_updates(after, 0)  # confirms; what comes with it is told again
         finally:
             await cancel_all([ending])
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.webhook_secret is not None
-        given = request.headers.get(TOLD_IN, "")
+        given = request.headers.get(WEBHOOK_HEADER, "")
         if not hmac.compare_digest(given.encode(), self._settings.webhook_secret.reveal().encode()):
             return HookAnswer(401)
         try:
-            update = read_update(request.body)
+            update = decode_update(request.body)
         except msgspec.DecodeError:
             return HookAnswer(400)
-        await self._take(update, inlet)
+        await self._accept_update(update, inlet)
         return HookAnswer()
 
-    async def _take(self, update: Update, inlet: Inlet) -> None:
-        told = heard(self.name, update, self._me)
-        if told is not None:
-            await inlet.take(told)
+    async def _accept_update(self, update: Update, inlet: Inlet) -> None:
+        message = parse_update(self.name, update, self._me)
+        if message is not None:
+            await inlet.take(message)
         if update.callback_query is not None:
-            await self._api.pressed(update.callback_query.id)
+            await self._api.confirm_press(update.callback_query.id)
 
     def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         return self._api.fetch(file.handle)
@@ -119,7 +121,7 @@ class Telegram:
     # --- out
 
     def render(self, markdown: str) -> list[Piece]:
-        return render(markdown)
+        return render_reply(markdown)
 
     async def send(self, post: Post) -> str:
         return await self._api.send(post)

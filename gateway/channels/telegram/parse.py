@@ -1,4 +1,4 @@
-"""Updates of the Bot API as messages (core.telegram.org/bots/api#update). Pure."""
+"""Convert updates of the Bot API into messages (core.telegram.org/bots/api#update). Pure."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from shared.messages.inbound import InboundMessage
 
 ALLOWED_UPDATES: Final = ("message", "edited_message", "callback_query")
 BY_NUMBER: Final = "#"
-"""Before the number of a button whose text is too long for a press to carry it."""
+"""Prefix of a button's number, used when its text does not fit into the callback data."""
 
 _NOBODY: Final = {1087968824, 136817688}
-"""An anonymous administrator, and a channel that writes in its group: many people have these
-ids."""
+"""Sender ids shared by many people: anonymous group administrators, and a channel posting in its
+group."""
 
 _COMMAND: Final = re.compile(r"/\w+(?:@(\w+))?(?:\s|$)")
 
 
-class Me(msgspec.Struct, frozen=True):
-    """Who the bot is."""
+class TelegramIdentity(msgspec.Struct, frozen=True):
+    """The bot's own id and username."""
 
     id: int
     username: str
 
 
 class User(msgspec.Struct, frozen=True):
-    """Somebody, also a bot. Names are what they call themselves."""
+    """A person or a bot. The names are self-chosen."""
 
     id: int
     is_bot: bool = False
@@ -40,8 +40,8 @@ class User(msgspec.Struct, frozen=True):
     username: str = ""
 
 
-class Chat(msgspec.Struct, frozen=True):
-    """`type` is private, group, supergroup or channel."""
+class TelegramChat(msgspec.Struct, frozen=True):
+    """A chat; `type` is private, group, supergroup or channel."""
 
     id: int
     type: str
@@ -56,8 +56,8 @@ class Entity(msgspec.Struct, frozen=True):
     user: User | None = None
 
 
-class FileOf(msgspec.Struct, frozen=True):
-    """A file of any kind. Photos, voices and round videos have no name."""
+class TelegramFile(msgspec.Struct, frozen=True):
+    """A file of any kind. Photos, voice messages and round videos have no name."""
 
     file_id: str
     file_name: str = ""
@@ -65,27 +65,27 @@ class FileOf(msgspec.Struct, frozen=True):
     file_size: int | None = None
 
 
-class Keyboard(msgspec.Struct, frozen=True):
-    """The buttons under a message, in rows."""
+class InlineKeyboard(msgspec.Struct, frozen=True):
+    """The rows of buttons under a message."""
 
     inline_keyboard: tuple[tuple[dict[str, Any], ...], ...] = ()
 
 
 class Sticker(msgspec.Struct, frozen=True):
-    """Only what it stands for."""
+    """A sticker; we read only the emoji it stands for."""
 
     emoji: str = ""
 
 
 class Location(msgspec.Struct, frozen=True):
-    """In degrees."""
+    """A position in degrees."""
 
     latitude: float
     longitude: float
 
 
 class Contact(msgspec.Struct, frozen=True):
-    """Of the address book of whoever sent it."""
+    """A contact card from the sender's address book."""
 
     phone_number: str
     first_name: str = ""
@@ -93,14 +93,14 @@ class Contact(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What we read of it."""
+    """The parts of a message that we read."""
 
     message_id: int
-    chat: Chat
+    chat: TelegramChat
     date: int = 0
     edit_date: int = 0
     from_: User | None = field(name="from", default=None)
-    sender_chat: Chat | None = None
+    sender_chat: TelegramChat | None = None
     via_bot: User | None = None
     message_thread_id: int | None = None
     is_topic_message: bool = False
@@ -109,21 +109,21 @@ class Message(msgspec.Struct, frozen=True):
     caption: str = ""
     entities: tuple[Entity, ...] = ()
     caption_entities: tuple[Entity, ...] = ()
-    photo: tuple[FileOf, ...] = ()
-    document: FileOf | None = None
-    voice: FileOf | None = None
-    audio: FileOf | None = None
-    video: FileOf | None = None
-    video_note: FileOf | None = None
-    animation: FileOf | None = None
+    photo: tuple[TelegramFile, ...] = ()
+    document: TelegramFile | None = None
+    voice: TelegramFile | None = None
+    audio: TelegramFile | None = None
+    video: TelegramFile | None = None
+    video_note: TelegramFile | None = None
+    animation: TelegramFile | None = None
     sticker: Sticker | None = None
     location: Location | None = None
     contact: Contact | None = None
-    reply_markup: Keyboard | None = None
+    reply_markup: InlineKeyboard | None = None
 
 
-class Press(msgspec.Struct, frozen=True):
-    """Somebody pressed a button (a callback query)."""
+class CallbackQuery(msgspec.Struct, frozen=True):
+    """A press of an inline button."""
 
     id: str
     from_: User = field(name="from")
@@ -132,41 +132,42 @@ class Press(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """What Telegram tells: one of these, or something that we did not ask for."""
+    """One event: exactly one of these fields is set, or none if it is of a kind that we did not ask
+    for."""
 
     update_id: int
     message: Message | None = None
     edited_message: Message | None = None
-    callback_query: Press | None = None
+    callback_query: CallbackQuery | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(Update)
 
 
-def read_update(body: bytes) -> Update:
-    """Raises msgspec.DecodeError for what is no update."""
+def decode_update(body: bytes) -> Update:
+    """Decode an update. Raises msgspec.DecodeError."""
     return _decoder.decode(body)
 
 
-def heard(channel: str, update: Update, me: Me) -> PlatformMessage | None:
-    """What was said; None for what says nothing to us, such as who came and went, a pin, a poll."""
+def parse_update(channel: str, update: Update, me: TelegramIdentity) -> PlatformMessage | None:
+    """Return the message of an update; None if it holds none for us, e.g. joins, pins or polls."""
     if update.callback_query is not None:
-        return _pressed(channel, update.callback_query)
+        return _parse_press(channel, update.callback_query)
     message = update.edited_message or update.message
     if message is None or message.chat.type == "channel":
         return None
-    text, files = _words(message), tuple(_files(message))
+    text, files = _message_text(message), tuple(_message_files(message))
     if not text and not files:
         return None
     id = message_id(message.chat.id, message.message_id)
     edited = update.edited_message is not None
-    return _heard(
+    return _platform_message(
         channel,
         message,
         message.from_,
         id=f"{id}/{message.edit_date}" if edited else id,
-        text=_without_our_name(text, me) if _is_group(message) else text,
-        addressed=not _is_group(message) or _is_for_us(message, me),
+        text=_strip_own_mention(text, me) if _is_group(message) else text,
+        addressed=not _is_group(message) or _is_addressed(message, me),
         replaces=id if edited else None,
         files=files,
         me=me,
@@ -174,11 +175,11 @@ def heard(channel: str, update: Update, me: Me) -> PlatformMessage | None:
 
 
 def message_id(chat_id: int | str, message_id: int | str) -> str:
-    """The id of a message among those of all chats."""
+    """Return an id that is unique across chats."""
     return f"{chat_id}/{message_id}"
 
 
-def _pressed(channel: str, press: Press) -> PlatformMessage | None:
+def _parse_press(channel: str, press: CallbackQuery) -> PlatformMessage | None:
     if press.message is None or not press.data:
         return None
     says = press.data
@@ -189,10 +190,10 @@ def _pressed(channel: str, press: Press) -> PlatformMessage | None:
         says = labels[int(number)] if number.isdecimal() and int(number) < len(labels) else ""
     if not says:
         return None
-    return _heard(channel, press.message, press.from_, id=f"press/{press.id}", text=says)
+    return _platform_message(channel, press.message, press.from_, id=f"press/{press.id}", text=says)
 
 
-def _heard(
+def _platform_message(
     channel: str,
     message: Message,
     sender: User | None,
@@ -202,7 +203,7 @@ def _heard(
     addressed: bool = True,
     replaces: str | None = None,
     files: tuple[RemoteFile, ...] = (),
-    me: Me | None = None,
+    me: TelegramIdentity | None = None,
 ) -> PlatformMessage:
     nobody = sender is None or sender.id in _NOBODY
     own = me is not None and sender is not None and sender.id == me.id
@@ -214,7 +215,7 @@ def _heard(
             id=id,
             content=text,
             timestamp=(message.edit_date or message.date) * 1000,
-            thread=_thread(message),
+            thread=_topic_id(message),
         ),
         group=_is_group(message),
         addressed=addressed,
@@ -230,13 +231,13 @@ def _is_group(message: Message) -> bool:
     return message.chat.type != "private"
 
 
-def _thread(message: Message) -> str | None:
-    """A topic. Replies in groups without topics have a thread id, too: they are no side
-    conversation."""
+def _topic_id(message: Message) -> str | None:
+    """Return the forum topic. Replies in groups without topics also carry a thread id; they are not
+    a separate conversation."""
     return str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
 
 
-def _words(message: Message) -> str:
+def _message_text(message: Message) -> str:
     if message.sticker is not None:
         return message.sticker.emoji or "[sticker]"
     if message.location is not None:
@@ -247,9 +248,9 @@ def _words(message: Message) -> str:
     return (message.text or message.caption).strip()
 
 
-def _files(message: Message) -> Iterator[RemoteFile]:
+def _message_files(message: Message) -> Iterator[RemoteFile]:
     if message.photo:
-        yield _file(message.photo[-1], "photo.jpg", "image/jpeg")  # the last one is the biggest
+        yield _remote_file(message.photo[-1], "photo.jpg", "image/jpeg")  # the last one is the biggest
     kinds = (
         (message.document if message.animation is None else None, "file", ""),
         (message.animation, "animation.mp4", "video/mp4"),
@@ -260,10 +261,10 @@ def _files(message: Message) -> Iterator[RemoteFile]:
     )
     for one, name, media_type in kinds:
         if one is not None:
-            yield _file(one, name, media_type)
+            yield _remote_file(one, name, media_type)
 
 
-def _file(one: FileOf, name: str, media_type: str) -> RemoteFile:
+def _remote_file(one: TelegramFile, name: str, media_type: str) -> RemoteFile:
     return RemoteFile(
         handle=one.file_id,
         name=one.file_name or name,
@@ -272,8 +273,8 @@ def _file(one: FileOf, name: str, media_type: str) -> RemoteFile:
     )
 
 
-def _is_for_us(message: Message, me: Me) -> bool:
-    """A mention of us, a reply to us, or a command that names nobody else."""
+def _is_addressed(message: Message, me: TelegramIdentity) -> bool:
+    """Return whether a message mentions us, replies to us, or is a command that names no other bot."""
     reply = message.reply_to_message
     if reply is not None and reply.from_ is not None and reply.from_.id == me.id:
         return True
@@ -281,6 +282,7 @@ def _is_for_us(message: Message, me: Me) -> bool:
     command = _COMMAND.match(text)
     if command is not None:
         return command[1] is None or command[1].lower() == me.username.lower()
+    # Telegram counts offsets in UTF-16 code units, not in characters.
     units = text.encode("utf-16-le")
     for entity in message.entities or message.caption_entities:
         if entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id:
@@ -292,8 +294,8 @@ def _is_for_us(message: Message, me: Me) -> bool:
     return False
 
 
-def _without_our_name(text: str, me: Me) -> str:
-    """Without the mention that it begins or ends with: it only says who is meant."""
+def _strip_own_mention(text: str, me: TelegramIdentity) -> str:
+    """Remove a leading or trailing mention of the bot: it only addresses us."""
     name = re.escape(me.username)
     shorter = re.sub(rf"^@{name}\b[\s,:]*|\s*@{name}$", "", text, flags=re.IGNORECASE).strip()
     return shorter or text

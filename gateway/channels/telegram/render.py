@@ -1,4 +1,4 @@
-"""Replies in Telegram's HTML (Bot API, "Formatting options")."""
+"""Render replies as Telegram HTML (Bot API, "Formatting options")."""
 
 from __future__ import annotations
 
@@ -19,54 +19,53 @@ from gateway.text.tables import flat
 from gateway.text.tree import read
 
 TEXT_LIMIT: Final = 4000
-"""UTF-16 code units after the entities are parsed; Telegram takes 4096."""
+"""UTF-16 code units after entities are parsed; Telegram accepts 4096."""
 
 RAW_LIMIT: Final = 30_000
-"""Bytes with the tags; Telegram cuts what it is sent at 35,000."""
+"""Bytes including tags; Telegram truncates at 35,000."""
 
 ENTITIES_LIMIT: Final = 95
-"""Tags of a message; Telegram forgets those after the hundredth, and with them the addresses of
-links."""
+"""Tags per message; Telegram drops entities after the hundredth, including link addresses."""
 
 _TAGS: Final[dict[Style, str]] = {"bold": "b", "italic": "i", "strike": "s"}
 _TAG: Final = re.compile(r"<(/?)[^>]*>")
 _ENTITY: Final = re.compile(r"&(?:lt|gt|amp|quot);")
 
 
-def render(markdown: str) -> list[Piece]:
-    """A reply as HTML that Telegram takes: no entity in code, no quote in a quote, and no link in
-    code."""
+def render_reply(markdown: str) -> list[Piece]:
+    """Render a reply as HTML that Telegram accepts: no entity inside code, no nested quotes, no
+    link inside code."""
     return paginate(flat(read(markdown)), _PAGE)
 
 
-def _body(leaf: Leaf) -> str:
+def _leaf_html(leaf: Leaf) -> str:
     match leaf.kind:
         case "code":
             return f"<pre>{code_html(leaf) if leaf.language else escaped(leaf.text)}</pre>"
         case "rule":
             return RULE
         case "heading":
-            return inline_html(bold([_single(run) for run in leaf.runs]), _TAGS, "\n")
+            return inline_html(bold([_link_without_code(run) for run in leaf.runs]), _TAGS, "\n")
         case _:
-            return inline_html([_single(run) for run in leaf.runs], _TAGS, "\n")
+            return inline_html([_link_without_code(run) for run in leaf.runs], _TAGS, "\n")
 
 
-def _single(run: Run) -> Run:
-    """Code that is a link would be an entity in code: it is a link."""
+def _link_without_code(run: Run) -> Run:
+    """Turn code that is a link into a plain link: Telegram allows no entity inside code."""
     return msgspec.structs.replace(run, code=False) if run.link is not None else run
 
 
-def _show(leaves: Sequence[Leaf]) -> Piece:
+def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
     return Piece(lay_out(leaves, _DRESS), plain(leaves))
 
 
-def _size(piece: Piece) -> tuple[int, ...]:
+def _piece_sizes(piece: Piece) -> tuple[int, ...]:
     tags = _TAG.findall(piece.text)
     parsed = _ENTITY.sub("&", _TAG.sub("", piece.text))
     return utf16(piece.plain), utf16(parsed), utf8(piece.text), tags.count("")
 
 
-_DRESS: Final = Dress(body=_body, quote=lambda text: f"<blockquote>{text}</blockquote>")
+_DRESS: Final = Dress(body=_leaf_html, quote=lambda text: f"<blockquote>{text}</blockquote>")
 _PAGE: Final = Page(
-    show=_show, size=_size, limits=(TEXT_LIMIT, TEXT_LIMIT, RAW_LIMIT, ENTITIES_LIMIT), gap=(2, 2, 2, 0)
+    show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT, RAW_LIMIT, ENTITIES_LIMIT), gap=(2, 2, 2, 0)
 )

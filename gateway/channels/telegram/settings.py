@@ -1,4 +1,4 @@
-"""`[channels.telegram]`."""
+"""Settings of `[channels.telegram]`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ _WEBHOOK_SECRET: Final = re.compile(r"[\w-]{16,256}")
 
 
 class TelegramSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`token` is what @BotFather says. With `run = "webhook"` Telegram calls `public_url` (https,
-    it leads to the path `/hooks/telegram` of the gateways) with `webhook_secret`, a word of your
-    own. `api` is another server of the Bot API. `poll_s`: how long a question for news is held
-    open; `timeout_s`: how long any other call may take.
-    """
+    """`token` comes from @BotFather. With `run = "webhook"` Telegram calls `public_url` (https,
+    leading to the path `/hooks/telegram` of the gateways) with `webhook_secret`, a word of your
+    own. `api` is another Bot API server. `poll_s` is how long a long poll is held open; `timeout_s`
+    limits any other call."""
 
     token: Secret
     webhook_secret: Secret | None = None
@@ -38,15 +37,15 @@ class TelegramSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown
 
 
 def read_telegram(name: str, table: Mapping[str, Any]) -> TelegramSettings:
-    """The table as settings. Raises SettingsError, one line a problem."""
+    """Read the settings table. Raises SettingsError, one line per problem."""
     settings = read_channel(TelegramSettings, name, table, ids=IDS)
-    problems = list(_problems(name, settings))
+    problems = list(_find_problems(name, settings))
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
 
 
-def _problems(name: str, settings: TelegramSettings) -> Iterator[str]:
+def _find_problems(name: str, settings: TelegramSettings) -> Iterator[str]:
     key = f"channels.{name}"
     if not _TOKEN.fullmatch(settings.token.reveal()):
         yield f"{key}.token is no bot token; copy it from @BotFather, it looks like 123456789:AAbb…"

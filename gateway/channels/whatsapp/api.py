@@ -1,4 +1,5 @@
-"""The Graph API: one try a call, every error as one that Shoal knows."""
+"""Client of the Graph API: one try per call, every failure mapped to an error of the platform
+protocol."""
 
 from __future__ import annotations
 
@@ -10,8 +11,15 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from gateway.channels.whatsapp.outgoing import Content, can_go, file_message, not_sent, seen, text_message
-from gateway.channels.whatsapp.refusals import refusal
+from gateway.channels.whatsapp.outgoing import (
+    Content,
+    file_message,
+    is_supported,
+    read_receipt,
+    text_message,
+    unsupported_note,
+)
+from gateway.channels.whatsapp.refusals import map_error
 from gateway.platform.protocol import ChannelBroken, File, MaybeSent, NotAccepted, Post, PostRefused
 from shared.version import VERSION
 
@@ -22,21 +30,21 @@ _HANDLE: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
 _FILES_AT: Final = ".fbsbx.com"
 
 
-class _Id(msgspec.Struct, frozen=True):
+class _MediaId(msgspec.Struct, frozen=True):
     id: str
 
 
-class _Sent(msgspec.Struct, frozen=True):
-    messages: tuple[_Id, ...]
+class _SentMessages(msgspec.Struct, frozen=True):
+    messages: tuple[_MediaId, ...]
 
 
-class _Where(msgspec.Struct, frozen=True):
+class _MediaUrl(msgspec.Struct, frozen=True):
     url: str
 
 
-class Api:
-    """One number. `base` is the address of the Graph API with its version, `timeout_s` is for a
-    whole call."""
+class WhatsAppApi:
+    """A client for one phone number. `base` is the address of the Graph API with its version;
+    `timeout_s` limits a whole call."""
 
     def __init__(self, token: str, base: str, phone_number_id: str, *, timeout_s: float) -> None:
         self._headers = {"Authorization": f"Bearer {token}", "User-Agent": f"shoal/{VERSION}"}
@@ -51,7 +59,7 @@ class Api:
             self._session = None
 
     async def check(self) -> None:
-        """Whether the number is there, and ours. Raises ChannelBroken, NotAccepted."""
+        """Check that the number exists and is ours. Raises ChannelBroken, NotAccepted."""
         try:
             await self._call("GET", self._number, params={"fields": "id"})
         except PostRefused as exc:
@@ -62,25 +70,25 @@ class Api:
             raise NotAccepted(exc.reason) from exc
 
     async def send(self, post: Post) -> str:
-        """The id of what was sent. Raises NotDelivered, ChannelBroken."""
-        body = await self._say(await self._content(post))
+        """Send a post and return its id. Raises NotDelivered, ChannelBroken."""
+        body = await self._post_message(await self._message_body(post))
         try:
-            return msgspec.json.decode(body, type=_Sent).messages[0].id
+            return msgspec.json.decode(body, type=_SentMessages).messages[0].id
         except (msgspec.DecodeError, IndexError) as exc:
             raise MaybeSent("an answer without an id") from exc
 
     async def typing(self, message_id: str) -> None:
-        """Say that this message was read, and that an answer is under way. Raises NotDelivered,
+        """Mark this message as read and show the typing indicator. Raises NotDelivered,
         ChannelBroken."""
-        await self._say(seen(message_id))
+        await self._post_message(read_receipt(message_id))
 
     async def fetch(self, handle: str) -> AsyncIterator[bytes]:
-        """The bytes of a file. Raises NotDelivered."""
+        """Yield the bytes of a file. Raises NotDelivered."""
         if not _HANDLE.fullmatch(handle):
             raise PostRefused("the id of a file has a strange form")
         try:
             body = await self._call("GET", handle, params={"phone_number_id": self._number})
-            url = msgspec.json.decode(body, type=_Where).url
+            url = msgspec.json.decode(body, type=_MediaUrl).url
         except ChannelBroken as exc:
             raise NotAccepted(str(exc)) from exc
         except msgspec.DecodeError as exc:
@@ -97,30 +105,29 @@ class Api:
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise NotAccepted(type(exc).__name__) from exc
 
-    async def _content(self, post: Post) -> Content:
+    async def _message_body(self, post: Post) -> Content:
         if post.file is None:
             return text_message(post, post.text)
-        if not can_go(post.file):
-            return text_message(post, not_sent(post.file))
+        if not is_supported(post.file):
+            return text_message(post, unsupported_note(post.file))
         return file_message(post, post.file, await self._upload(post.file))
 
     async def _upload(self, file: File) -> str:
-        """The id of the file there. Nobody sees it yet: whatever went wrong, it is surely not
-        shown."""
+        """Upload a file and return its id. Nobody sees it yet, so every failure is a certain one."""
         form = aiohttp.FormData({"messaging_product": "whatsapp", "type": file.media_type})
         form.add_field("file", file.data, filename=file.name, content_type=file.media_type)
         try:
             body = await self._call("POST", f"{self._number}/media", data=form)
-            return msgspec.json.decode(body, type=_Id).id
+            return msgspec.json.decode(body, type=_MediaId).id
         except (MaybeSent, msgspec.DecodeError) as exc:
             raise NotAccepted("the file could not be uploaded") from exc
 
-    async def _say(self, content: Content) -> bytes:
+    async def _post_message(self, content: Content) -> bytes:
         headers = {"Content-Type": "application/json"}
         return await self._call("POST", f"{self._number}/messages", data=msgspec.json.encode(content), headers=headers)
 
     async def _call(self, method: str, path: str, *, headers: dict[str, str] | None = None, **more: Any) -> bytes:
-        """The answer of a call that succeeded. Raises NotDelivered, ChannelBroken."""
+        """Return the body of a successful call. Raises NotDelivered, ChannelBroken."""
         try:
             async with self._http().request(
                 method,
@@ -139,11 +146,12 @@ class Api:
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise MaybeSent("no answer") from exc
         if answer.status != 200:
-            raise refusal(answer.status, bytes(body))
+            raise map_error(answer.status, bytes(body))
         return bytes(body)
 
     def _may_have_token(self, url: str) -> bool:
-        """Whether this is the server that we talk to anyway, or where WhatsApp has its files."""
+        """Return whether a URL is on the server that we call anyway, or where WhatsApp keeps its
+        files."""
         try:
             asked, known = urlsplit(url), urlsplit(self._base)
             if (asked.scheme, asked.hostname, asked.port) == (known.scheme, known.hostname, known.port):
@@ -153,7 +161,7 @@ class Api:
             return False
 
     def _http(self) -> aiohttp.ClientSession:
-        """Made with the first call: a session belongs to the running loop."""
+        """Return the session; created by the first call because it belongs to the running loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 cookie_jar=aiohttp.DummyCookieJar(),

@@ -1,4 +1,4 @@
-"""WhatsApp, by the Cloud API of Meta: one number, which calls the webhook of any replica."""
+"""WhatsApp, through Meta's Cloud API: one phone number, which calls the webhook of any replica."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.whatsapp.api import Api
+from gateway.channels.whatsapp.api import WhatsAppApi
 from gateway.channels.whatsapp.outgoing import CHOICES
 from gateway.channels.whatsapp.parse import LAST_MESSAGE, read_call
-from gateway.channels.whatsapp.render import render
+from gateway.channels.whatsapp.render import render_reply
 from gateway.channels.whatsapp.settings import WhatsAppSettings, read_whatsapp
-from gateway.channels.whatsapp.signature import challenge, is_signed
+from gateway.channels.whatsapp.signature import answer_challenge, is_signed
 from gateway.delivery.failed_posts import failed_later
 from gateway.platform.protocol import (
     Abilities,
@@ -44,23 +44,23 @@ ABILITIES: Final = Abilities(
     rates=(Rate("bot", 60.0, 20), Rate("chat", 1 / 6, 40)),
 )
 
-HEARD_AT: Final = "heard_at"
-"""The note of a place that says when (ms) the person was heard last."""
+WRITTEN_AT: Final = "heard_at"
+"""Note of a place: the time (ms) at which the person last wrote."""
 
 WINDOW_MS: Final = 24 * 60 * 60 * 1000
-"""So long after a person's last message they may be written to. Later than that WhatsApp takes a
-message and throws it away: it must not be given one."""
+"""People may be written to for this long after their last message. WhatsApp accepts a later message
+and silently discards it, so it must not be sent."""
 
 log = logger("whatsapp")
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
-    """The platform of these settings. Raises SettingsError."""
+    """Build the platform from its settings. Raises SettingsError."""
     settings = read_whatsapp(given.name, given.table)
-    return BuiltPlatform(WhatsApp(given.name, settings), settings)
+    return BuiltPlatform(WhatsAppChannel(given.name, settings), settings)
 
 
-class WhatsApp:
+class WhatsAppChannel:
     """A number of the WhatsApp Business Platform."""
 
     abilities = ABILITIES
@@ -70,7 +70,7 @@ class WhatsApp:
         self.name = name
         self._settings = settings
         self._clock = clock
-        self._api = Api(
+        self._api = WhatsAppApi(
             settings.access_token.reveal(), settings.api, settings.phone_number_id, timeout_s=settings.timeout_s
         )
 
@@ -87,21 +87,21 @@ class WhatsApp:
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         if request.method == "GET":
-            said = challenge(self._settings.verify_token.reveal(), request.query)
-            return HookAnswer(403) if said is None else HookAnswer(200, said.encode())
+            challenge_reply = answer_challenge(self._settings.verify_token.reveal(), request.query)
+            return HookAnswer(403) if challenge_reply is None else HookAnswer(200, challenge_reply.encode())
         if not is_signed(self._settings.app_secret.reveal(), request.headers, request.body):
             return HookAnswer(401)
         try:
-            told = read_call(self.name, request.body, self._settings.phone_number_id)
+            call = read_call(self.name, request.body, self._settings.phone_number_id)
         except msgspec.DecodeError:
             return HookAnswer(400)
-        heard_at = {HEARD_AT: str(self._clock.now_ms())}
-        for heard in told.heard:
-            await inlet.take(msgspec.structs.replace(heard, notes={**heard.notes, **heard_at}))
-        for failed in told.failed:
+        written_at = {WRITTEN_AT: str(self._clock.now_ms())}
+        for message in call.messages:
+            await inlet.take(msgspec.structs.replace(message, notes={**message.notes, **written_at}))
+        for failed in call.failed:
             failed_later(self.name, failed.chat, str(failed.code))
-        if told.strange:
-            log.warning("parts of a call not read", channel=self.name, parts=told.strange)
+        if call.unreadable_parts:
+            log.warning("parts of a call not read", channel=self.name, parts=call.unreadable_parts)
         return HookAnswer()
 
     def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
@@ -110,11 +110,11 @@ class WhatsApp:
     # --- out
 
     def render(self, markdown: str) -> list[Piece]:
-        return render(markdown)
+        return render_reply(markdown)
 
     async def send(self, post: Post) -> str:
-        heard_at = post.target.notes.get(HEARD_AT, "")
-        if heard_at.isdecimal() and self._clock.now_ms() - int(heard_at) > WINDOW_MS:
+        written_at = post.target.notes.get(WRITTEN_AT, "")
+        if written_at.isdecimal() and self._clock.now_ms() - int(written_at) > WINDOW_MS:
             raise ChatClosed("the person wrote more than 24 hours ago")
         return await self._api.send(post)
 

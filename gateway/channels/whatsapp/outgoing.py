@@ -1,8 +1,8 @@
-"""What is sent, as the Cloud API wants it
+"""Build message bodies for the Cloud API
 (developers.facebook.com/docs/whatsapp/cloud-api/reference/messages). Pure.
 
-Choices are buttons, or the rows of a list when there are more than three, or longer ones, or a
-longer text. Lengths are counted in UTF-16 code units: no sign counts more anywhere.
+Choices become buttons, or the rows of a list when there are more than three, or longer ones, or a
+longer text. Lengths are counted in UTF-16 code units, the strictest way of counting.
 """
 
 from __future__ import annotations
@@ -47,33 +47,33 @@ FileKind = Literal["image", "audio", "video", "document"]
 Content = dict[str, Any]
 
 
-def can_go(file: File) -> bool:
-    """Whether WhatsApp takes files of this kind at all: no GIF, WAV or FLAC."""
+def is_supported(file: File) -> bool:
+    """Return whether WhatsApp accepts files of this type; it rejects GIF, WAV and FLAC."""
     return file.media_type in _UPLOADS
 
 
-def not_sent(file: File) -> str:
-    """What is said instead of a file that cannot go."""
+def unsupported_note(file: File) -> str:
+    """Return the text posted in place of an unsupported file."""
     return f"[file: {file.name}, of a kind that WhatsApp does not take]"
 
 
 def text_message(post: Post, text: str) -> Content:
-    """A text with the buttons of a post."""
+    """Return a text with the buttons of a post."""
     if not post.buttons:
         return _message(post, "text", {"body": text, "preview_url": False})
     if any(utf16(button.says) > _SAYS_CHARS for button in post.buttons):
-        return _message(post, "text", {"body": _with_words(text, post.buttons), "preview_url": False})
+        return _message(post, "text", {"body": _append_choices(text, post.buttons), "preview_url": False})
     choices = tuple({button.says: button for button in post.buttons}.values())
-    if _are_buttons(text, choices):
+    if _fits_buttons(text, choices):
         return _message(post, "interactive", _buttons(text, choices))
-    rows = [_row(button) for button in choices[:CHOICES]]
+    rows = [_list_row(button) for button in choices[:CHOICES]]
     action = {"button": _CHOOSE, "sections": [{"title": _CHOOSE, "rows": rows}]}
     return _message(post, "interactive", {"type": "list", "body": {"text": text}, "action": action})
 
 
 def file_message(post: Post, file: File, media_id: str) -> Content:
-    """A file that was uploaded, with the buttons of a post."""
-    kind = _kind(file)
+    """Return an uploaded file with the buttons of a post."""
+    kind = _file_kind(file)
     if kind == "audio" and post.buttons:
         kind = "document"  # a voice message has neither words nor buttons
     content: Content = {"id": media_id}
@@ -81,14 +81,14 @@ def file_message(post: Post, file: File, media_id: str) -> Content:
         content["filename"] = file.name
     if not post.buttons:
         return _message(post, kind, content)
-    if _are_buttons(file.name, post.buttons):
+    if _fits_buttons(file.name, post.buttons):
         header = {"type": kind, kind: content}
         return _message(post, "interactive", {"header": header, **_buttons(file.name, post.buttons)})
-    return _message(post, kind, {**content, "caption": _with_words("", post.buttons)})
+    return _message(post, kind, {**content, "caption": _append_choices("", post.buttons)})
 
 
-def seen(message_id: str) -> Content:
-    """That a message was read, and an answer to it is under way."""
+def read_receipt(message_id: str) -> Content:
+    """Return a read receipt that also shows the typing indicator."""
     return {
         "messaging_product": "whatsapp",
         "status": "read",
@@ -110,7 +110,7 @@ def _message(post: Post, kind: str, content: Content) -> Content:
     return message
 
 
-def _kind(file: File) -> FileKind:
+def _file_kind(file: File) -> FileKind:
     if file.media_type in _IMAGES and file.size_bytes <= _IMAGE_BYTES:
         return "image"
     if file.media_type in _VIDEOS:
@@ -120,7 +120,7 @@ def _kind(file: File) -> FileKind:
     return "document"
 
 
-def _are_buttons(text: str, choices: Sequence[Button]) -> bool:
+def _fits_buttons(text: str, choices: Sequence[Button]) -> bool:
     labels = [button.label for button in choices]
     return (
         len(labels) <= _BUTTONS
@@ -135,14 +135,14 @@ def _buttons(text: str, choices: Iterable[Button]) -> Content:
     return {"type": "button", "body": {"text": text}, "action": {"buttons": buttons}}
 
 
-def _row(button: Button) -> Content:
+def _list_row(button: Button) -> Content:
     if utf16(button.label) <= _ROW_CHARS:
         return {"id": button.says, "title": button.label}
-    shown = _cut(button.label, _ROW_CHARS)
-    return {"id": button.says, "title": shown, "description": _cut(button.label, _ROW_ABOUT_CHARS)}
+    shown = _shorten(button.label, _ROW_CHARS)
+    return {"id": button.says, "title": shown, "description": _shorten(button.label, _ROW_ABOUT_CHARS)}
 
 
-def _cut(text: str, chars: int) -> str:
+def _shorten(text: str, chars: int) -> str:
     if utf16(text) <= chars:
         return text
     while utf16(text) >= chars:
@@ -150,5 +150,5 @@ def _cut(text: str, chars: int) -> str:
     return f"{text}…"
 
 
-def _with_words(text: str, buttons: Iterable[Button]) -> str:
+def _append_choices(text: str, buttons: Iterable[Button]) -> str:
     return "\n".join([text, "", *(f"- {button.says}" for button in buttons)]).strip()

@@ -1,4 +1,4 @@
-"""Calls of the webhook as messages (developers.facebook.com/docs/whatsapp/cloud-api/webhooks).
+"""Convert webhook calls into messages (developers.facebook.com/docs/whatsapp/cloud-api/webhooks).
 Pure."""
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 LAST_MESSAGE: Final = "message"
-"""The note of a place that has the id of what the person said last: "is typing" needs it."""
+"""Note of a place with the id of the person's last message: the typing indicator needs it."""
 
 _PERSON: Final = re.compile(r"[0-9]{5,20}")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
-class Text(msgspec.Struct, frozen=True):
-    """Of a message of type text."""
+class TextBody(msgspec.Struct, frozen=True):
+    """The body of a text message."""
 
     body: str = ""
 
@@ -35,8 +35,8 @@ class Media(msgspec.Struct, frozen=True):
     filename: str = ""
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """What was pressed; `id` is what we put there."""
+class ReplyChoice(msgspec.Struct, frozen=True):
+    """A pressed button or list row; `id` is the one that we set."""
 
     id: str = ""
     title: str = ""
@@ -45,8 +45,8 @@ class Choice(msgspec.Struct, frozen=True):
 class Interactive(msgspec.Struct, frozen=True):
     """A press of a button, or of a row of a list."""
 
-    button_reply: Choice | None = None
-    list_reply: Choice | None = None
+    button_reply: ReplyChoice | None = None
+    list_reply: ReplyChoice | None = None
 
 
 class TemplateButton(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class TemplateButton(msgspec.Struct, frozen=True):
 
 
 class Location(msgspec.Struct, frozen=True):
-    """In degrees; places have a name."""
+    """A position in degrees; places have a name."""
 
     latitude: float
     longitude: float
@@ -66,32 +66,32 @@ class Location(msgspec.Struct, frozen=True):
 
 
 class CardName(msgspec.Struct, frozen=True):
-    """As the phone shows it."""
+    """The name as the phone shows it."""
 
     formatted_name: str = ""
 
 
 class CardPhone(msgspec.Struct, frozen=True):
-    """As somebody wrote it."""
+    """A phone number as it was typed."""
 
     phone: str = ""
 
 
-class Card(msgspec.Struct, frozen=True):
-    """Of the address book of whoever sent it."""
+class ContactCard(msgspec.Struct, frozen=True):
+    """An entry of the sender's address book."""
 
     name: CardName = CardName()
     phones: tuple[CardPhone, ...] = ()
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What we read of it. `timestamp` in seconds."""
+    """The parts of a message that we read. `timestamp` is in seconds."""
 
     id: str
     from_: str = field(name="from", default="")
     timestamp: str = ""
     group_id: str | None = None
-    text: Text | None = None
+    text: TextBody | None = None
     image: Media | None = None
     audio: Media | None = None
     video: Media | None = None
@@ -100,44 +100,45 @@ class Message(msgspec.Struct, frozen=True):
     interactive: Interactive | None = None
     button: TemplateButton | None = None
     location: Location | None = None
-    contacts: tuple[Card, ...] = ()
+    contacts: tuple[ContactCard, ...] = ()
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What people call themselves."""
+    """A self-chosen name."""
 
     name: str = ""
 
 
 class Contact(msgspec.Struct, frozen=True):
-    """Somebody that a call is about."""
+    """A person that a call is about."""
 
     wa_id: str = ""
     profile: Profile = Profile()
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """By its number."""
+class StatusError(msgspec.Struct, frozen=True):
+    """An error, by its number."""
 
     code: int = 0
 
 
-class Status(msgspec.Struct, frozen=True):
-    """What became of a message of ours: sent, delivered, read or failed."""
+class DeliveryStatus(msgspec.Struct, frozen=True):
+    """The state of a message of ours: sent, delivered, read or failed."""
 
     status: str = ""
     recipient_id: str = ""
-    errors: tuple[Problem, ...] = ()
+    errors: tuple[StatusError, ...] = ()
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """Which of the app's numbers it is about."""
+    """The number of the app that a change is about."""
 
     phone_number_id: str = ""
 
 
 class Value(msgspec.Struct, frozen=True):
-    """Messages and statuses are read one by one: a strange one stands in nobody's way."""
+    """The content of a change. Messages and statuses are decoded one by one, so that a strange one
+    does not block the others."""
 
     metadata: Metadata = Metadata()
     contacts: tuple[Contact, ...] = ()
@@ -146,51 +147,50 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """`value` has a form of its own for each field."""
+    """A change; `value` has its own form for each field."""
 
     field: str
     value: Raw
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Of one account."""
+    """The changes of one account."""
 
     changes: tuple[Change, ...] = ()
 
 
-class Call(msgspec.Struct, frozen=True):
+class WebhookCall(msgspec.Struct, frozen=True):
     """A call of the webhook."""
 
     object: str
     entry: tuple[Entry, ...] = ()
 
 
-class Failed(msgspec.Struct, frozen=True):
-    """A message of ours that WhatsApp took and then did not deliver. `chat` is '' when it is not
-    said."""
+class FailedMessage(msgspec.Struct, frozen=True):
+    """A message of ours that WhatsApp accepted and then did not deliver. `chat` is '' if it is not
+    given."""
 
     chat: str
     code: int
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What a call says, in its order. `strange`: so many parts of it have a form that nobody
-    knows."""
+class ParsedCall(msgspec.Struct, frozen=True):
+    """The content of a call, in order. `unreadable_parts` counts the parts in an unknown form."""
 
-    heard: tuple[PlatformMessage, ...] = ()
-    failed: tuple[Failed, ...] = ()
-    strange: int = 0
+    messages: tuple[PlatformMessage, ...] = ()
+    failed: tuple[FailedMessage, ...] = ()
+    unreadable_parts: int = 0
 
 
-_call: Final = msgspec.json.Decoder(Call)
+_call: Final = msgspec.json.Decoder(WebhookCall)
 _value: Final = msgspec.json.Decoder(Value)
 _message: Final = msgspec.json.Decoder(Message)
-_status: Final = msgspec.json.Decoder(Status)
+_status: Final = msgspec.json.Decoder(DeliveryStatus)
 
 
-def read_call(channel: str, body: bytes, phone_number_id: str) -> Told:
-    """What it says to this number. Raises msgspec.DecodeError for what is no call."""
-    heard, failed, strange = list[PlatformMessage](), list[Failed](), 0
+def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
+    """Decode what a call holds for this number. Raises msgspec.DecodeError."""
+    messages, failed, strange = list[PlatformMessage](), list[FailedMessage](), 0
     for change in (change for entry in _call.decode(body).entry for change in entry.changes):
         if change.field != "messages":
             continue
@@ -204,26 +204,27 @@ def read_call(channel: str, body: bytes, phone_number_id: str) -> Told:
         names = {one.wa_id: one.profile.name for one in value.contacts}
         for raw in value.messages:
             try:
-                found = heard_of(channel, _message.decode(raw), names)
+                found = parse_message(channel, _message.decode(raw), names)
             except msgspec.DecodeError:
                 strange += 1
                 continue
             if found is not None:
-                heard.append(found)
+                messages.append(found)
         for raw in value.statuses:
             try:
-                failed += _failed(_status.decode(raw))
+                failed += _parse_failure(_status.decode(raw))
             except msgspec.DecodeError:
                 strange += 1
-    return Told(tuple(heard), tuple(failed), strange)
+    return ParsedCall(tuple(messages), tuple(failed), strange)
 
 
-def heard_of(channel: str, message: Message, names: Mapping[str, str]) -> PlatformMessage | None:
-    """What was said; None for what says nothing to us: a reaction, an order, a changed number, what
-    WhatsApp itself calls unsupported, and everything in groups, where a sender's id is no chat."""
+def parse_message(channel: str, message: Message, names: Mapping[str, str]) -> PlatformMessage | None:
+    """Return the message; None if there is none for us: a reaction, an order, a changed number,
+    types WhatsApp itself calls unsupported, and everything in groups, where a sender's id is not a
+    chat."""
     if message.group_id is not None or not message.id or not _PERSON.fullmatch(message.from_):
         return None
-    text, files = _words(message), tuple(_files(message))
+    text, files = _message_text(message), tuple(_message_files(message))
     if not text and not files:
         return None
     return PlatformMessage(
@@ -241,7 +242,7 @@ def heard_of(channel: str, message: Message, names: Mapping[str, str]) -> Platfo
     )
 
 
-def _words(message: Message) -> str:
+def _message_text(message: Message) -> str:
     found = ""
     if message.text is not None:
         found = message.text.body
@@ -254,19 +255,19 @@ def _words(message: Message) -> str:
         place = ", ".join(filter(None, [message.location.name, message.location.address]))
         found = f"[location: {message.location.latitude}, {message.location.longitude}{place and f' ({place})'}]"
     elif message.contacts:
-        found = "\n".join(map(_card, message.contacts))
+        found = "\n".join(map(_contact_text, message.contacts))
     else:
         captioned = message.image or message.video or message.document
         found = captioned.caption if captioned is not None else ""
     return found.strip()
 
 
-def _card(card: Card) -> str:
+def _contact_text(card: ContactCard) -> str:
     shown = ", ".join(filter(None, [card.name.formatted_name, *(phone.phone for phone in card.phones)]))
     return f"[contact: {shown}]"
 
 
-def _files(message: Message) -> Iterator[RemoteFile]:
+def _message_files(message: Message) -> Iterator[RemoteFile]:
     kinds = (
         (message.image, "photo.jpg", "image/jpeg"),
         (message.video, "video.mp4", "video/mp4"),
@@ -276,11 +277,11 @@ def _files(message: Message) -> Iterator[RemoteFile]:
     )
     for one, name, media_type in kinds:
         if one is not None:
-            told = one.mime_type.partition(";")[0].strip()  # such as audio/ogg; codecs=opus
-            yield RemoteFile(handle=one.id, name=one.filename or name, media_type=told or media_type)
+            mime_type = one.mime_type.partition(";")[0].strip()  # such as audio/ogg; codecs=opus
+            yield RemoteFile(handle=one.id, name=one.filename or name, media_type=mime_type or media_type)
 
 
-def _failed(status: Status) -> Iterator[Failed]:
+def _parse_failure(status: DeliveryStatus) -> Iterator[FailedMessage]:
     if status.status == "failed":
         known = _PERSON.fullmatch(status.recipient_id)
-        yield Failed(status.recipient_id if known else "", status.errors[0].code if status.errors else 0)
+        yield FailedMessage(status.recipient_id if known else "", status.errors[0].code if status.errors else 0)

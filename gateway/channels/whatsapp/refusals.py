@@ -1,8 +1,8 @@
-"""What an error of the Graph API means
+"""Map errors of the Graph API
 (developers.facebook.com/docs/whatsapp/cloud-api/support/error-codes). Pure.
 
-The number says it: the status of HTTP is 400 for most, and titles change. No word of the answer is
-handed on: it may quote what was sent.
+Only the number counts: most have HTTP status 400, and titles change. No text of the response is
+passed on: it may quote the message.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import msgspec
 from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
 
 PAIR_S: Final = 6.0
-"""One message to one person every six seconds, when those that may come at once are used up."""
+"""One message per person every six seconds, once the burst is used up."""
 
 _WHOLE_BOT: Final = {130429: 5.0, 4: 60.0, 80007: 60.0, 131048: 60.0}
-"""Too many of everything, and how long to wait: of messages a second, of calls an hour, of people's
-complaints."""
+"""Limits of the whole bot and how long to wait: messages per second, calls per hour, complaints."""
 
 _CLOSED: Final = {
     131047: "the person wrote more than 24 hours ago",
@@ -34,30 +33,30 @@ _NO_TOKEN: Final = {0, 190}
 _NO_RIGHT: Final = {3, 10, 131005, *range(200, 300)}
 _NO_ACCOUNT: Final = {368, 131031, 131042, 131045, 133010}
 _NO_NUMBER: Final = 33
-"""Alone or behind 100: there is no such number, or not for this token."""
+"""Alone or as subcode of 100: the number does not exist, or not for this token."""
 
 _INVALID: Final = 100
 
 
-class Error(msgspec.Struct, frozen=True):
-    """-1 = the answer does not say."""
+class GraphError(msgspec.Struct, frozen=True):
+    """An error; code -1 = not given."""
 
     code: int = -1
     error_subcode: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """The body of a refusal."""
+class ErrorReply(msgspec.Struct, frozen=True):
+    """The body of an error."""
 
-    error: Error = Error()
+    error: GraphError = GraphError()
 
 
-def refusal(status: int, body: bytes) -> Exception:
-    """The error to raise: NotDelivered in one of its forms, or ChannelBroken."""
+def map_error(status: int, body: bytes) -> Exception:
+    """Return the error to raise: a form of NotDelivered, or ChannelBroken."""
     try:
-        error = msgspec.json.decode(body, type=Answer).error
+        error = msgspec.json.decode(body, type=ErrorReply).error
     except msgspec.DecodeError:
-        error = Error()
+        error = GraphError()
     code = error.code
     if code in _NO_TOKEN or (code == -1 and status == 401):
         return ChannelBroken(
@@ -84,10 +83,10 @@ def refusal(status: int, body: bytes) -> Exception:
         return ChatClosed(f"{code}: {_CLOSED[code]}")
     if code in _OUT_OF_ORDER:
         return NotAccepted(f"{code}: WhatsApp is out of order")
-    return _by_status(status, code)
+    return _map_status(status, code)
 
 
-def _by_status(status: int, code: int) -> Exception:
+def _map_status(status: int, code: int) -> Exception:
     if status == 429:
         return Throttled(_WHOLE_BOT[130429], whole_bot=True)
     if code == -1 and status in (502, 504):

@@ -1,4 +1,4 @@
-"""Replies in WhatsApp's markup."""
+"""Render replies in WhatsApp's markup."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from gateway.text.tables import flat
 from gateway.text.tree import read
 
 TEXT_LIMIT: Final = 4000
-"""UTF-16 code units; WhatsApp takes 4096 characters."""
+"""UTF-16 code units; WhatsApp accepts 4096 characters."""
 
 _WOULD_QUOTE: Final = re.compile(r"^(?=>)", re.MULTILINE)
 _FENCE: Final = "```"
 
 
-def render(markdown: str) -> list[Piece]:
-    """A reply in WhatsApp's markup. A link has no label there: its address follows what would have
-    been one. It has to be posted with `preview_url` off: else WhatsApp would fetch it."""
+def render_reply(markdown: str) -> list[Piece]:
+    """Render a reply in WhatsApp's markup. Links have no labels there: the address follows the
+    label. Post it with `preview_url` off, or WhatsApp fetches the links."""
     return paginate(flat(read(markdown)), _PAGE)
 
 
-def _text(text: str) -> str:
+def _escape_text(text: str) -> str:
     return _WOULD_QUOTE.sub(JOINT, taken_apart(text))
 
 
-def _code(text: str) -> str:
+def _code_block(text: str) -> str:
     return f"{_FENCE}{fenceless(text)}{_FENCE}"
 
 
-def _link(link: Link, label: str) -> tuple[str, str]:
-    return link.shown_address if link.bare else _text(label), link.address_behind
+def _write_link(link: Link, label: str) -> tuple[str, str]:
+    return link.shown_address if link.bare else _escape_text(label), link.address_behind
 
 
-def _body(leaf: Leaf) -> str:
+def _leaf_markup(leaf: Leaf) -> str:
     match leaf.kind:
         case "code":
-            return _code(leaf.text)
+            return _code_block(leaf.text)
         case "rule":
             return RULE
         case "heading":
@@ -53,14 +53,16 @@ def _body(leaf: Leaf) -> str:
             return _PEN.write(leaf.runs)
 
 
-def _show(leaves: Sequence[Leaf]) -> Piece:
+def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
     return Piece(lay_out(leaves, _DRESS), plain(leaves))
 
 
-def _size(piece: Piece) -> tuple[int, ...]:
+def _piece_sizes(piece: Piece) -> tuple[int, ...]:
     return utf16(piece.plain), utf16(piece.text)
 
 
-_PEN: Final = Pen(marks={"bold": "*", "italic": "_", "strike": "~"}, text=_text, code=_code, link=_link)
-_DRESS: Final = Dress(body=_body, quote=quoted_lines(">"))
-_PAGE: Final = Page(show=_show, size=_size, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))
+_PEN: Final = Pen(
+    marks={"bold": "*", "italic": "_", "strike": "~"}, text=_escape_text, code=_code_block, link=_write_link
+)
+_DRESS: Final = Dress(body=_leaf_markup, quote=quoted_lines(">"))
+_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))

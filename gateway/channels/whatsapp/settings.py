@@ -1,4 +1,4 @@
-"""`[channels.whatsapp]`."""
+"""Settings of `[channels.whatsapp]`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ _NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class WhatsAppSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`access_token` is a system user's, `phone_number_id` names the number that we speak from (it is not the number).
-    WhatsApp calls the path `/hooks/whatsapp` of the gateways, signed with `app_secret`; that the webhook is ours it
-    asks once with `verify_token`, a word of your own. `api` is the address of the Graph API with its version.
-    `timeout_s`: how long a call of it may take.
-    """
+    """`access_token` belongs to a system user, `phone_number_id` identifies the number that we send
+    from (it is not the number itself). WhatsApp calls the path `/hooks/whatsapp` of the gateways,
+    signed with `app_secret`; it verifies the webhook once with `verify_token`, a word of your own.
+    `api` is the address of the Graph API with its version. `timeout_s` limits a call."""
 
     access_token: Secret
     app_secret: Secret
@@ -42,18 +41,18 @@ class WhatsAppSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown
 
 
 def read_whatsapp(name: str, table: Mapping[str, Any]) -> WhatsAppSettings:
-    """The table as settings. Raises SettingsError, one line a problem."""
+    """Read the settings table. Raises SettingsError, one line per problem."""
     number = table.get("phone_number_id")
     if type(number) is int:  # all digits: it is easily written without quotes
         table = {**table, "phone_number_id": str(number)}
     settings = read_channel(WhatsAppSettings, name, table, ids=IDS)
-    problems = list(_problems(name, settings))
+    problems = list(_find_problems(name, settings))
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
 
 
-def _problems(name: str, settings: WhatsAppSettings) -> Iterator[str]:
+def _find_problems(name: str, settings: WhatsAppSettings) -> Iterator[str]:
     key = f"channels.{name}"
     if not _TOKEN.fullmatch(settings.access_token.reveal()):
         yield f"{key}.access_token is no access token; generate one for a system user in the Business settings"

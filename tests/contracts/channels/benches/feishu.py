@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.channels.feishu.cipher import sealed
+from gateway.channels.feishu.cipher import encrypt_body
 from gateway.channels.feishu.signature import signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
@@ -69,7 +69,7 @@ class FeishuBench:
 
     def signed(self, event: dict[str, Any], signing: Signing = "good") -> HookRequest:
         """A call that tells this."""
-        body = sealed(KEY, json.dumps(event).encode(), secrets.token_bytes(16))
+        body = encrypt_body(KEY, json.dumps(event).encode(), secrets.token_bytes(16))
         at, nonce = str(int(time.time()) - (301 if signing == "old" else 0)), "950646929"
         signed = signature("another-key" if signing == "wrong" else KEY, at, nonce, body)
         headers = {"content-type": "application/json;charset=utf-8"}

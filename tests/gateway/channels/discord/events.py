@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.channels.discord.parse import Me, Room, heard
-from gateway.channels.discord.wire import Message, Press, read_event
+from gateway.channels.discord.parse import ConversationInfo, DiscordIdentity, parse_event
+from gateway.channels.discord.wire import Interaction, Message, read_event
 from gateway.platform.protocol import PlatformMessage
 from tests.fakes.discord import BOT
 
-ME: Final = Me(str(BOT["id"]), str(BOT["username"]))
+ME: Final = DiscordIdentity(str(BOT["id"]), str(BOT["username"]))
 MASON: Final = {
     "id": "53908099506183680",
     "username": "mason",
@@ -49,11 +49,11 @@ MESSAGE: Final[dict[str, Any]] = {
 }
 
 
-def event(kind: str, data: Any, room: Room | None = None) -> PlatformMessage | None:
+def event(kind: str, data: Any, room: ConversationInfo | None = None) -> PlatformMessage | None:
     """An event, as it is heard."""
     found = read_event(kind, data)
-    assert found is None or isinstance(found, Message | Press)
-    return None if found is None else heard("discord", found, room or Room(str(found.channel_id)), ME)
+    assert found is None or isinstance(found, Message | Interaction)
+    return None if found is None else parse_event("discord", found, room or ConversationInfo(str(found.channel_id)), ME)
 
 
 def told(kind: str = "MESSAGE_CREATE", **changes: Any) -> PlatformMessage | None:

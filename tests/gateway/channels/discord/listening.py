@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from gateway.channels.discord.api import Api
-from gateway.channels.discord.listener import Listener
-from gateway.channels.discord.parse import Me
+from gateway.channels.discord.api import DiscordApi
+from gateway.channels.discord.listener import DiscordListener
+from gateway.channels.discord.parse import DiscordIdentity
 from gateway.channels.discord.settings import read_discord
 from gateway.platform.protocol import InletVerdict, PlatformMessage
 from shared.messages.inbound import InboundMessage
@@ -99,8 +99,10 @@ class Bot:
         settings = read_discord("discord", {"token": TOKEN, **table})
         token = settings.token.reveal()
         base = f"{server.address}/api/v10"
-        self.api = Api("discord", token, base, files_from=[server.address], timeout_s=5.0)
-        self._listener = Listener("discord", settings, self.api, Me(str(BOT["id"]), "shoal"), cursor)
+        self.api = DiscordApi("discord", token, base, files_from=[server.address], timeout_s=5.0)
+        self._listener = DiscordListener(
+            "discord", settings, self.api, DiscordIdentity(str(BOT["id"]), "shoal"), cursor
+        )
         self._inlet = inlet
         self._until = asyncio.Event()
         self._running: asyncio.Task[None] | None = None

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.channels.discord.api import Api
+from gateway.channels.discord.api import DiscordApi
 from gateway.channels.discord.forms import nonce
-from gateway.channels.discord.parse import Room
+from gateway.channels.discord.parse import ConversationInfo
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,
@@ -40,12 +40,12 @@ async def fake() -> AsyncIterator[FakeDiscord]:
         yield server
 
 
-def made(fake: FakeDiscord, token: str = TOKEN) -> Api:
-    return Api("discord", token, f"{fake.address}/api/v10/", files_from=[fake.address], timeout_s=1.0)
+def made(fake: FakeDiscord, token: str = TOKEN) -> DiscordApi:
+    return DiscordApi("discord", token, f"{fake.address}/api/v10/", files_from=[fake.address], timeout_s=1.0)
 
 
 @pytest.fixture
-async def api(fake: FakeDiscord) -> AsyncIterator[Api]:
+async def api(fake: FakeDiscord) -> AsyncIterator[DiscordApi]:
     api = made(fake)
     yield api
     await api.close()
@@ -88,7 +88,7 @@ def with_file(name: str = "a.pdf", **more: object) -> Post:
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
-    fake: FakeDiscord, api: Api, kind: str, error: type[Exception]
+    fake: FakeDiscord, api: DiscordApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call: whether it is tried again is the gateway's to decide."""
     fake.troubles.append(Trouble(kind, "send", None, 1, 3.25))
@@ -103,7 +103,7 @@ async def test_what_goes_wrong_is_said_in_our_words(
 
 async def test_nobody_there_is_not_accepted() -> None:
     """No connection, so nothing can have arrived."""
-    api = Api("discord", TOKEN, "http://127.0.0.1:9", files_from=[], timeout_s=1.0)
+    api = DiscordApi("discord", TOKEN, "http://127.0.0.1:9", files_from=[], timeout_s=1.0)
     with pytest.raises(NotAccepted):
         await api.send(post())
     await api.close()
@@ -112,19 +112,19 @@ async def test_nobody_there_is_not_accepted() -> None:
 async def test_a_wrong_token_says_which_setting(fake: FakeDiscord) -> None:
     """Nothing but a person can mend it."""
     api = made(fake, "x" * 60)
-    for call in (api.me(), api.entrance(), api.send(post())):
+    for call in (api.identify(), api.gateway_info(), api.send(post())):
         with pytest.raises(ChannelBroken, match=r"channels\.discord\.token"):
             await call
     await api.close()
 
 
-async def test_we_know_who_we_are(api: Api) -> None:
+async def test_we_know_who_we_are(api: DiscordApi) -> None:
     """By the token alone."""
-    me = await api.me()
+    me = await api.identify()
     assert (me.id, me.username) == (BOT["id"], "shoal")
 
 
-async def test_a_post_that_is_sent_again_is_there_once(fake: FakeDiscord, api: Api) -> None:
+async def test_a_post_that_is_sent_again_is_there_once(fake: FakeDiscord, api: DiscordApi) -> None:
     """Its key decides, and not its text."""
     first = await api.send(post())
     assert await api.send(post()) == first
@@ -133,14 +133,14 @@ async def test_a_post_that_is_sent_again_is_there_once(fake: FakeDiscord, api: A
     assert len(nonce("discord:" + "9" * 200)) <= 25
 
 
-async def test_a_post_names_nobody_and_has_no_preview(fake: FakeDiscord, api: Api) -> None:
+async def test_a_post_names_nobody_and_has_no_preview(fake: FakeDiscord, api: DiscordApi) -> None:
     """Whatever is in its text."""
     await api.send(post("@everyone https://pond.example"))
     [said] = fake.said(ALONE)
     assert (said["allowed_mentions"], said["flags"]) == ({"parse": []}, 4)
 
 
-async def test_a_thread_is_written_to_as_a_channel(fake: FakeDiscord, api: Api) -> None:
+async def test_a_thread_is_written_to_as_a_channel(fake: FakeDiscord, api: DiscordApi) -> None:
     """And not the channel that it was begun in."""
     place = PostTarget(session="s", chat_id=CHANNEL, thread=THREAD)
     id = await api.send(post(place=place))
@@ -155,7 +155,7 @@ async def test_a_thread_is_written_to_as_a_channel(fake: FakeDiscord, api: Api) 
     [("123", "123"), ("123/1462015105796", "123"), ("press/123", None), ("pressed", None), (None, None)],
 )
 async def test_an_answer_names_its_message(
-    fake: FakeDiscord, api: Api, reply_to: str | None, quoted: str | None
+    fake: FakeDiscord, api: DiscordApi, reply_to: str | None, quoted: str | None
 ) -> None:
     """Edited ones by what they were; a press is no message. One that is gone costs no answer."""
     await api.send(post(reply_to=reply_to))
@@ -163,7 +163,7 @@ async def test_an_answer_names_its_message(
     assert fake.said(ALONE)[0]["message_reference"] == wanted
 
 
-async def test_who_may_not_read_history_answers_without_a_quote(fake: FakeDiscord, api: Api) -> None:
+async def test_who_may_not_read_history_answers_without_a_quote(fake: FakeDiscord, api: DiscordApi) -> None:
     """Surely not accepted, so it is sent once more."""
     fake.troubles.append(Trouble("400/160002", "send", None, 1, 0))
     await api.send(post(reply_to="123"))
@@ -173,7 +173,7 @@ async def test_who_may_not_read_history_answers_without_a_quote(fake: FakeDiscor
         await api.send(post(key="l"))
 
 
-async def test_buttons_carry_what_they_say(fake: FakeDiscord, api: Api) -> None:
+async def test_buttons_carry_what_they_say(fake: FakeDiscord, api: DiscordApi) -> None:
     """In rows of five; two may say the same; what is too long is on the button."""
     many = [Button("Yes", "/yes ab"), Button("Yes", "/yes ab"), Button("w" * 99, "w" * 99)]
     await api.send(post(buttons=(*many, *(Button(str(n), str(n)) for n in range(22)))))
@@ -184,7 +184,7 @@ async def test_buttons_carry_what_they_say(fake: FakeDiscord, api: Api) -> None:
     assert [len(one["label"]) for one in first] == [3, 3, 80, 1, 1]
 
 
-async def test_an_edit_takes_the_buttons_away(fake: FakeDiscord, api: Api) -> None:
+async def test_an_edit_takes_the_buttons_away(fake: FakeDiscord, api: DiscordApi) -> None:
     """As it takes the text."""
     id = await api.send(post(buttons=(Button("Yes", "/yes"),)))
     await api.edit(id, post("done"))
@@ -192,13 +192,13 @@ async def test_an_edit_takes_the_buttons_away(fake: FakeDiscord, api: Api) -> No
     assert (said["content"], said["components"]) == ("done", [])
 
 
-async def test_an_edit_of_what_is_gone_is_refused(api: Api) -> None:
+async def test_an_edit_of_what_is_gone_is_refused(api: DiscordApi) -> None:
     """The chat is not closed for it."""
     with pytest.raises(PostRefused):
         await api.edit("5", post())
 
 
-async def test_files_come_whole_and_by_their_names(fake: FakeDiscord, api: Api) -> None:
+async def test_files_come_whole_and_by_their_names(fake: FakeDiscord, api: DiscordApi) -> None:
     """Also by one with quotes in it; sent again they are there once."""
     id = await api.send(with_file('a "b".pdf', buttons=(Button("Yes", "/yes"),)))
     assert await api.send(with_file('a "b".pdf', buttons=(Button("Yes", "/yes"),))) == id
@@ -206,14 +206,14 @@ async def test_files_come_whole_and_by_their_names(fake: FakeDiscord, api: Api) 
     assert (said["file"], len(said["components"])) == (b"abc", 1)
 
 
-async def test_a_chat_in_which_files_are_forbidden_is_not_closed(fake: FakeDiscord, api: Api) -> None:
+async def test_a_chat_in_which_files_are_forbidden_is_not_closed(fake: FakeDiscord, api: DiscordApi) -> None:
     """Text may pass."""
     fake.troubles.append(Trouble("403/50013", "send", None, 1, 0))
     with pytest.raises(PostRefused):
         await api.send(with_file())
 
 
-async def test_a_file_of_a_person_is_fetched_in_parts_and_only_from_discord(fake: FakeDiscord, api: Api) -> None:
+async def test_a_file_of_a_person_is_fetched_in_parts_and_only_from_discord(fake: FakeDiscord, api: DiscordApi) -> None:
     """Without our token, which those addresses need not know."""
     fake.files["1"] = b"x" * 200_000
     url = f"{fake.address}/attachments/1/a.txt?ex=1"
@@ -226,16 +226,16 @@ async def test_a_file_of_a_person_is_fetched_in_parts_and_only_from_discord(fake
         [part async for part in api.fetch(f"{fake.address}/attachments/2/gone.txt")]
 
 
-async def test_a_channel_is_asked_what_it_is(api: Api) -> None:
+async def test_a_channel_is_asked_what_it_is(api: DiscordApi) -> None:
     """A category is no chat; one that cannot be seen is taken as it is."""
-    assert await api.room(CHANNEL) == Room(CHANNEL)
-    assert await api.room(THREAD) == Room(CHANNEL, THREAD)
-    assert await api.room("500000000000000008") == Room("500000000000000008")
+    assert await api.get_conversation(CHANNEL) == ConversationInfo(CHANNEL)
+    assert await api.get_conversation(THREAD) == ConversationInfo(CHANNEL, THREAD)
+    assert await api.get_conversation("500000000000000008") == ConversationInfo("500000000000000008")
 
 
-async def test_history_comes_oldest_first(fake: FakeDiscord, api: Api) -> None:
+async def test_history_comes_oldest_first(fake: FakeDiscord, api: DiscordApi) -> None:
     """Page after page, whatever the order on a page is."""
     ids = [fake.message(ALONE, dict(BOT), str(number))["id"] for number in range(150)]
-    first = await api.messages(ALONE, "0")
-    second = await api.messages(ALONE, first[-1]["id"])
+    first = await api.get_messages(ALONE, "0")
+    second = await api.get_messages(ALONE, first[-1]["id"])
     assert [one["id"] for one in (*first, *second)] == ids

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.channels.discord.known import read_known
-from gateway.channels.discord.listener import Begins
+from gateway.channels.discord.known import decode_cursor
+from gateway.channels.discord.listener import SessionStarts
 from gateway.platform.protocol import ChannelBroken, Throttled
 from shared.errors import RedisAway, Refused
 from tests.fakes.discord import BOT, GUILD, FakeDiscord, Trouble, iso, snowflake
@@ -164,7 +164,7 @@ async def test_who_dies_while_it_catches_up_leaves_it_to_the_next(
     inlet.closed[ALONE].set()
     async with listening(server, inlet, cursor):
         await inlet.hears("one", "two")
-        await eventually(lambda: read_known(cursor.value).readings[0].session, within_s=SOON_S)
+        await eventually(lambda: decode_cursor(cursor.value).readings[0].session, within_s=SOON_S)
 
 
 async def test_history_that_is_too_old_or_not_wanted_is_left(
@@ -331,9 +331,9 @@ async def test_who_has_begun_too_many_sessions_waits(server: FakeDiscord, inlet:
 async def test_sessions_are_begun_one_after_the_other(server: FakeDiscord, inlet: Ledger, cursor: Memory) -> None:
     """As many at once as Discord says."""
     bot = Bot(server, inlet, cursor)
-    begins, loop = Begins(bot.api, every_s=0.2), asyncio.get_running_loop()
+    begins, loop = SessionStarts(bot.api, every_s=0.2), asyncio.get_running_loop()
     began = loop.time()
-    await asyncio.gather(*(begins.wait(shard) for shard in range(3)))
+    await asyncio.gather(*(begins.wait_for_start(shard) for shard in range(3)))
     assert loop.time() - began >= 0.39
     await bot.api.close()
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.discord.parse import Room, first_id, heard, place_of, said_ms
-from gateway.channels.discord.wire import Gone, Message, Press, Unreadable, read_event
+from gateway.channels.discord.parse import ConversationInfo, deleted_message, first_id, parse_event, written_ms
+from gateway.channels.discord.wire import Interaction, Message, MessagesDeleted, UnreadableEvent, read_event
 from shared.ids import session_id
 from tests.fakes.discord import BOT
 from tests.gateway.channels.discord.events import (
@@ -73,7 +73,7 @@ def test_on_a_server_a_message_is_for_us_when_it_says_so(said: dict[str, Any], a
 
 def test_a_thread_is_a_conversation_of_its_own() -> None:
     """It is a channel in Discord, and belongs to the one it was begun in."""
-    room = Room(CHANNEL, "777777777777777777")
+    room = ConversationInfo(CHANNEL, "777777777777777777")
     found = sure(event("MESSAGE_CREATE", MESSAGE | ON_SERVER | {"channel_id": "777777777777777777"}, room))
     assert (found.message.chat_id, found.message.thread) == (CHANNEL, "777777777777777777")
     assert found.message.session == session_id("discord", f"{CHANNEL}#777777777777777777")
@@ -196,9 +196,9 @@ def test_deleted_messages_are_told_one_by_one_and_many_at_once() -> None:
     """By their ids alone."""
     one = read_event("MESSAGE_DELETE", {"id": "5", "channel_id": CHANNEL, "guild_id": SERVER})
     many = read_event("MESSAGE_DELETE_BULK", {"ids": ["5", "6"], "channel_id": CHANNEL, "guild_id": SERVER})
-    assert one == Gone(CHANNEL, ("5",), SERVER)
-    assert many == Gone(CHANNEL, ("5", "6"), SERVER)
-    gone = place_of("discord", Gone(CHANNEL, ("5",)), "5", Room(CHANNEL, "7"))
+    assert one == MessagesDeleted(CHANNEL, ("5",), SERVER)
+    assert many == MessagesDeleted(CHANNEL, ("5", "6"), SERVER)
+    gone = deleted_message("discord", MessagesDeleted(CHANNEL, ("5",)), "5", ConversationInfo(CHANNEL, "7"))
     assert (gone.session, gone.id) == (session_id("discord", f"{CHANNEL}#7"), "5")
 
 
@@ -226,7 +226,7 @@ def test_other_interactions_say_nothing(type: int) -> None:
 
 def test_an_id_tells_its_time() -> None:
     """And a time the first id that it can have."""
-    assert said_ms(first_id(WRITTEN_MS)) == WRITTEN_MS
+    assert written_ms(first_id(WRITTEN_MS)) == WRITTEN_MS
     assert int(first_id(WRITTEN_MS)) < int(MESSAGE["id"]) < int(first_id(WRITTEN_MS + 1))
 
 
@@ -249,8 +249,8 @@ def test_anything_at_all_is_a_message_nothing_or_a_typed_error(kind: str, data: 
     """Whatever comes in over the wire harms nobody."""
     try:
         found = read_event(kind, data)
-    except Unreadable:
+    except UnreadableEvent:
         return
-    if isinstance(found, Message | Press):
-        said = heard("discord", found, Room(str(found.channel_id)), ME)
+    if isinstance(found, Message | Interaction):
+        said = parse_event("discord", found, ConversationInfo(str(found.channel_id)), ME)
         assert said is None or said.message.channel == "discord"

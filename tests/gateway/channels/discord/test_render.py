@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.discord.render import TEXT_LIMIT, render
+from gateway.channels.discord.render import TEXT_LIMIT, render_reply
 from tests.gateway.text.readers import discord as shown
 
 J = "\u200b"
@@ -35,19 +35,19 @@ J = "\u200b"
 )  # fmt: skip
 def test_markdown_becomes_discords_own(markdown: str, text: str) -> None:
     """Escaped where Discord would read more than was meant; names nobody, and shows no previews."""
-    (piece,) = render(markdown)
+    (piece,) = render_reply(markdown)
     assert piece.text == text
     shown(piece.text)
 
 
 def test_the_plain_text_names_nobody_either() -> None:
     """Discord has no plain messages: a name in one would be a name."""
-    (piece,) = render("@everyone <@123456789012345678>")
+    (piece,) = render_reply("@everyone <@123456789012345678>")
     assert piece.plain == f"@{J}everyone <@{J}123456789012345678>"
 
 
 def test_escapes_count() -> None:
     """A message has 2000 characters, however many of them are backslashes."""
-    pieces = render("\\*\\_" * 3000)
+    pieces = render_reply("\\*\\_" * 3000)
     assert all(len(piece.text) <= TEXT_LIMIT for piece in pieces)
     assert "".join(shown(piece.text) for piece in pieces) == "*_" * 3000

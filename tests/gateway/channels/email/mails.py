@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.channels.email.parse import Ourselves, heard
+from gateway.channels.email.parse import EmailIdentity, parse_mail
 from gateway.channels.email.wire import read_mail
 from gateway.platform.protocol import PlatformMessage
 
 ME = "shoal@pond.example"
 ANNA = "anna@people.example"
 SERVER = "mx.pond.example"
-US = Ourselves(ME, SERVER)
+US = EmailIdentity(ME, SERVER)
 NOW_MS = 1_770_000_000_000
 
 USUAL: Mapping[str, str] = {
@@ -41,9 +41,9 @@ def raw(body: str | bytes = "hello\n", *extra: str, **changes: str | None) -> by
 
 def told(body: str | bytes = "hello\n", *extra: str, **changes: str | None) -> PlatformMessage:
     """What is heard of it."""
-    return heard("email", read_mail(raw(body, *extra, **changes)), "d1", US, now_ms=NOW_MS)
+    return parse_mail("email", read_mail(raw(body, *extra, **changes)), "d1", US, now_ms=NOW_MS)
 
 
 def believed(body: str = "hello", *extra: str, **changes: str | None) -> PlatformMessage:
     """The same where every From is believed."""
-    return heard("email", read_mail(raw(body, *extra, **changes)), "d1", Ourselves(ME), now_ms=NOW_MS)
+    return parse_mail("email", read_mail(raw(body, *extra, **changes)), "d1", EmailIdentity(ME), now_ms=NOW_MS)

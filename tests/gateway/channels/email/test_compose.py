@@ -7,9 +7,9 @@ from email.message import EmailMessage, MIMEPart
 
 import pytest
 
-from gateway.channels.email.compose import mail_of
+from gateway.channels.email.compose import compose_mail
 from gateway.channels.email.parse import ANSWERS, REFERENCES, SUBJECT
-from gateway.channels.email.render import render
+from gateway.channels.email.render import render_reply
 from gateway.platform.protocol import File, Post, PostRefused, PostTarget
 from tests.gateway.channels.email.mails import ANNA, ME
 
@@ -21,13 +21,13 @@ def post(text: str = "hello", *, notes: dict[str, str] | None = None, to: str = 
     place = PostTarget(
         session=f"email:{to}#{THREAD}", chat_id=to, thread=THREAD, notes=NOTES if notes is None else notes
     )
-    given = {"place": place, "key": "email:x:1:0", "piece": render(text)[0], **more}
+    given = {"target": place, "key": "email:x:1:0", "piece": render_reply(text)[0], **more}
     return Post(**given)  # type: ignore[arg-type]
 
 
 def composed(one: Post, name: str = "Shoal") -> EmailMessage:
     """As a mail program reads it; checked to be what every mail server takes."""
-    raw = mail_of(one, address=ME, name=name)
+    raw = compose_mail(one, address=ME, name=name)
     assert raw.isascii()
     assert raw.count(b"\n") == raw.count(b"\r\n") == raw.count(b"\r")
     assert max(map(len, raw.split(b"\r\n"))) <= 998
@@ -139,7 +139,7 @@ def test_our_name_is_ours_in_any_letters() -> None:
 def test_a_mail_to_no_address_is_not_made(to: str) -> None:
     """A session may be made by hand."""
     with pytest.raises(PostRefused):
-        mail_of(post(to=to), address=ME, name="Shoal")
+        compose_mail(post(to=to), address=ME, name="Shoal")
 
 
 def test_a_line_of_a_paragraph_may_be_long() -> None:

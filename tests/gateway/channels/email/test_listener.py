@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.email.channel import Email
-from gateway.channels.email.listener import TRIES
+from gateway.channels.email.channel import EmailChannel
+from gateway.channels.email.listener import MAX_TRIES
 from gateway.channels.email.mailbox import BEGINNING
-from gateway.channels.email.own_thread import OwnThread
+from gateway.channels.email.own_thread import DedicatedThread
 from gateway.channels.email.settings import read_email
 from gateway.platform.protocol import ChannelBroken, InletVerdict, NotAccepted, PlatformMessage, PostRefused
 from shared.errors import RedisAway
@@ -42,13 +42,13 @@ class Listener:
         self.channel = self._made(fake)
         self._fake = fake
 
-    def _made(self, fake: FakeMail, **more: Any) -> Email:
+    def _made(self, fake: FakeMail, **more: Any) -> EmailChannel:
         table = {
             "imap_host": "127.0.0.1", "imap_port": fake.imap_port, "imap_tls": "off", "smtp_host": "127.0.0.1",
             "user": BOT, "password": PASSWORD, "authserv_id": SERVER, "allow_from": [ANNA], "mail_mb": 1, "poll_s": 1,
             **more,
         }  # fmt: skip
-        return Email("email", read_email("email", table), self)
+        return EmailChannel("email", read_email("email", table), self)
 
     def read(self) -> bytes:
         return self.saved
@@ -272,7 +272,7 @@ async def test_a_mail_that_is_not_handed_out_is_passed_over_at_last(fake: FakeMa
     await comes(fake, "one")
     await comes(fake, "two")
     channel = listener._made(fake)
-    for _ in range(TRIES - 1):
+    for _ in range(MAX_TRIES - 1):
         with pytest.raises(NotAccepted, match="hand out"):
             await channel.listen(listener, asyncio.Event())
     assert listener.texts == []
@@ -358,7 +358,7 @@ async def test_what_is_wrong_is_said(
 
 async def test_calls_of_a_thread_come_one_after_the_other_and_end_with_the_last() -> None:
     """What they raise comes back; whoever is cancelled leaves its call behind."""
-    thread, order, stop = OwnThread("test"), list[str](), asyncio.Event()
+    thread, order, stop = DedicatedThread("test"), list[str](), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def last() -> None:

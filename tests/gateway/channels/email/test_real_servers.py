@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.channels.email.settings import read_email
-from gateway.channels.email.smtp import Smtp
+from gateway.channels.email.smtp import SmtpSender
 from gateway.platform.protocol import ChannelBroken
 from shared.ids import split_session
 from shared.media.reference import read_reference
@@ -211,11 +211,11 @@ async def test_a_restart_loses_nothing_and_doubles_nothing(server: MailServer, p
 async def test_a_wrong_password_and_an_unknown_certificate_are_said(server: MailServer, people: People) -> None:
     """In one line that names the setting."""
     wrong = {**of_mail_devel(server, people.bot), "password": "wrong"}
-    smtp = Smtp(read_email("email", people.settings(wrong).channels["email"]))
+    smtp = SmtpSender(read_email("email", people.settings(wrong).channels["email"]))
     with pytest.raises(ChannelBroken, match="user and password"):
         await smtp.check()
     strange = {name: value for name, value in of_mail_devel(server, people.bot).items() if name != "ca_file"}
-    smtp = Smtp(read_email("email", people.settings(strange).channels["email"]))
+    smtp = SmtpSender(read_email("email", people.settings(strange).channels["email"]))
     with pytest.raises(ChannelBroken, match="ca_file"):
         await smtp.check()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.email.refusals import Step, refusal
+from gateway.channels.email.refusals import Step, map_error
 from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
 
 
@@ -47,7 +47,7 @@ from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotA
 )
 def test_every_answer_has_a_meaning(step: Step, code: int, text: str, kind: object) -> None:
     """4xx: later; 5xx: for the chat, for the post, or for a person to mend. Its words are not repeated."""
-    found = refusal(step, code, text, slow_down_s=7.0)
+    found = map_error(step, code, text, slow_down_s=7.0)
     if isinstance(kind, type):
         assert type(found) is kind
     else:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.channels.email.settings import read_email
-from gateway.channels.email.smtp import Smtp
+from gateway.channels.email.smtp import SmtpSender
 from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
 from tests.fakes.email import BOT, PASSWORD, FakeMail
 from tests.fakes.email_parts import Trouble
@@ -24,12 +24,12 @@ def mail(id: str = "1@pond.example", size: int = 5) -> bytes:
     return f"From: {BOT}\r\nMessage-ID: <{id}>\r\n\r\n{'hello' * (size // 5)}\r\n".encode()
 
 
-def client(fake: FakeMail, **more: Any) -> Smtp:
+def client(fake: FakeMail, **more: Any) -> SmtpSender:
     table = {
         "imap_host": "127.0.0.1", "smtp_host": "127.0.0.1", "smtp_port": fake.smtp_port, "smtp_tls": "off",
         "user": BOT, "password": PASSWORD, "believe_from": True, "timeout_s": 20, "slow_down_s": 7, **more,
     }  # fmt: skip
-    return Smtp(read_email("email", table))
+    return SmtpSender(read_email("email", table))
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.channels.email.charsets import text_of
-from gateway.channels.email.parse import heard
-from gateway.channels.email.wire import MOST_PARTS, Attached, Mail, Unreadable, decoded, read_mail
+from gateway.channels.email.charsets import decode_text
+from gateway.channels.email.parse import parse_mail
+from gateway.channels.email.wire import MOST_PARTS, Mail, MailFile, UnreadableMail, decode_header_text, read_mail
 from gateway.platform.protocol import PlatformMessage
 from tests.gateway.channels.email.mails import NOW_MS, US, raw
 
@@ -41,7 +41,7 @@ def mixed(*parts: str, kind: str = "mixed") -> bytes:
 )
 def test_charsets_are_read(data: str, charset: str, text: str) -> None:
     """As programs in many places write them."""
-    assert text_of(data.encode(charset), charset) == text
+    assert decode_text(data.encode(charset), charset) == text
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_charsets_are_read(data: str, charset: str, text: str) -> None:
 )
 def test_charsets_that_are_broken_or_unknown_are_read_as_well_as_can_be(data: bytes, charset: str, text: str) -> None:
     """Never as what is no text in truth."""
-    assert text_of(data, charset) == text
+    assert decode_text(data, charset) == text
 
 
 @given(st.binary(max_size=40), st.text(max_size=12))
 def test_any_bytes_of_any_charset_are_text(data: bytes, charset: str) -> None:
     """It never fails."""
-    assert isinstance(text_of(data, charset), str)
+    assert isinstance(decode_text(data, charset), str)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_any_bytes_of_any_charset_are_text(data: bytes, charset: str) -> None:
 )
 def test_headers_for_people_are_decoded(header: str, text: str) -> None:
     """One line, of what can be shown; one that is broken as it stands."""
-    assert decoded(header) == text
+    assert decode_header_text(header) == text
 
 
 def test_of_two_forms_the_plain_one_is_read() -> None:
@@ -142,7 +142,7 @@ def test_a_mail_in_a_mail_is_text_with_its_files() -> None:
     read = read_mail(outer.as_bytes())
     assert read.text.startswith("see below")
     assert "From: Bob <bob@people.example>\nSubject: Grüße\n\nfrom Bob" in read.text
-    assert read.files == (Attached("a.png", "image/png", PNG),)
+    assert read.files == (MailFile("a.png", "image/png", PNG),)
 
 
 def test_a_mail_that_was_cut_says_so_of_its_last_file() -> None:
@@ -164,7 +164,7 @@ def test_a_mail_that_was_cut_says_so_of_its_last_file() -> None:
 )
 def test_a_header_that_others_read_in_another_way_is_none(head: bytes) -> None:
     """A line that our mail server did not see as one could claim to be its own word."""
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMail):
         read_mail(head + b"\r\nhello\r\n")
 
 
@@ -208,7 +208,7 @@ def test_parts_without_end_are_read_up_to_a_limit() -> None:
     ):
         try:
             read = read_mail(data)
-        except Unreadable:
+        except UnreadableMail:
             continue
         assert len(read.files) <= MOST_PARTS
     assert time.monotonic() - began < 20
@@ -220,7 +220,7 @@ def test_large_texts_take_little_time() -> None:
     for body in ("<div>" * 200_000, "> " * 300_000, "> \n" * 300_000, "On 1 wrote:\n" * 80_000, "From: x\n" * 100_000):
         for kind in ("text/html", "text/plain; format=flowed"):
             mail = read_mail(raw(body, Content_Type=kind, In_Reply_To="<a@b>"))
-            heard("email", mail, "d", US, now_ms=NOW_MS)
+            parse_mail("email", mail, "d", US, now_ms=NOW_MS)
     assert time.monotonic() - began < 30
 
 
@@ -262,10 +262,10 @@ def test_any_bytes_are_a_mail_or_a_known_nothing(data: bytes) -> None:
     """Parsing never fails in another way, and what is heard can be kept."""
     try:
         mail = read_mail(data)
-    except Unreadable:
+    except UnreadableMail:
         return
     assert isinstance(mail, Mail)
-    said = heard("email", mail, "digest", US, now_ms=NOW_MS)
+    said = parse_mail("email", mail, "digest", US, now_ms=NOW_MS)
     assert isinstance(said, PlatformMessage)
     said.message.content.encode()
     assert said.message.id

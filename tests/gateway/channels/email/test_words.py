@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.email.words import is_forward, new_words
+from gateway.channels.email.words import is_forward, new_text
 
 OUTLOOK = """Yes please.
 
@@ -65,23 +65,23 @@ wrote:
 )
 def test_of_an_answer_the_new_words_are_read(text: str, words: str | None) -> None:
     """None: all of it, as it stands."""
-    assert new_words(text, answers=True, forwards=False) == (text.strip("\n") if words is None else words)
+    assert new_text(text, answers=True, forwards=False) == (text.strip("\n") if words is None else words)
 
 
 def test_a_mail_that_answers_nothing_is_read_whole() -> None:
     """Whoever quotes something there means it."""
     for text in (GMAIL, OUTLOOK, "> a poem\n> in two lines"):
-        assert new_words(text, answers=False, forwards=False) == text.strip()
+        assert new_text(text, answers=False, forwards=False) == text.strip()
 
 
 @pytest.mark.parametrize("subject", ["Fwd: Ponds", "FW: Ponds", "WG: Teiche", "fwd:x", "TR : Étangs", "RV: Charcas"])
 def test_what_is_forwarded_is_what_the_mail_is_about(subject: str) -> None:
     """By its subject, or by the line above it."""
     assert is_forward(subject)
-    assert new_words(OUTLOOK, answers=True, forwards=True) == OUTLOOK.strip()
+    assert new_text(OUTLOOK, answers=True, forwards=True) == OUTLOOK.strip()
     for line in ("---------- Forwarded message ---------", "Begin forwarded message:"):
         text = f"What is this?\n\n{line}\nFrom: Bob\nDate: today\nSubject: x\n\n> hm\n-- \nBob"
-        assert new_words(text, answers=True, forwards=False) == text
+        assert new_text(text, answers=True, forwards=False) == text
 
 
 @pytest.mark.parametrize("subject", ["Ponds", "Re: Ponds", "Forward!", "Re: Fwd: Ponds", "Training: ponds", "Wgt: x"])

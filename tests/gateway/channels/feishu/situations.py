@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.channels.feishu.parse import Hearing, Me
-from gateway.channels.feishu.wire import Pressed, Received, Told, read_event
+from gateway.channels.feishu.parse import FeishuEventParser, FeishuIdentity
+from gateway.channels.feishu.wire import CardPressed, FeishuEvent, MessageReceived, read_event
 from gateway.platform.protocol import PlatformMessage
 from tests.gateway.channels.feishu.events import APP_ID, BOT, mention, message, pressed
 from tests.helpers.access_table import Ids, Situation
@@ -19,7 +19,7 @@ IDS: Final = Ids(
     {"listed": "oc_1isted", "narrow": "oc_narrow", "open": "oc_0pen", "off": "oc_0ff", "other": "oc_0ther"},
 )  # fmt: skip
 
-HEARING: Final = Hearing(IDS.channel, Me(APP_ID, BOT))
+HEARING: Final = FeishuEventParser(IDS.channel, FeishuIdentity(APP_ID, BOT))
 
 
 def can_be(situation: Situation) -> bool:
@@ -40,9 +40,9 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
         value = {"shoal": "/yes", "chat": chat, "thread": "", "group": "1" if situation.group else ""}
         by = {"open_id": sender, "union_id": "on_1", "user_id": IDS.people["listed"]}
         told = read_event(pressed(value, operator=by, context={"open_message_id": "om_1", "open_chat_id": chat}))
-        assert isinstance(told, Told)
-        assert isinstance(told.event, Pressed)
-        return HEARING.pressed(told.header, told.event, now_ms=1)
+        assert isinstance(told, FeishuEvent)
+        assert isinstance(told.event, CardPressed)
+        return HEARING.parse_press(told.header, told.event, now_ms=1)
     kind, content, more = "text", _text(situation, words), dict[str, Any]()
     if situation.group and situation.addressed:
         more["mentions"] = [mention(1, "Shoal", BOT)]
@@ -57,10 +57,10 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
             chat_type="group" if situation.group else "p2p", **more,
         )
     )  # fmt: skip
-    assert isinstance(told, Told)
-    assert isinstance(told.event, Received)
-    asked = HEARING.heard(told.header, told.event, now_ms=1)
-    return asked.heard if asked is not None else None
+    assert isinstance(told, FeishuEvent)
+    assert isinstance(told.event, MessageReceived)
+    asked = HEARING.parse_message(told.header, told.event, now_ms=1)
+    return asked.message if asked is not None else None
 
 
 def _text(situation: Situation, words: str | None) -> dict[str, str]:

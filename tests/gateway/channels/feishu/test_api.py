@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gateway.channels.feishu.api import Api
-from gateway.channels.feishu.refusals import Said, no_connection, refusal
+from gateway.channels.feishu.api import FeishuApi
+from gateway.channels.feishu.refusals import FeishuError, map_connect_error, map_error
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,
@@ -44,8 +44,8 @@ async def fake() -> AsyncIterator[FakeFeishu]:
 
 
 @pytest.fixture
-async def api(fake: FakeFeishu) -> AsyncIterator[Api]:
-    api = Api(APP_ID, SECRET, fake.address, timeout_s=1.0)
+async def api(fake: FakeFeishu) -> AsyncIterator[FeishuApi]:
+    api = FeishuApi(APP_ID, SECRET, fake.address, timeout_s=1.0)
     await api.open()
     yield api
     await api.close()
@@ -62,7 +62,7 @@ def file(media_type: str, name: str, data: bytes = b"abc", **more: Any) -> Post:
 
 async def test_who_we_are_is_asked_with_a_token(fake: FakeFeishu) -> None:
     """One token for all calls."""
-    api = Api(APP_ID, SECRET, fake.address, timeout_s=1.0)
+    api = FeishuApi(APP_ID, SECRET, fake.address, timeout_s=1.0)
     me = await api.open()
     await api.send(post())
     await api.close()
@@ -72,7 +72,7 @@ async def test_who_we_are_is_asked_with_a_token(fake: FakeFeishu) -> None:
 @pytest.mark.parametrize(("app_id", "secret"), [("cli_another00000000", SECRET), (APP_ID, "another-secret")])
 async def test_an_app_that_feishu_does_not_know_breaks_the_channel(fake: FakeFeishu, app_id: str, secret: str) -> None:
     """Who reads it knows which settings to look at, and not what is in them."""
-    api = Api(app_id, secret, fake.address, timeout_s=1.0)
+    api = FeishuApi(app_id, secret, fake.address, timeout_s=1.0)
     with pytest.raises(ChannelBroken, match="app_id and app_secret") as caught:
         await api.open()
     with pytest.raises(ChannelBroken, match="app_id and"):
@@ -84,7 +84,7 @@ async def test_an_app_that_feishu_does_not_know_breaks_the_channel(fake: FakeFei
 async def test_a_bot_that_is_not_active_breaks_the_channel(fake: FakeFeishu) -> None:
     """A version of the app must be published."""
     fake.bot_status = 1
-    api = Api(APP_ID, SECRET, fake.address, timeout_s=1.0)
+    api = FeishuApi(APP_ID, SECRET, fake.address, timeout_s=1.0)
     with pytest.raises(ChannelBroken, match="publish"):
         await api.open()
     await api.close()
@@ -92,19 +92,19 @@ async def test_a_bot_that_is_not_active_breaks_the_channel(fake: FakeFeishu) -> 
 
 async def test_no_server_is_no_fault_of_the_settings() -> None:
     """It is tried again."""
-    api = Api(APP_ID, SECRET, "http://127.0.0.1:1", timeout_s=1.0)
+    api = FeishuApi(APP_ID, SECRET, "http://127.0.0.1:1", timeout_s=1.0)
     with pytest.raises(NotAccepted):
         await api.open()
     await api.close()
     with pytest.raises(NotAccepted):
-        await Api(APP_ID, SECRET, "http://127.0.0.1:1", timeout_s=1.0).send(post())
+        await FeishuApi(APP_ID, SECRET, "http://127.0.0.1:1", timeout_s=1.0).send(post())
 
 
-async def test_a_token_that_is_refused_is_renewed_once(fake: FakeFeishu, api: Api) -> None:
+async def test_a_token_that_is_refused_is_renewed_once(fake: FakeFeishu, api: FeishuApi) -> None:
     """For every kind of call; the post is there once."""
     fake.files.data["file_1"] = b"bytes"
     uses: list[Callable[[], Awaitable[object]]] = [
-        lambda: api.send(post()), lambda: api.items(ASKED), lambda: _fetched(api),
+        lambda: api.send(post()), lambda: api.get_items(ASKED), lambda: _fetched(api),
     ]  # fmt: skip
     for number, use in enumerate(uses):
         fake.gone_token()
@@ -113,11 +113,11 @@ async def test_a_token_that_is_refused_is_renewed_once(fake: FakeFeishu, api: Ap
     assert len(fake.said[CHAT]) == 1
 
 
-async def _fetched(api: Api, handle: str = f"{ASKED}/file/file_1") -> bytes:
+async def _fetched(api: FeishuApi, handle: str = f"{ASKED}/file/file_1") -> bytes:
     return b"".join([part async for part in api.fetch(handle)])
 
 
-async def test_a_token_that_is_always_refused_is_not_asked_for_for_ever(fake: FakeFeishu, api: Api) -> None:
+async def test_a_token_that_is_always_refused_is_not_asked_for_for_ever(fake: FakeFeishu, api: FeishuApi) -> None:
     """Once more, and then later."""
     fake.answers["/open-apis/im/v1/messages"] = lambda: no(99991663, "Invalid access token", status=401)
     with pytest.raises(NotAccepted):
@@ -128,7 +128,7 @@ async def test_a_token_that_is_always_refused_is_not_asked_for_for_ever(fake: Fa
 async def test_a_token_is_renewed_before_its_end(fake: FakeFeishu) -> None:
     """So no call meets an old one."""
     fake.expire = 0
-    api = Api(APP_ID, SECRET, fake.address, timeout_s=1.0)
+    api = FeishuApi(APP_ID, SECRET, fake.address, timeout_s=1.0)
     await api.open()
     await api.send(post())
     await api.close()
@@ -151,7 +151,7 @@ async def test_a_token_is_renewed_before_its_end(fake: FakeFeishu) -> None:
 )
 @pytest.mark.parametrize("call", ["send", "edit"])
 async def test_what_goes_wrong_is_said_in_our_words(
-    fake: FakeFeishu, api: Api, kind: str, error: type[Exception], call: str
+    fake: FakeFeishu, api: FeishuApi, kind: str, error: type[Exception], call: str
 ) -> None:
     """One try a call."""
     id = await api.send(post(key="first")) if call == "edit" else ""
@@ -164,7 +164,7 @@ async def test_what_goes_wrong_is_said_in_our_words(
     assert len(fake.calls) == 1
 
 
-async def test_the_same_key_is_shown_once(fake: FakeFeishu, api: Api) -> None:
+async def test_the_same_key_is_shown_once(fake: FakeFeishu, api: FeishuApi) -> None:
     """Also when the answer was lost. The key is cut to what Feishu takes."""
     fake.troubles.append(Trouble("unanswered", "send", None, 1, 0))
     with pytest.raises(MaybeSent):
@@ -174,7 +174,7 @@ async def test_the_same_key_is_shown_once(fake: FakeFeishu, api: Api) -> None:
     assert await api.send(post(key="k" * 299)) != id
 
 
-async def test_a_piece_is_a_card_that_can_be_changed(fake: FakeFeishu, api: Api) -> None:
+async def test_a_piece_is_a_card_that_can_be_changed(fake: FakeFeishu, api: FeishuApi) -> None:
     """What the list of chats shows of it is plain."""
     id = await api.send(post("**one**"))
     await api.edit(id, post("**two**"))
@@ -187,7 +187,7 @@ async def test_a_piece_is_a_card_that_can_be_changed(fake: FakeFeishu, api: Api)
     assert (shown.shown.text, shown.shown.markup) == ("hi", False)
 
 
-async def test_plain_text_is_a_text_that_can_be_changed_some_times(fake: FakeFeishu, api: Api) -> None:
+async def test_plain_text_is_a_text_that_can_be_changed_some_times(fake: FakeFeishu, api: FeishuApi) -> None:
     """Twenty; then it is a post that cannot be changed."""
     id = await api.send(post(as_plain=True, buttons=(Button("Tea", "Tea <at user_id='all'>"),)))
     [shown] = fake.said[CHAT]
@@ -199,7 +199,7 @@ async def test_plain_text_is_a_text_that_can_be_changed_some_times(fake: FakeFei
         await api.edit(id, post("**new**"))
 
 
-async def test_buttons_say_where_they_stand(fake: FakeFeishu, api: Api) -> None:
+async def test_buttons_say_where_they_stand(fake: FakeFeishu, api: FeishuApi) -> None:
     """In what Feishu tells when they are pressed."""
     buttons = (Button("Yes", "/yes a1"), Button("N" * 100, "/no a1"))
     await api.send(post(place=TOPIC, buttons=buttons))
@@ -221,7 +221,7 @@ async def test_buttons_say_where_they_stand(fake: FakeFeishu, api: Api) -> None:
     ],
 )
 async def test_an_answer_stands_where_it_belongs(
-    fake: FakeFeishu, api: Api, place: PostTarget, reply_to: str | None, parent: str | None, in_topic: bool
+    fake: FakeFeishu, api: FeishuApi, place: PostTarget, reply_to: str | None, parent: str | None, in_topic: bool
 ) -> None:
     """In its topic, below its question, or in the chat."""
     await api.send(post(place=place, reply_to=reply_to))
@@ -230,7 +230,7 @@ async def test_an_answer_stands_where_it_belongs(
 
 
 @pytest.mark.parametrize("reply_to", [ASKED, "om_unknown"])
-async def test_what_is_answered_may_be_gone(fake: FakeFeishu, api: Api, reply_to: str) -> None:
+async def test_what_is_answered_may_be_gone(fake: FakeFeishu, api: FeishuApi, reply_to: str) -> None:
     """Then the answer stands by itself; in a topic there is nobody to read it."""
     fake.gone.add(ASKED)
     await api.send(post(reply_to=reply_to))
@@ -239,7 +239,7 @@ async def test_what_is_answered_may_be_gone(fake: FakeFeishu, api: Api, reply_to
         await api.send(post(place=TOPIC, key="other"))
 
 
-async def test_where_no_topic_can_be_begun_it_is_answered_without(fake: FakeFeishu, api: Api) -> None:
+async def test_where_no_topic_can_be_begun_it_is_answered_without(fake: FakeFeishu, api: FeishuApi) -> None:
     """Some groups have none."""
     fake.no_topics = True
     await api.send(post(place=TOPIC))
@@ -260,7 +260,7 @@ async def test_where_no_topic_can_be_begun_it_is_answered_without(fake: FakeFeis
     ],
 )
 async def test_a_file_is_sent_as_what_it_is(
-    fake: FakeFeishu, api: Api, media_type: str, name: str, data: bytes, kind: str, key: str
+    fake: FakeFeishu, api: FeishuApi, media_type: str, name: str, data: bytes, kind: str, key: str
 ) -> None:
     """By its type; an image that cannot be read is a file."""
     await api.send(file(media_type, name, data))
@@ -270,7 +270,7 @@ async def test_a_file_is_sent_as_what_it_is(
 
 
 @pytest.mark.parametrize(("data", "why"), [(b"", "it is empty"), (b"x" * (30 * 1024 * 1024 + 1), "more than 30 MB")])
-async def test_a_file_that_cannot_go_is_named(fake: FakeFeishu, api: Api, data: bytes, why: str) -> None:
+async def test_a_file_that_cannot_go_is_named(fake: FakeFeishu, api: FeishuApi, data: bytes, why: str) -> None:
     """And why."""
     await api.send(file("text/plain", "a.txt", data))
     [shown] = fake.said[CHAT]
@@ -278,7 +278,7 @@ async def test_a_file_that_cannot_go_is_named(fake: FakeFeishu, api: Api, data: 
     assert why in shown.shown.text
 
 
-async def test_a_file_with_buttons_has_them_below(fake: FakeFeishu, api: Api) -> None:
+async def test_a_file_with_buttons_has_them_below(fake: FakeFeishu, api: FeishuApi) -> None:
     """Twice the same is there once."""
     for _ in range(2):
         await api.send(file("text/plain", "a.txt", buttons=(Button("Yes", "/yes a1"),)))
@@ -286,14 +286,14 @@ async def test_a_file_with_buttons_has_them_below(fake: FakeFeishu, api: Api) ->
     assert (above.kind, below.kind, [label for label, _ in below.shown.buttons]) == ("file", "interactive", ["Yes"])
 
 
-async def test_a_file_that_was_not_uploaded_is_surely_not_there(fake: FakeFeishu, api: Api) -> None:
+async def test_a_file_that_was_not_uploaded_is_surely_not_there(fake: FakeFeishu, api: FeishuApi) -> None:
     """Whatever the server said."""
     fake.answers["/open-apis/im/v1/files"] = lambda: web.Response(status=500, text="?")
     with pytest.raises(NotAccepted):
         await api.send(file("text/plain", "a.txt"))
 
 
-async def test_a_file_of_a_person_is_fetched(fake: FakeFeishu, api: Api) -> None:
+async def test_a_file_of_a_person_is_fetched(fake: FakeFeishu, api: FeishuApi) -> None:
     """By its message."""
     fake.files.data |= {"file_1": b"bytes" * 100_000, "img_1": b"image"}
     assert await _fetched(api) == b"bytes" * 100_000
@@ -310,13 +310,13 @@ async def test_a_file_of_a_person_is_fetched(fake: FakeFeishu, api: Api) -> None
         (f"{ASKED}/file/a/b", PostRefused),
     ],
 )
-async def test_a_file_that_is_not_there_is_said(api: Api, handle: str, error: type[Exception]) -> None:
+async def test_a_file_that_is_not_there_is_said(api: FeishuApi, handle: str, error: type[Exception]) -> None:
     """A strange handle leads nowhere."""
     with pytest.raises(error):
         await _fetched(api, handle)
 
 
-async def test_a_connection_pings_and_is_answered(fake: FakeFeishu, api: Api) -> None:
+async def test_a_connection_pings_and_is_answered(fake: FakeFeishu, api: FeishuApi) -> None:
     """At once."""
     connection = await api.connect()
     await eventually(lambda: fake.sockets.pings == 1)
@@ -336,7 +336,7 @@ async def test_a_connection_pings_and_is_answered(fake: FakeFeishu, api: Api) ->
     ],
 )
 async def test_a_handshake_that_is_refused_says_why(
-    fake: FakeFeishu, api: Api, headers: dict[str, str], error: type[Exception]
+    fake: FakeFeishu, api: FeishuApi, headers: dict[str, str], error: type[Exception]
 ) -> None:
     """Too many connections: later. Not this app: a person must mend it."""
     fake.sockets.refusal = headers
@@ -357,7 +357,7 @@ async def test_a_handshake_that_is_refused_says_why(
     ],
 )
 async def test_an_address_that_is_not_told_says_why(
-    fake: FakeFeishu, api: Api, body: dict[str, Any], error: type[Exception]
+    fake: FakeFeishu, api: FeishuApi, body: dict[str, Any], error: type[Exception]
 ) -> None:
     """One that is not Feishu's is not called."""
     fake.answers["/callback/ws/endpoint"] = lambda: web.json_response(body)
@@ -401,7 +401,7 @@ async def test_an_address_that_is_not_told_says_why(
 )
 def test_every_number_has_a_meaning(status: int, code: int, msg: str, error: type[Exception]) -> None:
     """And no word of an answer is handed on."""
-    found = refusal(Said(status, code, msg))
+    found = map_error(FeishuError(status, code, msg))
     assert type(found) is error
     assert "words" not in str(found)
 
@@ -409,7 +409,7 @@ def test_every_number_has_a_meaning(status: int, code: int, msg: str, error: typ
 @pytest.mark.parametrize(("reset", "wait_s"), [("52", 52.0), ("1e9", 3600.0), ("-3", 5.0), ("soon", 5.0), (None, 5.0)])
 def test_feishu_says_how_long_to_wait(reset: str | None, wait_s: float) -> None:
     """Or does not; within reason."""
-    found = refusal(Said(429, 99991400, "", reset))
+    found = map_error(FeishuError(429, 99991400, "", reset))
     assert isinstance(found, Throttled)
     assert (found.retry_after_s, found.whole_bot) == (wait_s, True)
 
@@ -417,10 +417,10 @@ def test_feishu_says_how_long_to_wait(reset: str | None, wait_s: float) -> None:
 def test_a_permission_that_is_missing_is_named() -> None:
     """The words that Feishu has for it, and nothing else of its answer."""
     msg = "Access denied. One of the following scopes is required: [im:message, im:message:send_as_bot]. Bearer t-x"
-    assert "one of im:message, im:message:send_as_bot:" in str(refusal(Said(400, 99991672, msg)))
+    assert "one of im:message, im:message:send_as_bot:" in str(map_error(FeishuError(400, 99991672, msg)))
 
 
 @pytest.mark.parametrize("status", [200, 502])
 def test_a_connection_that_is_refused_for_no_known_reason_is_tried_again(status: int) -> None:
     """It may pass."""
-    assert isinstance(no_connection(Said(status, 987)), NotAccepted)
+    assert isinstance(map_connect_error(FeishuError(status, 987)), NotAccepted)

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.channels.feishu.channel import Feishu
-from gateway.channels.feishu.cipher import sealed
+from gateway.channels.feishu.channel import FeishuChannel
+from gateway.channels.feishu.cipher import encrypt_body
 from gateway.channels.feishu.settings import read_feishu
 from gateway.channels.feishu.signature import signature
 from gateway.platform.protocol import HookAnswer, HookRequest, InletVerdict, Piece, PlatformMessage, Post, PostTarget
@@ -52,16 +52,16 @@ async def fake() -> AsyncIterator[FakeFeishu]:
         yield fake
 
 
-def channel_of(fake: FakeFeishu, **more: Any) -> Feishu:
+def channel_of(fake: FakeFeishu, **more: Any) -> FeishuChannel:
     table = {
         "app_id": APP_ID, "app_secret": SECRET, "run": "webhook", "encrypt_key": KEY, "verification_token": TOKEN,
         "api": fake.address, "timeout_s": 1.0, "allow_groups": [CHAT],
     }  # fmt: skip
-    return Feishu("feishu", read_feishu("feishu", table | more))
+    return FeishuChannel("feishu", read_feishu("feishu", table | more))
 
 
 @pytest.fixture
-async def channel(fake: FakeFeishu) -> AsyncIterator[Feishu]:
+async def channel(fake: FakeFeishu) -> AsyncIterator[FeishuChannel]:
     channel = channel_of(fake)
     await channel.open()
     yield channel
@@ -78,18 +78,18 @@ def call(body: bytes, *, key: str = KEY, signed: bool = True, **header: Any) -> 
     told = json.loads(body)
     if "header" in told:
         told["header"] |= {"app_id": APP_ID, "token": TOKEN} | header
-    data = sealed(key, json.dumps(told).encode(), b"i" * 16)
+    data = encrypt_body(key, json.dumps(told).encode(), b"i" * 16)
     at = str(int(time.time()))
     headers = {"x-lark-request-timestamp": at, "x-lark-request-nonce": "9"}
     headers["x-lark-signature"] = signature(key, at, "9", data)
     return HookRequest(method="POST", path="", query={}, headers=headers if signed else {}, body=data)
 
 
-async def told(channel: Feishu, inlet: PlayedInlet, body: bytes, **header: Any) -> HookAnswer:
+async def told(channel: FeishuChannel, inlet: PlayedInlet, body: bytes, **header: Any) -> HookAnswer:
     return await channel.hook(call(body, **header), inlet)
 
 
-async def test_a_message_is_taken_and_confirmed(channel: Feishu, inlet: PlayedInlet) -> None:
+async def test_a_message_is_taken_and_confirmed(channel: FeishuChannel, inlet: PlayedInlet) -> None:
     """With an answer that is JSON."""
     answer = await told(channel, inlet, message(chat_id=CHAT))
     assert (answer.status, answer.body, answer.media_type[:16]) == (200, b"{}", "application/json")
@@ -97,7 +97,9 @@ async def test_a_message_is_taken_and_confirmed(channel: Feishu, inlet: PlayedIn
 
 
 @pytest.mark.parametrize("trouble", [RedisAway("away"), Refused("overloaded", "too much", 1.0)])
-async def test_what_cannot_be_taken_is_not_confirmed(channel: Feishu, inlet: PlayedInlet, trouble: Exception) -> None:
+async def test_what_cannot_be_taken_is_not_confirmed(
+    channel: FeishuChannel, inlet: PlayedInlet, trouble: Exception
+) -> None:
     """The gateway makes a 503 of it."""
     inlet.fails = trouble
     with pytest.raises(type(trouble)):
@@ -128,7 +130,7 @@ CHECK = json.dumps({"challenge": "ajls384kdjxxxx", "token": TOKEN, "type": "url_
     ],
 )
 async def test_who_calls_is_believed_by_key_signature_and_token(
-    channel: Feishu, inlet: PlayedInlet, asked: Callable[[], HookRequest], status: int, body: bytes
+    channel: FeishuChannel, inlet: PlayedInlet, asked: Callable[[], HookRequest], status: int, body: bytes
 ) -> None:
     """The check of the address alone is not signed: it is known by its token, under our key."""
     answer = await channel.hook(asked(), inlet)  # signed now: what is older than five minutes is refused
@@ -148,7 +150,7 @@ async def test_who_calls_is_believed_by_key_signature_and_token(
     ],
 )
 async def test_who_pressed_a_button_is_shown_what_became_of_it(
-    channel: Feishu, inlet: PlayedInlet, says: InletVerdict, shown: dict[str, str]
+    channel: FeishuChannel, inlet: PlayedInlet, says: InletVerdict, shown: dict[str, str]
 ) -> None:
     """At once, in the answer of the call."""
     inlet.says = says
@@ -157,7 +159,7 @@ async def test_who_pressed_a_button_is_shown_what_became_of_it(
     assert json.loads(answer.body) == {"toast": shown}
 
 
-async def test_a_press_of_another_card_changes_nothing(channel: Feishu, inlet: PlayedInlet) -> None:
+async def test_a_press_of_another_card_changes_nothing(channel: FeishuChannel, inlet: PlayedInlet) -> None:
     """And is confirmed."""
     answer = await told(channel, inlet, pressed({"other": "card"}))
     assert (answer.status, answer.body, inlet.heard) == (200, b"{}", [])
@@ -167,7 +169,7 @@ def in_group(text: str = "hi", **more: Any) -> bytes:
     return message({"text": text}, chat_id=CHAT, chat_type="group", message_id=MESSAGE, **more)
 
 
-async def test_a_reply_to_us_is_meant_for_us(fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet) -> None:
+async def test_a_reply_to_us_is_meant_for_us(fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet) -> None:
     """What we posted ourselves is known, what another replica posted is looked up, once."""
     mine = await channel.send(Post(target=PostTarget(session="s", chat_id=CHAT), key="k", piece=Piece("x", "x")))
     theirs = {"message_id": "om_theirs", "sender": {"id": APP_ID, "id_type": "app_id", "sender_type": "app"}}
@@ -196,7 +198,7 @@ async def test_nothing_is_looked_up_for_groups_that_are_not_heard(
     assert [one.addressed for one in inlet.heard] == [False, False]
 
 
-async def test_what_bots_say_is_not_looked_up(fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet) -> None:
+async def test_what_bots_say_is_not_looked_up(fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet) -> None:
     """It is not read."""
     fake.paths.clear()
     await told(channel, inlet, in_group(parent_id="om_theirs", sender="ou_bot", sender_type="app"))
@@ -204,7 +206,7 @@ async def test_what_bots_say_is_not_looked_up(fake: FakeFeishu, channel: Feishu,
 
 
 async def test_messages_that_were_passed_on_are_looked_up(
-    fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet
+    fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet
 ) -> None:
     """With who said them; what cannot be looked up is named."""
     fake.items[MESSAGE] = [
@@ -247,7 +249,7 @@ async def test_a_message_that_was_recalled_is_taken_back_where_it_stood(
 
 
 async def test_a_chat_that_was_heard_before_is_not_looked_up(
-    fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet
+    fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet
 ) -> None:
     """No permission is needed for it then. Without one nothing is taken back, which might be another message."""
     fake.items[MESSAGE] = [{"message_id": MESSAGE, "deleted": True}]
@@ -259,7 +261,7 @@ async def test_a_chat_that_was_heard_before_is_not_looked_up(
 
 
 async def test_the_same_message_has_one_place_when_told_and_when_recalled(
-    fake: FakeFeishu, channel: Feishu, inlet: PlayedInlet
+    fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet
 ) -> None:
     """Or the wrong one would be taken back."""
     fake.items[MESSAGE] = [{"message_id": MESSAGE, "deleted": True}]
@@ -272,7 +274,7 @@ async def test_the_same_message_has_one_place_when_told_and_when_recalled(
 
 def test_the_abilities_are_those_of_the_documentation() -> None:
     """Fifty a second and a thousand a minute of a call, five a second into a chat; fifty connections."""
-    abilities = Feishu.abilities
+    abilities = FeishuChannel.abilities
     for of in ("posts", "edits"):
         for scope, per_s, per_minute in (("bot", 50, 1000), ("chat", 5, 300)):
             rates = [rate for rate in abilities.rates if (rate.of, rate.scope) == (of, scope)]

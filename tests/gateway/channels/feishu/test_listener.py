@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 import pytest
 
-from gateway.channels.feishu.frames import DATA, Frame, write_frame
-from gateway.channels.feishu.listener import Listener
-from gateway.channels.feishu.wire import Pressed, Received, Told
+from gateway.channels.feishu.frames import DATA, FeishuFrame, write_frame
+from gateway.channels.feishu.listener import LongConnectionListener
+from gateway.channels.feishu.wire import CardPressed, FeishuEvent, MessageReceived
 from gateway.platform.protocol import NotAccepted
 from shared.errors import RedisAway, Refused
 from shared.tasks import cancel_all
@@ -40,12 +40,12 @@ class PlayedSocket:
         for number in range(pieces):
             headers = (("type", "event"), ("message_id", id), ("sum", str(pieces)), ("seq", str(number)))
             part = payload[number * size : (number + 1) * size]
-            self.frames.put_nowait(write_frame(Frame(method=DATA, headers=headers, payload=part)))
+            self.frames.put_nowait(write_frame(FeishuFrame(method=DATA, headers=headers, payload=part)))
 
     async def receive(self) -> bytes | None:
         return await self.frames.get()
 
-    async def answer(self, frame: Frame, began_at: float, *, code: int, data: bytes | None = None) -> None:
+    async def acknowledge(self, frame: FeishuFrame, began_at: float, *, code: int, data: bytes | None = None) -> None:
         self.answered.append((frame.header("message_id"), code, data))
 
     async def close(self) -> None:
@@ -62,24 +62,24 @@ class Played:
         self.take: Callable[[str], Awaitable[None]] | None = None
         self.listener = self.listening_for(5.0)
 
-    def listening_for(self, seconds: float) -> Listener:
-        return Listener(self._connect, self._take, hold_s=seconds, press_s=seconds)
+    def listening_for(self, seconds: float) -> LongConnectionListener:
+        return LongConnectionListener(self._connect, self._take, hold_s=seconds, press_s=seconds)
 
     async def _connect(self) -> PlayedSocket:
         return self.socket
 
-    async def _take(self, told: Told) -> bytes | None:
+    async def _take(self, told: FeishuEvent) -> bytes | None:
         text = "press"
-        if isinstance(told.event, Received):
+        if isinstance(told.event, MessageReceived):
             text = json.loads(told.event.message.content or "")["text"]
         if self.take is not None:
             await self.take(text)
         self.taken.append(text)
-        return b'{"toast":{}}' if isinstance(told.event, Pressed) else None
+        return b'{"toast":{}}' if isinstance(told.event, CardPressed) else None
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[asyncio.Task[None]]:
-        task = asyncio.create_task(self.listener.listen(self.until))
+        task = asyncio.create_task(self.listener.run(self.until))
         try:
             yield task
         finally:
@@ -214,8 +214,8 @@ async def test_what_says_nothing_to_us_is_confirmed_at_once() -> None:
     played = Played()
     async with played.listening():
         played.socket.frames.put_nowait(b"what?")
-        played.socket.frames.put_nowait(write_frame(Frame(headers=(("type", "pong"),), payload=b"{}")))
-        played.socket.frames.put_nowait(write_frame(Frame(method=DATA, headers=(("sum", "x"),))))
+        played.socket.frames.put_nowait(write_frame(FeishuFrame(headers=(("type", "pong"),), payload=b"{}")))
+        played.socket.frames.put_nowait(write_frame(FeishuFrame(method=DATA, headers=(("sum", "x"),))))
         played.socket.say("e1", b'{"schema":"2.0","header":7}')
         played.socket.say("e2", b"\xff")
         played.socket.say("e3", b'{"schema":"2.0","header":{"event_type":"im.chat.updated_v1"},"event":{}}')

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.feishu.channel import Feishu
+from gateway.channels.feishu.channel import FeishuChannel
 from gateway.channels.feishu.settings import read_feishu
 from gateway.platform.protocol import NotAccepted
 from shared.tasks import cancel_all
@@ -40,9 +40,9 @@ async def fake() -> AsyncIterator[FakeFeishu]:
 
 
 @pytest.fixture
-async def channel(fake: FakeFeishu) -> AsyncIterator[Feishu]:
+async def channel(fake: FakeFeishu) -> AsyncIterator[FeishuChannel]:
     table = {"app_id": APP_ID, "app_secret": SECRET, "api": fake.address, "timeout_s": 1.0}
-    channel = Feishu("feishu", read_feishu("feishu", table))
+    channel = FeishuChannel("feishu", read_feishu("feishu", table))
     await channel.open()
     yield channel
     await channel.close()
@@ -55,7 +55,7 @@ def tell(fake: FakeFeishu, id: str, body: bytes, *, is_press: bool = False) -> N
 
 
 async def test_what_was_not_confirmed_when_a_connection_was_cut_is_told_again(
-    fake: FakeFeishu, channel: Feishu
+    fake: FakeFeishu, channel: FeishuChannel
 ) -> None:
     """Over the next one. A connection that is lost is said at once."""
     inlet, until = SlowInlet(), asyncio.Event()
@@ -75,7 +75,7 @@ async def test_what_was_not_confirmed_when_a_connection_was_cut_is_told_again(
     assert [one.message.content for one in inlet.heard] == ["hello"]
 
 
-async def test_at_the_end_what_is_under_way_is_confirmed(fake: FakeFeishu, channel: Feishu) -> None:
+async def test_at_the_end_what_is_under_way_is_confirmed(fake: FakeFeishu, channel: FeishuChannel) -> None:
     """And the connection is given back."""
     inlet, until = SlowInlet(), asyncio.Event()
     listening = asyncio.create_task(channel.listen(inlet, until))
@@ -88,7 +88,7 @@ async def test_at_the_end_what_is_under_way_is_confirmed(fake: FakeFeishu, chann
     assert fake.sockets.answers == {"e1": (200, None)}
 
 
-async def test_a_press_is_answered_over_the_connection(fake: FakeFeishu, channel: Feishu) -> None:
+async def test_a_press_is_answered_over_the_connection(fake: FakeFeishu, channel: FeishuChannel) -> None:
     """With what is shown to who pressed."""
     inlet = PlayedInlet()
     listening = asyncio.create_task(channel.listen(inlet, asyncio.Event()))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.feishu.contents import forwarded
-from gateway.channels.feishu.parse import Asked, Hearing, Me
-from gateway.channels.feishu.wire import Check, Header, Pressed, Received, Told, read_event
+from gateway.channels.feishu.contents import forwarded_text
+from gateway.channels.feishu.parse import FeishuEventParser, FeishuIdentity, ParsedMessage
+from gateway.channels.feishu.wire import CardPressed, EventHeader, FeishuEvent, MessageReceived, UrlCheck, read_event
 from gateway.platform.access import AccessSettings, judge
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
@@ -31,34 +31,34 @@ from tests.gateway.channels.feishu.events import (
     recalled,
 )
 
-HEARING = Hearing("feishu", Me(APP_ID, BOT))
+HEARING = FeishuEventParser("feishu", FeishuIdentity(APP_ID, BOT))
 US = mention(1, "Shoal", BOT)
 TOM = mention(2, "Tom  Smith\n", "ou_tom")
 
 
-def asked(body: bytes, hearing: Hearing = HEARING) -> Asked | None:
+def asked(body: bytes, hearing: FeishuEventParser = HEARING) -> ParsedMessage | None:
     told = read_event(body)
-    assert isinstance(told, Told)
-    assert isinstance(told.event, Received)
-    return hearing.heard(told.header, told.event, now_ms=5)
+    assert isinstance(told, FeishuEvent)
+    assert isinstance(told.event, MessageReceived)
+    return hearing.parse_message(told.header, told.event, now_ms=5)
 
 
-def heard(body: bytes, hearing: Hearing = HEARING) -> PlatformMessage:
+def heard(body: bytes, hearing: FeishuEventParser = HEARING) -> PlatformMessage:
     found = asked(body, hearing)
     assert found is not None
-    return found.heard
+    return found.message
 
 
 def press(body: bytes) -> PlatformMessage | None:
     told = read_event(body)
-    assert isinstance(told, Told)
-    assert isinstance(told.event, Pressed)
-    return HEARING.pressed(told.header, told.event, now_ms=5)
+    assert isinstance(told, FeishuEvent)
+    assert isinstance(told.event, CardPressed)
+    return HEARING.parse_press(told.header, told.event, now_ms=5)
 
 
 def test_a_message_of_a_chat_of_two() -> None:
     """All that is known of it."""
-    assert asked(message()) == Asked(
+    assert asked(message()) == ParsedMessage(
         PlatformMessage(
             message=InboundMessage(
                 channel="feishu", chat_id=CHAT, sender_id=ANNA, id=MESSAGE, content="hello", timestamp=1609073151345
@@ -78,17 +78,17 @@ def test_a_message_of_a_chat_of_two() -> None:
         ({"chat_type": "group", "root_id": ROOT, "parent_id": ROOT, "thread_id": "omt_1"}, HEARING, ROOT),
         ({"chat_type": "group", "root_id": "../x", "thread_id": "omt_1"}, HEARING, MESSAGE),
         ({"chat_type": None}, HEARING, MESSAGE),
-        ({"chat_type": "group"}, Hearing("feishu", HEARING.me, threads=False), None),
-        ({"chat_type": "group", "root_id": ROOT}, Hearing("feishu", HEARING.me, threads=False), None),
+        ({"chat_type": "group"}, FeishuEventParser("feishu", HEARING.me, threads=False), None),
+        ({"chat_type": "group", "root_id": ROOT}, FeishuEventParser("feishu", HEARING.me, threads=False), None),
         (
             {"chat_type": "group", "root_id": ROOT, "thread_id": "omt_1"},
-            Hearing("feishu", HEARING.me, threads=False),
+            FeishuEventParser("feishu", HEARING.me, threads=False),
             ROOT,
         ),
     ],
 )
 def test_a_topic_is_a_conversation_by_its_first_message(
-    more: dict[str, Any], hearing: Hearing, thread: str | None
+    more: dict[str, Any], hearing: FeishuEventParser, thread: str | None
 ) -> None:
     """A message of a group may begin one."""
     assert heard(message(**more), hearing).message.thread == thread
@@ -233,13 +233,13 @@ def test_what_says_nothing_to_us_is_passed_over(body: bytes) -> None:
 )
 def test_other_events_are_known_by_their_header_alone(kind: str) -> None:
     """Joins, reactions, who read what."""
-    assert isinstance(read_event(event(kind, {"anything": [1]})), Header)
+    assert isinstance(read_event(event(kind, {"anything": [1]})), EventHeader)
 
 
 def test_the_old_form_and_the_check_of_the_address() -> None:
     """The first is nothing to us."""
     assert read_event(b'{"uuid":"x","token":"t","type":"event_callback","event":{"type":"message"}}') is None
-    assert read_event(b'{"challenge":"abc","token":"t","type":"url_verification"}') == Check("abc", "t")
+    assert read_event(b'{"challenge":"abc","token":"t","type":"url_verification"}') == UrlCheck("abc", "t")
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_what_was_passed_on_is_read_with_who_said_it() -> None:
         ("ou_1", "text", '{"text":"one"}'), ("", "file", '{"file_key":"f1","file_name":"a.txt"}'),
         ("ou_2", "system", "{}"), ("ou_3", "text", "broken"),
     ]  # fmt: skip
-    assert forwarded(items) == "[forwarded from ou_1]\none\n\n[forwarded from somebody]\n[file: a.txt]"
+    assert forwarded_text(items) == "[forwarded from ou_1]\none\n\n[forwarded from somebody]\n[file: a.txt]"
 
 
 def test_a_press_says_what_stands_behind_the_button() -> None:
@@ -348,8 +348,8 @@ NOT_ALLOWED = "not allowed"
 def test_who_may_speak(body: bytes, rules: AccessSettings, verdict: str) -> None:
     """By ids alone: not by a name, not by what was passed on; a group and a chat of two apart."""
     told = read_event(body)
-    assert isinstance(told, Told)
-    found = press(body) if isinstance(told.event, Pressed) else heard(body)
+    assert isinstance(told, FeishuEvent)
+    found = press(body) if isinstance(told.event, CardPressed) else heard(body)
     assert found is not None
     assert judge(rules, found).kind == verdict
 
@@ -364,13 +364,13 @@ KINDS = ["text", "post", "image", "file", "audio", "media", "interactive", "vote
 
 def _all_of_it(body: bytes) -> None:
     told = read_event(body)
-    if isinstance(told, Told):
+    if isinstance(told, FeishuEvent):
         assert isinstance(told.chat, str)
         match told.event:
-            case Received() as received:
-                HEARING.heard(told.header, received, now_ms=5)
-            case Pressed() as pressed:
-                HEARING.pressed(told.header, pressed, now_ms=5)
+            case MessageReceived() as received:
+                HEARING.parse_message(told.header, received, now_ms=5)
+            case CardPressed() as pressed:
+                HEARING.parse_press(told.header, pressed, now_ms=5)
 
 
 @given(JSON, st.sampled_from([message(), recalled(), pressed()]), st.sampled_from(["header", "event"]))

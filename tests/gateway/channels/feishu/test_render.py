@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gateway.channels.feishu.render import TEXT_LIMIT, render
+from gateway.channels.feishu.render import TEXT_LIMIT, render_reply
 from tests.gateway.text.readers import feishu as shown
 
 J = "\u200b"
@@ -27,20 +27,20 @@ J = "\u200b"
 )  # fmt: skip
 def test_markdown_becomes_that_of_a_card(markdown: str, text: str) -> None:
     """Signs are numeric entities, for want of escapes; nobody is named."""
-    (piece,) = render(markdown)
+    (piece,) = render_reply(markdown)
     assert piece.text == text
     shown(piece.text)
 
 
 def test_the_plain_text_names_nobody_either() -> None:
     """Feishu reads `<at>` in messages of text, too."""
-    (piece,) = render('<at user_id="all">x</at>')
+    (piece,) = render_reply('<at user_id="all">x</at>')
     assert piece.plain == f'<{J}at user_id="all">x<{J}/at>'
 
 
 @pytest.mark.parametrize("unit", ["漢字 ", '" \\ ', "word\n", "*_ "])
 def test_a_piece_fits_into_a_card_as_json(unit: str) -> None:
     """A request with a card has 30 KB, escapes and their escapes counted."""
-    for piece in render(unit * 15_000):
+    for piece in render_reply(unit * 15_000):
         for text in (piece.text, piece.plain):
             assert len(msgspec.json.encode(msgspec.json.encode(text).decode())) <= TEXT_LIMIT

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.feishu.frames import DATA, Frame, ping, read_frame, write_frame
+from gateway.channels.feishu.frames import DATA, FeishuFrame, ping, read_frame, write_frame
 from tests.contracts.channels.bench import Told
 from tests.contracts.channels.benches.feishu import KEY, TOKEN, FeishuBench
 from tests.fakes.feishu import APP_ID, FakeFeishu
@@ -20,9 +20,9 @@ from tests.helpers.wait import eventually
 
 CHAT = "oc_1000"
 FRAMES = [
-    Frame(),
+    FeishuFrame(),
     ping(33554678),
-    Frame(
+    FeishuFrame(
         seq_id=(1 << 64) - 1, log_id=1 << 63, service=-1, method=DATA, payload=b"\x00\xff" * 300,
         headers=(("type", "event"), ("", ""), ("trace_id", "日本")),
     ),

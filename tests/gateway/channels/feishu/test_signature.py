@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.feishu.cipher import opened, sealed
+from gateway.channels.feishu.cipher import decrypt_body, encrypt_body
 from gateway.channels.feishu.signature import is_signed, signature
 
 KEY = "test key"
@@ -75,13 +75,13 @@ def test_what_is_signed_well_is_believed_and_nothing_else(
 
 def test_the_example_of_the_documentation_is_opened() -> None:
     """With the key and the text that it names."""
-    assert opened("test key", BODY) == b"hello world"
+    assert decrypt_body("test key", BODY) == b"hello world"
 
 
 @given(key=st.text(min_size=1, max_size=40), text=st.binary(max_size=200), iv=st.binary(min_size=16, max_size=16))
 def test_what_was_sealed_is_opened(key: str, text: bytes, iv: bytes) -> None:
     """Of any length."""
-    assert opened(key, sealed(key, text, iv)) == text
+    assert decrypt_body(key, encrypt_body(key, text, iv)) == text
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_what_was_sealed_is_opened(key: str, text: bytes, iv: bytes) -> None:
         json.dumps({"encrypt": base64.b64encode(b"x" * 16).decode()}).encode(),
         json.dumps({"encrypt": base64.b64encode(b"x" * 33).decode()}).encode(),
         json.dumps({"encrypt": base64.b64encode(b"x" * 32).decode()}).encode(),
-        sealed("another key", b"hello world", b"i" * 16),
+        encrypt_body("another key", b"hello world", b"i" * 16),
     ],
 )  # fmt: skip
 def test_everything_else_is_refused_in_the_same_words(body: bytes) -> None:
     """So that nobody learns from an answer how far a guess went."""
     with pytest.raises(msgspec.DecodeError, match=r"^this was not encrypted with our key$"):
-        opened("test key", body)
+        decrypt_body("test key", body)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from gateway.channels.matrix.parse import heard
-from gateway.channels.matrix.wire import Known, read_event
+from gateway.channels.matrix.parse import parse_event
+from gateway.channels.matrix.wire import EventSummary, read_event
 from gateway.platform.protocol import PlatformMessage
 from tests.helpers.access_table import Ids, Situation
 
@@ -47,7 +47,7 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
     first = None
     if situation.entry == "edited":
         relates = {"rel_type": "m.replace", "event_id": "$old"}
-        content, first = {**content, "m.new_content": content, "m.relates_to": relates}, Known(sender)
+        content, first = {**content, "m.new_content": content, "m.relates_to": relates}, EventSummary(sender)
     event = read_event(
         json.dumps(
             {
@@ -60,4 +60,4 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
     members = {sender: situation.called or "Mallory", ME: "Shoal"}
     if situation.group:
         members |= {"@anna:p": "Anna", "@b:p": "B"}
-    return heard(IDS.channel, room, event, members, ME, first=first)
+    return parse_event(IDS.channel, room, event, members, ME, first=first)

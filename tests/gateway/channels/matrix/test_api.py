@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.channels.matrix.api import Api
-from gateway.channels.matrix.http import Http
+from gateway.channels.matrix.api import MatrixApi
+from gateway.channels.matrix.http import MatrixHttp
 from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
@@ -34,12 +34,12 @@ async def fake() -> AsyncIterator[FakeMatrix]:
         yield server
 
 
-def connected(address: str, *, token: str = TOKEN, user: str = "", password: str = "") -> Api:
-    return Api(Http(address, token=token, user=user, password=password, timeout_s=1.0))
+def connected(address: str, *, token: str = TOKEN, user: str = "", password: str = "") -> MatrixApi:
+    return MatrixApi(MatrixHttp(address, token=token, user=user, password=password, timeout_s=1.0))
 
 
 @pytest.fixture
-async def api(fake: FakeMatrix) -> AsyncIterator[Api]:
+async def api(fake: FakeMatrix) -> AsyncIterator[MatrixApi]:
     api = connected(fake.address)
     yield api
     await api.close()
@@ -62,7 +62,7 @@ def post(text: str = "<b>hi</b>", *, key: str = "k", place: PostTarget = PLACE, 
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
-    fake: FakeMatrix, api: Api, kind: str, error: type[Exception]
+    fake: FakeMatrix, api: MatrixApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call. What a proxy answers for a homeserver leaves it unclear whether the call went through."""
     fake.troubles.append(Trouble(kind, "send", None, 1, 2.5))
@@ -73,7 +73,7 @@ async def test_what_goes_wrong_is_said_in_our_words(
     assert len(fake.calls) == 1
 
 
-async def test_a_post_whose_answer_was_lost_is_there_once(fake: FakeMatrix, api: Api) -> None:
+async def test_a_post_whose_answer_was_lost_is_there_once(fake: FakeMatrix, api: MatrixApi) -> None:
     """The same transaction, whoever of the same device sends it again."""
     fake.troubles.append(Trouble("unanswered", "send", None, 2, 0))
     with pytest.raises(MaybeSent):
@@ -97,9 +97,9 @@ async def test_what_is_no_homeserver_says_which_setting(fake: FakeMatrix) -> Non
     """Nothing but a person can mend it; nor a token that nobody knows."""
     elsewhere, unknown = connected(f"{fake.address}/elsewhere"), connected(fake.address, token="syt_x")
     with pytest.raises(ChannelBroken, match=r"channels\.matrix\.homeserver"):
-        await elsewhere.me()
+        await elsewhere.identify()
     with pytest.raises(ChannelBroken, match=r"channels\.matrix\.access_token"):
-        await unknown.me()
+        await unknown.identify()
     await elsewhere.close()
     await unknown.close()
 
@@ -107,7 +107,7 @@ async def test_what_is_no_homeserver_says_which_setting(fake: FakeMatrix) -> Non
 async def test_who_has_a_password_logs_in_again_when_logged_out(fake: FakeMatrix) -> None:
     """With a device of its own each time; what another device sent is looked up by its key."""
     api = connected(fake.address, token="", user=BOT, password=PASSWORD)
-    assert await api.me() == BOT
+    assert await api.identify() == BOT
     id = await api.send(post())
     fake.tokens = {TOKEN: "D"}
     with pytest.raises(NotAccepted):
@@ -123,7 +123,7 @@ async def test_a_wrong_password_says_which_setting(fake: FakeMatrix) -> None:
     """And asks nothing else."""
     api = connected(fake.address, token="", user=BOT, password="wrong")
     with pytest.raises(ChannelBroken, match=r"channels\.matrix\.password"):
-        await api.me()
+        await api.identify()
     await api.close()
 
 
@@ -155,14 +155,14 @@ async def test_a_wrong_password_says_which_setting(fake: FakeMatrix) -> None:
     ],
 )
 async def test_where_a_post_belongs(
-    fake: FakeMatrix, api: Api, thread: str | None, reply_to: str | None, relation: object
+    fake: FakeMatrix, api: MatrixApi, thread: str | None, reply_to: str | None, relation: object
 ) -> None:
     """An answer to an edited message is one to the message."""
     await api.send(post(place=PostTarget(session="s", chat_id=ROOM, thread=thread), reply_to=reply_to))
     assert fake.said[ROOM][0].content.get("m.relates_to") == relation
 
 
-async def test_text_names_nobody_and_has_a_plain_form(fake: FakeMatrix, api: Api) -> None:
+async def test_text_names_nobody_and_has_a_plain_form(fake: FakeMatrix, api: MatrixApi) -> None:
     """`m.mentions` is empty; an edit says both what is new and what clients without edits show."""
     id = await api.send(post())
     content = fake.said[ROOM][0].content
@@ -176,7 +176,7 @@ async def test_text_names_nobody_and_has_a_plain_form(fake: FakeMatrix, api: Api
     assert fake.newest["body"] == "* hi"
 
 
-async def test_files_are_uploaded_and_fetched(fake: FakeMatrix, api: Api) -> None:
+async def test_files_are_uploaded_and_fetched(fake: FakeMatrix, api: MatrixApi) -> None:
     """Pictures as pictures; an address that is none of the store's is not asked for."""
     for media_type, kind in (("image/png", "m.image"), ("application/pdf", "m.file")):
         file = File(reference="r", name="a", media_type=media_type, size_bytes=3, data=b"abc")

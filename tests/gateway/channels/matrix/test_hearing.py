@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.matrix.channel import Matrix
+from gateway.channels.matrix.channel import MatrixChannel
 from gateway.channels.matrix.settings import read_matrix
 from gateway.platform.protocol import InletVerdict, PlatformMessage
 from shared.errors import RedisAway
@@ -55,7 +55,7 @@ class Listener:
     async def listening(self, **more: Any) -> AsyncIterator[asyncio.Task[None]]:
         """Listens inside, having begun."""
         table = {"homeserver": self._fake.address, "access_token": TOKEN, "poll_s": 1, "allow_from": [ANNA], **more}
-        channel = Matrix("matrix", read_matrix("matrix", table), self)
+        channel = MatrixChannel("matrix", read_matrix("matrix", table), self)
         await channel.open()
         until = asyncio.Event()
         task = asyncio.create_task(channel.listen(self, until))

@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.matrix.parse import came_in, heard, invited_by, known, redacted, replaced
-from gateway.channels.matrix.wire import Event, Known, read_event, read_events, read_sync
+from gateway.channels.matrix.parse import (
+    inviter,
+    parse_event,
+    redacted_id,
+    replaced_id,
+    start_after_join,
+    summarize_event,
+)
+from gateway.channels.matrix.wire import Event, EventSummary, read_event, read_events, read_sync
 from gateway.platform.protocol import PlatformMessage
 
 ME = "@shoal:pond.example"
@@ -35,7 +42,7 @@ def event(content: dict[str, Any], **more: Any) -> Event:
 def told(
     content: dict[str, Any], *, group: bool = False, answered: str | None = None, **more: Any
 ) -> PlatformMessage | None:
-    return heard("matrix", ROOM, event(content, **more), GROUP if group else ALONE, ME, answered=answered)
+    return parse_event("matrix", ROOM, event(content, **more), GROUP if group else ALONE, ME, answered=answered)
 
 
 def sure(found: PlatformMessage | None) -> PlatformMessage:
@@ -100,7 +107,7 @@ def test_an_answer_to_us_is_for_us(by: str | None, addressed: bool) -> None:
     content = text(
         f"> <{ME}> It is five.\n> Or six.\n\nthanks", **{"m.relates_to": {"m.in_reply_to": {"event_id": "$x"}}}
     )
-    assert known(event(content)) == Known(ANNA, None, "$x")
+    assert summarize_event(event(content)) == EventSummary(ANNA, None, "$x")
     found = sure(told(content, group=True, answered=by))
     assert (found.addressed, found.message.content) == (addressed, "thanks")
 
@@ -109,11 +116,11 @@ def test_a_thread_is_a_conversation_and_its_fall_back_answers_nobody() -> None:
     """Clients without threads show it as a reply."""
     relation = {"rel_type": "m.thread", "event_id": "$root", "is_falling_back": True}
     fallen = text("aside", **{"m.relates_to": {**relation, "m.in_reply_to": {"event_id": "$last"}}})
-    assert known(event(fallen)) == Known(ANNA, "$root", None)
+    assert summarize_event(event(fallen)) == EventSummary(ANNA, "$root", None)
     found = sure(told(fallen))
     assert (found.message.thread, found.message.session) == ("$root", "matrix:!636q39766251%3Apond.example%23$root")
     real = {**relation, "is_falling_back": False, "m.in_reply_to": {"event_id": "$last"}}
-    assert known(event(text("aside", **{"m.relates_to": real}))) == Known(ANNA, "$root", "$last")
+    assert summarize_event(event(text("aside", **{"m.relates_to": real}))) == EventSummary(ANNA, "$root", "$last")
 
 
 def test_an_edit_names_what_it_changes_and_stays_in_its_thread() -> None:
@@ -121,19 +128,19 @@ def test_an_edit_names_what_it_changes_and_stays_in_its_thread() -> None:
     edit = text(
         "* new", **{"m.new_content": text("new"), "m.relates_to": {"rel_type": "m.replace", "event_id": "$old"}}
     )
-    found = sure(heard("matrix", ROOM, event(edit), ALONE, ME, first=Known(ANNA, "$root")))
+    found = sure(parse_event("matrix", ROOM, event(edit), ALONE, ME, first=EventSummary(ANNA, "$root")))
     assert (found.message.id, found.replaces) == ("$old|$143273582443PhrSn", "$old")
     assert (found.message.content, found.message.thread) == ("new", "$root")
-    assert heard("matrix", ROOM, event(edit), ALONE, ME, first=Known("@bob:pond.example")) is None
-    assert heard("matrix", ROOM, event(edit), ALONE, ME) is None
-    assert replaced(event(edit)) == "$old"
+    assert parse_event("matrix", ROOM, event(edit), ALONE, ME, first=EventSummary("@bob:pond.example")) is None
+    assert parse_event("matrix", ROOM, event(edit), ALONE, ME) is None
+    assert replaced_id(event(edit)) == "$old"
 
 
 def test_a_redaction_names_its_event_in_either_place() -> None:
     """It moved with room version 11."""
-    assert redacted(event({}, type="m.room.redaction", redacts="$a")) == "$a"
-    assert redacted(event({"redacts": "$b", "reason": "typo"}, type="m.room.redaction")) == "$b"
-    assert redacted(event({"redacts": "$b"})) is None
+    assert redacted_id(event({}, type="m.room.redaction", redacts="$a")) == "$a"
+    assert redacted_id(event({"redacts": "$b", "reason": "typo"}, type="m.room.redaction")) == "$b"
+    assert redacted_id(event({"redacts": "$b"})) is None
 
 
 MXC = "mxc://pond.example/AQwafuaFswefuhsfAFAgsw"
@@ -197,11 +204,11 @@ def member(membership: str, user: str = ME, before: str = "") -> Event:
 def test_what_was_said_before_we_were_asked_in_is_not_for_us() -> None:
     """From the invitation on it is; a new name or picture of ours changes nothing."""
     said = event(text("hello"))
-    assert came_in([said, member("invite"), said, member("join", before="invite"), said], ME) == 2
-    assert came_in([said, member("join"), said], ME) == 2
-    assert came_in([said, member("join", before="join"), said], ME) is None
-    assert came_in([said, member("join", ANNA)], ME) is None
-    assert invited_by([member("join", ANNA), member("invite")], ME) == ANNA
+    assert start_after_join([said, member("invite"), said, member("join", before="invite"), said], ME) == 2
+    assert start_after_join([said, member("join"), said], ME) == 2
+    assert start_after_join([said, member("join", before="join"), said], ME) is None
+    assert start_after_join([said, member("join", ANNA)], ME) is None
+    assert inviter([member("join", ANNA), member("invite")], ME) == ANNA
 
 
 _words = st.sampled_from(
@@ -226,6 +233,6 @@ def test_anything_at_all_is_a_message_nothing_or_a_typed_error(body: Any) -> Non
         read_sync(json.dumps(body).encode())
     found = read_event(json.dumps(body).encode())
     if found is not None:
-        known(found), replaced(found), redacted(found), came_in([found], ME)
-        told_now = heard("matrix", ROOM, found, GROUP, ME, first=Known(found.sender))
+        summarize_event(found), replaced_id(found), redacted_id(found), start_after_join([found], ME)
+        told_now = parse_event("matrix", ROOM, found, GROUP, ME, first=EventSummary(found.sender))
         assert told_now is None or told_now.message.channel == "matrix"

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.channels.matrix.api import Api
-from gateway.channels.matrix.http import Http
+from gateway.channels.matrix.api import MatrixApi
+from gateway.channels.matrix.http import MatrixHttp
 from gateway.platform.protocol import ChannelBroken, ChatClosed, File, Piece, Post, PostRefused, PostTarget
 from shared.ids import session_id
 from shared.media.store import MediaStore
@@ -276,9 +276,9 @@ async def test_the_same_key_is_one_event_and_what_is_wrong_is_said(people: Peopl
     """Idempotent for a device, also over another connection; too large, not in the room, no such token; looked up by
     another device."""
 
-    def api(**known_by: str) -> Api:
+    def api(**known_by: str) -> MatrixApi:
         given = {"token": "", "user": "", "password": "", **known_by}
-        return Api(Http(people.server.address, timeout_s=20.0, **given))
+        return MatrixApi(MatrixHttp(people.server.address, timeout_s=20.0, **given))
 
     room = await people.anna.room(people.bot.id)
     await people.bot.join(room)
@@ -313,11 +313,11 @@ async def test_the_same_key_is_one_event_and_what_is_wrong_is_said(people: Peopl
             await one.send(Post(target=PostTarget(session="s", chat_id=elsewhere), key="k5", piece=post.piece))
         wrong = api(token="syt_wrong")
         with pytest.raises(ChannelBroken, match="access_token"):
-            await wrong.me()
+            await wrong.identify()
         await wrong.close()
         nobody = api(user=people.bot.id, password="wrong")
         with pytest.raises(ChannelBroken, match="password"):
-            await nobody.me()
+            await nobody.identify()
         await nobody.close()
         await one.typing(room, people.bot.id)
     finally:

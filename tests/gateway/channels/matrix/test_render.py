@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gateway.channels.matrix.render import render
+from gateway.channels.matrix.render import render_reply
 from tests.gateway.text.readers import matrix as shown
 
 _HEAD = "<table>\n<thead><tr><th>a</th></tr></thead>\n"
@@ -26,7 +26,7 @@ _HEAD = "<table>\n<thead><tr><th>a</th></tr></thead>\n"
 )  # fmt: skip
 def test_markdown_becomes_the_html_that_matrix_allows(markdown: str, html: str) -> None:
     """The tags and attributes of the specification, and no image."""
-    (piece,) = render(markdown)
+    (piece,) = render_reply(markdown)
     assert piece.text == html
     shown(piece.text)
 
@@ -34,7 +34,7 @@ def test_markdown_becomes_the_html_that_matrix_allows(markdown: str, html: str) 
 @pytest.mark.parametrize("unit", ["漢字 ", '" \\ < ', "word\n\n", "- *a*\n", "x"])
 def test_an_edit_of_a_piece_fits_into_an_event(unit: str) -> None:
     """An edit holds both forms twice, and encryption makes four bytes of three; an event has 65,536."""
-    for piece in render(unit * (60_000 // len(unit))):
+    for piece in render_reply(unit * (60_000 // len(unit))):
         content = {"body": piece.plain, "formatted_body": piece.text, "format": "org.matrix.custom.html"}
         edit = {
             **content,
@@ -46,6 +46,6 @@ def test_an_edit_of_a_piece_fits_into_an_event(unit: str) -> None:
 
 def test_a_list_that_goes_on_in_the_next_event_counts_on() -> None:
     """The number of an item is its own."""
-    first, second, *_ = render("".join(f"{n}. item number {n} of many items\n" for n in range(1, 600)))
+    first, second, *_ = render_reply("".join(f"{n}. item number {n} of many items\n" for n in range(1, 600)))
     count = first.text.count("<li>")
     assert second.text.startswith(f'<ol start="{count + 1}">\n<li>item number {count + 1} ')

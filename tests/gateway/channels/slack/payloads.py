@@ -6,13 +6,13 @@ import json
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from gateway.channels.slack.contents import Me
-from gateway.channels.slack.parse import Gone, Hearing
+from gateway.channels.slack.contents import SlackIdentity
+from gateway.channels.slack.parse import SlackDeletion, SlackEventParser
 from gateway.channels.slack.wire import read_call
 from gateway.platform.protocol import PlatformMessage
 
-ME: Final = Me("T0001", "U0SHOAL", "B0SHOAL", "shoal")
-HEARING: Final = Hearing("slack", ME)
+ME: Final = SlackIdentity("T0001", "U0SHOAL", "B0SHOAL", "shoal")
+HEARING: Final = SlackEventParser("slack", ME)
 FORM: Final = "application/x-www-form-urlencoded"
 NOW_MS: Final = 1_700_000_000_000
 
@@ -131,14 +131,14 @@ def form(fields: dict[str, Any]) -> bytes:
 
 
 def heard(
-    body: bytes, media_type: str = "application/json", hearing: Hearing = HEARING
-) -> PlatformMessage | Gone | None:
+    body: bytes, media_type: str = "application/json", hearing: SlackEventParser = HEARING
+) -> PlatformMessage | SlackDeletion | None:
     """What a call of the webhook says to us."""
     told = read_call(media_type, body)
-    return None if told is None else hearing.heard(told, now_ms=NOW_MS)
+    return None if told is None else hearing.parse_event(told, now_ms=NOW_MS)
 
 
-def said(event: dict[str, Any], hearing: Hearing = HEARING, **outer: Any) -> PlatformMessage:
+def said(event: dict[str, Any], hearing: SlackEventParser = HEARING, **outer: Any) -> PlatformMessage:
     """What an event says to us."""
     found = heard(callback(event, **outer), hearing=hearing)
     assert isinstance(found, PlatformMessage)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gateway.channels.slack.api import LOOK_BACK_S, Api
+from gateway.channels.slack.api import LOOK_BACK_S, SlackApi
 from gateway.channels.slack.channel import ABILITIES
-from gateway.channels.slack.refusals import AGAIN_S, refusal
+from gateway.channels.slack.refusals import AGAIN_S, map_error
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,
@@ -38,8 +38,8 @@ async def fake() -> AsyncIterator[FakeSlack]:
 
 
 @pytest.fixture
-async def api(fake: FakeSlack) -> AsyncIterator[Api]:
-    made = Api(BOT_TOKEN, fake.api, timeout_s=1.0)
+async def api(fake: FakeSlack) -> AsyncIterator[SlackApi]:
+    made = SlackApi(BOT_TOKEN, fake.api, timeout_s=1.0)
     await made.open()
     yield made
     await made.close()
@@ -63,7 +63,7 @@ def post(text: str = "*hi*", *, key: str = "slack:D7:1:0", place: PostTarget = P
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
-    fake: FakeSlack, api: Api, kind: str, error: type[Exception]
+    fake: FakeSlack, api: SlackApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call: whether it is made again is not the SDK's to decide."""
     fake.troubles.append(Trouble(kind, "send", None, 1, 3.0))
@@ -107,7 +107,7 @@ async def test_what_goes_wrong_is_said_in_our_words(
 )
 def test_each_error_of_slack_is_one_of_ours(error: object, status: int, kind: type[Exception]) -> None:
     """MaybeSent where Slack itself says that something may have been done."""
-    found = refusal(error, status=status)
+    found = map_error(error, status=status)
     assert type(found) is kind or (kind is ChannelBroken and isinstance(found, kind))
     assert "somebody" not in str(found)
 
@@ -117,7 +117,7 @@ def test_each_error_of_slack_is_one_of_ours(error: object, status: int, kind: ty
 )
 def test_how_long_to_wait_is_believed_within_reason(told: str | None, seconds: float) -> None:
     """Retry-After is in seconds."""
-    found = refusal("ratelimited", status=429, retry_after=told)
+    found = map_error("ratelimited", status=429, retry_after=told)
     assert isinstance(found, Throttled)
     assert found.retry_after_s == seconds
 
@@ -133,7 +133,7 @@ def test_how_long_to_wait_is_believed_within_reason(told: str | None, seconds: f
         {"text": "{", "content_type": "application/json", "status": 500},
     ],
 )
-async def test_an_answer_that_is_not_slacks_is_unclear(fake: FakeSlack, api: Api, answer: dict[str, Any]) -> None:
+async def test_an_answer_that_is_not_slacks_is_unclear(fake: FakeSlack, api: SlackApi, answer: dict[str, Any]) -> None:
     """Something stands between: what it made of the post, nobody knows. Nothing of it is in the reason."""
     fake.answers["chat.postMessage"] = web.Response(**answer)
     with pytest.raises(MaybeSent) as caught:
@@ -143,7 +143,7 @@ async def test_an_answer_that_is_not_slacks_is_unclear(fake: FakeSlack, api: Api
 
 async def test_nobody_there_is_not_accepted() -> None:
     """No connection, so nothing can have arrived."""
-    made = Api(BOT_TOKEN, "http://127.0.0.1:9/api/", timeout_s=1.0)
+    made = SlackApi(BOT_TOKEN, "http://127.0.0.1:9/api/", timeout_s=1.0)
     with pytest.raises(NotAccepted):
         await made.open()
     with pytest.raises(NotAccepted):
@@ -154,10 +154,10 @@ async def test_nobody_there_is_not_accepted() -> None:
 async def test_before_it_is_open_nothing_is_sent() -> None:
     """As if nobody were there."""
     with pytest.raises(NotAccepted):
-        await Api(BOT_TOKEN, "http://127.0.0.1:9/api/", timeout_s=1.0).send(post())
+        await SlackApi(BOT_TOKEN, "http://127.0.0.1:9/api/", timeout_s=1.0).send(post())
 
 
-async def test_who_we_are(api: Api) -> None:
+async def test_who_we_are(api: SlackApi) -> None:
     """By it our own words and mentions are known."""
     me = await api.open()
     assert (me.team_id, me.user_id, me.bot_id, me.name) == ("T0001", "U0SHOAL", "B0SHOAL", "shoal")
@@ -165,20 +165,20 @@ async def test_who_we_are(api: Api) -> None:
 
 async def test_a_wrong_token_says_which_setting(fake: FakeSlack) -> None:
     """Nothing but a person can mend it."""
-    made = Api("xoxb-wrong-wrong-wrong", fake.api, timeout_s=1.0)
+    made = SlackApi("xoxb-wrong-wrong-wrong", fake.api, timeout_s=1.0)
     with pytest.raises(ChannelBroken, match=r"invalid_auth.*channels\.slack\.token"):
         await made.open()
     await made.close()
 
 
-async def test_a_bot_that_may_not_write_says_so_at_once(fake: FakeSlack, api: Api) -> None:
+async def test_a_bot_that_may_not_write_says_so_at_once(fake: FakeSlack, api: SlackApi) -> None:
     """Before anybody waits for an answer."""
     fake.scopes = "im:history,files:read"
     with pytest.raises(ChannelBroken, match="chat:write"):
         await api.open()
 
 
-async def test_a_token_of_a_person_is_none(fake: FakeSlack, api: Api) -> None:
+async def test_a_token_of_a_person_is_none(fake: FakeSlack, api: SlackApi) -> None:
     """It would write in their name."""
     told = {"ok": True, "team_id": "T1", "user_id": "U1", "user": "anna"}
     fake.answers["auth.test"] = web.json_response(told)
@@ -186,7 +186,7 @@ async def test_a_token_of_a_person_is_none(fake: FakeSlack, api: Api) -> None:
         await api.open()
 
 
-async def test_a_post_is_in_its_thread_and_shows_no_pages(fake: FakeSlack, api: Api) -> None:
+async def test_a_post_is_in_its_thread_and_shows_no_pages(fake: FakeSlack, api: SlackApi) -> None:
     """Slack fetches no address for us, and reads marks only where they are meant."""
     id = await api.send(post(place=THREAD))
     await api.send(post(place=THREAD, key="k", as_plain=True))
@@ -195,7 +195,7 @@ async def test_a_post_is_in_its_thread_and_shows_no_pages(fake: FakeSlack, api: 
     assert (second["text"], second["mrkdwn"]) == ("hi", False)
 
 
-async def test_buttons_stand_beside_the_text(fake: FakeSlack, api: Api) -> None:
+async def test_buttons_stand_beside_the_text(fake: FakeSlack, api: SlackApi) -> None:
     """An edit without them takes them away; refused once, they are words."""
     buttons = (Button("Yes", "/yes ab"), Button("x" * 90, "<no>"))
     id = await api.send(post(buttons=buttons))
@@ -208,13 +208,13 @@ async def test_buttons_stand_beside_the_text(fake: FakeSlack, api: Api) -> None:
     assert (said["attachments"], said["text"]) == ([], "hi\n\n- /yes ab\n- &lt;no&gt;")
 
 
-async def test_a_message_that_is_gone_cannot_be_edited(api: Api) -> None:
+async def test_a_message_that_is_gone_cannot_be_edited(api: SlackApi) -> None:
     """It is refused, so that the text gets a message of its own."""
     with pytest.raises(PostRefused):
         await api.edit("1.000001", post())
 
 
-async def test_edits_rest_when_slack_has_had_enough_of_them(fake: FakeSlack, api: Api) -> None:
+async def test_edits_rest_when_slack_has_had_enough_of_them(fake: FakeSlack, api: SlackApi) -> None:
     """All edits of a workspace have one budget; new messages have another."""
     id = await api.send(post())
     fake.troubles.append(Trouble("throttled", "edit", None, 1, 30.0))
@@ -227,7 +227,7 @@ async def test_edits_rest_when_slack_has_had_enough_of_them(fake: FakeSlack, api
 
 
 @pytest.mark.parametrize("place", [PLACE, THREAD])
-async def test_a_post_is_found_by_its_key(fake: FakeSlack, api: Api, place: PostTarget) -> None:
+async def test_a_post_is_found_by_its_key(fake: FakeSlack, api: SlackApi, place: PostTarget) -> None:
     """Wherever it is, however much was said since; its key itself is not shown to other apps."""
     id = await api.send(post(place=place))
     for number in range(450):
@@ -237,20 +237,20 @@ async def test_a_post_is_found_by_its_key(fake: FakeSlack, api: Api, place: Post
     assert "slack:D7:1:0" not in str(fake.said)
 
 
-async def test_a_post_is_looked_for_where_it_was_sent(fake: FakeSlack, api: Api) -> None:
+async def test_a_post_is_looked_for_where_it_was_sent(fake: FakeSlack, api: SlackApi) -> None:
     """Not in the channel above its thread."""
     await api.send(post(place=THREAD))
     assert await api.find(post(place=PostTarget(session="slack:C7", chat_id="C7"))) is None
 
 
-async def test_what_another_app_marked_is_not_ours(fake: FakeSlack, api: Api) -> None:
+async def test_what_another_app_marked_is_not_ours(fake: FakeSlack, api: SlackApi) -> None:
     """Or it could keep our answers from being sent."""
     await api.send(post())
     fake.said["D7"][0] |= {"user": "U777", "bot_id": "B777"}
     assert await api.find(post()) is None
 
 
-async def test_a_look_that_fails_leaves_it_open(fake: FakeSlack, api: Api) -> None:
+async def test_a_look_that_fails_leaves_it_open(fake: FakeSlack, api: SlackApi) -> None:
     """Never is a post sent twice because nobody could look."""
     no = {"ok": False, "error": "missing_scope", "needed": "im:history"}
     fake.answers["conversations.history"] = web.json_response(no)
@@ -261,7 +261,9 @@ async def test_a_look_that_fails_leaves_it_open(fake: FakeSlack, api: Api) -> No
         await api.find(post())
 
 
-async def test_the_texts_of_messages_are_in_no_log(fake: FakeSlack, api: Api, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_texts_of_messages_are_in_no_log(
+    fake: FakeSlack, api: SlackApi, caplog: pytest.LogCaptureFixture
+) -> None:
     """The SDK would write every call into it."""
     with caplog.at_level(logging.DEBUG):
         await api.send(post("canary"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.slack.channel import Slack
+from gateway.channels.slack.channel import SlackChannel
 from gateway.channels.slack.settings import read_slack
 from gateway.channels.slack.signature import signature
 from gateway.platform.protocol import HookRequest, InletVerdict, PlatformMessage
@@ -41,7 +41,7 @@ class KeptInlet:
 class Hooked:
     """An open channel, and calls of its webhook."""
 
-    def __init__(self, slack: Slack, clock: HandClock) -> None:
+    def __init__(self, slack: SlackChannel, clock: HandClock) -> None:
         self.slack, self.clock = slack, clock
         self.inlet = KeptInlet()
 
@@ -59,7 +59,7 @@ async def hooked() -> Any:
     async with FakeSlack({"D7"}).serving() as fake:
         table = {"token": BOT_TOKEN, "run": "webhook", "signing_secret": SECRET, "api": fake.api}
         clock = HandClock()
-        slack = Slack("slack", read_slack("slack", table), clock=clock)
+        slack = SlackChannel("slack", read_slack("slack", table), clock=clock)
         await slack.open()
         yield Hooked(slack, clock)
         await slack.close()

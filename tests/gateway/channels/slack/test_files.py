@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gateway.channels.slack.api import Api
-from gateway.channels.slack.calls import Calls
+from gateway.channels.slack.api import SlackApi
+from gateway.channels.slack.calls import SlackWebApi
 from gateway.platform.protocol import (
     Button,
     File,
@@ -33,8 +33,8 @@ async def fake() -> AsyncIterator[FakeSlack]:
 
 
 @pytest.fixture
-async def api(fake: FakeSlack) -> AsyncIterator[Api]:
-    made = Api(BOT_TOKEN, fake.api, timeout_s=1.0)
+async def api(fake: FakeSlack) -> AsyncIterator[SlackApi]:
+    made = SlackApi(BOT_TOKEN, fake.api, timeout_s=1.0)
     await made.open()
     yield made
     await made.close()
@@ -45,11 +45,11 @@ def post(**more: Any) -> Post:
     return Post(target=PLACE, key="slack:C7:1:1", file=file, **more)
 
 
-async def fetched(api: Api, handle: str, media_type: str = "") -> bytes:
+async def fetched(api: SlackApi, handle: str, media_type: str = "") -> bytes:
     return b"".join([part async for part in api.fetch(RemoteFile(handle=handle, media_type=media_type))])
 
 
-async def test_a_file_is_shown_in_its_thread_with_its_name(fake: FakeSlack, api: Api) -> None:
+async def test_a_file_is_shown_in_its_thread_with_its_name(fake: FakeSlack, api: SlackApi) -> None:
     """Three calls: an address, the bytes, the message."""
     id = await api.send(post())
     [said] = fake.said["C7"]
@@ -58,7 +58,7 @@ async def test_a_file_is_shown_in_its_thread_with_its_name(fake: FakeSlack, api:
     assert [block["text"]["text"] for block in said["blocks"]] == ["pond <1>.txt"]
 
 
-async def test_a_file_is_found_again_by_its_key(fake: FakeSlack, api: Api) -> None:
+async def test_a_file_is_found_again_by_its_key(fake: FakeSlack, api: SlackApi) -> None:
     """Its message has no metadata, but a block of its own."""
     assert await api.find(post()) is None
     fake.troubles.append(Trouble("unanswered", "send", None, 1, 0))
@@ -67,7 +67,7 @@ async def test_a_file_is_found_again_by_its_key(fake: FakeSlack, api: Api) -> No
     assert await api.find(post()) == fake.said["C7"][0]["ts"]
 
 
-async def test_buttons_of_a_file_are_below_its_name(fake: FakeSlack, api: Api) -> None:
+async def test_buttons_of_a_file_are_below_its_name(fake: FakeSlack, api: SlackApi) -> None:
     """Refused once, they are words."""
     buttons = (Button("Yes", "/yes ab"),)
     await api.send(post(buttons=buttons))
@@ -78,14 +78,14 @@ async def test_buttons_of_a_file_are_below_its_name(fake: FakeSlack, api: Api) -
 
 
 @pytest.mark.parametrize("method", ["files.getUploadURLExternal", "files.completeUploadExternal"])
-async def test_a_bot_that_may_not_upload_loses_the_file_alone(fake: FakeSlack, api: Api, method: str) -> None:
+async def test_a_bot_that_may_not_upload_loses_the_file_alone(fake: FakeSlack, api: SlackApi, method: str) -> None:
     """Everything else works without that scope; the dead letter names it."""
     fake.answers[method] = web.json_response({"ok": False, "error": "missing_scope", "needed": "files:write"})
     with pytest.raises(PostRefused, match="files:write"):
         await api.send(post())
 
 
-async def test_before_the_last_call_nothing_was_shown(fake: FakeSlack, api: Api) -> None:
+async def test_before_the_last_call_nothing_was_shown(fake: FakeSlack, api: SlackApi) -> None:
     """So it is surely not there, and can be sent again without a look."""
     fake.answers["files.getUploadURLExternal"] = web.Response(status=500)
     with pytest.raises(NotAccepted):
@@ -101,7 +101,7 @@ async def test_before_the_last_call_nothing_was_shown(fake: FakeSlack, api: Api)
     assert fake.said == {}
 
 
-async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeSlack, api: Api) -> None:
+async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeSlack, api: SlackApi) -> None:
     """By its address, or by its id where Slack tells no address."""
     fake.files["F1"] = b"x" * 200_000
     assert await fetched(api, fake.file_url("F1")) == b"x" * 200_000
@@ -110,7 +110,7 @@ async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeSlack, api: Api)
 
 
 @pytest.mark.parametrize("handle", ["F404", "files-pri/T0001-F404/x"])
-async def test_a_file_that_is_gone_is_refused(fake: FakeSlack, api: Api, handle: str) -> None:
+async def test_a_file_that_is_gone_is_refused(fake: FakeSlack, api: SlackApi, handle: str) -> None:
     """The person is told so."""
     with pytest.raises(PostRefused):
         await fetched(api, f"{fake.address}/{handle}" if "/" in handle else handle)
@@ -118,7 +118,7 @@ async def test_a_file_that_is_gone_is_refused(fake: FakeSlack, api: Api, handle:
 
 async def test_a_page_to_log_in_is_no_file(fake: FakeSlack) -> None:
     """Slack sends who may not read a file there; no redirect is followed with the token, or at all."""
-    made = Api("xoxb-another-another", fake.api, timeout_s=1.0)
+    made = SlackApi("xoxb-another-another", fake.api, timeout_s=1.0)
     fake.answers["auth.test"] = web.json_response({"ok": True, "team_id": "T", "user_id": "U", "bot_id": "B"})
     await made.open()
     fake.files["F1"] = b"secret"
@@ -127,7 +127,7 @@ async def test_a_page_to_log_in_is_no_file(fake: FakeSlack) -> None:
     await made.close()
 
 
-async def test_a_page_in_the_place_of_a_file_is_refused(fake: FakeSlack, api: Api) -> None:
+async def test_a_page_in_the_place_of_a_file_is_refused(fake: FakeSlack, api: SlackApi) -> None:
     """With status 200, too; a page that somebody sent is a file."""
     fake.answers["page"] = web.Response(text="<html>", content_type="text/html")
     with pytest.raises(PostRefused, match="files:read"):
@@ -137,7 +137,7 @@ async def test_a_page_in_the_place_of_a_file_is_refused(fake: FakeSlack, api: Ap
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_file_may_come_later(fake: FakeSlack, api: Api, status: int) -> None:
+async def test_a_file_may_come_later(fake: FakeSlack, api: SlackApi, status: int) -> None:
     """The platform is out of order, the file is not."""
     fake.answers["page"] = web.Response(status=status)
     with pytest.raises(NotAccepted):
@@ -160,7 +160,7 @@ async def test_a_file_may_come_later(fake: FakeSlack, api: Api, status: int) -> 
         "http://169.254.169.254/latest",
     ],
 )
-async def test_the_token_goes_to_slack_alone(api: Api, url: str) -> None:
+async def test_the_token_goes_to_slack_alone(api: SlackApi, url: str) -> None:
     """An address is text that somebody sent."""
     with pytest.raises(PostRefused):
         await fetched(api, url if "://" in url else f"x://{url}")
@@ -168,7 +168,7 @@ async def test_the_token_goes_to_slack_alone(api: Api, url: str) -> None:
 
 async def test_the_real_addresses_are_slacks() -> None:
     """Of the API and of files, with the settings as they stand."""
-    calls = Calls(BOT_TOKEN, "https://slack.com/api/", timeout_s=1.0)
+    calls = SlackWebApi(BOT_TOKEN, "https://slack.com/api/", timeout_s=1.0)
     for url in ("https://files.slack.com/files-pri/T1-F1/download/x", "https://slack.com/api/x"):
         assert calls.may_have_token(url)
     await calls.close()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.slack.listener import Listener
-from gateway.channels.slack.wire import Callback, Told
+from gateway.channels.slack.listener import SocketModeListener
+from gateway.channels.slack.wire import EventCallback, SlackEvent
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.errors import RedisAway, Refused
 from shared.tasks import cancel_all
@@ -37,7 +37,7 @@ class PlayedSocket:
     async def receive(self) -> str | None:
         return await self.frames.get()
 
-    async def confirm(self, envelope_id: str) -> None:
+    async def acknowledge(self, envelope_id: str) -> None:
         self.confirmed.append(envelope_id)
 
     async def close(self) -> None:
@@ -53,7 +53,7 @@ class Played:
         self.until = asyncio.Event()
         self.take: Callable[[str], Awaitable[None]] | None = None
         self.refuses: Exception | None = None
-        self.listener = Listener(self._connect, self._take, hold_s=5.0)
+        self.listener = SocketModeListener(self._connect, self._take, hold_s=5.0)
 
     async def _connect(self) -> PlayedSocket:
         if self.refuses is not None:
@@ -61,8 +61,8 @@ class Played:
         self.sockets.append(PlayedSocket())
         return self.sockets[-1]
 
-    async def _take(self, told: Told) -> None:
-        assert isinstance(told, Callback)
+    async def _take(self, told: SlackEvent) -> None:
+        assert isinstance(told, EventCallback)
         text = told.event.text or ""
         if self.take is not None:
             await self.take(text)
@@ -71,7 +71,7 @@ class Played:
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[tuple[asyncio.Task[None], PlayedSocket]]:
         """The task, and its first socket."""
-        task = asyncio.create_task(self.listener.listen(self.until))
+        task = asyncio.create_task(self.listener.run(self.until))
         try:
             await eventually(lambda: self.sockets or task.done())
             yield task, self.sockets[0]
@@ -138,7 +138,7 @@ async def test_what_cannot_be_taken_now_is_taken_soon(trouble: Exception) -> Non
 async def test_what_cannot_be_taken_for_long_is_left_to_another_replica() -> None:
     """The connection ends, so that Slack tells it elsewhere."""
     played = Played()
-    played.listener = Listener(played._connect, played._take, hold_s=0.2)
+    played.listener = SocketModeListener(played._connect, played._take, hold_s=0.2)
 
     async def fail(_: str) -> None:
         raise RedisAway("away")
@@ -222,7 +222,7 @@ async def test_no_connection_is_said() -> None:
     played = Played()
     played.refuses = NotAccepted("no socket")
     with pytest.raises(NotAccepted):
-        await played.listener.listen(played.until)
+        await played.listener.run(played.until)
 
 
 async def test_at_the_end_what_is_under_way_is_finished_and_no_more_begun() -> None:

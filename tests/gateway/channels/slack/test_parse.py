@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.slack.parse import Gone, Hearing
-from gateway.channels.slack.wire import Challenge, read_call
+from gateway.channels.slack.parse import SlackDeletion, SlackEventParser
+from gateway.channels.slack.wire import UrlVerification, read_call
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from tests.gateway.channels.slack.payloads import (
     FORM,
@@ -26,7 +26,7 @@ from tests.gateway.channels.slack.payloads import (
     slash,
 )
 
-FLAT = Hearing("slack", ME, threads=False)
+FLAT = SlackEventParser("slack", ME, threads=False)
 TS, ROOT_TS = "1695223200.000100", "1695223000.000001"
 URL = "https://files.slack.com/files-pri/T0001-F1/download/pond.txt"
 FILE = {
@@ -118,7 +118,9 @@ def test_in_a_channel_only_a_mention_of_us_or_a_reply_to_us_is_for_us(event: dic
         (in_channel("but this is one", thread_ts=ROOT_TS), FLAT, ROOT_TS),
     ],
 )  # fmt: skip
-def test_a_thread_is_a_conversation_of_its_own(event: dict[str, Any], hearing: Hearing, thread: str | None) -> None:
+def test_a_thread_is_a_conversation_of_its_own(
+    event: dict[str, Any], hearing: SlackEventParser, thread: str | None
+) -> None:
     """In a channel a mention begins one; a chat of two is flat."""
     assert said(event, hearing).message.thread == thread
 
@@ -209,7 +211,7 @@ def test_a_change_that_no_person_made_is_none(after: dict[str, Any], before: dic
 def test_a_deleted_message_is_taken_back(event: dict[str, Any], thread: str | None) -> None:
     """By the id that it had, in the conversation where it was."""
     found = heard(callback({"type": "message", "subtype": "message_deleted", "hidden": True, **event}))
-    assert isinstance(found, Gone)
+    assert isinstance(found, SlackDeletion)
     assert found.message.id == f"T0001/{event['channel']}/1695223200.000100"
     assert (found.message.chat_id, found.message.thread) == (event["channel"], thread)
 
@@ -218,7 +220,7 @@ def test_a_deleted_message_with_replies_is_taken_back_too() -> None:
     """Slack leaves a stone in its place."""
     stone = message("This message was deleted.", subtype="tombstone", user="USLACKBOT")
     found = heard(callback(changed(stone, message())))
-    assert isinstance(found, Gone)
+    assert isinstance(found, SlackDeletion)
     assert (found.message.id, found.message.sender_id) == ("T0001/D024BE91L/1695223200.000100", "U2147483697")
 
 
@@ -342,7 +344,7 @@ def test_a_channel_that_two_workspaces_share_is_heard() -> None:
 def test_a_new_webhook_is_asked_for_a_word() -> None:
     """And nothing else of it counts."""
     told = read_call("application/json", b'{"token":"x","challenge":"3eZbrw1aB","type":"url_verification"}')
-    assert told == Challenge("3eZbrw1aB")
+    assert told == UrlVerification("3eZbrw1aB")
 
 
 @pytest.mark.parametrize(

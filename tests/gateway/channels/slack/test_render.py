@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.slack.render import TEXT_LIMIT, escaped, render
+from gateway.channels.slack.render import TEXT_LIMIT, escape_mrkdwn, render_reply
 from tests.gateway.text.readers import slack as shown
 
 J = "\u200b"
@@ -32,20 +32,20 @@ J = "\u200b"
 )  # fmt: skip
 def test_markdown_becomes_mrkdwn(markdown: str, text: str) -> None:
     """Marks stand at words and within a line; nobody is named, whatever a text says."""
-    (piece,) = render(markdown)
+    (piece,) = render_reply(markdown)
     assert piece.text == text
     shown(piece.text)
 
 
 def test_the_plain_text_names_nobody_either() -> None:
     """Slack reads references in every message, marked up or not."""
-    (piece,) = render("<!channel> & [l](https://h.example/?a=1&b=2)")
+    (piece,) = render_reply("<!channel> & [l](https://h.example/?a=1&b=2)")
     assert piece.plain == "&lt;!channel&gt; &amp; l (https://h.example/?a=1&amp;b=2)"
-    assert escaped("<@U1>") == "&lt;@U1&gt;"
+    assert escape_mrkdwn("<@U1>") == "&lt;@U1&gt;"
 
 
 def test_an_edit_has_room_for_a_piece() -> None:
     """chat.update takes 4000 characters, escapes counted."""
-    pieces = render("<" * 5000 + " word" * 2000)
+    pieces = render_reply("<" * 5000 + " word" * 2000)
     assert len(pieces) > 8
     assert all(len(piece.text) <= TEXT_LIMIT and len(piece.plain) <= TEXT_LIMIT for piece in pieces)

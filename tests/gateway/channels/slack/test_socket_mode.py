@@ -15,9 +15,9 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from gateway.channels.slack.api import Api
-from gateway.channels.slack.listener import Listener
-from gateway.channels.slack.wire import Callback, Told
+from gateway.channels.slack.api import SlackApi
+from gateway.channels.slack.listener import SocketModeListener
+from gateway.channels.slack.wire import EventCallback, SlackEvent
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.tasks import cancel_all
 from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, FakeSlack
@@ -32,8 +32,8 @@ async def fake() -> AsyncIterator[FakeSlack]:
 
 
 @pytest.fixture
-async def api(fake: FakeSlack) -> AsyncIterator[Api]:
-    made = Api(BOT_TOKEN, fake.api, app_token=APP_TOKEN, timeout_s=2.0)
+async def api(fake: FakeSlack) -> AsyncIterator[SlackApi]:
+    made = SlackApi(BOT_TOKEN, fake.api, app_token=APP_TOKEN, timeout_s=2.0)
     await made.open()
     yield made
     await made.close()
@@ -67,25 +67,25 @@ async def test_the_sdks_own_client_gets_along_with_the_fake(fake: FakeSlack) -> 
 class Heard:
     """A listener of ours on the fake."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: SlackApi) -> None:
         self.texts: list[str] = []
         self.until = asyncio.Event()
         self._api = api
 
-    async def _take(self, told: Told) -> None:
-        assert isinstance(told, Callback)
+    async def _take(self, told: SlackEvent) -> None:
+        assert isinstance(told, EventCallback)
         self.texts.append(told.event.text or "")
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[asyncio.Task[None]]:
-        task = asyncio.create_task(Listener(self._api.connect, self._take).listen(self.until))
+        task = asyncio.create_task(SocketModeListener(self._api.connect, self._take).run(self.until))
         try:
             yield task
         finally:
             await cancel_all([task])
 
 
-async def test_events_come_and_are_confirmed(fake: FakeSlack, api: Api) -> None:
+async def test_events_come_and_are_confirmed(fake: FakeSlack, api: SlackApi) -> None:
     """Over a real socket."""
     heard = Heard(api)
     async with heard.listening() as task:
@@ -97,7 +97,7 @@ async def test_events_come_and_are_confirmed(fake: FakeSlack, api: Api) -> None:
     await eventually(lambda: fake.sockets.open == [])
 
 
-async def test_a_cut_connection_is_noticed_and_what_was_lost_comes_again(fake: FakeSlack, api: Api) -> None:
+async def test_a_cut_connection_is_noticed_and_what_was_lost_comes_again(fake: FakeSlack, api: SlackApi) -> None:
     """By whoever connects next."""
     heard = Heard(api)
     async with heard.listening() as task:
@@ -110,7 +110,7 @@ async def test_a_cut_connection_is_noticed_and_what_was_lost_comes_again(fake: F
         await eventually(lambda: heard.texts == ["meanwhile"])
 
 
-async def test_a_refresh_leaves_no_gap(fake: FakeSlack, api: Api) -> None:
+async def test_a_refresh_leaves_no_gap(fake: FakeSlack, api: SlackApi) -> None:
     """The second connection is open while the first one is."""
     heard = Heard(api)
     async with heard.listening():
@@ -131,7 +131,7 @@ async def test_a_refresh_leaves_no_gap(fake: FakeSlack, api: Api) -> None:
     ],
 )
 async def test_a_connection_that_slack_refuses_says_why(
-    fake: FakeSlack, api: Api, greeting: dict[str, str], error: type[Exception]
+    fake: FakeSlack, api: SlackApi, greeting: dict[str, str], error: type[Exception]
 ) -> None:
     """Instead of a greeting."""
     fake.sockets.greeting = greeting
@@ -142,14 +142,14 @@ async def test_a_connection_that_slack_refuses_says_why(
 
 async def test_a_wrong_app_token_says_which_setting(fake: FakeSlack) -> None:
     """Nothing but a person can mend it."""
-    made = Api(BOT_TOKEN, fake.api, app_token="xapp-1-wrong", timeout_s=2.0)
+    made = SlackApi(BOT_TOKEN, fake.api, app_token="xapp-1-wrong", timeout_s=2.0)
     await made.open()
     with pytest.raises(ChannelBroken, match=r"channels\.slack\.app_token"):
         await made.connect()
     await made.close()
 
 
-async def test_an_address_elsewhere_is_not_gone_to(fake: FakeSlack, api: Api) -> None:
+async def test_an_address_elsewhere_is_not_gone_to(fake: FakeSlack, api: SlackApi) -> None:
     """Without encryption nobody but the API's own host is spoken with, though somebody would answer."""
     async with FakeSlack(set()).serving() as other:
         elsewhere = f"ws://127.0.0.1:{other.port}/link?ticket={other.sockets.ticket()}"

@@ -12,8 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.slack.parse import Gone, place_of
-from gateway.channels.slack.wire import Callback, Command, Press, Unreadable, read_call, read_envelope, told_in
+from gateway.channels.slack.parse import SlackDeletion, conversation_id
+from gateway.channels.slack.wire import (
+    BlockActions,
+    EventCallback,
+    SlashCommand,
+    UnreadablePayload,
+    read_call,
+    read_envelope,
+    read_payload,
+)
 from gateway.platform.protocol import PlatformMessage
 from tests.deploy.test_docs import ROOT
 from tests.gateway.channels.slack.payloads import FORM, HEARING, callback, form, message, press, slash
@@ -30,11 +38,11 @@ json_of_any_form = st.recursive(
 
 
 def take(body: bytes, media_type: str = "application/json") -> None:
-    with contextlib.suppress(Unreadable):
+    with contextlib.suppress(UnreadablePayload):
         told = read_call(media_type, body)
         if told is not None:
-            place_of(told)
-            assert isinstance(HEARING.heard(told, now_ms=1), PlatformMessage | Gone | None)
+            conversation_id(told)
+            assert isinstance(HEARING.parse_event(told, now_ms=1), PlatformMessage | SlackDeletion | None)
 
 
 @given(json_of_any_form)
@@ -77,16 +85,16 @@ def test_any_bytes_are_nothing_or_unreadable(body: bytes, media_type: str) -> No
 )
 def test_what_has_no_form_of_slacks_is_unreadable(body: bytes, media_type: str) -> None:
     """And is told from what says nothing to us."""
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadablePayload):
         read_call(media_type, body)
 
 
 @pytest.mark.parametrize(
     ("kind", "payload", "found"),
     [
-        ("events_api", json.loads(callback(message())), Callback),
-        ("interactive", press(), Press),
-        ("slash_commands", slash(), Command),
+        ("events_api", json.loads(callback(message())), EventCallback),
+        ("interactive", press(), BlockActions),
+        ("slash_commands", slash(), SlashCommand),
         ("something_new", {"a": 1}, type(None)),
     ],
 )
@@ -95,14 +103,14 @@ def test_an_envelope_brings_the_same_as_a_call(kind: str, payload: dict[str, Any
     frame = {"envelope_id": "e1", "type": kind, "payload": payload, "accepts_response_payload": False}
     envelope = read_envelope(json.dumps(frame))
     assert envelope.envelope_id == "e1"
-    assert isinstance(told_in(envelope), found)
+    assert isinstance(read_payload(envelope), found)
 
 
 @given(st.text(max_size=40) | json_of_any_form.map(json.dumps))
 def test_any_frame_is_an_envelope_or_unreadable(frame: str) -> None:
     """And so is what is in it."""
-    with contextlib.suppress(Unreadable):
-        told_in(read_envelope(frame))
+    with contextlib.suppress(UnreadablePayload):
+        read_payload(read_envelope(frame))
 
 
 def test_reading_needs_no_sdk() -> None:

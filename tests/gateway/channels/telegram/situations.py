@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from gateway.channels.telegram.parse import Me, heard, read_update
+from gateway.channels.telegram.parse import TelegramIdentity, decode_update, parse_update
 from gateway.platform.protocol import PlatformMessage
 from tests.helpers.access_table import Ids, Situation
 
-ME: Final = Me(123456789, "shoal_bot")
+ME: Final = TelegramIdentity(123456789, "shoal_bot")
 
 IDS: Final = Ids(
     "telegram",
@@ -52,4 +52,4 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
         kind, told = "callback_query", {"id": f"c{nth}", "from": user, "message": on, "data": words}
     if situation.entry == "edited":
         kind, told = "edited_message", {**said, "edit_date": 1_700_000_005}
-    return heard(IDS.channel, read_update(json.dumps({"update_id": nth, kind: told}).encode()), ME)
+    return parse_update(IDS.channel, decode_update(json.dumps({"update_id": nth, kind: told}).encode()), ME)

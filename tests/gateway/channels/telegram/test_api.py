@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.channels.telegram.api import Api
+from gateway.channels.telegram.api import TelegramApi
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,
@@ -33,8 +33,8 @@ async def fake() -> AsyncIterator[FakeTelegram]:
 
 
 @pytest.fixture
-async def api(fake: FakeTelegram) -> AsyncIterator[Api]:
-    api = Api(TOKEN, fake.address, timeout_s=1.0)
+async def api(fake: FakeTelegram) -> AsyncIterator[TelegramApi]:
+    api = TelegramApi(TOKEN, fake.address, timeout_s=1.0)
     yield api
     await api.close()
 
@@ -57,7 +57,7 @@ def post(text: str = "<b>hi</b>", *, place: PostTarget = PLACE, as_plain: bool =
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
-    fake: FakeTelegram, api: Api, kind: str, error: type[Exception]
+    fake: FakeTelegram, api: TelegramApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call: whether it is tried again is not the SDK's to decide."""
     fake.troubles.append(Trouble(kind, "send", None, 1, 3.0))
@@ -70,13 +70,13 @@ async def test_what_goes_wrong_is_said_in_our_words(
 
 async def test_nobody_there_is_not_accepted(fake: FakeTelegram) -> None:
     """No connection, so nothing can have arrived."""
-    api = Api(TOKEN, "http://127.0.0.1:9", timeout_s=1.0)
+    api = TelegramApi(TOKEN, "http://127.0.0.1:9", timeout_s=1.0)
     with pytest.raises(NotAccepted):
         await api.send(post())
     await api.close()
 
 
-async def test_a_chat_that_is_not_there_is_closed(api: Api) -> None:
+async def test_a_chat_that_is_not_there_is_closed(api: TelegramApi) -> None:
     """As one that the bot was put out of."""
     with pytest.raises(ChatClosed):
         await api.send(post(place=PostTarget(session="telegram:8", chat_id="8")))
@@ -84,13 +84,13 @@ async def test_a_chat_that_is_not_there_is_closed(api: Api) -> None:
 
 async def test_a_wrong_token_says_which_setting(fake: FakeTelegram) -> None:
     """Nothing but a person can mend it."""
-    api = Api("1:" + "x" * 30, fake.address, timeout_s=1.0)
+    api = TelegramApi("1:" + "x" * 30, fake.address, timeout_s=1.0)
     with pytest.raises(ChannelBroken, match=r"channels\.telegram\.token"):
-        await api.me()
+        await api.identify()
     await api.close()
 
 
-async def test_buttons_carry_what_they_say(fake: FakeTelegram, api: Api) -> None:
+async def test_buttons_carry_what_they_say(fake: FakeTelegram, api: TelegramApi) -> None:
     """A press carries 64 bytes; what is longer is found by its number."""
     long = "ü" * 40
     await api.send(post(buttons=(Button("Yes", "/yes ab"), Button(long, long), Button("#", "#x"))))
@@ -98,7 +98,7 @@ async def test_buttons_carry_what_they_say(fake: FakeTelegram, api: Api) -> None
     assert [one["callback_data"] for one in said.buttons] == ["/yes ab", "#1", "#2"]
 
 
-async def test_an_edit_that_changes_nothing_has_succeeded(fake: FakeTelegram, api: Api) -> None:
+async def test_an_edit_that_changes_nothing_has_succeeded(fake: FakeTelegram, api: TelegramApi) -> None:
     """Telegram calls it an error; the person sees what was meant."""
     id = await api.send(post())
     await api.edit(id, post())
@@ -107,7 +107,7 @@ async def test_an_edit_that_changes_nothing_has_succeeded(fake: FakeTelegram, ap
     assert fake.said["7"][0].text == "other"
 
 
-async def test_pictures_are_photos_and_all_else_documents(fake: FakeTelegram, api: Api) -> None:
+async def test_pictures_are_photos_and_all_else_documents(fake: FakeTelegram, api: TelegramApi) -> None:
     """Both come whole."""
     for media_type, name in (("image/png", "a.png"), ("application/pdf", "a.pdf")):
         file = File(reference="r", name=name, media_type=media_type, size_bytes=3, data=b"abc")
@@ -115,7 +115,7 @@ async def test_pictures_are_photos_and_all_else_documents(fake: FakeTelegram, ap
     assert [one.file for one in fake.said["7"]] == [b"abc", b"abc"]
 
 
-async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeTelegram, api: Api) -> None:
+async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeTelegram, api: TelegramApi) -> None:
     """One that is not there any more, or too big for bots, is refused."""
     fake.files["f"] = b"x" * 200_000
     assert b"".join([part async for part in api.fetch("f")]) == b"x" * 200_000
@@ -123,10 +123,10 @@ async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeTelegram, api: A
         [part async for part in api.fetch("gone")]
 
 
-async def test_a_strange_update_stands_in_nobodys_way(fake: FakeTelegram, api: Api) -> None:
+async def test_a_strange_update_stands_in_nobodys_way(fake: FakeTelegram, api: TelegramApi) -> None:
     """It is confirmed with the others and says nothing."""
     fake.tell({"update_id": 5, "message": {"chat": "what?"}})
     fake.tell({"update_id": 6, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}})
-    first, second = await api.updates(0, 1)
+    first, second = await api.get_updates(0, 1)
     assert (first.update_id, first.message, second.update_id) == (5, None, 6)
-    assert await api.updates(6, 0) == []
+    assert await api.get_updates(6, 0) == []

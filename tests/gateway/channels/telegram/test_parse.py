@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.telegram.parse import Me, heard, read_update
+from gateway.channels.telegram.parse import TelegramIdentity, decode_update, parse_update
 from gateway.platform.protocol import PlatformMessage
 
-ME = Me(123456789, "shoal_bot")
+ME = TelegramIdentity(123456789, "shoal_bot")
 ANNA = {"id": 4242, "is_bot": False, "first_name": "Anna", "last_name": "Lee", "username": "anna"}
 ALONE = {"id": 4242, "type": "private", "first_name": "Anna", "username": "anna"}
 GROUP = {"id": -100123, "type": "supergroup", "title": "Fish"}
@@ -22,7 +22,7 @@ GROUP = {"id": -100123, "type": "supergroup", "title": "Fish"}
 
 def told(message: Mapping[str, Any], kind: str = "message") -> PlatformMessage | None:
     base = {"message_id": 7, "date": 1_700_000_000, "chat": ALONE, "from": ANNA}
-    return heard("telegram", read_update(json.dumps({"update_id": 1, kind: {**base, **message}}).encode()), ME)
+    return parse_update("telegram", decode_update(json.dumps({"update_id": 1, kind: {**base, **message}}).encode()), ME)
 
 
 def sure(found: PlatformMessage | None) -> PlatformMessage:
@@ -158,7 +158,9 @@ def test_a_pressed_button_says_what_stands_behind_it() -> None:
 
     def pressed(data: str) -> PlatformMessage | None:
         press = {"id": "c1", "from": ANNA, "message": message, "data": data}
-        return heard("telegram", read_update(json.dumps({"update_id": 1, "callback_query": press}).encode()), ME)
+        return parse_update(
+            "telegram", decode_update(json.dumps({"update_id": 1, "callback_query": press}).encode()), ME
+        )
 
     first = sure(pressed("/yes ab"))
     assert (first.message.content, first.message.sender_id, first.message.id) == ("/yes ab", "4242", "press/c1")
@@ -182,8 +184,8 @@ _json = st.recursive(
 def test_anything_at_all_is_a_message_nothing_or_a_typed_error(body: Any) -> None:
     """Whatever comes in over the wire harms nobody."""
     try:
-        update = read_update(json.dumps(body).encode())
+        update = decode_update(json.dumps(body).encode())
     except msgspec.DecodeError:
         return
-    found = heard("telegram", update, ME)
+    found = parse_update("telegram", update, ME)
     assert found is None or found.message.channel == "telegram"

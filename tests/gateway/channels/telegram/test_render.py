@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.telegram.render import ENTITIES_LIMIT, RAW_LIMIT, TEXT_LIMIT, render
+from gateway.channels.telegram.render import ENTITIES_LIMIT, RAW_LIMIT, TEXT_LIMIT, render_reply
 from tests.gateway.text.readers import telegram as shown
 
 
@@ -29,7 +29,7 @@ from tests.gateway.text.readers import telegram as shown
 )  # fmt: skip
 def test_markdown_becomes_the_html_that_telegram_knows(markdown: str, text: str) -> None:
     """Its own few tags; no entity in code, no quote in a quote."""
-    (piece,) = render(markdown)
+    (piece,) = render_reply(markdown)
     assert piece.text == text
     shown(piece.text)
 
@@ -37,14 +37,14 @@ def test_markdown_becomes_the_html_that_telegram_knows(markdown: str, text: str)
 def test_the_limit_is_counted_behind_the_tags_and_in_utf16() -> None:
     """Tags and escapes cost nothing of it, an emoji two."""
     full = "**&** " * 30 + "word " * 763
-    assert len(render(full)) == 1
-    assert len(render("<" * TEXT_LIMIT)) == 1
-    assert [len(piece.text) for piece in render("👍" * 3000)] == [TEXT_LIMIT // 2, 3000 - TEXT_LIMIT // 2]
+    assert len(render_reply(full)) == 1
+    assert len(render_reply("<" * TEXT_LIMIT)) == 1
+    assert [len(piece.text) for piece in render_reply("👍" * 3000)] == [TEXT_LIMIT // 2, 3000 - TEXT_LIMIT // 2]
 
 
 def test_no_message_has_more_entities_than_telegram_keeps() -> None:
     """The addresses of links behind the hundredth would be gone."""
-    pieces = render(" ".join(f"[l{n}](https://h.example/{n})" for n in range(250)))
+    pieces = render_reply(" ".join(f"[l{n}](https://h.example/{n})" for n in range(250)))
     assert len(pieces) == 3
     assert all(piece.text.count("</a>") <= ENTITIES_LIMIT for piece in pieces)
     assert sum(piece.text.count("</a>") for piece in pieces) == 250
@@ -52,6 +52,6 @@ def test_no_message_has_more_entities_than_telegram_keeps() -> None:
 
 def test_no_message_is_longer_with_its_tags_than_telegram_reads() -> None:
     """Long addresses do not count for the text, but for the request."""
-    pieces = render(" ".join(f"[l{n}](https://h.example/{'p' * 1000}{n})" for n in range(60)))
+    pieces = render_reply(" ".join(f"[l{n}](https://h.example/{'p' * 1000}{n})" for n in range(60)))
     assert len(pieces) > 1
     assert all(len(piece.text.encode()) <= RAW_LIMIT for piece in pieces)

@@ -46,5 +46,5 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
     }
     entry = {"id": "102290129340398", "changes": [{"value": value, "field": "messages"}]}
     call = {"object": "whatsapp_business_account", "entry": [entry]}
-    found = read_call(IDS.channel, json.dumps(call).encode(), NUMBER).heard
+    found = read_call(IDS.channel, json.dumps(call).encode(), NUMBER).messages
     return found[0] if found else None

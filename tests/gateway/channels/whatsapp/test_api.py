@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.channels.whatsapp.api import Api
-from gateway.channels.whatsapp.refusals import refusal
+from gateway.channels.whatsapp.api import WhatsAppApi
+from gateway.channels.whatsapp.refusals import map_error
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,
@@ -35,8 +35,8 @@ async def fake() -> AsyncIterator[FakeWhatsApp]:
 
 
 @pytest.fixture
-async def api(fake: FakeWhatsApp) -> AsyncIterator[Api]:
-    api = Api(TOKEN, fake.address, NUMBER, timeout_s=1.0)
+async def api(fake: FakeWhatsApp) -> AsyncIterator[WhatsAppApi]:
+    api = WhatsAppApi(TOKEN, fake.address, NUMBER, timeout_s=1.0)
     yield api
     await api.close()
 
@@ -65,7 +65,7 @@ def file(media_type: str, name: str) -> Post:
     ],
 )
 async def test_what_goes_wrong_is_said_in_our_words(
-    fake: FakeWhatsApp, api: Api, kind: str, error: type[Exception]
+    fake: FakeWhatsApp, api: WhatsAppApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call."""
     fake.troubles.append(Trouble(kind, "send", None, 1))
@@ -93,30 +93,30 @@ async def test_what_goes_wrong_is_said_in_our_words(
 def test_the_number_of_an_error_says_what_it_means(status: int, code: int | None, error: type[Exception]) -> None:
     """And its words, which may quote a message, are handed to nobody."""
     body = json.dumps({"error": {"message": "SECRET", "code": code, "error_data": {"details": "SECRET"}}}).encode()
-    found = refusal(status, body if code is not None else b"<html>SECRET</html>")
+    found = map_error(status, body if code is not None else b"<html>SECRET</html>")
     assert type(found) is error
     assert "SECRET" not in str(found)
 
 
 async def test_nobody_there_is_not_accepted() -> None:
     """No connection, so nothing can have arrived."""
-    api = Api(TOKEN, "http://127.0.0.1:9/v23.0", NUMBER, timeout_s=1.0)
+    api = WhatsAppApi(TOKEN, "http://127.0.0.1:9/v23.0", NUMBER, timeout_s=1.0)
     with pytest.raises(NotAccepted):
         await api.send(post())
     await api.close()
 
 
-async def test_a_number_that_may_not_be_written_to_is_a_closed_chat(api: Api) -> None:
+async def test_a_number_that_may_not_be_written_to_is_a_closed_chat(api: WhatsAppApi) -> None:
     """As a test number has them."""
     with pytest.raises(ChatClosed):
         await api.send(post(place=PostTarget(session="whatsapp:8", chat_id="15550000008")))
 
 
-async def test_a_wrong_token_or_number_says_which_setting(fake: FakeWhatsApp, api: Api) -> None:
+async def test_a_wrong_token_or_number_says_which_setting(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
     """Nothing but a person can mend it."""
     await api.check()
     for token, number, setting in ((TOKEN + "x", NUMBER, "access_token"), (TOKEN, "123456", "phone_number_id")):
-        other = Api(token, fake.address, number, timeout_s=1.0)
+        other = WhatsAppApi(token, fake.address, number, timeout_s=1.0)
         with pytest.raises(ChannelBroken, match=rf"channels\.whatsapp\.{setting}"):
             await other.check()
         with pytest.raises(ChannelBroken, match=rf"channels\.whatsapp\.{setting}"):
@@ -124,7 +124,7 @@ async def test_a_wrong_token_or_number_says_which_setting(fake: FakeWhatsApp, ap
         await other.close()
 
 
-async def test_what_is_sent_is_taken(fake: FakeWhatsApp, api: Api) -> None:
+async def test_what_is_sent_is_taken(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
     """Text with markup, buttons, a list, a reply, files."""
     await api.send(post(buttons=(Button("Yes", "/yes ab"),), reply_to="wamid.x"))
     await api.send(post("long " * 400, buttons=(Button("The blue one with the spots", "blue"),)))
@@ -140,13 +140,13 @@ async def test_what_is_sent_is_taken(fake: FakeWhatsApp, api: Api) -> None:
     ]  # fmt: skip
 
 
-async def test_a_file_that_whatsapp_does_not_take_is_named(fake: FakeWhatsApp, api: Api) -> None:
+async def test_a_file_that_whatsapp_does_not_take_is_named(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
     """The person is told that there is one."""
     await api.send(file("image/gif", "a.gif"))
     assert fake.said[ANNA][0].text == "[file: a.gif, of a kind that WhatsApp does not take]"
 
 
-async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeWhatsApp, api: Api) -> None:
+async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
     """From the address that WhatsApp tells, with the token."""
     fake.files["5"] = b"x" * 200_000
     assert b"".join([part async for part in api.fetch("5")]) == b"x" * 200_000
@@ -161,7 +161,7 @@ async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeWhatsApp, api: A
         "https://lookaside.fbsbx.com:8443/x", "file:///etc/passwd", "https://[::1", "",
     ],
 )  # fmt: skip
-async def test_the_token_goes_to_whatsapp_alone(fake: FakeWhatsApp, api: Api, address: str) -> None:
+async def test_the_token_goes_to_whatsapp_alone(fake: FakeWhatsApp, api: WhatsAppApi, address: str) -> None:
     """A file that is anywhere else is not fetched at all."""
     fake.files["5"] = b"x"
     fake.files_at = address or "x"
@@ -170,13 +170,13 @@ async def test_the_token_goes_to_whatsapp_alone(fake: FakeWhatsApp, api: Api, ad
     assert fake.asked == []
 
 
-async def test_files_are_where_whatsapp_has_them(api: Api) -> None:
+async def test_files_are_where_whatsapp_has_them(api: WhatsAppApi) -> None:
     """Its own host for files, by TLS."""
     assert api._may_have_token("https://lookaside.fbsbx.com/whatsapp_business/attachments/?mid=1&ext=2&hash=A")
 
 
 @pytest.mark.parametrize("handle", ["gone", "../x", "5?x=1", ""])
-async def test_a_file_that_is_not_there_breaks_nothing(fake: FakeWhatsApp, api: Api, handle: str) -> None:
+async def test_a_file_that_is_not_there_breaks_nothing(fake: FakeWhatsApp, api: WhatsAppApi, handle: str) -> None:
     """It is one file, not the channel."""
     with pytest.raises((PostRefused, NotAccepted)):
         [part async for part in api.fetch(handle)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.whatsapp.channel import HEARD_AT, WINDOW_MS, WhatsApp
+from gateway.channels.whatsapp.channel import WINDOW_MS, WRITTEN_AT, WhatsAppChannel
 from gateway.channels.whatsapp.settings import read_whatsapp
 from gateway.channels.whatsapp.signature import signature
 from gateway.platform.protocol import ChatClosed, HookRequest, InletVerdict, Piece, PlatformMessage, Post, PostTarget
@@ -53,9 +53,9 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-async def channel(fake: FakeWhatsApp, clock: HandClock) -> AsyncIterator[WhatsApp]:
+async def channel(fake: FakeWhatsApp, clock: HandClock) -> AsyncIterator[WhatsAppChannel]:
     table = {"access_token": TOKEN, "app_secret": SECRET, "verify_token": WORD, "phone_number_id": NUMBER}
-    made = WhatsApp("whatsapp", read_whatsapp("whatsapp", {**table, "api": fake.address}), clock=clock)
+    made = WhatsAppChannel("whatsapp", read_whatsapp("whatsapp", {**table, "api": fake.address}), clock=clock)
     await made.open()
     yield made
     await made.close()
@@ -102,7 +102,7 @@ GOOD = signature(SECRET, BODY)
     ],
 )
 async def test_only_what_was_signed_with_our_secret_is_read(
-    channel: WhatsApp, headers: Mapping[str, str], body: bytes, status: int
+    channel: WhatsAppChannel, headers: Mapping[str, str], body: bytes, status: int
 ) -> None:
     """Over the body as it came."""
     inlet = Taking()
@@ -121,13 +121,15 @@ async def test_only_what_was_signed_with_our_secret_is_read(
         ({}, 403, b""),
     ],
 )
-async def test_the_handshake_wants_our_word(channel: WhatsApp, query: dict[str, str], status: int, body: bytes) -> None:
+async def test_the_handshake_wants_our_word(
+    channel: WhatsAppChannel, query: dict[str, str], status: int, body: bytes
+) -> None:
     """Nobody else can make our webhook theirs."""
     answer = await channel.hook(HookRequest(method="GET", path="", query=query, headers={}, body=b""), Taking())
     assert (answer.status, answer.body) == (status, body)
 
 
-async def test_nothing_is_acknowledged_that_is_not_durable(channel: WhatsApp) -> None:
+async def test_nothing_is_acknowledged_that_is_not_durable(channel: WhatsAppChannel) -> None:
     """RedisAway goes up, and WhatsApp calls again."""
     inlet = Taking()
     inlet.away = True
@@ -135,13 +137,15 @@ async def test_nothing_is_acknowledged_that_is_not_durable(channel: WhatsApp) ->
         await channel.hook(signed(BODY), inlet)
 
 
-async def test_failures_that_are_told_later_are_acknowledged(channel: WhatsApp) -> None:
+async def test_failures_that_are_told_later_are_acknowledged(channel: WhatsAppChannel) -> None:
     """They say nothing to anybody but the log; a strange recipient harms nobody."""
     statuses = [{"status": "failed", "recipient_id": to, "errors": [{"code": 131026}]} for to in (ANNA, "", "x" * 999)]
     assert (await channel.hook(signed(call(statuses=statuses)), Taking())).status == 200
 
 
-async def test_a_person_is_answered_for_24_hours(channel: WhatsApp, fake: FakeWhatsApp, clock: HandClock) -> None:
+async def test_a_person_is_answered_for_24_hours(
+    channel: WhatsAppChannel, fake: FakeWhatsApp, clock: HandClock
+) -> None:
     """WhatsApp would take a later message and throw it away."""
     inlet = Taking()
     await channel.hook(signed(BODY), inlet)
@@ -155,10 +159,10 @@ async def test_a_person_is_answered_for_24_hours(channel: WhatsApp, fake: FakeWh
     with pytest.raises(ChatClosed, match="24 hours"):
         await channel.send(post)
     assert [said.text for said in fake.said[ANNA]] == ["a"]
-    assert notes.keys() == {"message", HEARD_AT}
+    assert notes.keys() == {"message", WRITTEN_AT}
 
 
-async def test_typing_answers_the_last_message(channel: WhatsApp, fake: FakeWhatsApp) -> None:
+async def test_typing_answers_the_last_message(channel: WhatsAppChannel, fake: FakeWhatsApp) -> None:
     """Which is then shown as read; where nobody wrote there is nothing to answer."""
     fake.heard["wamid.hi"] = ANNA
     await channel.typing(PostTarget(session="s", chat_id=ANNA, notes={"message": "wamid.hi"}))
@@ -166,14 +170,14 @@ async def test_typing_answers_the_last_message(channel: WhatsApp, fake: FakeWhat
     assert [(kind, chat) for _, kind, chat in fake.calls] == [("typing", ANNA)]
 
 
-async def test_it_only_calls(channel: WhatsApp) -> None:
+async def test_it_only_calls(channel: WhatsAppChannel) -> None:
     """There is nothing to listen to."""
     with pytest.raises(NotImplementedError):
         await channel.listen(Taking(), asyncio.Event())
 
 
 async def test_posts_that_were_not_delivered_after_all_are_counted(
-    channel: WhatsApp, capsys: pytest.CaptureFixture[str]
+    channel: WhatsAppChannel, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """WhatsApp takes a post and says by a status that it could not bring it; what was sent, delivered or read is no
     news. The log has its number, and no phone number."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.whatsapp.outgoing import can_go, file_message, text_message
+from gateway.channels.whatsapp.outgoing import file_message, is_supported, text_message
 from gateway.platform.protocol import Button, File, Piece, Post, PostTarget
 
 PLACE = PostTarget(session="whatsapp:7", chat_id="15550000007")
@@ -104,4 +104,4 @@ def test_a_file_with_buttons_is_above_them() -> None:
 @pytest.mark.parametrize("media_type", ["image/gif", "audio/wav", "audio/flac"])
 def test_some_kinds_of_files_cannot_go(media_type: str) -> None:
     """WhatsApp does not take them."""
-    assert not can_go(file(media_type))
+    assert not is_supported(file(media_type))

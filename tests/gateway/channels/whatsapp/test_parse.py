@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.whatsapp.parse import Failed, Told, read_call
+from gateway.channels.whatsapp.parse import FailedMessage, ParsedCall, read_call
 from gateway.platform.protocol import PlatformMessage
 
 NUMBER = "106540352242922"
@@ -37,12 +37,12 @@ def message(said: Mapping[str, Any], id: str = "wamid.HBgLMQ==") -> dict[str, An
     return {"from": ANNA, "id": id, "timestamp": "1749416383", **said}
 
 
-def read(*values: Any) -> Told:
+def read(*values: Any) -> ParsedCall:
     return read_call("whatsapp", body(*values), NUMBER)
 
 
 def one(said: Mapping[str, Any]) -> PlatformMessage:
-    (found,) = read(value(message(said))).heard
+    (found,) = read(value(message(said))).messages
     return found
 
 
@@ -149,22 +149,25 @@ def test_what_people_send(said: dict[str, Any], text: str, files: list[tuple[str
 )
 def test_what_says_nothing_to_us_is_passed_over(said: dict[str, Any]) -> None:
     """Reactions, orders, groups, people without a number."""
-    assert read(value(message(said))) == Told()
+    assert read(value(message(said))) == ParsedCall()
 
 
 def test_a_call_may_hold_many_messages() -> None:
     """In their order; those of another number of the app are not ours."""
     said = [message({"type": "text", "text": {"body": f"m{n}"}}, id=f"wamid.{n}") for n in range(4)]
     told = read(value(said[0], said[1]), value(said[2], number="1"), value(said[3]))
-    assert [heard.message.content for heard in told.heard] == ["m0", "m1", "m3"]
+    assert [heard.message.content for heard in told.messages] == ["m0", "m1", "m3"]
 
 
 def test_a_strange_message_stands_in_nobodys_way() -> None:
     """It is counted; the others are heard."""
     good = message({"type": "text", "text": {"body": "hi"}})
     told = read(value({"id": 7}, good, 5, {"from": ANNA}), {"messages": "?"}, value(statuses=[{"status": 1}]))
-    assert ([heard.message.content for heard in told.heard], told.strange) == (["hi"], 5)
-    assert read_call("whatsapp", body({"event": "APPROVED"}, field="message_template_status_update"), NUMBER) == Told()
+    assert ([heard.message.content for heard in told.messages], told.unreadable_parts) == (["hi"], 5)
+    assert (
+        read_call("whatsapp", body({"event": "APPROVED"}, field="message_template_status_update"), NUMBER)
+        == ParsedCall()
+    )
 
 
 def test_of_statuses_only_failures_are_told() -> None:
@@ -172,7 +175,7 @@ def test_of_statuses_only_failures_are_told() -> None:
     base = {"id": "wamid.out1", "timestamp": "1749416383", "recipient_id": ANNA}
     failed = {**base, "status": "failed", "errors": [{"code": 131047, "title": "Re-engagement message"}]}
     told = read(value(statuses=[*({**base, "status": one} for one in ("sent", "delivered", "read")), failed]))
-    assert told == Told(failed=(Failed(ANNA, 131047),))
+    assert told == ParsedCall(failed=(FailedMessage(ANNA, 131047),))
 
 
 _words = ["object", "entry", "changes", "field", "messages", "value", "metadata", "phone_number_id", NUMBER, "id",
@@ -192,4 +195,4 @@ def test_anything_at_all_is_messages_nothing_or_a_typed_error(given_body: Any) -
             told = read_call("whatsapp", raw, NUMBER)
         except msgspec.DecodeError:
             continue
-        assert all(heard.message.channel == "whatsapp" for heard in told.heard)
+        assert all(heard.message.channel == "whatsapp" for heard in told.messages)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.whatsapp.render import TEXT_LIMIT, render
+from gateway.channels.whatsapp.render import TEXT_LIMIT, render_reply
 from tests.gateway.text.readers import whatsapp as shown
 
 J = "\u200b"
@@ -28,12 +28,12 @@ J = "\u200b"
 )  # fmt: skip
 def test_markdown_becomes_what_whatsapp_marks_up(markdown: str, text: str) -> None:
     """A link has no label: its address follows."""
-    (piece,) = render(markdown)
+    (piece,) = render_reply(markdown)
     assert piece.text == text
     shown(piece.text)
 
 
 def test_a_long_reply_fits() -> None:
     """Marks and joints counted."""
-    for piece in render("**a** `b` " * 3000):
+    for piece in render_reply("**a** `b` " * 3000):
         assert len(piece.text) <= TEXT_LIMIT
