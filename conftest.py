@@ -34,7 +34,12 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]
     starts.allow(folder)
     reaper = Reaper()  # no server outlives a run that was killed
     starts.taken()
-    server = EmbeddedValkey(folder, fsync="no", spawned=lambda pid: reaper.watch(step=0, pid=pid))
+
+    def spawned(pid: int) -> None:
+        reaper.watch(step=0, pid=pid)
+        _left_open.expect(pid)
+
+    server = EmbeddedValkey(folder, fsync="no", spawned=spawned)
     server.start()
     _valkey.append(server)
     yield server
@@ -155,6 +160,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     try:
         yield
     finally:
+        if isinstance(item, pytest.Function):
+            item.funcargs.clear()  # else fixtures' values are collected in the next test
         left, started = _left_open.end(), starts.taken()
     if left:
         pytest.fail("left open: " + "; ".join(left), False)

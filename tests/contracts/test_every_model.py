@@ -66,7 +66,7 @@ class Away(ScriptedModel):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ScriptedOpenAI]:
-    with ScriptedOpenAI() as server:
+    with ScriptedOpenAI(in_thread=True) as server:
         yield server
 
 

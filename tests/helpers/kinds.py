@@ -50,6 +50,7 @@ PROCESS: Final = (
     "tests/deploy/test_watched_fleet.py",
     "tests/e2e/",
     "tests/gateway/channels/api/test_idempotency.py::test_a_killed_gateway",
+    "tests/gateway/channels/api/test_idempotency.py::test_openais_own_retries_with_a_key",
     "tests/gateway/channels/email/test_real_servers.py",
     "tests/gateway/channels/feishu/test_sdk.py",
     "tests/gateway/channels/matrix/test_real_synapse.py",
@@ -82,23 +83,29 @@ PROCESS: Final = (
     "tests/worker/llm/test_registry.py::test_the_direct_way_needs_no_litellm",
     "tests/worker/mcp/",
     "tests/worker/pages/test_reader.py",
-    "tests/worker/process/test_worker_deps.py::test_the_jobs_of_a_worker_count_what_they_use",
     "tests/worker/process/test_guardian.py",
     "tests/worker/process/test_start.py",
+    "tests/worker/process/test_worker_deps.py::test_the_jobs_of_a_worker_count_what_they_use",
     "tests/worker/process/test_worker_process.py",
     "tests/worker/sandbox/",
     "tests/worker/tools/test_exec.py",
+    "tests/worker/tools/test_plugins.py::test_a_worker_",
+    "tests/worker/tools/test_plugins.py::test_an_installed_package_is_found_by_a_process_of_its_own",
+    "tests/worker/tools/test_web_tools.py::test_a_page_is_read_with_its_title",
 )
 """They start processes, browsers, peers or containers. Each failure is repeated once: other load on the machine can
 hold a process for seconds."""
 
 SLOW: Final = (
     "tests/console/test_every_command.py::test_redis_away_is_one_line_and_exit_code_three",
+    "tests/console/test_top.py::test_a_redis_that_goes_and_comes_back_is_seen_so",
     "tests/contracts/channels/test_burst.py",
+    "tests/contracts/channels/test_in.py::test_nothing_is_lost_while_redis_is_away",
     "tests/contracts/channels/test_limits.py",
     "tests/contracts/channels/test_live.py",
     "tests/contracts/channels/test_out.py",
     "tests/contracts/channels/test_replicas.py",
+    "tests/gateway/channels/api/test_bad_input.py::test_a_body_over_the_limit_is_not_read",
     "tests/gateway/channels/api/test_streams.py::test_a_gateway_that_goes_away_ends_what_it_cannot_finish",
     "tests/gateway/channels/api/test_streams.py::test_redis_that_stays_away",
     "tests/gateway/channels/discord/test_listener.py::test_a_session_that_is_over_begins_anew_and_history_covers_the_gap",
@@ -108,6 +115,7 @@ SLOW: Final = (
     "tests/gateway/test_egress.py::test_redis_that_stays_away_for_longer_than_a_lease_after_a_post_doubles_nothing",
     "tests/gateway/test_egress.py::test_what_waited_too_long_is_a_dead_letter",
     "tests/gateway/test_hub.py::test_whatever_happens_each_socket_gets_every_line_once_and_in_order",
+    "tests/gateway/test_ingress.py::test_a_command_waits_for_redis_as_long_as_a_message_does",
     "tests/gateway/test_web.py::test_a_socket_that_does_not_read_is_given_up_and_delays_nobody",
     "tests/gateway/text/test_pages.py::test_work_grows_with_the_document_and_not_faster",
     "tests/gateway/text/test_pieces.py::test_every_piece_of_a_long_reply_is_well_formed_by_itself",
@@ -122,9 +130,12 @@ SLOW: Final = (
     "tests/shared/tracing/test_export.py::test_nobody_waits_for_a_collector_that_answers_nobody",
     "tests/worker/agent/test_calls.py::test_no_argument_string_ever_crashes_a_turn",
     "tests/worker/lease/test_lease_loop.py::test_an_idle_worker_sends_at_most_six_commands_a_second",
+    "tests/worker/lease/test_lease_loop.py::test_the_loop_outlives_a_restart_of_redis",
+    "tests/worker/llm/test_chain.py::test_a_provider_that_is_down_is_left_alone_after_a_few_faults",
     "tests/worker/llm/test_litellm_ways.py",
     "tests/worker/llm/test_openai_server.py::test_500_streams_of_two_seconds_run_at_once",
     "tests/worker/llm/test_throttle.py::test_a_crowd_on_two_workers_meets_a_busy_provider_with_few_requests",
+    "tests/worker/tools/test_glob.py::test_no_pattern_makes_it_slow",
 )
 """They start nothing and take longer than two seconds, by the clock of a platform or by the number of cases."""
 

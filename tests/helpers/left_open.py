@@ -46,6 +46,7 @@ class LeftOpen:
         self._grace_s = grace_s
         self._threads: set[threading.Thread] = set()
         self._children: set[int] = set()
+        self._expected: set[int] = set()
 
     def begin(self) -> None:
         """Remember what exists already."""
@@ -59,6 +60,10 @@ class LeftOpen:
         yield
         self._threads |= set(threading.enumerate()) - threads
         self._children |= child_ids() - children
+
+    def expect(self, pid: int) -> None:
+        """Let this child process stay, whichever test started it: the server that all tests share."""
+        self._expected.add(pid)
 
     def end(self) -> list[str]:
         """Return a description of each connection, task, thread, child process and unhappy finalizer."""
@@ -82,7 +87,7 @@ class LeftOpen:
         return sorted(new, key=lambda thread: thread.name)
 
     def _new_children(self) -> list[int]:
-        return sorted(child_ids() - self._children)
+        return sorted(child_ids() - self._children - self._expected)
 
 
 def _forget() -> None:
@@ -155,10 +160,16 @@ def _watch_tasks() -> None:
     cancel_all = module._cancel_all_tasks
 
     def watched(loop: asyncio.AbstractEventLoop) -> None:
-        _left.extend(f"the task {task!r}" for task in asyncio.all_tasks(loop))
+        _left.extend(f"the task {task!r}" for task in asyncio.all_tasks(loop) if _is_ours(task))
         cancel_all(loop)
 
     module._cancel_all_tasks = watched
+
+
+def _is_ours(task: asyncio.Task[Any]) -> bool:
+    """Whether it runs our code: libraries keep tasks of their own, and a loop closes generators in tasks."""
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and "site-packages" not in code.co_filename
 
 
 def _watch_subprocesses() -> None:

@@ -15,9 +15,11 @@ import re
 import resource
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Final
 
 import msgspec
@@ -217,21 +219,49 @@ async def serving(port: int = 0) -> AsyncIterator[int]:
 
 
 class ScriptedOpenAI:
-    """The server as a subprocess: `with ScriptedOpenAI() as model: ... base_url=model.base_url`."""
+    """The server as a subprocess: `with ScriptedOpenAI() as model: ... base_url=model.base_url`.
+
+    With `in_thread`, it is a thread of this process: tests that start no process use it.
+    """
+
+    def __init__(self, *, in_thread: bool = False) -> None:
+        self._in_thread = in_thread
 
     def __enter__(self) -> ScriptedOpenAI:
-        command = [sys.executable, "-m", "tests.helpers.openai_server", "--port", "0"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
+        self.port = self._start_thread() if self._in_thread else self._start_process()
         self.base_url = f"http://127.0.0.1:{self.port}/v1"
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._stop()
+
+    def _start_process(self) -> int:
+        command = [sys.executable, "-m", "tests.helpers.openai_server", "--port", "0"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        pipe = process.stdout
+
+        def stop() -> None:
+            process.terminate()
+            process.wait(10)
+            pipe.close()
+
+        self._stop: Callable[[], object] = stop
+        return int(pipe.readline())
+
+    def _start_thread(self) -> int:
+        ready: Future[int] = Future()
+
+        async def serve() -> None:
+            loop, over = asyncio.get_running_loop(), asyncio.Event()
+            self._stop = lambda: (loop.call_soon_threadsafe(over.set), thread.join())
+            async with serving() as port:
+                ready.set_result(port)
+                await over.wait()
+
+        thread = threading.Thread(target=lambda: asyncio.run(serve()), name="model server", daemon=True)
+        thread.start()
+        return ready.result(10)
 
     def script(self, *answers: Answer) -> None:
         """Add answers behind those that are there."""

@@ -12,6 +12,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.jobs.jobs import Jobs
 from shared.store.turns.queue import LeaseQueue
+from shared.tasks import cancel_all
 from tests.helpers.children import Parent, end
 from tests.helpers.wait import eventually
 from worker.lease.lease import Lease
@@ -44,9 +45,7 @@ class Workers:
         return loop
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all([*self._tasks, *(task for loop in self.loops for task in loop._tasks)])
 
     async def _run(self, lease: Lease) -> None:
         member = lease.claim.member

@@ -1,4 +1,4 @@
-"""A model server for the tests of the clients: one process for all of them."""
+"""A model server for the tests of the clients: one for all of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.helpers.openai_server import ScriptedOpenAI
 
 
 @pytest.fixture(scope="session")
-def openai_process() -> Iterator[ScriptedOpenAI]:
-    with ScriptedOpenAI() as server:
+def openai_server() -> Iterator[ScriptedOpenAI]:
+    with ScriptedOpenAI(in_thread=True) as server:
         yield server
 
 
 @pytest.fixture
-def server(openai_process: ScriptedOpenAI) -> ScriptedOpenAI:
+def server(openai_server: ScriptedOpenAI) -> ScriptedOpenAI:
     """The server without scripts and without memory."""
-    openai_process.reset()
-    return openai_process
+    openai_server.reset()
+    return openai_server

@@ -29,7 +29,7 @@ Do = Callable[..., Awaitable[tuple[AgentResult, MemoryJournal]]]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ScriptedOpenAI]:
-    with ScriptedOpenAI() as server:
+    with ScriptedOpenAI(in_thread=True) as server:
         yield server
 
 

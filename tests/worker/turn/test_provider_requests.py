@@ -107,7 +107,7 @@ def unmarked(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ScriptedOpenAI]:
-    with ScriptedOpenAI() as server:
+    with ScriptedOpenAI(in_thread=True) as server:
         yield server
 
 

@@ -53,7 +53,7 @@ Ask = Callable[..., Awaitable[AgentResult]]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ScriptedOpenAI]:
-    with ScriptedOpenAI() as server:
+    with ScriptedOpenAI(in_thread=True) as server:
         yield server
 
 

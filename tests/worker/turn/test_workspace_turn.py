@@ -27,7 +27,7 @@ SKILL = "---\ndescription: canary of its writer\nmetadata: {nanobot: {always: tr
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ScriptedOpenAI]:
-    with ScriptedOpenAI() as server:
+    with ScriptedOpenAI(in_thread=True) as server:
         yield server
 
 
