@@ -246,7 +246,7 @@ class ScriptedOpenAI:
             process.wait(10)
             pipe.close()
 
-        self._stop: Callable[[], object] = stop
+        self._stop: Callable[[], None] = stop
         return int(pipe.readline())
 
     def _start_thread(self) -> int:
@@ -254,7 +254,12 @@ class ScriptedOpenAI:
 
         async def serve() -> None:
             loop, over = asyncio.get_running_loop(), asyncio.Event()
-            self._stop = lambda: (loop.call_soon_threadsafe(over.set), thread.join())
+
+            def stop() -> None:
+                loop.call_soon_threadsafe(over.set)
+                thread.join()
+
+            self._stop = stop
             async with serving() as port:
                 ready.set_result(port)
                 await over.wait()

@@ -13,20 +13,20 @@ class OwnTime:
     """Measure from the moment it is made. `servers` are processes that the test waits for: its Valkey."""
 
     def __init__(self, *servers: int | None) -> None:
-        self._processes = ["self", *(str(pid) for pid in servers if pid is not None)]
         self._began = time.perf_counter()
-        self._delayed_s = self._delays_s()
+        processes = ("self", *(str(pid) for pid in servers if pid is not None))
+        self._delays_s = {process: _delay_s(process) for process in processes}
         self._modules = len(sys.modules)
 
     def seconds(self) -> float:
         """The seconds so far. 0 for the test that loads a library, because it pays for all that follow."""
         if len(sys.modules) - self._modules > _FEW_MODULES:
             return 0.0
-        return time.perf_counter() - self._began - (self._delays_s() - self._delayed_s)
+        return time.perf_counter() - self._began - self._delayed_s()
 
-    def _delays_s(self) -> float:
+    def _delayed_s(self) -> float:
         """How long this process and the servers were ready to run and had no processor; 0 where Linux does not say."""
-        return sum(_delay_s(process) for process in self._processes)
+        return sum(max(0.0, _delay_s(process) - before) for process, before in self._delays_s.items())
 
 
 def _delay_s(process: str) -> float:

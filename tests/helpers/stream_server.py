@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 import ssl as tls
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from shared.tasks import cancel_all
+
+ROUNDS: Final = 10
+"""Turns of the loop that asyncio may need between accepting a connection and calling `accept`, and more to spare."""
 
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
@@ -38,7 +41,6 @@ async def stream_server(
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        while at_work:  # one that had come may begin meanwhile
+        for _ in range(ROUNDS):  # a connection that was accepted before may reach its task only now
             await cancel_all(at_work)
             await asyncio.sleep(0)
-        await asyncio.sleep(0)  # the transports end in the next turn of the loop

@@ -244,7 +244,7 @@ async def test_the_demo_is_never_held_back(client: RedisClient) -> None:
 
 async def test_headers_of_the_settings_go_to_the_endpoint_they_are_for_and_nowhere_else() -> None:
     """A fallback elsewhere, or a preset with an address of its own, never sees them."""
-    with ScriptedOpenAI(in_thread=True) as server, ScriptedOpenAI() as other:
+    with ScriptedOpenAI(in_thread=True) as server, ScriptedOpenAI(in_thread=True) as other:
         settings = ModelSettings(
             name="openai/a",
             api_base=server.base_url,

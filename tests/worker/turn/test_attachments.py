@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.workspaces.close()
 
 
 async def test_pictures_are_seen_and_files_lie_in_the_workspace(desk: Desk) -> None:
@@ -96,6 +99,7 @@ async def test_a_full_workspace_is_told_and_ends_nothing(tmp_path: Path) -> None
     desk = Desk(tmp_path, quota_bytes=100)
     _, [note] = await desk.bring(desk.put(b"x" * 101, "big.txt"))
     assert "could not be put into the workspace" in note
+    desk.workspaces.close()
 
 
 async def test_a_large_file_is_brought_whole(desk: Desk) -> None:
