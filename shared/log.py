@@ -1,7 +1,7 @@
-"""The log: events of two or three words, values as fields, secrets masked; libraries' lines go the
-same way.
+"""The log: events of two or three words, values as fields, secrets masked. Lines of libraries are
+formatted like ours.
 
-JSON where no person watches, readable text on a terminal. Message text and chat ids are never
+JSON by default, readable text on a terminal. Message text and chat ids are never
 logged; a session appears as a hash.
 """
 
@@ -20,9 +20,9 @@ from shared.ids import log_id, split_session
 from shared.redaction import MASK, redact, redacted
 from shared.settings.sections.log import LogSettings
 
-# structlog imports rich, where it is, for tracebacks that would show local variables: we never let it write those, and
-# they would be a sixth of what a process imports. A module that is None is one that cannot be
-# imported.
+# structlog imports rich, if installed, for tracebacks with local variables. We never let it write
+# those, and rich would be a sixth of what a process imports. A module that is None in sys.modules
+# cannot be imported.
 _rich = sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 import structlog  # noqa: E402
 
@@ -39,14 +39,14 @@ _UNSEEN: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(12
 
 
 def logger(name: str) -> Logger:
-    """The logger of one part, e.g. `leases`. Call it as `log.info("lease lost", queue=...)`."""
+    """Return the logger of one part, e.g. `leases`. Call it as `log.info("lease lost", queue=...)`."""
     made: Logger = structlog.get_logger(name)
     return made
 
 
 class Work(NamedTuple):
-    """What a task is at. Kept as it is: the hash of a session is only made for a line that is
-    written."""
+    """The work that a task is doing. The session is kept as it is: its hash is computed only for a
+    line that is written."""
 
     session: str | None
     turn: int | None
@@ -59,8 +59,8 @@ _work: Final[ContextVar[Work | None]] = ContextVar("work", default=None)
 
 
 class bind_work:  # noqa: N801 (it reads as a verb)
-    """Put these fields, and the session's channel, on every line that is logged inside, by any code
-    that this task calls or starts."""
+    """Add these fields, and the session's channel, to every line that this task, or a task that it
+    starts, logs inside the block."""
 
     __slots__ = ("_token", "_work")
 
@@ -86,7 +86,7 @@ class bind_work:  # noqa: N801 (it reads as a verb)
 
 
 def add_work(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The processor that puts the fields of `bind_work` on a line."""
+    """Processor that adds the fields of `bind_work` to a line."""
     work = _work.get()
     if work is None:
         return event
@@ -99,9 +99,8 @@ def add_work(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mut
 
 
 def configure(settings: LogSettings, *, process: str, stream: TextIO | None = None, for_good: bool = False) -> None:
-    """Send this process's log, and that of its libraries, to `stream` (stderr). Called once, at
-    start; with `for_good` another call changes nothing for loggers that were used, and each line
-    costs less."""
+    """Send this process's log, and that of its libraries, to `stream` (stderr). Call once at start.
+    With `for_good` each line costs less, and a later call has no effect on loggers already used."""
     out = stream if stream is not None else sys.stderr
     terminal = out.isatty()
     as_json = settings.as_json(terminal=terminal)
@@ -118,9 +117,9 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
         structlog.processors.format_exc_info,
     ]
     last: list[structlog.typing.Processor] = (
-        [_named(process), _without_secrets, _rendered]
+        [_process_adder(process), _mask_secrets, _to_json]
         if as_json
-        else [_without_secrets, _on_one_line, _console(colours)]
+        else [_mask_secrets, _to_one_line, _console_renderer(colours)]
     )
     structlog.configure(
         processors=[_Line(process)] if as_json else [*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -135,19 +134,18 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
         )
     )
     if for_good:
-        logging._srcfile = None  # its own way not to look for the line of code
+        logging._srcfile = None  # documented way to skip the search for the calling line
         logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for name in _QUIET:  # what they say at info repeats ours, and arq's lines hold the arguments of jobs
+    for name in _QUIET:  # at info they repeat ours, and arq logs the arguments of jobs
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
 
 class _Line:
-    """Makes the line of one event of ours for machines. It is what the processors make of a
-    library's, in one step and without a record of `logging`, which would cost several times as
-    much."""
+    """Formatter of our own JSON lines: does what the processors do for libraries in one step, without
+    a record of `logging`, at a fraction of the cost."""
 
     def __init__(self, process: str) -> None:
         self._process = process
@@ -155,8 +153,8 @@ class _Line:
     def __call__(self, lines: _Lines, method: str, event: MutableMapping[str, Any]) -> str:
         if "exc_info" in event:
             event = structlog.processors.format_exc_info(lines, method, event)
-        # Secrets are looked for in what came with the event. What is added here has none: hashes,
-        # numbers, our names.
+        # Only the event's own fields are searched for secrets: hashes, numbers and names, which are
+        # added below, hold none.
         line = {key: _clean(key, value) for key, value in event.items()}
         add_work(lines, method, line)
         line["level"] = method
@@ -167,8 +165,9 @@ class _Line:
 
 
 class _Lines:
-    """Writes lines of ours where a handler writes those of libraries, never into one of them. One
-    that cannot be written is lost: nothing ends because of its log."""
+    """Writer of our lines to a handler's stream, under the handler's lock so that lines never mix.
+
+    A line that cannot be written is dropped: no process may end because of its log."""
 
     def __init__(self, handler: logging.StreamHandler[TextIO], name: str) -> None:
         self.name = name
@@ -191,18 +190,18 @@ class _Lines:
 _encode: Final = json.JSONEncoder().encode
 
 
-def _rendered(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
+def _to_json(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
     return _encode(event)
 
 
-def _console(colours: bool) -> structlog.dev.ConsoleRenderer:
+def _console_renderer(colours: bool) -> structlog.dev.ConsoleRenderer:
     # The renderer's own tracebacks show local variables, and so what people wrote.
     return structlog.dev.ConsoleRenderer(
         colors=colours, pad_event_to=24, exception_formatter=structlog.dev.plain_traceback
     )
 
 
-def _named(process: str) -> structlog.typing.Processor:
+def _process_adder(process: str) -> structlog.typing.Processor:
     def add(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         event["process"] = process
         return event
@@ -210,7 +209,7 @@ def _named(process: str) -> structlog.typing.Processor:
     return add
 
 
-def _without_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+def _mask_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     return {key: _clean(key, value) for key, value in event.items()}
 
 
@@ -232,7 +231,7 @@ def _clean(key: str, value: Any) -> Any:
             return redacted(str(value))
 
 
-def _on_one_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+def _to_one_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Nobody outside can write lines of their own, or colours, onto the operator's terminal."""
     return {
         key: value.translate(_UNSEEN) if isinstance(value, str) and key not in ("exception", "stack") else value

@@ -1,7 +1,6 @@
-"""W3C trace context: to which trace a piece of work belongs, as the text that travels with a
-message.
+"""W3C trace context: the trace that a piece of work belongs to, as text that travels with a message.
 
-Source: https://www.w3.org/TR/trace-context/. Of `tracestate` nothing is kept.
+Source: https://www.w3.org/TR/trace-context/. `tracestate` is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _SAMPLED: Final = 1
 
 
 class TraceContext(NamedTuple):
-    """A place in a trace. `trace_id` has 32 hex digits, `span_id` 16; `sampled` says whether the
+    """A position in a trace. `trace_id` has 32 hex digits, `span_id` 16; `sampled` means that the
     trace is recorded."""
 
     trace_id: str
@@ -24,13 +23,12 @@ class TraceContext(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """The text of the header."""
+        """Text of the header."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
 
 def parse(traceparent: str | None) -> TraceContext | None:
-    """What a header says, also one of a later version; None when it says nothing that the standard
-    allows."""
+    """Parse a header, also one of a later version; None when the standard does not allow it."""
     found = _HEADER.fullmatch(traceparent) if traceparent else None
     if found is None:
         return None
@@ -41,16 +39,16 @@ def parse(traceparent: str | None) -> TraceContext | None:
 
 
 def fresh(*, sampled: bool = False) -> TraceContext:
-    """A place in a trace of its own."""
+    """Start a trace."""
     return TraceContext(f"{random.getrandbits(128) or 1:032x}", new_span_id(), sampled)
 
 
 def new_span_id() -> str:
-    """16 hex digits."""
+    """Return 16 random hex digits."""
     return f"{random.getrandbits(64) or 1:016x}"
 
 
 def chosen(trace_id: str, share: float) -> bool:
-    """Whether a trace is among the `share` (0 to 1) of all that are recorded: by its id, so
-    everybody says the same."""
+    """Return True when a trace is among the recorded `share` (0 to 1) of all traces. Decided by its
+    id, so that every process decides alike."""
     return int(trace_id[18:], 16) < share * 2**56

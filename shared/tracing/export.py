@@ -1,8 +1,7 @@
-"""Sends spans to an OpenTelemetry collector, beside the work: a thread, a queue with an end, and
-nobody who waits.
+"""Export of spans to an OpenTelemetry collector: one thread and a bounded queue; no work waits for it.
 
-Imported only where traces are sent. Nothing is read from OTEL_* variables: what a process sends
-where is in its settings.
+Imported only where traces are exported. OTEL_* variables are ignored: the settings decide what is
+sent where.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from shared.tracing.tracer import Recorded, Value
 from shared.version import VERSION
 
 QUEUE_SPANS: Final = 4096
-"""What comes when so many wait is dropped, and counted."""
+"""Limit of queued spans; more are dropped and counted."""
 
 BATCH_SPANS: Final = 256
 EVERY_S: Final = 1.0
 TRY_S: Final = 5.0
-"""How long one batch may take, its repeats included."""
+"""Seconds that one batch may take, its retries included."""
 
 TEXT_CHARS: Final = 256
-"""Of a text that a provider chose, such as the name of its model, so much is sent."""
+"""Limit for texts that a provider chose, such as the name of its model."""
 
 _PATH: Final = "/v1/traces"
 _SCOPE: Final = InstrumentationScope("shoal", VERSION)
@@ -50,12 +49,12 @@ log = logger("tracing")
 
 
 class Exporter:
-    """The Sink of a process. `stop` must be called, or what the last second brought is lost."""
+    """The span sink of a process. Without `stop` the spans of the last second are lost."""
 
     def __init__(self, settings: TracingSettings, resource: Mapping[str, str]) -> None:
         self._resource = Resource(dict(resource))
-        self._heard = _Heard()
-        self._to = OTLPSpanExporter(
+        self._warning = _FirstWarning()
+        self._exporter = OTLPSpanExporter(
             endpoint_of(settings.endpoint),
             timeout=TRY_S,
             compression=Compression.Gzip,
@@ -64,12 +63,12 @@ class Exporter:
         self._waiting: deque[Recorded] = deque()
         self._wake = threading.Event()
         self._stopping = False
-        self._away = False
+        self._unavailable = False
         self._thread = threading.Thread(target=self._run, name="tracing", daemon=True)
         self._thread.start()
 
     def put(self, span: Recorded) -> None:
-        """Send it soon; drop it when too many wait."""
+        """Queue a span; drop it when the queue is full."""
         waiting = len(self._waiting)
         if waiting >= QUEUE_SPANS:
             TRACE_SPANS_DROPPED.labels("full").inc()
@@ -79,14 +78,14 @@ class Exporter:
             self._wake.set()
 
     def stop(self, within_s: float) -> None:
-        """Send what waits, within this time, and end. May be called from any thread; blocks it."""
+        """Send what is queued, within this time, and end. May be called from any thread; blocks it."""
         self._stopping = True
         self._wake.set()
         self._thread.join(within_s)
         if self._thread.is_alive():
             log.warning("traces lost", why="the collector did not take them in time", spans=len(self._waiting))
             self._waiting.clear()
-        self._to.shutdown()  # type: ignore[no-untyped-call]
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def _run(self) -> None:
         while True:
@@ -100,35 +99,35 @@ class Exporter:
 
     def _batch(self) -> list[Recorded]:
         batch: list[Recorded] = []
-        with contextlib.suppress(IndexError):  # none is left, also when `stop` has just given the rest up
+        with contextlib.suppress(IndexError):  # empty, or cleared by `stop`
             while len(batch) < BATCH_SPANS:
                 batch.append(self._waiting.popleft())
         return batch
 
     def _send(self, spans: Sequence[Recorded]) -> None:
-        self._heard.said = ""
+        self._warning.text = ""
         try:
-            done = self._to.export([self._made(span) for span in spans]) is SpanExportResult.SUCCESS
+            done = self._exporter.export([self._readable_span(span) for span in spans]) is SpanExportResult.SUCCESS
         except Exception as exc:  # a span that cannot be written must not end the thread
-            done, self._heard.said = False, type(exc).__name__
+            done, self._warning.text = False, type(exc).__name__
         if not done:
             TRACE_SPANS_DROPPED.labels("failed").inc(len(spans))
-        if done == self._away:  # once, not with every batch
-            self._away = not done
+        if done == self._unavailable:  # logged on a change, not for every batch
+            self._unavailable = not done
             if done:
                 log.info("traces sent again")
             else:
-                log.warning("traces not sent", why=self._heard.said)
+                log.warning("traces not sent", why=self._warning.text)
 
-    def _made(self, span: Recorded) -> ReadableSpan:
+    def _readable_span(self, span: Recorded) -> ReadableSpan:
         return ReadableSpan(
             span.name,
-            context=_place(span.context, remote=False),
-            parent=None if span.parent is None else _place(span.parent, remote=span.remote),
+            context=_span_context(span.context, remote=False),
+            parent=None if span.parent is None else _span_context(span.parent, remote=span.remote),
             resource=self._resource,
-            attributes={name: _short(value) for name, value in span.attributes.items()},
+            attributes={name: _truncate(value) for name, value in span.attributes.items()},
             events=[Event(name, timestamp=at_ns) for name, at_ns in span.events],
-            links=[Link(_place(other, remote=True)) for other in span.links],
+            links=[Link(_span_context(other, remote=True)) for other in span.links],
             kind=SpanKind[span.type.kind.upper()],
             status=Status(StatusCode.ERROR if span.error else StatusCode.UNSET),
             start_time=span.started_ns,
@@ -138,18 +137,17 @@ class Exporter:
 
 
 def endpoint_of(address: str) -> str:
-    """Where the collector at `address` takes traces; an address that says so itself is left
-    alone."""
+    """Return the URL for traces of the collector at `address`; one that has the path already is kept."""
     return address if urlsplit(address).path.endswith(_PATH) else address.rstrip("/") + _PATH
 
 
 class _Session(requests.Session):
-    """Sends what the settings say, and no header, certificate or proxy that the environment has."""
+    """HTTP session that ignores headers, certificates and proxies of the environment."""
 
     def __init__(self, settings: TracingSettings) -> None:
         super().__init__()
         self.trust_env = False
-        self._believed = str(settings.ca_file) if settings.ca_file is not None else True
+        self._verify = str(settings.ca_file) if settings.ca_file is not None else True
         self._headers = {
             "Content-Type": "application/x-protobuf",
             "Content-Encoding": "gzip",
@@ -158,39 +156,38 @@ class _Session(requests.Session):
         }
 
     def request(self, method: Any, url: Any, *_: Any, data: Any = None, timeout: Any = None, **__: Any) -> Any:
-        """The exporter's request, with our headers alone."""
+        """Send the exporter's request with our headers only."""
         return super().request(
             method,
             url,
             data=data,
             headers=self._headers,
             timeout=timeout,
-            verify=self._believed,
+            verify=self._verify,
             allow_redirects=False,
         )
 
 
-class _Heard(logging.Handler):
-    """Keeps the first word of the library's log about a batch. The log itself would repeat it with
-    every batch."""
+class _FirstWarning(logging.Handler):
+    """Keeps the first warning of the library about a batch, which it would log again for every batch."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said = ""
+        self.text = ""
         library = logging.getLogger(_LIBRARY_LOG)
         library.handlers[:] = [self]
         library.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said = self.said or record.getMessage()[:TEXT_CHARS]
+        self.text = self.text or record.getMessage()[:TEXT_CHARS]
 
 
-def _place(context: TraceContext, *, remote: bool) -> SpanContext:
+def _span_context(context: TraceContext, *, remote: bool) -> SpanContext:
     flags = TraceFlags(TraceFlags.SAMPLED if context.sampled else TraceFlags.DEFAULT)
     return SpanContext(int(context.trace_id, 16), int(context.span_id, 16), remote, flags)
 
 
-def _short(value: Value) -> Value:
+def _truncate(value: Value) -> Value:
     match value:
         case str():
             return value[:TEXT_CHARS]

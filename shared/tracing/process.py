@@ -1,4 +1,4 @@
-"""Beginning and end of the traces of a process."""
+"""Start and end of the export of traces in a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shared.tracing.export import Exporter
 
 FLUSH_S: Final = 2.0
-"""How long the end of a process waits for the collector."""
+"""Seconds that the end of a process waits for the collector."""
 
 log = logger("tracing")
 
@@ -25,10 +25,10 @@ _exporter: Exporter | None = None
 
 
 def start(settings: TracingSettings, *, process: str) -> None:
-    """Send the traces of this `process` (`gateway`, `worker`) where the settings say; nothing
-    without an endpoint.
+    """Export the traces of this `process` (`gateway`, `worker`) as the settings say, if they name an
+    endpoint.
 
-    Raises SettingsError when the libraries for it are not installed, or `tracing.ca_file` cannot be
+    Raises SettingsError when the libraries for it are not installed or `tracing.ca_file` cannot be
     read.
     """
     global _exporter
@@ -56,7 +56,7 @@ def start(settings: TracingSettings, *, process: str) -> None:
 
 
 async def stop() -> None:
-    """Send what waits, for at most 2 s, and nothing more from then on."""
+    """Send what is queued, for at most 2 s, and stop exporting."""
     global _exporter
     tracer.install(None)
     ending, _exporter = _exporter, None

@@ -1,5 +1,4 @@
-"""Every span, declared once: its name, its kind, what it may tell. docs/tracing.md has the same
-table.
+"""Every span, declared once: name, kind and attributes. docs/tracing.md has the same table.
 
 Names that begin with `gen_ai.` are those of OpenTelemetry's conventions for generative AI.
 """
@@ -12,8 +11,7 @@ Kind = Literal["internal", "client", "producer", "consumer"]
 
 
 class SpanType(NamedTuple):
-    """What spans of one name are. Of a name such as `chat {model}` the span's own word comes behind
-    `name`."""
+    """Declaration of a span. In a name such as `chat {model}`, `word` names what follows `name`."""
 
     name: str
     kind: Kind
@@ -24,11 +22,11 @@ class SpanType(NamedTuple):
 ERROR: Final = "error.type"
 ENDED_BY: Final = "shoal.ended_by"
 OF_EVERY_SPAN: Final = frozenset({ERROR, ENDED_BY})
-"""How it ended, if it did not end well: the kind of an error; or what ended it that was none, such
-as a stop."""
+"""Outcome of a span that did not succeed: the kind of an error, or what ended it without one, such as
+a stop."""
 
 FIRST: Final = "first_token"
-"""The one event: a model's first text."""
+"""The only event: a model's first text."""
 
 
 def _type(name: str, kind: Kind, *attributes: str, word: str = "") -> SpanType:
