@@ -15,7 +15,7 @@ from shared.ids import log_id
 from shared.terminal_text import clean_line, counted
 
 if TYPE_CHECKING:
-    from shared.messages.schedule import Standing
+    from shared.messages.schedule import ScheduleStatus
     from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
 
@@ -40,7 +40,7 @@ def cron() -> None:
 def list_(chat: str, limit: int, as_json: bool) -> None:
     """List schedules, the next one first."""
 
-    async def read(client: RedisClient, settings: Settings) -> list[Standing]:
+    async def read(client: RedisClient, settings: Settings) -> list[ScheduleStatus]:
         return sorted(await _standing(client, chat), key=lambda one: one.next_ms)
 
     found = with_redis(read)
@@ -65,7 +65,7 @@ def list_(chat: str, limit: int, as_json: bool) -> None:
 def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
     """Show everything that is known of a schedule."""
 
-    async def read(client: RedisClient, settings: Settings) -> Standing:
+    async def read(client: RedisClient, settings: Settings) -> ScheduleStatus:
         return await _found(client, id, chat)
 
     one = with_redis(read)
@@ -85,10 +85,10 @@ def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
 @as_json
 def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
     """Take a schedule out. Its chat is not told."""
-    from shared.messages.schedule import told_plan
+    from shared.messages.schedule import describe_plan
     from shared.store.schedules.schedules import Schedules
 
-    async def look(client: RedisClient, settings: Settings) -> Standing:
+    async def look(client: RedisClient, settings: Settings) -> ScheduleStatus:
         return await _found(client, id, chat)
 
     async def run(client: RedisClient, settings: Settings) -> bool:
@@ -97,7 +97,7 @@ def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
     one = with_redis(look)
     session = one.schedule.session
     if not yes:
-        click.confirm(f"Remove {id!r} of {session!r} ({told_plan(one.schedule)})?", abort=True, err=True)
+        click.confirm(f"Remove {id!r} of {session!r} ({describe_plan(one.schedule)})?", abort=True, err=True)
     done = with_redis(run)
     if as_json:
         print_json({"id": id, "session": session, "removed": done})
@@ -105,17 +105,17 @@ def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
         click.echo(f"Removed: {id!r} of {session!r}." if done else f"It was gone already: {id!r} of {session!r}.")
 
 
-async def _standing(client: RedisClient, chat: str) -> list[Standing]:
+async def _standing(client: RedisClient, chat: str) -> list[ScheduleStatus]:
     from shared.store.schedules.schedules import Schedules
     from shared.store.sessions.backup import session_name
 
     schedules = Schedules(client)
     if chat:
-        return await schedules.of(session_name(chat))
-    return [one async for session in schedules.sessions() for one in await schedules.of(session)]
+        return await schedules.of_session(session_name(chat))
+    return [one async for session in schedules.sessions() for one in await schedules.of_session(session)]
 
 
-async def _found(client: RedisClient, id: str, chat: str) -> Standing:
+async def _found(client: RedisClient, id: str, chat: str) -> ScheduleStatus:
     found = [one for one in await _standing(client, chat) if one.schedule.id == id]
     if not found:
         raise BadInput("no_schedule", f"there is no schedule {id!r}; `shoal cron list` shows all")
@@ -126,15 +126,15 @@ async def _found(client: RedisClient, id: str, chat: str) -> Standing:
     return found[0]
 
 
-def _facts(one: Standing) -> dict[str, Any]:
-    from shared.messages.schedule import local_time, told_plan
+def _facts(one: ScheduleStatus) -> dict[str, Any]:
+    from shared.messages.schedule import describe_plan, local_time
 
     schedule = one.schedule
     return {
         "id": schedule.id,
         "session": schedule.session,
         "in_logs": log_id(schedule.session),
-        "plan": told_plan(schedule),
+        "plan": describe_plan(schedule),
         "next": local_time(one.next_ms, schedule.timezone),
         "next_ms": one.next_ms,
         "missed_ticks": schedule.misfire,
@@ -148,10 +148,10 @@ def _facts(one: Standing) -> dict[str, Any]:
     }
 
 
-def _row(one: Standing) -> list[object]:
-    from shared.messages.schedule import local_time, told_plan
+def _row(one: ScheduleStatus) -> list[object]:
+    from shared.messages.schedule import describe_plan, local_time
 
     schedule = one.schedule
     following = "paused" if one.paused else local_time(one.next_ms, schedule.timezone)
     session = schedule.session
-    return [schedule.id, session, log_id(session), told_plan(schedule), following, one.runs, one.missed or ""]
+    return [schedule.id, session, log_id(session), describe_plan(schedule), following, one.runs, one.missed or ""]

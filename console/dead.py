@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shared.messages.outbound import LogLine
     from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
-    from shared.store.turns.dead_letters import DeadLetters, Letter
+    from shared.store.turns.dead_letters import DeadLetterEntry, DeadLetters
 
 NOT_DONE: Final = 1
 
@@ -47,7 +47,7 @@ def dead() -> None:
 def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
     """List letters, newest first."""
 
-    async def read(client: RedisClient, settings: Settings) -> tuple[list[Letter], int, bool]:
+    async def read(client: RedisClient, settings: Settings) -> tuple[list[DeadLetterEntry], int, bool]:
         letters = _letters(client, settings)
         start = (await _found(letters, before)).id if before else ""
         page = await letters.newest(before=start, limit=limit + 1)
@@ -79,7 +79,7 @@ def show(ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
         letters = _letters(client, settings)
         letter = await _found(letters, ref)
         return _facts(letter, show_chats) | _contents(
-            letter, await letters.record(letter) or b"", with_text, show_chats
+            letter, await letters.read_record(letter) or b"", with_text, show_chats
         )
 
     facts = with_redis(read)
@@ -109,7 +109,7 @@ def replay(ref: str | None, every: bool, as_json: bool) -> None:
         letters = _letters(client, settings)
         total = await letters.count()
 
-        async def put_back(letter: Letter) -> None:
+        async def put_back(letter: DeadLetterEntry) -> None:
             nonlocal done
             problem = await _put_back(letters, letter)
             if problem is None:
@@ -154,7 +154,7 @@ def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
     async def run(client: RedisClient, settings: Settings) -> bool:
         letters = _letters(client, settings)
 
-        async def forget(letter: Letter) -> None:
+        async def forget(letter: DeadLetterEntry) -> None:
             nonlocal done
             done += await letters.drop(letter)
 
@@ -188,14 +188,14 @@ def _one_or_all(ref: str | None, every: bool) -> None:
         raise click.UsageError("Name one REF, or say --all.")
 
 
-async def _found(letters: DeadLetters, ref: str) -> Letter:
+async def _found(letters: DeadLetters, ref: str) -> DeadLetterEntry:
     letter = await letters.find(ref)
     if letter is None:
         raise BadInput("no_letter", f"there is no dead letter {ref!r}; `shoal dead list` shows all of the last 30 days")
     return letter
 
 
-async def _chosen(letters: DeadLetters, ref: str | None) -> AsyncIterator[Letter]:
+async def _chosen(letters: DeadLetters, ref: str | None) -> AsyncIterator[DeadLetterEntry]:
     if ref is not None:
         yield await _found(letters, ref)
         return
@@ -203,7 +203,7 @@ async def _chosen(letters: DeadLetters, ref: str | None) -> AsyncIterator[Letter
         yield letter
 
 
-async def _put_back(letters: DeadLetters, letter: Letter) -> str | None:
+async def _put_back(letters: DeadLetters, letter: DeadLetterEntry) -> str | None:
     """None when the message is in its inbox, or the line in its outbox; else why it is not."""
     try:
         await letters.replay(letter)
@@ -214,7 +214,7 @@ async def _put_back(letters: DeadLetters, letter: Letter) -> str | None:
     return None
 
 
-def _facts(letter: Letter, show_chats: bool) -> dict[str, Any]:
+def _facts(letter: DeadLetterEntry, show_chats: bool) -> dict[str, Any]:
     return {
         "reference": letter.reference,
         "reason": letter.reason,
@@ -230,7 +230,7 @@ def _facts(letter: Letter, show_chats: bool) -> dict[str, Any]:
     }
 
 
-def _contents(letter: Letter, record: bytes, with_text: bool, show_chats: bool) -> dict[str, Any]:
+def _contents(letter: DeadLetterEntry, record: bytes, with_text: bool, show_chats: bool) -> dict[str, Any]:
     from shared.messages.outbound import decode_line
     from shared.store.turns.dead_letters import DeadLetters
 
@@ -254,9 +254,9 @@ def _contents(letter: Letter, record: bytes, with_text: bool, show_chats: bool) 
 
 
 def _line(line: LogLine, with_text: bool) -> dict[str, Any]:
-    from shared.messages.outbound import SaidLine
+    from shared.messages.outbound import UserLine
 
-    text = line.text if isinstance(line, SaidLine) else line.content
+    text = line.text if isinstance(line, UserLine) else line.content
     return {
         "readable": True,
         "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(line.at / 1000)),
@@ -266,7 +266,7 @@ def _line(line: LogLine, with_text: bool) -> dict[str, Any]:
     }
 
 
-def _row(letter: Letter, show_chats: bool) -> list[str]:
+def _row(letter: DeadLetterEntry, show_chats: bool) -> list[str]:
     chat = letter.chat_id if show_chats else log_id(letter.session)
     age_s = time.time() - letter.at_ms / 1000
     return [letter.reference, letter.reason, letter.channel, chat, duration(age_s), size(letter.size_bytes)]

@@ -20,7 +20,7 @@ from shared.terminal_text import clean, counted, duration
 if TYPE_CHECKING:
     from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
-    from shared.store.subagents.subagents import Child, Children
+    from shared.store.subagents.subagents import SubagentInfo, Subagents
 
 NOT_DONE: Final = 1
 CANCELLED: Final = "Whoever runs this service has ended it."
@@ -46,9 +46,9 @@ def jobs() -> None:
 def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """List jobs that run or wait for a place, the oldest first."""
 
-    async def read(client: RedisClient, settings: Settings) -> list[Child]:
+    async def read(client: RedisClient, settings: Settings) -> list[SubagentInfo]:
         children = _children(client, settings)
-        return (await children.of(session))[-limit:] if session else await children.all(limit=limit)
+        return (await children.of_session(session))[-limit:] if session else await children.all(limit=limit)
 
     found = with_redis(read)
     rows = [_facts(child, with_text, show_chats) for child in found]
@@ -72,7 +72,7 @@ def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: 
 def show(id: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """Show everything that is known of a job."""
 
-    async def read(client: RedisClient, settings: Settings) -> Child:
+    async def read(client: RedisClient, settings: Settings) -> SubagentInfo:
         return await _found(_children(client, settings), id)
 
     child = with_redis(read)
@@ -100,7 +100,7 @@ def cancel(id: str | None, every: bool, as_json: bool) -> None:
         children = _children(client, settings)
         chosen = await children.all() if id is None else [await _found(children, id)]
 
-        async def end(child: Child) -> None:
+        async def end(child: SubagentInfo) -> None:
             if await _cancel(children, child):
                 ended.append(child.task.id)
 
@@ -118,30 +118,30 @@ def cancel(id: str | None, every: bool, as_json: bool) -> None:
         sys.exit(NOT_DONE)
 
 
-def _children(client: RedisClient, settings: Settings) -> Children:
-    from shared.store.subagents.subagents import Children
+def _children(client: RedisClient, settings: Settings) -> Subagents:
+    from shared.store.subagents.subagents import Subagents
     from shared.store.turns.inbox import InboxLimits
 
-    return Children(client, InboxLimits.of(settings))
+    return Subagents(client, InboxLimits.of(settings))
 
 
-async def _cancel(children: Children, child: Child) -> bool:
+async def _cancel(children: Subagents, child: SubagentInfo) -> bool:
     """Whether this ended it, and not somebody else before."""
     try:
-        told = await children.end(child.task, "cancelled", CANCELLED, claim=None, now_ms=SYSTEM_CLOCK.now_ms())
+        told = await children.finish(child.task, "cancelled", CANCELLED, claim=None, now_ms=SYSTEM_CLOCK.now_ms())
     except LeaseLost:
         return False
     return told != "known"
 
 
-async def _found(children: Children, id: str) -> Child:
-    child = await children.read(id)
+async def _found(children: Subagents, id: str) -> SubagentInfo:
+    child = await children.read_info(id)
     if child is None:
         raise BadInput("not_found", f"there is no job {id!r}; `shoal jobs list` shows those that run or wait")
     return child
 
 
-def _facts(child: Child, with_text: bool, show_chats: bool) -> dict[str, Any]:
+def _facts(child: SubagentInfo, with_text: bool, show_chats: bool) -> dict[str, Any]:
     """What is told of a job. Its label is of the words of a conversation."""
     session = child.task.session
     return {

@@ -17,7 +17,7 @@ from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput
 from shared.settings import Settings
 from shared.store.access.audit import CONSOLE
-from shared.store.access.pairing import Pairings, Person, let_in_line
+from shared.store.access.pairing import PairedPerson, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
 from shared.terminal_text import clean_line, duration
 
@@ -40,7 +40,7 @@ def pair() -> None:
 def list_(as_json: bool) -> None:
     """List who was let in by a code, and who has one that was not used yet."""
 
-    async def read(client: RedisClient, settings: Settings) -> tuple[list[Person], list[Person]]:
+    async def read(client: RedisClient, settings: Settings) -> tuple[list[PairedPerson], list[PairedPerson]]:
         pairings = Pairings(client)
         return await pairings.people(), await pairings.waiting()
 
@@ -66,7 +66,7 @@ def approve(code: str, as_json: bool) -> None:
     """Let in who was told this code. They are told so in their chat."""
     request = secrets.token_hex(16)
 
-    async def run(client: RedisClient, settings: Settings) -> Person:
+    async def run(client: RedisClient, settings: Settings) -> PairedPerson:
         line = let_in_line(SYSTEM_CLOCK.now_ms())
         return await Pairings(client).approve(code, line, by=CONSOLE, request=request, retry_for_s=PATIENCE_S)
 
@@ -102,11 +102,11 @@ def revoke(person: str, as_json: bool) -> None:
         sys.exit(NOT_DONE)
 
 
-def _named(one: Person) -> str:
+def _named(one: PairedPerson) -> str:
     return f"{one.channel}:{one.sender}"
 
 
-def _facts(one: Person) -> dict[str, Any]:
+def _facts(one: PairedPerson) -> dict[str, Any]:
     return {
         "person": _named(one),
         "channel": one.channel,

@@ -20,9 +20,9 @@ from gateway.process.redis_watch import RedisWatch
 from shared import log
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
-from shared.process.fleet_gauges import Readings
+from shared.process.fleet_gauges import FleetGauges
 from shared.process.health import HealthServer
-from shared.process.heap import settle
+from shared.process.heap import freeze_heap
 from shared.process.service import EXIT_SETTINGS
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.access.audit import Audit
@@ -114,12 +114,12 @@ async def _run(
         settings.metrics.host,
         settings.metrics.port_of("gateway"),
         reason,
-        refresh=Readings(client).refresh,
+        refresh=FleetGauges(client).refresh,
         spare=settings.metrics.port is None,
         detail=lambda: "".join(f"{line}\n" for line in _off(channels)),
     )
     await health.start()
-    settle()
+    freeze_heap()
     problems: list[str] = []
     try:
         async with asyncio.TaskGroup() as group:

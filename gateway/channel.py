@@ -12,9 +12,9 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine
 from shared.messages.web import CommandRow
 from shared.store.delivery.outbox import NumberedLine
-from shared.store.turns.approvals import Settled
+from shared.store.turns.approvals import ApprovalOutcome
 from shared.store.turns.inbox import Accepted
-from shared.store.turns.withdrawals import Withdrawal
+from shared.store.turns.withdrawals import WithdrawalOutcome
 
 
 class ChannelLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +56,11 @@ class MessageSink(Protocol):
         RedisAway."""
         ...
 
-    async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> Settled:
+    async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> ApprovalOutcome:
         """Answer the question whether a tool may run, in the name of `sender`. Raises RedisAway."""
         ...
 
-    async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> Withdrawal:
+    async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> WithdrawalOutcome:
         """Take a message back, if no turn has begun with it. Raises RedisAway."""
         ...
 

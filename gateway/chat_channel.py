@@ -22,7 +22,7 @@ from shared.media.store import MediaStore
 from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.outbox import NumberedLine
 from shared.store.fleet.presence import channel_state, channel_why
@@ -108,7 +108,7 @@ class ChatChannel:
     async def _run_opened(self, sink: MessageSink, draining: asyncio.Event) -> None:
         """Listen and deliver until the process drains, or the channel breaks."""
         lease_s = self._settings.worker.lease_s
-        deliveries = Deliveries(
+        deliveries = DeliveryQueue(
             self._client,
             self.name,
             lease_s=lease_s,

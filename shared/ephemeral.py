@@ -14,12 +14,12 @@ KEEP_MS: Final = 86_400_000
 """How long it stays where nobody ends it: as long as its request may be asked again."""
 
 
-def throw_away_chat(principal: str, ticket: str) -> str:
+def ephemeral_chat(principal: str, ticket: str) -> str:
     """The chat id of the session of one request; `ticket` is the request's own name."""
     return f"{principal}/{MARK}{ticket}"
 
 
-def is_throw_away(session: str) -> bool:
+def is_ephemeral(session: str) -> bool:
     """Whether a session is of one request."""
     channel, _, chat = session.partition(":")
     return channel == API and chat.partition("/")[2].startswith(MARK)
@@ -28,4 +28,4 @@ def is_throw_away(session: str) -> bool:
 def account_of(session: str) -> str:
     """On whose account a session uses its budget: its own, or one of its person for all that are of
     one request."""
-    return session[: session.index(MARK) + 1] if is_throw_away(session) else session
+    return session[: session.index(MARK) + 1] if is_ephemeral(session) else session

@@ -27,7 +27,7 @@ REASON_CHARS: Final = 200
 log = logger("plugins")
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedPlugin(msgspec.Struct, frozen=True):
     """One plugin: its entry point's name, who brought it, and what the entry point made."""
 
     group: Group
@@ -54,9 +54,9 @@ def load_plugins(
     group: Group,
     *,
     off: Collection[str] = (),
-    taken: Collection[str] = (),
+    reserved: Collection[str] = (),
     found: Callable[[str], Iterable[EntryPoint]] | None = None,
-) -> list[Loaded]:
+) -> list[LoadedPlugin]:
     """Make what the installed packages bring, by name, so that every process has the same in the
     same order.
 
@@ -65,8 +65,8 @@ def load_plugins(
     packages. Looking for them takes some ten milliseconds: for the start of a process, not for a
     message. Raises SettingsError, one line that names the plugin and its package.
     """
-    loaded: dict[str, Loaded] = {}
-    for one in found_plugins(group, off=off, taken=taken, found=found):
+    loaded: dict[str, LoadedPlugin] = {}
+    for one in found_plugins(group, off=off, reserved=reserved, found=found):
         try:
             made = one.made()()
         except Exception as exc:
@@ -82,17 +82,17 @@ def found_plugins(
     group: Group,
     *,
     off: Collection[str] = (),
-    taken: Collection[str] = (),
+    reserved: Collection[str] = (),
     found: Callable[[str], Iterable[EntryPoint]] | None = None,
-) -> Iterator[Loaded]:
+) -> Iterator[LoadedPlugin]:
     """The same without importing anything: `made` is what loads the entry point."""
     packages: dict[str, str] = {}
     for entry in sorted(found(group) if found else entry_points(group=group), key=lambda entry: entry.name):
         if entry.name in off:
             continue
         package, version = (entry.dist.name, entry.dist.version) if entry.dist else ("?", "?")
-        one = Loaded(group, entry.name, package, version, entry.load)
-        if entry.name in taken:
+        one = LoadedPlugin(group, entry.name, package, version, entry.load)
+        if entry.name in reserved:
             raise one.refused("has the name of a built-in one")
         if entry.name in packages:
             raise one.refused(f"has the name of one of the package {packages[entry.name]!r}")

@@ -13,7 +13,7 @@ from shared.errors import BadInput, RedisAway, ShoalError
 from shared.ids import session_id, split_session
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.settings import Settings, load, redis_url
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -139,7 +139,7 @@ class _DirectRequest:
     async def ask(self, timeout_s: float) -> str:
         fanout = Fanout(self._client, on_gap=self._on_gap)
         # Before the message is there: what happens to it is heard from its first moment on.
-        await fanout.listen(self._message.session, self._news.put_nowait)
+        await fanout.follow_chat(self._message.session, self._news.put_nowait)
         listening = asyncio.create_task(fanout.run(), name="direct")
         try:
             accepted = await self._ingest()
@@ -160,7 +160,7 @@ class _DirectRequest:
         message = self._message
         return await self._inbox.ingest(
             message,
-            show=SaidLine(id=message.id, text=message.content, at=message.timestamp),
+            log_line=UserLine(id=message.id, text=message.content, at=message.timestamp),
             internal=True,
             retry_for_s=STORE_PATIENCE_S,
         )
@@ -192,16 +192,16 @@ class _DirectRequest:
         session, place = self._message.session, f"{accepted.turn}-0"
         if await self._client.command("XRANGE", keys.inbox(session), place, place):
             return None
-        rows = await Outbox(self._client).read(session, after=accepted.seq, limit=LOG_LINES)
+        rows = await Outbox(self._client).read_after(session, after=accepted.seq, limit=LOG_LINES)
         lines = [row.line for row in rows if isinstance(row.line, OutboundMessage)]
-        return [line for line in lines if line.turn == accepted.turn and (line.said or line.kind in _ENDS)]
+        return [line for line in lines if line.turn == accepted.turn and (line.sent_by_tool or line.kind in _ENDS)]
 
     def _answer_text(self, lines: Sequence[OutboundMessage]) -> str:
         """The line that answers the message. One without a word ends a turn in which the agent spoke by its message
         tool: then it is what was said. An apology for a record that cannot be read knows only its turn: then it is the
         last line of the turn."""
-        sent_texts = [line.content for line in lines if line.said]
-        ends = [line for line in lines if not line.said]
+        sent_texts = [line.content for line in lines if line.sent_by_tool]
+        ends = [line for line in lines if not line.sent_by_tool]
         answers = [line for line in ends if self._message.id in line.in_reply_to] or ends
         if not answers:
             raise NotAnswered("dropped", "", self._message.id)

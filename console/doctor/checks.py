@@ -130,7 +130,7 @@ def _ways(found: Survey) -> Iterator[Check]:
     """Whether a provider is left alone at this moment."""
     names = found.models()
     closed = [
-        f"{', '.join(names.get(way.way, [way.way]))} for {way.wait_s:.0f} s ({way.why})"
+        f"{', '.join(names.get(way.route, [way.route]))} for {way.wait_s:.0f} s ({way.why})"
         for way in found.ways
         if way.state == "closed"
     ]

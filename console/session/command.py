@@ -23,7 +23,7 @@ from shared.terminal_text import clean, clean_line, counted, duration, size
 if TYPE_CHECKING:
     from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
-    from shared.store.sessions.listing import Listed, SessionRow
+    from shared.store.sessions.listing import SessionPage, SessionRow
 
 BAR_FROM_KEYS: Final = 50_000
 
@@ -55,11 +55,11 @@ session.add_command(import_)
 def list_(match: str, limit: int, as_json: bool) -> None:
     """List conversations, the latest first."""
 
-    async def read(client: RedisClient, settings: Settings) -> Listed:
+    async def read(client: RedisClient, settings: Settings) -> SessionPage:
         from shared.store.sessions.listing import list_sessions
 
         with _progress(shown=not as_json) as looked:
-            return await list_sessions(client, match=match, limit=limit, looked=looked)
+            return await list_sessions(client, match=match, limit=limit, on_progress=looked)
 
     found = with_redis(read)
     if as_json:
@@ -91,7 +91,7 @@ def show(name: str, with_memory: bool, as_json: bool) -> None:
         session = await _found(client, name)
         sessions = Sessions(client)
         state = await sessions.state(session)
-        remembered = await sessions.remembered(state.scope)
+        remembered = await sessions.memory_size(state.scope)
         archived, lines = await client.pipeline([("LLEN", keys.archive(session)), ("XLEN", keys.outbox(session))])
         facts = _facts(await row_of(client, session)) | {
             "turn": state.turn or None,
@@ -103,7 +103,7 @@ def show(name: str, with_memory: bool, as_json: bool) -> None:
             "memory_bytes": remembered.memory_bytes,
             "history_entries": remembered.log_entries,
         }
-        return facts | ({"memory": (await MemoryStore(client).read(state.scope)).text} if with_memory else {})
+        return facts | ({"memory": (await MemoryStore(client).read_memory(state.scope)).text} if with_memory else {})
 
     facts = with_redis(read)
     if as_json:

@@ -44,7 +44,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 def figures(processes: Iterable[Presence]) -> Figures:
     """Those of all processes together."""
-    vitals = [one.vitals for one in processes if one.vitals is not None]
+    vitals = [one.stats for one in processes if one.stats is not None]
     return Figures(
         accepted_per_s=_rate(one.accepted_per_s for one in vitals),
         refused_per_s=_rate(one.refused_per_s for one in vitals),

@@ -12,10 +12,10 @@ import msgspec
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.backlog import OutboxReading, read_outboxes
-from shared.store.fleet.presence import Presence, QueueReading, present, read_queues
-from shared.store.fleet.provider_limits import WayReading, read_ways
+from shared.store.fleet.presence import Presence, QueueReading, list_processes, read_queues
+from shared.store.fleet.provider_limits import RouteReading, read_routes
 from shared.store.fleet.redis_server import ServerFacts, read_server
-from shared.store.turns.dead_letters import DeadLetters, Letter
+from shared.store.turns.dead_letters import DeadLetterEntry, DeadLetters
 from shared.store.turns.inbox import Inbox
 
 QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
@@ -31,9 +31,9 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     redis: ServerFacts
     dead_letters: int
     at_ms: int
-    ways: tuple[WayReading, ...] = ()
+    ways: tuple[RouteReading, ...] = ()
     outboxes: tuple[OutboxReading, ...] = ()
-    newest_letter: Letter | None = None
+    newest_letter: DeadLetterEntry | None = None
 
     def of(self, kind: str) -> list[Presence]:
         """The processes of one kind."""
@@ -42,7 +42,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     def models(self) -> dict[str, list[str]]:
         """The models behind each way, by their names."""
         found: dict[str, list[str]] = {}
-        for model, way in sorted({pair for one in self.processes for pair in one.ways.items()}):
+        for model, way in sorted({pair for one in self.processes for pair in one.provider_routes.items()}):
             found.setdefault(way, []).append(model)
         return found
 
@@ -51,8 +51,8 @@ async def survey(client: RedisClient, *, config: bool = True) -> Survey:
     """Look at everything once; without `config` nothing that a hosted Redis refuses. Raises
     RedisAway."""
     queues = await read_queues(client, QUEUES)
-    processes = await present(client)
-    ways = await read_ways(client, _ways(processes))
+    processes = await list_processes(client)
+    ways = await read_routes(client, _ways(processes))
     outboxes = await read_outboxes(client)
     facts = await read_server(client, config=config)
     (seconds, micros), letters = await client.pipeline([("TIME",), ("XLEN", keys.DEAD)])
@@ -70,4 +70,4 @@ async def survey(client: RedisClient, *, config: bool = True) -> Survey:
 
 
 def _ways(processes: Iterable[Presence]) -> list[str]:
-    return list(islice(dict.fromkeys(way for one in processes for way in one.ways.values()), WAYS))
+    return list(islice(dict.fromkeys(way for one in processes for way in one.provider_routes.values()), WAYS))

@@ -115,15 +115,15 @@ def _models(found: Survey) -> Iterator[Problem]:
     names = found.models()
     for way in found.ways:
         if way.state == "closed":
-            who = ", ".join(repr(name) for name in names.get(way.way, [way.way]))
+            who = ", ".join(repr(name) for name in names.get(way.route, [way.route]))
             why = "its provider asked for a pause" if way.why == "rate_limit" else "it failed several times in a row"
             yield Problem("model_closed", f"nobody asks the model {who} for {brief(way.wait_s)}: {why}; answers wait")
 
 
 def _stood_still(processes: Sequence[Presence]) -> Iterator[Problem]:
-    slow = {one.name: one for one in processes if one.vitals is not None and one.vitals.lag_s > LAG_LIMIT_S}
+    slow = {one.name: one for one in processes if one.stats is not None and one.stats.lag_s > LAG_LIMIT_S}
     if slow:
-        lag_s = max(one.vitals.lag_s for one in slow.values() if one.vitals)
+        lag_s = max(one.stats.lag_s for one in slow.values() if one.stats)
         names = ", ".join(f"{one.kind} {one.name} on {one.host}" for one in list(slow.values())[:3])
         more = f" and {len(slow) - 3} more" if len(slow) > 3 else ""
         yield Problem(

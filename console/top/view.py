@@ -14,7 +14,7 @@ from console.top.fleet_snapshot import Survey
 from console.top.grid import WARNING, WRONG, Cell, Column, fact, flow, grid, wrapped
 from console.top.problems import LAG_LIMIT_S, MEMORY_LIMIT, OUTBOX_LIMIT_S, WAIT_LIMITS_S, Problem
 from shared.store.fleet.presence import Presence
-from shared.store.fleet.provider_limits import WayReading
+from shared.store.fleet.provider_limits import RouteReading
 from shared.terminal_text import brief, counted, duration, size
 
 Sort = Callable[[Presence], tuple[float, str]]
@@ -23,8 +23,8 @@ Sort = Callable[[Presence], tuple[float, str]]
 SORTS: Final[dict[str, Sort]] = {
     "name": lambda one: (0, one.name),
     "runs": lambda one: (-one.running, one.name),
-    "memory": lambda one: (-one.vitals.memory_bytes if one.vitals else 0, one.name),
-    "late": lambda one: (-one.vitals.lag_s if one.vitals else 0, one.name),
+    "memory": lambda one: (-one.stats.memory_bytes if one.stats else 0, one.name),
+    "late": lambda one: (-one.stats.lag_s if one.stats else 0, one.name),
 }
 LAG_WARNING_S: Final = 0.25
 
@@ -105,7 +105,7 @@ def _queues(found: Survey, width: int) -> list[Text]:
 
 def _worker(one: Presence, now_ms: int) -> list[Cell]:
     runs = f"{one.running} of {one.slots}" if one.slots else str(one.running)
-    ended = _rate(one.vitals.ended_per_s) if one.vitals else ""
+    ended = _rate(one.stats.ended_per_s) if one.stats else ""
     said = one.details
     return [
         Cell(one.name), Cell(one.host), _state(one), Cell(runs, WARNING if 0 < one.slots <= one.running else ""),
@@ -115,7 +115,7 @@ def _worker(one: Presence, now_ms: int) -> list[Cell]:
 
 
 def _gateway(one: Presence, now_ms: int) -> list[Cell]:
-    accepted = _rate(one.vitals.accepted_per_s) if one.vitals else ""
+    accepted = _rate(one.stats.accepted_per_s) if one.stats else ""
     address = next((value for name, value in one.details.items() if name.endswith(".address")), "")
     return [
         Cell(one.name), Cell(one.host), _state(one), Cell(one.details.get("channels", "")),
@@ -125,10 +125,10 @@ def _gateway(one: Presence, now_ms: int) -> list[Cell]:
 
 
 def _vital(one: Presence) -> list[Cell]:
-    if one.vitals is None:
+    if one.stats is None:
         return [Cell(""), Cell("")]
-    lag_s = one.vitals.lag_s
-    memory = size(one.vitals.memory_bytes) if one.vitals.memory_bytes else ""
+    lag_s = one.stats.lag_s
+    memory = size(one.stats.memory_bytes) if one.stats.memory_bytes else ""
     return [Cell(memory), Cell(brief(lag_s), _level(lag_s, LAG_WARNING_S, LAG_LIMIT_S))]
 
 
@@ -157,8 +157,8 @@ _TABLES: Final[dict[str, tuple[tuple[Column, ...], Callable[[Presence, int], lis
 
 def _models(found: Survey, width: int) -> list[Block]:
     """Every model that a worker names, and how the way to it stands."""
-    ways = {way.way: way for way in found.ways}
-    by_name = {model: ways.get(way) for one in found.of("worker") for model, way in one.ways.items()}
+    ways = {way.route: way for way in found.ways}
+    by_name = {model: ways.get(way) for one in found.of("worker") for model, way in one.provider_routes.items()}
     usual = {one.details.get("model", "") for one in found.of("worker")} - {""}
     states = {name: _way_state(by_name.get(name)) for name in sorted(usual | by_name.keys())}
     return _facts("models", [fact(*state, name=name) for name, state in states.items()], width)
@@ -171,13 +171,13 @@ def _facts(label: str, facts: Sequence[Text], width: int) -> list[Block]:
     return [Block(flow(label, facts, width), rank=0 if calm else 3)] if facts else []
 
 
-def _way_state(way: WayReading | None) -> tuple[str, str]:
+def _way_state(way: RouteReading | None) -> tuple[str, str]:
     match way:
-        case WayReading(state="closed"):
+        case RouteReading(state="closed"):
             return f"closed for {brief(way.wait_s)} ({way.why})", WRONG
-        case WayReading(state="trying"):
+        case RouteReading(state="trying"):
             return f"trying again ({way.why})", WARNING
-        case WayReading(faults=faults) if faults:
+        case RouteReading(faults=faults) if faults:
             return f"{counted(faults, 'fault')} in a row", WARNING
         case _:
             return "open", ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gateway.commands.command import CommandAnswer, CommandContext
-from shared.store.turns.approvals import REFUSALS, Settled
+from shared.store.turns.approvals import REFUSALS, ApprovalOutcome
 
 
 class Approve:
@@ -17,7 +17,7 @@ class Approve:
         self.about = f"{'let me do' if name == 'yes' else 'do not let me do'} what I asked about: `/{name} [ID]`"
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
-        asks = context.state.asks
+        asks = context.state.open_question
         named = context.argument.strip("`'\" ").casefold()
         if asks is None:
             return CommandAnswer("I am not waiting for a yes to anything." if not named else not_counted("over"))
@@ -29,7 +29,7 @@ class Approve:
         return CommandAnswer(text, change=self.name)
 
 
-def not_counted(why: Settled) -> str:
+def not_counted(why: ApprovalOutcome) -> str:
     """What a person is told whose answer does not count."""
     text = REFUSALS[why]
     return f"{text[:1].upper()}{text[1:]}."

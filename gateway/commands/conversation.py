@@ -62,8 +62,8 @@ class Forget:
                 "I cannot do that here: this memory belongs to everybody who talks to me. "
                 "Only an operator can delete it, with `shoal session forget`. Nothing was changed."
             )
-        has = await self._sessions.remembered(state.scope)
-        planned = len(await self._schedules.of(context.message.session))
+        has = await self._sessions.memory_size(state.scope)
+        planned = len(await self._schedules.of_session(context.message.session))
         personal = state.scope.startswith("user:")
         whose = "what I remember of you, in **all your chats**" if personal else "what I remember of this chat"
         told = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
-from shared.messages.schedule import Standing, local_time, told_plan
+from shared.messages.schedule import ScheduleStatus, describe_plan, local_time
 from shared.store.schedules.schedules import Schedules
 
 REMOVE = ("remove", "delete", "rm")
@@ -21,7 +21,7 @@ class Cron:
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
         word, _, rest = context.argument.partition(" ")
-        standing = await self._schedules.of(context.message.session)
+        standing = await self._schedules.of_session(context.message.session)
         if word.casefold() in REMOVE:
             return _removed(rest.strip("`'\" ").casefold(), standing)
         if word:
@@ -32,19 +32,19 @@ class Cron:
         return CommandAnswer("\n".join([*rows, "`/cron remove ID` takes one out."]))
 
 
-def _removed(id: str, standing: list[Standing]) -> CommandAnswer:
+def _removed(id: str, standing: list[ScheduleStatus]) -> CommandAnswer:
     if not id:
         return CommandAnswer("Which one? `/cron remove ID`; `/cron` lists them.")
     for one in standing:
         if one.schedule.id == id:
-            return CommandAnswer(f"`{id}` is removed: {told_plan(one.schedule)}.", change="unschedule", schedule=id)
+            return CommandAnswer(f"`{id}` is removed: {describe_plan(one.schedule)}.", change="unschedule", schedule=id)
     return CommandAnswer(f"There is no plan `{id[:32]}` in this chat; `/cron` lists them.")
 
 
-def _row(one: Standing) -> str:
+def _row(one: ScheduleStatus) -> str:
     schedule = one.schedule
     text = " ".join(schedule.text.split())
     short = text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
     following = "paused" if one.paused else f"next {local_time(one.next_ms, schedule.timezone)}"
     told = f"{counted(one.runs, 'run')}{f', {one.missed:,} missed' if one.missed else ''}"
-    return f"- `{schedule.id}` {told_plan(schedule)}; {following}; {told}: {short}"
+    return f"- `{schedule.id}` {describe_plan(schedule)}; {following}; {told}: {short}"

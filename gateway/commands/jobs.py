@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
-from shared.store.subagents.subagents import Child, Children
+from shared.store.subagents.subagents import SubagentInfo, Subagents
 
 CANCEL: Final = ("cancel", "stop")
 SHOWN: Final = 20
@@ -19,12 +19,12 @@ class JobsCommand:
     name = "jobs"
     about = "list what I do in the background; `/jobs cancel ID`, `/jobs cancel all`"
 
-    def __init__(self, children: Children) -> None:
+    def __init__(self, children: Subagents) -> None:
         self._children = children
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
         word, _, rest = context.argument.partition(" ")
-        found = await self._children.of(context.message.session)
+        found = await self._children.of_session(context.message.session)
         if word.casefold() in CANCEL:
             return _cancelled(rest.strip("`'\" ").casefold(), [child for child in found if child.open])
         if word:
@@ -38,7 +38,7 @@ class JobsCommand:
         return CommandAnswer("\n".join([head, "", *rows]))
 
 
-def _cancelled(id: str, running: list[Child]) -> CommandAnswer:
+def _cancelled(id: str, running: list[SubagentInfo]) -> CommandAnswer:
     if not id:
         return CommandAnswer("Which one? `/jobs cancel ID` or `/jobs cancel all`; `/jobs` lists them.")
     if id == "all":
@@ -51,7 +51,7 @@ def _cancelled(id: str, running: list[Child]) -> CommandAnswer:
     return CommandAnswer(f"No job `{id[:32]}` runs in this chat; `/jobs` lists them.")
 
 
-def _row(child: Child) -> str:
+def _row(child: SubagentInfo) -> str:
     state = _STATES.get(child.state, child.state)
     label = child.task.label.replace("`", "'")
     spent = f"{counted(child.rounds, 'round')}, {counted(child.tokens, 'token')}, {_span(child.age_s)}"

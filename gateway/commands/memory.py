@@ -34,8 +34,8 @@ class Memory:
         return CommandAnswer(await self._search(context.state.scope, rest.casefold().split()))
 
     async def _show(self, scope: str) -> str:
-        text = (await self._memory.read(scope)).text.strip()
-        entries = (await self._sessions.remembered(scope)).log_entries
+        text = (await self._memory.read_memory(scope)).text.strip()
+        entries = (await self._sessions.memory_size(scope)).log_entries
         told = [f"{_whose(scope)}:" if text else f"{_whose(scope)}: nothing yet."]
         if text:
             told.append(_quoted(_cut(text, SHOWN_CHARS)))
@@ -47,7 +47,7 @@ class Memory:
         return "\n\n".join(told)
 
     async def _search(self, scope: str, words: list[str]) -> str:
-        entries = await self._memory.log(scope)
+        entries = await self._memory.read_log(scope)
         found = [entry for entry in reversed(entries) if all(word in entry.casefold() for word in words)]
         if not found:
             return f"Nothing found in {counted(len(entries), 'entry', 'entries')} of `HISTORY.md`."

@@ -7,7 +7,7 @@ from typing import Final
 from gateway.commands.command import CommandAnswer, CommandContext
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.store.access.audit import Audit, actor_of
-from shared.store.access.pairing import NotLetIn, Pairings, let_in_line
+from shared.store.access.pairing import PairingFailed, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
 
 ADMIN: Final = "admin"
@@ -32,7 +32,7 @@ class Pair:
         if message.metadata.get("group") == "1":
             return CommandAnswer("Please say that to me alone, not in a group.")
         if message.metadata.get(ADMIN) != "1":
-            await self._audit.note("pairing", "no_admin", actor=actor, session=message.session)
+            await self._audit.record("pairing", "no_admin", actor=actor, session=message.session)
             return CommandAnswer("Only who is named in `admins` of this channel can let people in.")
         if not context.argument:
             return CommandAnswer("Which code? `/pair CODE`")
@@ -44,7 +44,7 @@ class Pair:
                 request=f"{message.session}/{message.id}",
                 channel=message.channel,
             )
-        except NotLetIn as exc:
+        except PairingFailed as exc:
             return CommandAnswer(f"Nobody was let in: {exc.message}.")
         name = f"{person.name} " if person.name else ""
         return CommandAnswer(f"Let in: {name}(`{person.sender}`).")

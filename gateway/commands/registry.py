@@ -18,14 +18,14 @@ from gateway.commands.memory import Memory
 from gateway.commands.model import Model
 from gateway.commands.pair import Pair
 from gateway.commands.status import Status
-from shared.plugins import Loaded, load_plugins
+from shared.plugins import LoadedPlugin, load_plugins
 from shared.settings import PluginSettings, Settings
 from shared.settings.sections.chats import busy_by_channel
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.memory import MemoryStore
 from shared.store.sessions.session import Sessions
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 
 GROUP: Final = "shoal.commands"
 _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
@@ -50,7 +50,7 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
         Status(settings.model, client),
         Model(settings.model),
         Busy(settings.inbox, busy_by_channel(settings.channels)),
-        JobsCommand(Children(client)),
+        JobsCommand(Subagents(client)),
         Memory(MemoryStore(client), sessions),
         Cron(schedules),
         Forget(sessions, schedules),
@@ -68,7 +68,7 @@ def plugin_commands(plugins: PluginSettings) -> list[Command]:
 
     Raises SettingsError for one that cannot be made or that nobody could say.
     """
-    loaded = load_plugins(GROUP, off=plugins.off, taken=(*OWN, Pair.name))
+    loaded = load_plugins(GROUP, off=plugins.off, reserved=(*OWN, Pair.name))
     for plugin in loaded:
         why = _wrong(plugin)
         if why is not None:
@@ -76,7 +76,7 @@ def plugin_commands(plugins: PluginSettings) -> list[Command]:
     return [plugin.made for plugin in loaded]
 
 
-def _wrong(plugin: Loaded) -> str | None:
+def _wrong(plugin: LoadedPlugin) -> str | None:
     command = plugin.made
     missing = [name for name in ("name", "about", "answer") if not hasattr(command, name)]
     if missing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.commands.command import CommandAnswer, CommandContext, counted
 from shared.settings import ModelSettings
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import present
+from shared.store.fleet.presence import list_processes
 from shared.store.fleet.spending import Spending
 from shared.store.sessions.session import Sessions, SessionState
 from shared.version import VERSION
@@ -25,9 +25,9 @@ class Status:
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
         state = context.state
-        has = await self._sessions.remembered(state.scope)
+        has = await self._sessions.memory_size(state.scope)
         spent = await self._spending.read(context.message.session)
-        workers = sum(one.kind == "worker" and not one.draining for one in await present(self._client))
+        workers = sum(one.kind == "worker" and not one.draining for one in await list_processes(self._client))
         history = counted(has.log_entries, "entry", "entries")
         usd = f", about ${spent.usd:.4f}" if spent.usd else ""
         rows = [
@@ -57,9 +57,9 @@ def _doing(state: SessionState, workers: int) -> str:
 
 
 def _held_up(state: SessionState, workers: int) -> str:
-    if state.asks is not None:
-        return f"waiting for your yes to `{state.asks.tool}`: `/yes` or `/no`"
-    if state.away_since:
+    if state.open_question is not None:
+        return f"waiting for your yes to `{state.open_question.tool}`: `/yes` or `/no`"
+    if state.model_unavailable_since:
         return "your message waits for the model, which cannot be reached; I keep trying"
     if not workers:
         return "your message waits; no worker is running to answer it"

@@ -26,7 +26,7 @@ from shared.errors import LeaseLost, RedisAway
 from shared.messages.live import JoinedEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
-from shared.store.delivery.deliveries import Deliveries, Look
+from shared.store.delivery.deliveries import DeliveryQueue, DeliveryState
 from shared.store.delivery.fanout import ChatNews, Fanout
 from shared.store.delivery.outbox import NumberedLine
 from shared.tasks import event_within
@@ -46,7 +46,7 @@ class DeliveryContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the chats of a channel are served with."""
 
     platform: Platform
-    deliveries: Deliveries
+    deliveries: DeliveryQueue
     fanout: Fanout
     calls: PlatformCalls
     posts: PostBuilder
@@ -73,7 +73,7 @@ class ChatDelivery:
         )
         # A line that came since the chat was taken, and before its news is heard, is found by
         # looking again.
-        self._state: Look | None = lease.chat if lease.chat.entries else None
+        self._state: DeliveryState | None = lease.chat if lease.chat.pending else None
         self._stale = False
         self._planned = False
         self._question_turn = 0  # the turn that waits for a person's yes
@@ -82,7 +82,7 @@ class ChatDelivery:
 
     async def run(self) -> None:
         """Serve the chat."""
-        await self._context.fanout.listen(self._lease.session, self._on_news)
+        await self._context.fanout.follow_chat(self._lease.session, self._on_news)
         try:
             await self._serve()
         except LeaseLost:
@@ -90,7 +90,7 @@ class ChatDelivery:
         finally:
             self._lease.ended = True
             await self._typing.close()
-            await self._context.fanout.leave(self._lease.session)
+            await self._context.fanout.unfollow_chat(self._lease.session)
 
     def recheck(self) -> None:
         """News may have been missed, or the process is asked to end."""
@@ -115,7 +115,7 @@ class ChatDelivery:
         while True:
             try:
                 if self._lease.in_doubt:  # Redis went away between a post and its record
-                    await self._deliveries.later(self._lease.chat, 0.0, unclear=True, counts=False)
+                    await self._deliveries.requeue(self._lease.chat, 0.0, unclear=True, counts=False)
                     return
                 if not await self._step():
                     return
@@ -125,22 +125,22 @@ class ChatDelivery:
 
     async def _step(self) -> bool:
         """Do the next thing; whether the chat is still ours."""
-        state, self._state = self._state or await self._deliveries.look(self._lease.chat), None
+        state, self._state = self._state or await self._deliveries.read_chat(self._lease.chat), None
         if state is None:
             return False
         if self._context.draining.is_set():
-            await self._deliveries.later(self._lease.chat, 0.0, unclear=False, counts=False)
+            await self._deliveries.requeue(self._lease.chat, 0.0, unclear=False, counts=False)
             return False
-        if state.entries:
+        if state.pending:
             return await self._deliver_first(state)
         if self._may_leave(state):
-            return not await self._deliveries.leave(self._lease.chat, though_running=state.running is not None)
+            return not await self._deliveries.release_quiet(self._lease.chat, though_running=state.running is not None)
         await self._show_turn(state)
         return True
 
-    async def _deliver_first(self, state: Look) -> bool:
+    async def _deliver_first(self, state: DeliveryState) -> bool:
         """Send the first line that waits."""
-        entry, target, rates = state.entries[0], *self._target_and_rates(state)
+        entry, target, rates = state.pending[0], *self._target_and_rates(state)
         # Something else may stand between a message and its answer: other people's, or a later one.
         quote = state.notes.get(GROUP) == "1" or state.running is not None
         outgoing = await self._context.posts.outgoing_line(entry, target, rates, quote=quote)
@@ -153,12 +153,12 @@ class ChatDelivery:
             await self._streamed.mark_stopped(self._turn_text, target, rates)
         return True
 
-    def _target_and_rates(self, state: Look) -> tuple[PostTarget, Rates]:
+    def _target_and_rates(self, state: DeliveryState) -> tuple[PostTarget, Rates]:
         target = target_of(self._lease.session, dict(state.notes), self._platform.abilities)
         group = state.notes.get(GROUP) == "1"
         return target, rates_of(target, self._platform.abilities, group=group)
 
-    def _may_leave(self, state: Look) -> bool:
+    def _may_leave(self, state: DeliveryState) -> bool:
         """Whether there is nothing to do here before the next line: no turn, nothing to show of it,
         or others wait."""
         abilities = self._platform.abilities
@@ -166,7 +166,7 @@ class ChatDelivery:
         aside = self.full and self._context.clock.monotonic() - self._last_news_at > ASIDE_S
         return state.running is None or blind or state.background or state.closed or aside
 
-    async def _show_turn(self, state: Look) -> None:
+    async def _show_turn(self, state: DeliveryState) -> None:
         """Show how the turn goes until the chat must be looked at again."""
         clock, target, rates = self._context.clock, *self._target_and_rates(state)
         recheck_at = clock.monotonic() + RECHECK_S
@@ -184,7 +184,7 @@ class ChatDelivery:
                 self._planned = False
         self._stale = False
 
-    def _send_typing(self, state: Look, target: PostTarget, rates: Rates) -> float:
+    def _send_typing(self, state: DeliveryState, target: PostTarget, rates: Rates) -> float:
         """Say that somebody types, if it is time; in how many seconds it will be."""
         silent = self._context.clock.monotonic() - self._last_news_at > SILENT_S
         return math.inf if silent or state.running == self._question_turn else self._typing.send_if_due(target, rates)

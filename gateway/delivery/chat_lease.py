@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.store.delivery.deliveries import Delivery
+from shared.store.delivery.deliveries import LeasedChat
 
 SAFE: Final = 0.75
 """Past this part of the lease, counted from when its last good renewal was sent, nothing more is
@@ -22,7 +22,7 @@ class ChatLease:
     being told that, and takes it from whoever has the lease, however late. `over`: nothing more is
     done for the chat here."""
 
-    def __init__(self, chat: Delivery, *, acquired_at: float, lease_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, chat: LeasedChat, *, acquired_at: float, lease_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self.chat = chat
         self.news = asyncio.Event()
         self.in_doubt = False

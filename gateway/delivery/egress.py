@@ -28,7 +28,7 @@ from shared.log import logger
 from shared.media.store import MediaStore
 from shared.settings import DeliverySettings
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
-from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.fanout import Fanout
 from shared.tasks import cancel_all, event_within
 
@@ -49,7 +49,7 @@ class Egress:
     def __init__(
         self,
         platform: Platform,
-        deliveries: Deliveries,
+        deliveries: DeliveryQueue,
         fanout: Fanout,
         settings: DeliverySettings,
         media: MediaStore,
@@ -94,7 +94,7 @@ class Egress:
     async def run(self) -> None:
         """Deliver until the process drains; then what is under way is finished and every chat given
         back, within two seconds."""
-        await self._context.fanout.listen_raw(self._deliveries.news, lambda _: self._wake.set())
+        await self._context.fanout.subscribe(self._deliveries.news, lambda _: self._wake.set())
         keeping = ChatLeaseKeeper(self._deliveries, self._active, clock=self._clock)
         chores = [asyncio.create_task(keeping.keep_renewing()), asyncio.create_task(keeping.keep_fencing())]
         acquiring = asyncio.create_task(self._keep_acquiring())
@@ -121,7 +121,7 @@ class Egress:
         many, taken_at = max(1, room // 8), self._clock.monotonic()
         taken, next_s = await self._deliveries.acquire(many)
         for delivery in taken:
-            if delivery.taken_over:
+            if delivery.owner_lost:
                 log.info("chat taken over", channel=self._deliveries.channel, session=log_id(delivery.session))
             hold = ChatLease(delivery, acquired_at=taken_at, lease_s=self._lease_s, clock=self._clock)
             attending = ChatDelivery(hold, self._context)
@@ -153,7 +153,7 @@ class Egress:
     async def _give_back(self, lease: ChatLease, delay_s: float = 0.0) -> None:
         with contextlib.suppress(RedisAway, TimeoutError):
             async with asyncio.timeout(GIVE_BACK_S):
-                await self._deliveries.later(lease.chat, delay_s, unclear=lease.in_doubt, counts=bool(delay_s))
+                await self._deliveries.requeue(lease.chat, delay_s, unclear=lease.in_doubt, counts=bool(delay_s))
 
     def _set_full(self, full: bool) -> None:
         for delivery, _ in self._active.values():

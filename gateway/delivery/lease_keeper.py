@@ -14,7 +14,7 @@ from shared.clock import Clock
 from shared.errors import RedisAway
 from shared.metrics import LEASE_RENEW_LATE
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
-from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.deliveries import DeliveryQueue
 
 RENEWALS_PER_LEASE: Final = 5
 FENCE_PER_LEASE: Final = 30
@@ -26,7 +26,7 @@ ActiveChats = Mapping[ChatLease, tuple[ChatDelivery, asyncio.Task[None]]]
 class ChatLeaseKeeper:
     """Looks after `served`, which somebody else fills."""
 
-    def __init__(self, deliveries: Deliveries, active: ActiveChats, *, clock: Clock) -> None:
+    def __init__(self, deliveries: DeliveryQueue, active: ActiveChats, *, clock: Clock) -> None:
         self._deliveries = deliveries
         self._active = active
         self._clock = clock

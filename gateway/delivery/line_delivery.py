@@ -28,7 +28,7 @@ from shared.clock import Clock
 from shared.messages.outbound import OutboundMessage
 from shared.metrics import DELIVERY_SECONDS
 from shared.process.crash_points import crash_point
-from shared.store.delivery.deliveries import Deliveries, Look, ResendGuard
+from shared.store.delivery.deliveries import DeliveryQueue, DeliveryState, ResendGuard
 
 FIRST_S: Final = 1.0
 CAP_S: Final = 60.0
@@ -48,7 +48,7 @@ class LineDelivery:
     def __init__(
         self,
         platform: Platform,
-        deliveries: Deliveries,
+        deliveries: DeliveryQueue,
         calls: PlatformCalls,
         posts: PostBuilder,
         *,
@@ -63,7 +63,9 @@ class LineDelivery:
         self._draining = draining
         self._clock = clock
 
-    async def deliver(self, lease: ChatLease, outgoing: OutgoingLine, state: Look, streamed: StreamedMessage) -> bool:
+    async def deliver(
+        self, lease: ChatLease, outgoing: OutgoingLine, state: DeliveryState, streamed: StreamedMessage
+    ) -> bool:
         """Send a line, from post `look.part` on; whether the chat is still ours. Raises RedisAway,
         and LeaseLost when the lease is in doubt."""
         ours = await self._deliver_posts(lease, outgoing, state, streamed)
@@ -72,7 +74,7 @@ class LineDelivery:
         return ours
 
     async def _deliver_posts(
-        self, lease: ChatLease, outgoing: OutgoingLine, state: Look, streamed: StreamedMessage
+        self, lease: ChatLease, outgoing: OutgoingLine, state: DeliveryState, streamed: StreamedMessage
     ) -> bool:
         if outgoing.entry.age_s > self._platform.abilities.give_up_after_s:
             return await self._record.give_up(lease, outgoing, "it has waited too long", too_late=True) != "gone"

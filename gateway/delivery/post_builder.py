@@ -11,16 +11,16 @@ from gateway.delivery.rates import Rates
 from gateway.delivery.rendering import render_off_loop
 from gateway.platform.protocol import File, NotAccepted, Platform, Post, PostTarget
 from shared.media.reference import MediaRef
-from shared.media.store import MediaStore, NoSuchMedia
+from shared.media.store import MediaNotFound, MediaStore
 from shared.messages.outbound import OutboundMessage
-from shared.store.delivery.deliveries import Waiting
+from shared.store.delivery.deliveries import PendingLine
 
 
 class OutgoingLine(msgspec.Struct, frozen=True):
     """A line on its way: what it is, where it goes, what its calls cost. `quote`: it is shown as an
     answer to its message."""
 
-    entry: Waiting
+    entry: PendingLine
     target: PostTarget
     rates: Rates
     parts: LineParts
@@ -38,7 +38,7 @@ class PostBuilder:
         self._platform = platform
         self._media = media
 
-    async def outgoing_line(self, entry: Waiting, target: PostTarget, rates: Rates, *, quote: bool) -> OutgoingLine:
+    async def outgoing_line(self, entry: PendingLine, target: PostTarget, rates: Rates, *, quote: bool) -> OutgoingLine:
         """A line with its parts."""
         line, able = entry.line, self._platform.abilities
         parts = await render_off_loop(
@@ -63,7 +63,7 @@ class PostBuilder:
         ref = outgoing.parts.files[part - len(pieces)]
         try:
             data = await asyncio.to_thread(self._media.read, outgoing.target.session, ref)
-        except NoSuchMedia:
+        except MediaNotFound:
             notice = self._platform.render(f"*The file “{ref.name}” is not kept any more.*")[0]
             return msgspec.structs.replace(post, piece=notice)
         except OSError as exc:

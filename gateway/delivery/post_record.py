@@ -14,7 +14,7 @@ from shared.ids import log_id
 from shared.log import logger
 from shared.metrics import DELIVERIES, DELIVERY_UNKNOWN
 from shared.process.crash_points import crash_point
-from shared.store.delivery.deliveries import Deliveries, RateKey, ResendGuard, Wait
+from shared.store.delivery.deliveries import DeliveryQueue, RateKey, ResendGuard, Wait
 from shared.tasks import event_within
 
 SHORT_S: Final = 1.0
@@ -33,7 +33,7 @@ log = logger("delivery")
 class PostRecord:
     """The records of one channel. Every method raises RedisAway."""
 
-    def __init__(self, channel: str, deliveries: Deliveries, *, draining: asyncio.Event, clock: Clock) -> None:
+    def __init__(self, channel: str, deliveries: DeliveryQueue, *, draining: asyncio.Event, clock: Clock) -> None:
         self._channel = channel
         self._deliveries = deliveries
         self._draining = draining
@@ -46,7 +46,7 @@ class PostRecord:
         chat is not ours."""
         while True:
             asked_at = self._clock.monotonic()
-            cleared = await self._deliveries.sending(lease.chat, outgoing.seq, part, rates)
+            cleared = await self._deliveries.begin_post(lease.chat, outgoing.seq, part, rates)
             if cleared is None:
                 return False
             lease.renewed(asked_at)
@@ -64,7 +64,7 @@ class PostRecord:
         """The platform has a post."""
         last, asked_at = part == outgoing.parts.count - 1, self._clock.monotonic()
         with lease.while_reporting():
-            ours = await self._deliveries.sent(
+            ours = await self._deliveries.finish_post(
                 lease.chat, outgoing.seq, part, last=last, id=id, retry_for_s=REPORT_RETRY_S
             )
             lease.in_doubt = False
@@ -82,20 +82,20 @@ class PostRecord:
     async def skip(self, lease: ChatLease, outgoing: OutgoingLine) -> bool:
         """A line has nothing to show; whether the chat is still ours."""
         self.count("nothing")
-        return await self._deliveries.sent(lease.chat, outgoing.seq, 0, last=True, retry_for_s=REPORT_RETRY_S)
+        return await self._deliveries.finish_post(lease.chat, outgoing.seq, 0, last=True, retry_for_s=REPORT_RETRY_S)
 
     async def put_off(self, lease: ChatLease, delay_s: float, why: NotDelivered) -> Outcome:
         """A post was not taken, or nobody knows; somebody tries again after a while."""
         log.info("post put off", **self._log_fields(lease), reason=why.reason, delay_s=round(delay_s, 1))
         unclear = isinstance(why, MaybeSent)
         with lease.while_reporting():
-            await self._deliveries.later(lease.chat, delay_s, unclear=unclear, retry_for_s=REPORT_RETRY_S)
+            await self._deliveries.requeue(lease.chat, delay_s, unclear=unclear, retry_for_s=REPORT_RETRY_S)
             lease.in_doubt = False
         return "gone"
 
     async def give_back(self, lease: ChatLease, delay_s: float = 0.0) -> None:
         """Let somebody else go on, after a while or at once; it is no try."""
-        await self._deliveries.later(lease.chat, delay_s, unclear=False, counts=False)
+        await self._deliveries.requeue(lease.chat, delay_s, unclear=False, counts=False)
 
     async def give_up(
         self, lease: ChatLease, outgoing: OutgoingLine, reason: str, *, drop_all: bool = False, too_late: bool = False
@@ -105,7 +105,7 @@ class PostRecord:
             "chat closed" if drop_all else "line given up", **self._log_fields(lease), line=outgoing.seq, reason=reason
         )
         with lease.while_reporting():
-            ours = await self._deliveries.refused(
+            ours = await self._deliveries.give_up_line(
                 lease.chat, outgoing.seq, reason, drop_all=drop_all, too_late=too_late, retry_for_s=REPORT_RETRY_S
             )
             lease.in_doubt = False

@@ -37,7 +37,7 @@ from gateway.platform.protocol import (
 from shared.clock import Clock
 from shared.ids import nonce
 from shared.messages.outbound import LogLine, OutboundMessage
-from shared.store.delivery.deliveries import Deliveries, Look
+from shared.store.delivery.deliveries import DeliveryQueue, DeliveryState
 
 AFTER_S: Final = 0.6
 """A turn that is answered within so long is not streamed: one message, no edit."""
@@ -56,7 +56,7 @@ class StreamedMessage:
         self,
         lease: ChatLease,
         platform: Platform,
-        deliveries: Deliveries,
+        deliveries: DeliveryQueue,
         calls: PlatformCalls,
         *,
         clock: Clock,
@@ -66,8 +66,8 @@ class StreamedMessage:
         self._deliveries = deliveries
         self._calls = calls
         self._clock = clock
-        self._turn, self._id = lease.chat.bubble or (0, "")
-        self._pending = lease.chat.meant  # a turn and the key of a message of which nobody knows whether it is there
+        self._turn, self._id = lease.chat.streamed_message or (0, "")
+        self._pending = lease.chat.pending_stream
         self._shown: Piece | None = None
         self._plain = False
         self._finished_turn = 0  # turns up to this one are not streamed any more
@@ -75,7 +75,7 @@ class StreamedMessage:
         self._streaming_since: tuple[int, float] = (0, 0.0)  # the turn that is streamed, and since when
         self._version = 0
 
-    def due_s(self, text: TurnText, state: Look) -> float | None:
+    def due_s(self, text: TurnText, state: DeliveryState) -> float | None:
         """In how many seconds something is to be shown; None = nothing is."""
         if not self._platform.abilities.edit_every_s or state.running is None or state.closed:
             return None
@@ -126,9 +126,9 @@ class StreamedMessage:
         """A message to stream into is begun only if it could be edited, too; its key is kept ahead
         of it."""
         if self._exists_for(turn):
-            return await self._deliveries.may_edit(self._lease.chat, spare(rates.edits))
+            return await self._deliveries.reserve_call(self._lease.chat, spare(rates.edits))
         first = spare([*rates.posts, *rates.edits])
-        return await self._deliveries.may_edit(self._lease.chat, first, meant=(turn, post.key))
+        return await self._deliveries.reserve_call(self._lease.chat, first, pending_stream=(turn, post.key))
 
     def _exists_for(self, turn: int) -> bool:
         return self._turn == turn and bool(self._id)
@@ -170,7 +170,7 @@ class StreamedMessage:
 
     async def _remember(self, turn: int, id: str) -> None:
         self._turn, self._id, self._pending = turn, id, None
-        await self._deliveries.bubble(self._lease.chat, turn, id)
+        await self._deliveries.save_streamed_message(self._lease.chat, turn, id)
 
     async def id_to_replace(self, line: LogLine, post: Post, rates: Rates) -> str | None:
         """The id of the message that the first post of a line takes the place of; None = it gets
@@ -191,7 +191,7 @@ class StreamedMessage:
             if guard == "look-up":
                 id = await self._look_up(same)
             elif guard == "key":
-                if (wait_s := await self._deliveries.may_edit(self._lease.chat, rates.posts)) > 0:
+                if (wait_s := await self._deliveries.reserve_call(self._lease.chat, rates.posts)) > 0:
                     raise Throttled(wait_s)
                 id = await self._send(turn, same, doubtful=True)
         except (MarkupRefused, PostRefused):
@@ -212,7 +212,7 @@ class StreamedMessage:
             self._pending = None
         if self._id and self._belongs_to(line, self._turn):
             self.forget()
-        if line.said or line.kind not in ("notice", "command"):
+        if line.sent_by_tool or line.kind not in ("notice", "command"):
             self._finished_turn = max(
                 self._finished_turn, line.turn
             )  # what the agent says itself is its answer; nothing follows it
@@ -227,7 +227,7 @@ class StreamedMessage:
         pieces = await render_off_loop(text, lambda: self._platform.render(f"{text}\n\n{STOPPED}".strip()))
         post = self._build_post(target, pieces[0], self._turn)
         with contextlib.suppress(NotDelivered):
-            if await self._deliveries.may_edit(self._lease.chat, rates.edits) == 0:
+            if await self._deliveries.reserve_call(self._lease.chat, rates.edits) == 0:
                 await self._send_or_edit(self._turn, post)
         self.forget()
 

@@ -15,7 +15,7 @@ from gateway.delivery.rates import Rates
 from gateway.platform.protocol import NotDelivered, Platform, PostTarget
 from shared.clock import Clock
 from shared.errors import LeaseLost, RedisAway
-from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.deliveries import DeliveryQueue
 from shared.tasks import cancel_all
 
 AFTER_S: Final = 0.5
@@ -28,7 +28,7 @@ class TypingNotice:
     """That of one chat."""
 
     def __init__(
-        self, lease: ChatLease, platform: Platform, deliveries: Deliveries, calls: PlatformCalls, *, clock: Clock
+        self, lease: ChatLease, platform: Platform, deliveries: DeliveryQueue, calls: PlatformCalls, *, clock: Clock
     ) -> None:
         self._lease = lease
         self._platform = platform
@@ -57,5 +57,5 @@ class TypingNotice:
 
     async def _send(self, target: PostTarget, rates: Rates) -> None:
         with contextlib.suppress(RedisAway, LeaseLost, NotDelivered):
-            if await self._deliveries.may_edit(self._lease.chat, rates.typing) == 0:
+            if await self._deliveries.reserve_call(self._lease.chat, rates.typing) == 0:
                 await self._calls.run(self._lease, partial(self._platform.typing, target), within_s=CALL_S)

@@ -12,7 +12,7 @@ from shared.log import logger
 from shared.messages.transcript import ApprovalEntry
 from shared.metrics import APPROVALS
 from shared.store.access.audit import Audit, actor_of
-from shared.store.turns.approvals import Approvals, Settled
+from shared.store.turns.approvals import ApprovalOutcome, Approvals
 
 TRIES: Final = 10
 HELD_S: Final = 0.1
@@ -32,13 +32,13 @@ class ApprovalDesk:
         self._audit = audit
         self._clock = clock
 
-    async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> Settled:
+    async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> ApprovalOutcome:
         """Answer the question `id` in the name of `sender`; with `digest` only for exactly those
         arguments. Raises RedisAway."""
         # Read first: the record names the tool, and a settled question cannot be read any more.
-        question = await self._approvals.open(session, id)
+        question = await self._approvals.open_question(session, id)
         for _ in range(TRIES):
-            settled = await self._approvals.answer(
+            settled = await self._approvals.resolve(
                 session, id, yes=yes, sender=sender, digest=digest, now_ms=self._clock.now_ms()
             )
             if settled != "held":
@@ -48,12 +48,12 @@ class ApprovalDesk:
         return settled
 
     async def record_command(
-        self, name: str, context: CommandContext, answer: CommandAnswer, refused: Settled | None
+        self, name: str, context: CommandContext, answer: CommandAnswer, refused: ApprovalOutcome | None
     ) -> None:
         """Record what came of a `/yes` or `/no`. `refused` is the store's reason not to count it."""
-        question, sender = context.state.asks, context.message.sender_id
+        question, sender = context.state.open_question, context.message.sender_id
         if answer.change:
-            settled: Settled = "done"
+            settled: ApprovalOutcome = "done"
         elif refused is not None:
             settled = refused
         elif question is not None and question.people and sender not in question.people:
@@ -64,7 +64,7 @@ class ApprovalDesk:
         await self._record(context.message.session, id, question, sender, name, settled)
 
     async def _record(
-        self, session: str, id: str, question: ApprovalEntry | None, sender: str, reply: str, settled: Settled
+        self, session: str, id: str, question: ApprovalEntry | None, sender: str, reply: str, settled: ApprovalOutcome
     ) -> None:
         """Log and audit one reply: hashes only, never a text."""
         APPROVALS.labels(reply if settled == "done" else "refused").inc()
@@ -76,7 +76,7 @@ class ApprovalDesk:
             by=log_id(sender),
             outcome=settled,
         )
-        await self._audit.note(
+        await self._audit.record(
             "approval",
             reply if settled == "done" else settled,
             actor=actor_of(split_session(session)[0], sender),

@@ -23,8 +23,8 @@ from shared.metrics import COMMANDS
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
 from shared.store.jobs.media_jobs import forget_media
 from shared.store.jobs.memory_jobs import MemoryJobs
-from shared.store.sessions.session import Answered, InboxMoved, NotSettled, Sessions
-from shared.store.turns.approvals import Settled
+from shared.store.sessions.session import ApprovalRejected, CommandAnswered, InboxChanged, Sessions
+from shared.store.turns.approvals import ApprovalOutcome
 from shared.store.turns.inbox import InboxLimits, scope_of
 
 TRIES: Final = 10
@@ -39,7 +39,7 @@ ENDS_TURNS: Final = ("new", "forget")
 
 _COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@\w+)?(?:\s+|$)")
 
-OnAnswered = Callable[[str, CommandContext, CommandAnswer, Settled | None], Awaitable[None]]
+OnAnswered = Callable[[str, CommandContext, CommandAnswer, ApprovalOutcome | None], Awaitable[None]]
 """Called with a command's name, context, answer and the store's refusal, if it refused the first
 answer."""
 
@@ -91,7 +91,7 @@ class CommandRunner:
         show: LogLine | None,
         principal: str | None,
         retry_for_s: float,
-    ) -> Answered:
+    ) -> CommandAnswered:
         """Answer a command, trying again for `retry_for_s` while Redis is unavailable.
 
         A retry repeats nothing: the store knows the message's id. Raises BadInput, TooBig, Refused,
@@ -112,10 +112,10 @@ class CommandRunner:
 
     async def _answer(
         self, message: InboundMessage, command: Command, argument: str, show: LogLine | None, principal: str | None
-    ) -> Answered:
+    ) -> CommandAnswered:
         session = message.session
         scope = scope_of(self._limits.memory_scope, message) or f"chat:{session}"
-        refused: Settled | None = None
+        refused: ApprovalOutcome | None = None
         for _ in range(TRIES):
             state = await self._sessions.state(session, scope=scope)
             context = CommandContext(message=message, argument=argument, state=state, client=self._client)
@@ -130,7 +130,7 @@ class CommandRunner:
                 traceparent=message.traceparent,
             )
             try:
-                answered = await self._sessions.answer(
+                answered = await self._sessions.answer_command(
                     message,
                     line,
                     state,
@@ -139,12 +139,12 @@ class CommandRunner:
                     schedule=answer.schedule,
                     busy=answer.busy,
                     child=answer.child,
-                    show=show,
+                    log_line=show,
                     principal=principal,
                 )
-            except InboxMoved:
+            except InboxChanged:
                 continue  # the answer speaks of a state that is no more: build it again
-            except NotSettled as exc:
+            except ApprovalRejected as exc:
                 if exc.why == "held":
                     await asyncio.sleep(HELD_S)
                 else:

@@ -9,7 +9,7 @@ from gateway.ingress.approvals import ApprovalDesk
 from gateway.ingress.commands import CommandRunner
 from gateway.process.traces import received, receiving
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.ephemeral import is_throw_away
+from shared.ephemeral import is_ephemeral
 from shared.errors import RedisAway, Refused, TooBig
 from shared.ids import log_id
 from shared.log import logger
@@ -20,7 +20,7 @@ from shared.metrics import MESSAGES_REFUSED, MESSAGES_WITHDRAWN
 from shared.store.access.audit import Audit, actor_of
 from shared.store.delivery.deliveries import READ_CHANNELS
 from shared.store.turns.inbox import BOT_LOOP, OVERLOADED, Accepted, Inbox, InboxLimits
-from shared.store.turns.withdrawals import Withdrawal, Withdrawals
+from shared.store.turns.withdrawals import WithdrawalOutcome, Withdrawals
 
 log = logger("ingress")
 
@@ -79,21 +79,21 @@ class Ingress:
 
     async def _notify(self, message: InboundMessage, refused: Refused | TooBig) -> None:
         try:
-            is_new = await self._inbox.slow_down(message, refused)
+            is_new = await self._inbox.notify_refusal(message, refused)
         except (RedisAway, Refused):
             return  # the refusal itself is raised, and the next one writes the notice
         if is_new:
             log.warning("messages refused", reason=refused.code, session=log_id(message.session))
             actor = actor_of(message.channel, message.sender_id)
-            await self._audit.note("access", refused.code, actor=actor, session=message.session)
+            await self._audit.record("access", refused.code, actor=actor, session=message.session)
 
     async def _dispatch(
         self, message: InboundMessage, show: LogLine | None, principal: str | None, retry_for_s: float
     ) -> Accepted:
         # In an ephemeral session a slash is part of the material: there is no chat to change.
-        found = None if is_throw_away(message.session) else self._commands.find(message.content)
+        found = None if is_ephemeral(message.session) else self._commands.find(message.content)
         if found is None:
-            accepted = await self._inbox.ingest(message, show=show, principal=principal, retry_for_s=retry_for_s)
+            accepted = await self._inbox.ingest(message, log_line=show, principal=principal, retry_for_s=retry_for_s)
             if accepted.rejected:
                 MESSAGES_REFUSED.labels(message.channel, "busy").inc()
                 log.info("message not read", reason="busy", ahead=accepted.ahead, session=log_id(message.session))
@@ -109,7 +109,7 @@ class Ingress:
         )
         return Accepted(turn=0, ahead=0, seq=answered.seq, duplicate=answered.duplicate)
 
-    async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> Withdrawal:
+    async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> WithdrawalOutcome:
         """Withdraw a message that no turn has begun with, and count it. Raises RedisAway."""
         done = await self._withdrawals.withdraw(channel, chat_id, id, thread=thread, at_ms=self._clock.now_ms())
         if done == "withdrawn":

@@ -28,7 +28,7 @@ from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_IGNOR
 from shared.settings import Settings
 from shared.store.access.pairing import Pairings
 from shared.store.client.redis_client import RedisClient
-from shared.store.turns.dedupe import Seen
+from shared.store.turns.dedupe import SeenMessages
 from shared.store.turns.inbox import OVERLOADED
 
 NOTED: Final = 10_000
@@ -38,9 +38,9 @@ log = logger("inlet")
 
 
 class ChatNotes(Protocol):
-    """Keeps `PlatformMessage.notes` for `PostTarget.notes`: `shared.store.delivery.deliveries.Deliveries`."""
+    """Keeps `PlatformMessage.notes` for `PostTarget.notes`: `shared.store.delivery.deliveries.DeliveryQueue`."""
 
-    async def note(self, session: str, notes: Mapping[str, str]) -> None:
+    async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         """In the place of what was noted before. Raises RedisAway."""
         ...
 
@@ -64,7 +64,7 @@ class PlatformInlet:
         self._sink = sink
         self._notes = notes
         self._strangers = StrangerReplies(self._channel, Pairings(client), clock)
-        self._seen = Seen(client, clock)
+        self._seen = SeenMessages(client, clock)
         self._files = ReceivedFiles(platform, MediaStore(settings.media), per_message=settings.media.per_message)
         self._clock = clock
         self._noted: dict[str, Mapping[str, str]] = {}
@@ -110,7 +110,7 @@ class PlatformInlet:
         received = await self._files.fetch_all(session, event.files) if event.files else FetchedFiles()
         notes = {**event.notes, GROUP: "1"} if event.group else dict(event.notes)
         if notes and self._noted.get(session) != notes:
-            await self._notes.note(session, notes)
+            await self._notes.save_notes(session, notes)
             if len(self._noted) >= NOTED:
                 self._noted.clear()
             self._noted[session] = notes

@@ -11,7 +11,7 @@ from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
-from shared.store.delivery.listener_lease import Exclusive, Holding
+from shared.store.delivery.listener_lease import ListenerLease, ListenerLock
 
 RENEWALS_PER_LEASE = 5
 
@@ -21,18 +21,18 @@ class ListenerCursor:
     move it."""
 
     def __init__(self) -> None:
-        self._lock: Exclusive | None = None
-        self._held: Holding | None = None
+        self._lock: ListenerLock | None = None
+        self._held: ListenerLease | None = None
         self._value = b""
 
     def read(self) -> bytes:
         return self._value
 
     async def save(self, value: bytes) -> None:
-        if self._lock is not None and self._held is not None and await self._lock.save(self._held, value):
+        if self._lock is not None and self._held is not None and await self._lock.save_cursor(self._held, value):
             self._value = value
 
-    def bind(self, lock: Exclusive, held: Holding) -> None:
+    def bind(self, lock: ListenerLock, held: ListenerLease) -> None:
         """The lock is ours now."""
         self._lock, self._held, self._value = lock, held, held.cursor
 
@@ -43,7 +43,7 @@ class ListenerCursor:
 
 def locks_of(
     platform: Platform, client: RedisClient, *, lease_s: float, clock: Clock = SYSTEM_CLOCK
-) -> list[Exclusive]:
+) -> list[ListenerLock]:
     """The locks of which a replica needs one to listen; none = every replica listens."""
     match platform.run_mode:
         case "exclusive":
@@ -52,10 +52,10 @@ def locks_of(
             names = [f"{platform.name}:{number}" for number in range(platform.abilities.sockets)]
         case "webhook":
             names = []
-    return [Exclusive(client, name, lease_s=lease_s, clock=clock) for name in names]
+    return [ListenerLock(client, name, lease_s=lease_s, clock=clock) for name in names]
 
 
-async def keep_lock(lock: Exclusive, held: Holding, claimed_at: float, clock: Clock) -> None:
+async def keep_lock(lock: ListenerLock, held: ListenerLease, claimed_at: float, clock: Clock) -> None:
     """Renew a lock that was asked for at `taken_at`; returns when it is lost, or not safe any
     more."""
     kept_at = claimed_at

@@ -20,7 +20,7 @@ from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.delivery.fanout import Fanout
-from shared.store.delivery.listener_lease import Exclusive, Holding
+from shared.store.delivery.listener_lease import ListenerLease, ListenerLock
 from shared.tasks import cancel_all, event_within, until_first
 
 AGAIN_FIRST_S: Final = 0.5
@@ -42,7 +42,7 @@ class PlatformListener:
     def __init__(
         self,
         platform: Platform,
-        locks: Sequence[Exclusive],
+        locks: Sequence[ListenerLock],
         cursor: ListenerCursor,
         fanout: Fanout,
         *,
@@ -65,7 +65,7 @@ class PlatformListener:
             await self._listen_until_drained(inlet)
             return
         for lock in self._locks:
-            await self._fanout.listen_raw(lock.freed, lambda _: self._freed.set())
+            await self._fanout.subscribe(lock.freed, lambda _: self._freed.set())
         while not self._draining.is_set():
             claimed_at = self._clock.monotonic()
             claimed = await self._claim_lock()
@@ -74,16 +74,16 @@ class PlatformListener:
             else:
                 await self._listen_under(*claimed, claimed_at, inlet)
 
-    async def _claim_lock(self) -> tuple[Exclusive, Holding] | float:
+    async def _claim_lock(self) -> tuple[ListenerLock, ListenerLease] | float:
         """One of the locks, or the seconds until the next try."""
         self._freed.clear()
         next_s = RECONNECT_CAP_S
         for lock in random.sample(self._locks, len(self._locks)):
             try:
-                held = await lock.take()
+                held = await lock.acquire()
             except RedisAway:
                 return random.uniform(RECONNECT_FIRST_S, RECONNECT_CAP_S)
-            if isinstance(held, Holding):
+            if isinstance(held, ListenerLease):
                 return lock, held
             next_s = min(next_s, held)
         return next_s
@@ -92,9 +92,9 @@ class PlatformListener:
         waiting = [asyncio.create_task(event.wait()) for event in (self._freed, self._draining)]
         await until_first(*waiting, timeout_s=seconds)
 
-    async def _listen_under(self, lock: Exclusive, held: Holding, claimed_at: float, inlet: Inlet) -> None:
+    async def _listen_under(self, lock: ListenerLock, held: ListenerLease, claimed_at: float, inlet: Inlet) -> None:
         """Listen while the lock is safely ours."""
-        log.info("listening", channel=self._platform.name, lock=lock.name, taken_over=held.taken_over)
+        log.info("listening", channel=self._platform.name, lock=lock.name, taken_over=held.owner_lost)
         self._cursor.bind(lock, held)
         listening = asyncio.create_task(self._listen_until_drained(inlet), name="listener")
         keeping = asyncio.create_task(keep_lock(lock, held, claimed_at, self._clock), name="listener's lock")
@@ -106,7 +106,7 @@ class PlatformListener:
             log.warning("lock lost", channel=self._platform.name, lock=lock.name)
         with contextlib.suppress(RedisAway, TimeoutError):
             async with asyncio.timeout(GIVE_UP_S):
-                await lock.give_up(held)
+                await lock.release(held)
         for task in done:
             task.result()
 

@@ -16,7 +16,7 @@ import msgspec
 from gateway.platform.access import AccessSettings
 from gateway.platform.protocol import Platform
 from shared.errors import SettingsError
-from shared.plugins import Loaded, found_plugins
+from shared.plugins import LoadedPlugin, found_plugins
 from shared.settings import Settings
 
 PLATFORMS: Final[dict[str, str]] = {
@@ -101,8 +101,8 @@ def make_platform(context: PlatformContext) -> BuiltPlatform:
     raise SettingsError(f"channels.{context.name}: there is no chat platform of this name; there are: {names}")
 
 
-def _plugin_platforms(off: Collection[str]) -> list[Loaded]:
-    return list(found_plugins("shoal.channels", off=off, taken={*PLATFORMS, "web", "api", "cli", "system"}))
+def _plugin_platforms(off: Collection[str]) -> list[LoadedPlugin]:
+    return list(found_plugins("shoal.channels", off=off, reserved={*PLATFORMS, "web", "api", "cli", "system"}))
 
 
 def _load_factory(name: str) -> PlatformFactory:

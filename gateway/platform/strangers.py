@@ -11,7 +11,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import Refused
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage
-from shared.store.access.pairing import CODE_MS, Pairings, Person
+from shared.store.access.pairing import CODE_MS, PairedPerson, Pairings
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class StrangerReplies:
         now = self._clock.monotonic()
         if self._quiet.get(key, now) > now:
             return False
-        person = Person(
+        person = PairedPerson(
             channel=message.channel,
             sender=message.sender_id,
             session=message.session,
@@ -80,7 +80,7 @@ class StrangerReplies:
         reason = verdict.reason
         try:
             if verdict.kind == "unknown":
-                outcome = await self._pairings.ask(
+                outcome = await self._pairings.offer_code(
                     person, lambda code: self._render_notice(CODE, message, code), reason=reason
                 )
             else:

@@ -14,9 +14,9 @@ import msgspec
 from gateway.channel import Channel
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway, Refused
-from shared.process.stats import OwnVitals
+from shared.process.stats import StatsReader
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, announce, withdraw
+from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, announce, remove_presence
 from shared.version import VERSION
 
 FAREWELL_S: Final = 1.0
@@ -36,7 +36,7 @@ class Announcer:
         self._client = client
         self._channels = channels
         self._draining = draining
-        self._vitals = OwnVitals(clock)
+        self._vitals = StatsReader(clock)
         host = socket.gethostname()
         self._record = Presence(
             kind="gateway",
@@ -53,7 +53,7 @@ class Announcer:
         for channel in self._channels:
             details |= channel.facts()
         record = msgspec.structs.replace(
-            self._record, draining=self._draining(), details=details, vitals=self._vitals.read()
+            self._record, draining=self._draining(), details=details, stats=self._vitals.read()
         )
         with contextlib.suppress(RedisAway, Refused):
             await announce(self._client, record)
@@ -68,4 +68,4 @@ class Announcer:
         """Take the record back, if Redis answers within a second."""
         with contextlib.suppress(RedisAway, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
-                await withdraw(self._client, self._record)
+                await remove_presence(self._client, self._record)

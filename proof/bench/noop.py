@@ -23,7 +23,7 @@ from proof.bench.children import Children, cpu_s
 from shared import log
 from shared.ids import nonce
 from shared.messages.transcript import AssistantEntry
-from shared.process.heap import settle
+from shared.process.heap import freeze_heap
 from shared.settings import LogSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import InboxLimits
@@ -58,7 +58,7 @@ async def shoal(url: str, slots: int, ready: int) -> None:
     loop = LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=15.0), slots=slots, run=run)
     working = asyncio.create_task(loop.run())
     await loop.connected.wait()
-    settle()
+    freeze_heap()
     os.write(ready, b".")
     await working
 

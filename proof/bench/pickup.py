@@ -121,7 +121,7 @@ async def _shoal(client: RedisClient) -> AsyncIterator[tuple[Say, asyncio.Event]
 
     fanout = Fanout(client, on_gap=connected)
     for n in range(CHATS):
-        await fanout.listen(f"web:owner/{n}", hear)
+        await fanout.follow_chat(f"web:owner/{n}", hear)
     listening = asyncio.create_task(fanout.run())
     await there.wait()
     try:
@@ -142,7 +142,7 @@ async def _arq(client: RedisClient, url: str) -> AsyncIterator[tuple[Say, asynci
         await pool.enqueue_job("turn_of_arq", "owner/a", str(n))
 
     fanout = Fanout(client, on_gap=connected)
-    await fanout.listen_raw(noop.REPLIES, lambda _data: heard.set())
+    await fanout.subscribe(noop.REPLIES, lambda _data: heard.set())
     listening = asyncio.create_task(fanout.run())
     await there.wait()
     try:

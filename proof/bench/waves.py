@@ -103,7 +103,7 @@ async def waves(client: RedisClient, chats: Sequence[str]) -> AsyncIterator[Wave
 
     fanout = Fanout(client, on_gap=connected)
     for chat in chats:
-        await fanout.listen_raw(keys.live(f"web:owner/{chat}"), partial(made.hear, chat))
+        await fanout.subscribe(keys.live(f"web:owner/{chat}"), partial(made.hear, chat))
     listening = asyncio.create_task(fanout.run())
     try:
         await there.wait()

@@ -126,7 +126,7 @@ async def beside(on: Stage, name: str, crowd: Crowd, *, messages: int) -> list[R
 
 
 async def _answered(client: RedisClient, session: str, many: int) -> bool:
-    lines = [one.line for one in await Outbox(client).read(session, after=0)]
+    lines = [one.line for one in await Outbox(client).read_after(session, after=0)]
     return sum(isinstance(line, OutboundMessage) and line.kind == "reply" for line in lines) >= many
 
 

@@ -12,7 +12,7 @@ from proof.chaos.recovery import Blow, Until
 from shared.embedded import EmbeddedValkey
 from shared.errors import RedisAway
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import present
+from shared.store.fleet.presence import list_processes
 from tests.gateway.harness import TOKENS, answers, free_port
 from tests.helpers.processes import Process
 
@@ -90,7 +90,7 @@ class Fleet:
     async def owners(self, pids: Collection[int]) -> list[str]:
         """The names by which these processes hold leases; nothing when the server cannot be asked."""
         try:
-            return [found.name for found in await present(self._client) if found.pid in pids]
+            return [found.name for found in await list_processes(self._client) if found.pid in pids]
         except RedisAway:
             return []
 

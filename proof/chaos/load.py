@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from proof.chaos.verdict import torn
 from shared.errors import RedisAway, Refused
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox
@@ -51,7 +51,7 @@ class Chat:
         began = time.monotonic()
         while True:
             try:
-                await inbox.ingest(said, show=SaidLine(id=id, text=said.content), principal="owner", retry_for_s=60)
+                await inbox.ingest(said, log_line=UserLine(id=id, text=said.content), principal="owner", retry_for_s=60)
                 break
             except (RedisAway, Refused):
                 await asyncio.sleep(POLL_S)
@@ -64,7 +64,7 @@ class Chat:
     async def listen(self) -> None:
         """Read the new lines of the log."""
         try:
-            lines = await Outbox(self._client).read(self.session, after=self._seq)
+            lines = await Outbox(self._client).read_after(self.session, after=self._seq)
         except RedisAway:
             return
         for line in lines:

@@ -31,7 +31,7 @@ from shared.embedded import EmbeddedValkey
 from shared.messages.transcript import TranscriptEntry, UserEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import present
+from shared.store.fleet.presence import list_processes
 from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import history, replies, warm, watching
@@ -206,7 +206,7 @@ def _torn(entries: list[TranscriptEntry]) -> int:
 
 
 async def _idle(client: RedisClient) -> bool:
-    return sum(one.running for one in await present(client) if one.kind == "worker") == 0
+    return sum(one.running for one in await list_processes(client) if one.kind == "worker") == 0
 
 
 def main() -> int:

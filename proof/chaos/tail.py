@@ -21,7 +21,7 @@ from pathlib import Path
 from proof.chaos.stage import Row, Stage, perform, stage, zero
 from proof.chaos.verdict import debris, torn
 from shared.errors import RedisAway, Refused
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.transcript import UserEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -67,7 +67,7 @@ class Talker:
     async def answered(self) -> list[str]:
         """The ids that the chat's log has an answer to now, as often as it has one."""
         try:
-            lines = await Outbox(self._client).read(self.session, after=0, limit=2000)
+            lines = await Outbox(self._client).read_after(self.session, after=0, limit=2000)
         except RedisAway:
             return []
         return [id for line in lines if isinstance(line.line, OutboundMessage) for id in line.line.in_reply_to]
@@ -78,8 +78,8 @@ class Talker:
         said = message(text, chat=f"owner/{self._name}", id=id)
         while True:
             try:
-                show = SaidLine(id=id, text=text)
-                done = await Inbox(self._client).ingest(said, show=show, principal="owner", retry_for_s=60)
+                show = UserLine(id=id, text=text)
+                done = await Inbox(self._client).ingest(said, log_line=show, principal="owner", retry_for_s=60)
             except (RedisAway, Refused):
                 await asyncio.sleep(POLL_S)
             else:

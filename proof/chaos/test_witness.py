@@ -45,10 +45,10 @@ async def taken_over(client: RedisClient) -> tuple[Claim, Claim]:
     """A turn whose first owner wrote a step and then lost its lease to a second one, which wrote one, too."""
     await say(Inbox(client))
     first = await claim(client, "a" * 32)
-    await Turns(client).append(first, 1, step(1))
+    await Turns(client).append_step(first, 1, step(1))
     await client.command("ZADD", keys.queue(TURNS), 0, first.member)
     second = await claim(client, "b" * 32)
-    await Turns(client).append(second, 2, step(2))
+    await Turns(client).append_step(second, 2, step(2))
     return first, second
 
 
@@ -74,7 +74,7 @@ async def test_a_late_write_that_is_turned_away_is_counted_as_refused(client: Re
     """The fence holds: the older lease wrote nothing."""
     first, _ = await taken_over(client)
     with pytest.raises(Exception, match="lost"):
-        await Turns(client).append(first, 3, step(3))
+        await Turns(client).append_step(first, 3, step(3))
     await client.run(load("turns/wake"), [keys.wake(TURNS)])  # whatever comes next ends the script before
     await eventually(lambda: witness.stale_refused == 1)
     assert (witness.stale_accepted, witness.overlaps) == (0, 0)
@@ -92,7 +92,7 @@ async def test_a_late_write_that_is_taken_is_counted_as_stale_and_as_an_overlap(
     where = [
         keys.leases(TURNS), keys.session(SESSION), keys.ledger(SESSION), keys.queue(TURNS), keys.wake(TURNS),
     ]  # fmt: skip
-    await client.run(broken, where, [first.member, first.lease, 3, b"late", 1000])
+    await client.run(broken, where, [first.member, first.lease_id, 3, b"late", 1000])
     await eventually(lambda: witness.stale_accepted == 1)
     assert witness.overlaps == 1
 

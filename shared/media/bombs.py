@@ -22,23 +22,23 @@ _JPEG_FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _JPEG_BARE: Final = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
-class Damaged(ValueError):
+class FileRejected(ValueError):
     """A header that makes no sense."""
 
 
 def image_size(suffix: str, data: bytes) -> tuple[int, int]:
-    """Width and height in pixels, as the header of a picture says. Raises Damaged."""
+    """Width and height in pixels, as the header of a picture says. Raises FileRejected."""
     try:
         width, height = _SIZES[suffix](data)
     except (struct.error, IndexError):
-        raise Damaged("it is a damaged picture") from None
+        raise FileRejected("it is a damaged picture") from None
     if width <= 0 or height <= 0:
-        raise Damaged("it is a damaged picture")
+        raise FileRejected("it is a damaged picture")
     return width, height
 
 
 def zip_parts(data: bytes) -> frozenset[bytes]:
-    """The names in a zip archive. Raises Damaged when it is damaged or protected, or unpacks to too
+    """The names in a zip archive. Raises FileRejected when it is damaged or protected, or unpacks to too
     much."""
     names: set[bytes] = set()
     total_bytes = 0
@@ -46,11 +46,11 @@ def zip_parts(data: bytes) -> frozenset[bytes]:
         names.add(name)
         total_bytes += unpacked
         if flags & 1:
-            raise Damaged("it is protected by a password")
+            raise FileRejected("it is protected by a password")
         if unpacked > SMALL_BYTES and unpacked > RATIO * max(1, packed):
-            raise Damaged(f"a part of it grows more than {RATIO} times when it is unpacked")
+            raise FileRejected(f"a part of it grows more than {RATIO} times when it is unpacked")
         if total_bytes > UNPACKED_BYTES:
-            raise Damaged(f"it unpacks to more than {UNPACKED_BYTES // 1024 // 1024} MB")
+            raise FileRejected(f"it unpacks to more than {UNPACKED_BYTES // 1024 // 1024} MB")
     return frozenset(names)
 
 
@@ -60,26 +60,26 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
     end = data.rfind(_END, max(0, len(data) - _END_BYTES - _COMMENT_BYTES))
     try:
         if end < 0:
-            raise Damaged("it is a damaged archive")
+            raise FileRejected("it is a damaged archive")
         parts, _, at = struct.unpack_from("<HII", data, end + 10)
         if parts > PARTS:
-            raise Damaged(f"it has {parts:,} parts; at most {PARTS:,} are allowed")
+            raise FileRejected(f"it has {parts:,} parts; at most {PARTS:,} are allowed")
         for _ in range(parts):
             if data[at : at + 4] != _ENTRY:
-                raise Damaged("it is a damaged archive")
+                raise FileRejected("it is a damaged archive")
             [flags] = struct.unpack_from("<H", data, at + 8)
             packed, unpacked, name, extra, comment = struct.unpack_from("<IIHHH", data, at + 20)
             if _ZIP64 in (packed, unpacked):
-                raise Damaged(f"it unpacks to more than {UNPACKED_BYTES // 1024 // 1024} MB")
+                raise FileRejected(f"it unpacks to more than {UNPACKED_BYTES // 1024 // 1024} MB")
             yield data[at + _ENTRY_BYTES : at + _ENTRY_BYTES + name], packed, unpacked, flags
             at += _ENTRY_BYTES + name + extra + comment
     except struct.error:
-        raise Damaged("it is a damaged archive") from None
+        raise FileRejected("it is a damaged archive") from None
 
 
 def _png(data: bytes) -> tuple[int, int]:
     if data[12:16] != b"IHDR":
-        raise Damaged("it is a damaged picture")
+        raise FileRejected("it is a damaged picture")
     width, height = struct.unpack_from(">II", data, 16)
     return width, height
 
@@ -95,7 +95,7 @@ def _jpeg(data: bytes) -> tuple[int, int]:
         while data[at] == 0xFF and data[at + 1] == 0xFF:  # padding
             at += 1
         if data[at] != 0xFF:
-            raise Damaged("it is a damaged picture")
+            raise FileRejected("it is a damaged picture")
         marker = data[at + 1]
         if marker in _JPEG_BARE:
             at += 2
@@ -105,7 +105,7 @@ def _jpeg(data: bytes) -> tuple[int, int]:
             height, width = struct.unpack_from(">HH", data, at + 5)
             return width, height
         if marker in (0xD9, 0xDA) or length < 2:
-            raise Damaged("it is a damaged picture")
+            raise FileRejected("it is a damaged picture")
         at += 2 + length
 
 
@@ -119,7 +119,7 @@ def _webp(data: bytes) -> tuple[int, int]:
         case b"VP8 " if data[23:26] == b"\x9d\x01\x2a":
             width, height = struct.unpack_from("<HH", data, 26)
             return width & 0x3FFF, height & 0x3FFF
-    raise Damaged("it is a damaged picture")
+    raise FileRejected("it is a damaged picture")
 
 
 _SIZES: Final = {"png": _png, "gif": _gif, "jpg": _jpeg, "webp": _webp}

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import BinaryIO, Final
 
 from shared.errors import BadInput
-from shared.media.bombs import Damaged, image_size, zip_parts
+from shared.media.bombs import FileRejected, image_size, zip_parts
 from shared.media.kinds import ZIP, Kind, kind_of, why_not
 from shared.media.reference import MediaRef, clean_name
 from shared.settings import MediaSettings
@@ -43,12 +43,12 @@ _TRIES: Final = 5
 _FOLDER: Final = re.compile(r"[0-9a-f]{40}")
 
 
-class NoSuchMedia(Exception):
+class MediaNotFound(Exception):
     """The file is not there: it was never this session's, it has expired, or the session was
     forgotten."""
 
 
-class TooMuch(BadInput):
+class MediaTooBig(BadInput):
     """A file over a limit; the text has the number."""
 
     def __init__(self, message: str) -> None:
@@ -84,27 +84,27 @@ class MediaStore:
             return upload.finish(name)
 
     def size(self, session: str, ref: MediaRef) -> int:
-        """How many bytes are kept under a reference. Raises NoSuchMedia."""
+        """How many bytes are kept under a reference. Raises MediaNotFound."""
         try:
             info = os.stat(self._folder(session) / ref.file, follow_symlinks=False)
         except FileNotFoundError:
-            raise NoSuchMedia from None
+            raise MediaNotFound from None
         if self._is_over(info.st_mtime):
-            raise NoSuchMedia
+            raise MediaNotFound
         return info.st_size
 
     def read(self, session: str, ref: MediaRef) -> bytes:
-        """The bytes. Raises NoSuchMedia."""
+        """The bytes. Raises MediaNotFound."""
         with self.open(session, ref) as file:
             return file.read()
 
     def open(self, session: str, ref: MediaRef) -> BinaryIO:
-        """The file, to be read from; close it. Raises NoSuchMedia."""
+        """The file, to be read from; close it. Raises MediaNotFound."""
         self.size(session, ref)
         try:
             return open(os.open(self._folder(session) / ref.file, _READ), "rb")
         except FileNotFoundError:
-            raise NoSuchMedia from None
+            raise MediaNotFound from None
 
     def forget(self, folder: str, *, before_s: float) -> int:
         """Delete the files of a session, by the name of its folder, that are older than `before_s`,
@@ -134,15 +134,15 @@ class MediaStore:
             names = zip_parts(data) if data.startswith(ZIP) else frozenset[bytes]()
             kind = kind_of(data, names)
             if kind is None:
-                raise Damaged(why_not(data))
+                raise FileRejected(why_not(data))
             if kind.is_image:
                 width, height = image_size(kind.suffix, data)
                 limit = self._settings.megapixels
                 if width * height > limit * 1_000_000:
-                    raise Damaged(
+                    raise FileRejected(
                         f"it is a picture of {width:,} x {height:,} pixels; at most {limit} million are taken"
                     )
-        except Damaged as exc:
+        except FileRejected as exc:
             raise BadInput("file_refused", f"file refused: {exc}") from None
         return kind
 
@@ -200,21 +200,21 @@ class Upload:
             self._part.unlink()
 
     def write(self, data: bytes) -> None:
-        """The next piece. Raises TooMuch as soon as there are too many."""
+        """The next piece. Raises MediaTooBig as soon as there are too many."""
         self._size_bytes += len(data)
         if self._size_bytes > self._store.file_bytes:
-            raise TooMuch(f"it is larger than {self._store.file_bytes // _MB} MB")
+            raise MediaTooBig(f"it is larger than {self._store.file_bytes // _MB} MB")
         self._hash.update(data)
         self._file.write(data)
 
     def finish(self, name: str) -> MediaRef:
         """Look at it and keep it, whole or not at all. Raises BadInput (`file_refused`), and
-        TooMuch when the session would have too much."""
+        MediaTooBig when the session would have too much."""
         self._file.flush()
         kind = self._store.check(self._part.read_bytes())
         limit_mb = self._store._settings.session_mb
         if self._store.used_bytes(self._session) > limit_mb * _MB:  # this one is counted already
-            raise TooMuch(f"this chat would have more than {limit_mb} MB of files; old ones go by themselves")
+            raise MediaTooBig(f"this chat would have more than {limit_mb} MB of files; old ones go by themselves")
         os.fsync(self._file.fileno())
         ref = MediaRef(self._hash.hexdigest(), kind.suffix, self._size_bytes, clean_name(name))
         os.replace(self._part, self._part.parent / ref.file)

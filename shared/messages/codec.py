@@ -46,14 +46,14 @@ class Decoder(Generic[T]):
         self._limit_bytes = limit_bytes
 
     def __call__(self, data: bytes) -> T:
-        return self._read(self._decode, data)  # type: ignore[no-any-return]
+        return self._decode_checked(self._decode, data)  # type: ignore[no-any-return]
 
     def every(self, records: Sequence[bytes]) -> list[T]:
         """All of these, in a fraction of the time that one by one takes. Raises for the first that
         cannot be read, or when all are larger than one may be."""
-        return self._read(self._decode_list, b"".join([_ARRAY, len(records).to_bytes(4), *records]))  # type: ignore[no-any-return]
+        return self._decode_checked(self._decode_list, b"".join([_ARRAY, len(records).to_bytes(4), *records]))  # type: ignore[no-any-return]
 
-    def _read(self, decode: Callable[[bytes], Any], data: bytes) -> Any:
+    def _decode_checked(self, decode: Callable[[bytes], Any], data: bytes) -> Any:
         if len(data) > self._limit_bytes:
             raise BadRecord("record_too_big", f"a record of {len(data)} bytes is over the limit of {self._limit_bytes}")
         try:

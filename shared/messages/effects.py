@@ -12,7 +12,7 @@ from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import TranscriptEntry
 
 
-class Say(msgspec.Struct, frozen=True, kw_only=True):
+class SayEffect(msgspec.Struct, frozen=True, kw_only=True):
     """A line for the log of a chat, now. `session` names the chat.
 
     For another chat than the turn's own, `listed_for` is the person in whose list of chats it moves
@@ -32,7 +32,7 @@ class Say(msgspec.Struct, frozen=True, kw_only=True):
         return self.session
 
 
-class Spawn(msgspec.Struct, frozen=True, kw_only=True):
+class SpawnEffect(msgspec.Struct, frozen=True, kw_only=True):
     """A subagent of the turn's own session, queued. At most `per_turn` of one turn."""
 
     task: SubagentTask
@@ -45,4 +45,4 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
         return self.task.id
 
 
-Effect = Say | Spawn
+Effect = SayEffect | SpawnEffect

@@ -61,7 +61,7 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     reply_to: str | None = None
     buttons: tuple[str, ...] = ()
     at: int = 0
-    said: bool = False
+    sent_by_tool: bool = msgspec.field(default=False, name="said")
     approval: Approval | None = None
     v: int = 1
     usage: TokensUsed | None = None
@@ -69,7 +69,7 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     traceparent: str | None = None
 
 
-class SaidLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):
+class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):
     """A person's own message as a line of the chat's log, so that their other devices show it
     too."""
 
@@ -80,6 +80,6 @@ class SaidLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     v: int = 1
 
 
-LogLine = OutboundMessage | SaidLine
+LogLine = OutboundMessage | UserLine
 
 decode_line: Decoder[LogLine] = Decoder(LogLine)

@@ -24,27 +24,27 @@ Misfire = Literal["skip", "once", "all"]
 or each is run."""
 
 
-class At(msgspec.Struct, frozen=True, tag_field="t", tag="at"):
+class AtPlan(msgspec.Struct, frozen=True, tag_field="t", tag="at"):
     """Once, at a time in ms since 1970."""
 
     at_ms: int
 
 
-class Every(msgspec.Struct, frozen=True, tag_field="t", tag="every"):
+class EveryPlan(msgspec.Struct, frozen=True, tag_field="t", tag="every"):
     """Each `every_ms` that pass, counted from `from_ms`; no clock of any place changes it."""
 
     every_ms: int
     from_ms: int
 
 
-class Cron(msgspec.Struct, frozen=True, tag_field="t", tag="cron"):
+class CronPlan(msgspec.Struct, frozen=True, tag_field="t", tag="cron"):
     """At the times that five fields of cron name, by the clock of `timezone` (an IANA name)."""
 
     expression: str
     timezone: str
 
 
-Plan = At | Every | Cron
+Plan = AtPlan | EveryPlan | CronPlan
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="schedule"):
@@ -76,7 +76,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
         return self.id == HEARTBEAT
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule and how it stands. `next_ms` is its next tick, `last_ms` the last one that was run
     (None = none yet); `paused` while its chat cannot be reached."""
 
@@ -133,14 +133,14 @@ def local_time(at_ms: int, timezone: str) -> str:
     return f"{when:%Y-%m-%d %H:%M (%A}, {timezone})"
 
 
-def told_plan(schedule: Schedule) -> str:
+def describe_plan(schedule: Schedule) -> str:
     """A plan in words: `every 30 min`, `at 30 8 * * 1-5 (Europe/Berlin)`."""
     match schedule.plan:
-        case At(at_ms=at_ms):
+        case AtPlan(at_ms=at_ms):
             return f"once, at {local_time(at_ms, schedule.timezone)}"
-        case Every(every_ms=every_ms):
+        case EveryPlan(every_ms=every_ms):
             return f"every {_span(every_ms / 1000)}"
-        case Cron(expression=expression, timezone=timezone):
+        case CronPlan(expression=expression, timezone=timezone):
             return f"at {expression!r} ({timezone})"
 
 

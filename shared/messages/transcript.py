@@ -76,7 +76,7 @@ class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     v: int = 1
 
 
-class TakenEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="taken"):
+class JoinEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="taken"):
     """Messages joined the turn here. They lie in the inbox, under these numbers, until it ends.
     Written by the server (`take.lua`)."""
 
@@ -119,7 +119,7 @@ class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 TranscriptEntry = UserEntry | AssistantEntry | ToolEntry
-LedgerEntry = AssistantEntry | IntentEntry | ToolEntry | EffectEntry | TakenEntry | ApprovalEntry | DecisionEntry
+LedgerEntry = AssistantEntry | IntentEntry | ToolEntry | EffectEntry | JoinEntry | ApprovalEntry | DecisionEntry
 
 decode_transcript: Decoder[TranscriptEntry] = Decoder(TranscriptEntry)
 decode_ledger: Decoder[LedgerEntry] = Decoder(LedgerEntry)

@@ -25,8 +25,8 @@ from shared.metrics import (
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.backlog import read_outboxes
-from shared.store.fleet.presence import present, read_queue
-from shared.store.fleet.redis_server import read_fsync, read_pulse
+from shared.store.fleet.presence import list_processes, read_queue
+from shared.store.fleet.redis_server import read_fsync, read_health
 
 QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
 KINDS: Final = ("gateway", "worker")
@@ -36,7 +36,7 @@ LOSS_WINDOW_S: Final = {"always": 0.0, "everysec": 1.0, "no": math.inf}
 """What a server may forget of what it confirmed, by its `appendfsync`."""
 
 
-class Readings:
+class FleetGauges:
     """Fills the gauges of what is in Redis when asked, at most once a second."""
 
     def __init__(self, client: RedisClient, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -54,13 +54,13 @@ class Readings:
             return
         self._read_at = now
         try:
-            await self._read()
+            await self._fill_gauges()
         except RedisAway:
             REDIS_UP.set(0)
         else:
             REDIS_UP.set(1)
 
-    async def _read(self) -> None:
+    async def _fill_gauges(self) -> None:
         for name in QUEUES:
             reading = await read_queue(self._client, name)
             QUEUE_DUE.labels(name).set(reading.due)
@@ -69,16 +69,16 @@ class Readings:
         for outbox in await read_outboxes(self._client):
             OUTBOX_WAITING.labels(outbox.channel).set(outbox.waiting)
             OUTBOX_OLDEST_SECONDS.labels(outbox.channel).set(outbox.oldest_s)
-        alive = [one.kind for one in await present(self._client)]
+        alive = [one.kind for one in await list_processes(self._client)]
         for kind in KINDS:
             PROCESSES.labels(kind).set(alive.count(kind))
-        pulse = await read_pulse(self._client)
-        REDIS_MEMORY_BYTES.set(_told(pulse.used_bytes))
-        REDIS_MEMORY_LIMIT_BYTES.set(_told(pulse.limit_bytes))
-        REDIS_WRITES_OK.set(_told(pulse.writes_ok))
+        pulse = await read_health(self._client)
+        REDIS_MEMORY_BYTES.set(_nan_if_unknown(pulse.used_bytes))
+        REDIS_MEMORY_LIMIT_BYTES.set(_nan_if_unknown(pulse.limit_bytes))
+        REDIS_WRITES_OK.set(_nan_if_unknown(pulse.writes_ok))
         REDIS_CLOCK_AHEAD_SECONDS.set(pulse.clock_ahead_s)
         window_s = math.inf if pulse.append_only is False else LOSS_WINDOW_S.get(await self._fsync_now() or "")
-        REDIS_LOSS_WINDOW_SECONDS.set(_told(window_s))
+        REDIS_LOSS_WINDOW_SECONDS.set(_nan_if_unknown(window_s))
 
     async def _fsync_now(self) -> str | None:
         """Asked once a minute, and never again when it was not told."""
@@ -88,5 +88,5 @@ class Readings:
         return self._fsync
 
 
-def _told(value: float | None) -> float:
+def _nan_if_unknown(value: float | None) -> float:
     return math.nan if value is None else value

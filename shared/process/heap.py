@@ -10,7 +10,7 @@ YOUNG: Final = 10_000
 and few in circles."""
 
 
-def settle() -> None:
+def freeze_heap() -> None:
     """What is loaded now stays: it is not looked through again and again. To be called when a
     process is ready."""
     gc.freeze()

@@ -21,7 +21,7 @@ from shared.metrics import (
     memory_bytes,
     totals,
 )
-from shared.store.fleet.presence import PRESENCE_EVERY_S, Vitals
+from shared.store.fleet.presence import PRESENCE_EVERY_S, ProcessStats
 
 WINDOW_READINGS: Final = round(60 / PRESENCE_EVERY_S)
 RATE_READINGS: Final = round(10 / PRESENCE_EVERY_S)
@@ -45,22 +45,22 @@ class _Reading(NamedTuple):
     lag: Buckets
 
 
-class OwnVitals:
+class StatsReader:
     """Made at the start of a process, and read whenever its presence is told: every 5 s."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._seen = deque([_read(clock)], maxlen=WINDOW_READINGS)
+        self._readings = deque([_read_metrics(clock)], maxlen=WINDOW_READINGS)
 
-    def read(self) -> Vitals:
+    def read(self) -> ProcessStats:
         """How the process does now: rates over the last two readings, times over those of the last
         minute."""
-        now = _read(self._clock)
-        last, oldest = self._seen[-1], self._seen[0]
-        before = self._seen[-min(RATE_READINGS, len(self._seen))]
-        self._seen.append(now)
+        now = _read_metrics(self._clock)
+        last, oldest = self._readings[-1], self._readings[0]
+        before = self._readings[-min(RATE_READINGS, len(self._readings))]
+        self._readings.append(now)
         passed_s = max(0.001, now.at - before.at)
-        return Vitals(
+        return ProcessStats(
             memory_bytes=memory_bytes(),
             lag_s=_worst(last.lag, now.lag),
             accepted_per_s=round((now.accepted - before.accepted) / passed_s, 3),
@@ -73,7 +73,7 @@ class OwnVitals:
         )
 
 
-def _read(clock: Clock) -> _Reading:
+def _read_metrics(clock: Clock) -> _Reading:
     outcomes = totals(TURNS)
     return _Reading(
         at=clock.monotonic(),

@@ -18,7 +18,7 @@ IDLE: Final = "shoal:idle"
 REWORK: Final = "shoal:rework"
 """ZSET: memory scope -> server time in ms from which its MEMORY.md is to be written anew."""
 
-THROW_AWAYS: Final = "shoal:throwaways"
+EPHEMERAL: Final = "shoal:throwaways"
 """ZSET: session of one request over HTTP -> server time in ms from which what is left of it goes."""
 
 SCHEDULES: Final = "shoal:cron"
@@ -36,11 +36,11 @@ BACKGROUND: Final = "background"
 """The queue of sessions whose turn no person waits for, and who has those turns. Only what waits is
 in it: what runs is in `turns`, and so is its lease."""
 
-SHARES: Final = "shoal:shares"
+FAIR_KEYS: Final = "shoal:shares"
 """HASH: turn member -> whose turn it is (a person's hash, BACKGROUND), of those that are not their chat's own; with a
 `+` it was given back and keeps its place."""
 
-SERVED: Final = "shoal:served"
+LAST_SERVED: Final = "shoal:served"
 """ZSET with an end of life: a person's hash -> when a turn of theirs last began while others
 waited, in ms; BACKGROUND -> how many turns have begun since one of its own, 4 at most; and when it
 was last looked further."""
@@ -99,7 +99,7 @@ def children(session: str) -> str:
     return f"shoal:children:{session}"
 
 
-def noted(member: str) -> str:
+def attempts(member: str) -> str:
     """The HASH that counts the attempts at a member of a queue; `""` for a plain job."""
     if member.startswith(TURN_PREFIX):
         return session(member.removeprefix(TURN_PREFIX))
@@ -162,7 +162,7 @@ def brake(what: str) -> str:
     return f"shoal:brake:{what}"
 
 
-def answer(request: str) -> str:
+def request_answer(request: str) -> str:
     """HASH with an end of life: what was asked over HTTP under one key, by which ticket, and its
     answer."""
     return f"shoal:answer:{request}"
@@ -221,7 +221,7 @@ def out(session: str) -> str:
     return f"shoal:out:{session}"
 
 
-def said(session: str) -> str:
+def delivered_text(session: str) -> str:
     """STRING with a short end of life: SHA-1 of what was delivered last, by which it is known when
     it comes back."""
     return f"shoal:said:{session}"

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from console.chat.state import ClientState, GrowingReply, ReplyEvent
 from console.main import cli
-from shared.messages.schedule import HEARTBEAT, Cron
+from shared.messages.schedule import HEARTBEAT, CronPlan
 from shared.messages.web import DeltaFrame, HistoryFrame
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import Schedules
@@ -51,7 +51,7 @@ def on(redis_url: str, work: Callable[[RedisClient], Awaitable[T]]) -> T:
 
 async def planned(client: RedisClient) -> None:
     schedules = Schedules(client)
-    await schedules.add(schedule("bb", plan=Cron("30 8 * * 1-5", "UTC"), text="secret\x1b[2J"), NOW + 1000)
+    await schedules.add(schedule("bb", plan=CronPlan("30 8 * * 1-5", "UTC"), text="secret\x1b[2J"), NOW + 1000)
     await schedules.add(schedule("aa"), NOW)
     for chat in ("owner/a", "owner/b"):
         await schedules.add(schedule(HEARTBEAT, chat=chat), NOW + 2000)

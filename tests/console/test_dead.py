@@ -17,12 +17,12 @@ from shared.ids import log_id
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent
-from shared.messages.outbound import SaidLine
+from shared.messages.outbound import UserLine
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load
 from shared.store.delivery.outbox import Outbox
-from shared.store.turns.dead_letters import PAGE, DeadLetters, Letter
+from shared.store.turns.dead_letters import PAGE, DeadLetterEntry, DeadLetters
 from shared.store.turns.inbox import TURNS, Inbox, InboxLimits
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import DeadLetter, Turns
@@ -74,7 +74,7 @@ async def waiting(client: RedisClient, session: str = SESSION) -> list[InboundMe
     return [decode_inbound(row[1][3]) for row in rows]
 
 
-async def found(letters: DeadLetters, reference: str) -> Letter:
+async def found(letters: DeadLetters, reference: str) -> DeadLetterEntry:
     letter = await letters.find(reference)
     assert letter is not None
     return letter
@@ -91,7 +91,7 @@ async def test_a_letter_is_found_by_the_reference_of_the_apology(client: RedisCl
     letters = letters_of(client)
     letter = await found(letters, " 0000CAFE ")
     assert (letter.reason, letter.session, letter.turn, letter.chat_id) == ("timeout", SESSION, 1, "owner/a")
-    assert letter.size_bytes == len(await letters.record(letter) or b"")
+    assert letter.size_bytes == len(await letters.read_record(letter) or b"")
     assert await letters.find(letter.id) == letter
     assert await letters.find("ffffffff") is None
     assert await letters.find("1-1") is None
@@ -115,8 +115,8 @@ async def test_a_replay_is_a_new_message_at_the_tail_of_its_session(client: Redi
     assert (accepted.turn, accepted.ahead, accepted.duplicate) == (3, 1, False)
     _, again = await waiting(client)
     assert (again.id, again.content, again.timestamp) == ("replay-ab12cd34", "please help", 5_000_000)
-    line = (await Outbox(client).read(SESSION, after=0))[-1].line
-    assert line == SaidLine(id="replay-ab12cd34", text="please help", at=5_000_000)
+    line = (await Outbox(client).read_after(SESSION, after=0))[-1].line
+    assert line == UserLine(id="replay-ab12cd34", text="please help", at=5_000_000)
     assert await letters.count() == 0
 
 
@@ -124,7 +124,7 @@ async def test_a_replay_that_died_before_its_end_makes_no_second_turn(client: Re
     """The message is in its inbox, the letter is still there: done again, only the letter goes."""
 
     class Dies(DeadLetters):
-        async def drop(self, letter: Letter) -> bool:
+        async def drop(self, letter: DeadLetterEntry) -> bool:
             raise RedisAway("killed")
 
     await bury(client, "ab12cd34")
@@ -294,9 +294,9 @@ async def undelivered(client: RedisClient) -> None:
     """A platform did not take a reply that another gateway may have sent before."""
     chat, first, second = PlatformChat(client), gateway(client), gateway(client)
     await chat.told("my secret plan", "next")
-    assert await first.sending(await taken(first), 1, 0) is not None
+    assert await first.begin_post(await taken(first), 1, 0) is not None
     await chat.time_passes()
-    assert await second.refused(await taken(second), 1, "400: too\x1b[2J long")
+    assert await second.give_up_line(await taken(second), 1, "400: too\x1b[2J long")
 
 
 def test_a_reply_that_a_platform_did_not_take_is_found_with_what_was_said_of_it(shoal: Shoal, store: Store) -> None:
@@ -317,7 +317,7 @@ def test_a_reply_that_was_not_delivered_is_put_back_behind_what_waits(shoal: Sho
     """Its chat is due again; a second time there is no such letter."""
     store(undelivered)
     assert shoal("replay", "--all").output == "Put back 1 message.\n"
-    lines = store(lambda client: Outbox(client).read("telegram:42", after=0))
+    lines = store(lambda client: Outbox(client).read_after("telegram:42", after=0))
     assert [(one.seq, one.line.content) for one in lines] == [(2, "next"), (3, "my secret plan")]
     assert shoal("list").output == "No dead letters.\n"
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from console.main import cli
 from shared.ids import log_id
 from shared.store.client.redis_client import RedisClient
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from tests.helpers.children import SESSION, Parent, end, reports, take
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ async def spawned(client: RedisClient) -> None:
     await parent.spawn("runs", "waits")
     await parent.commit()
     [claim] = await take(client, 1)
-    await Children(client).note(claim, rounds=2, tokens=70)
+    await Subagents(client).save_progress(claim, rounds=2, tokens=70)
 
 
 def test_nothing_is_there(shoal: Shoal) -> None:

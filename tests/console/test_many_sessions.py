@@ -60,7 +60,7 @@ async def chats(client: RedisClient, many: int) -> None:
     for n in range(many):
         await say(Inbox(client), f"hello {n}", chat=f"owner/c{n}")
         store, scope = MemoryStore(client), f"chat:web:owner/c{n}"
-        await store.write(scope, f"Likes tea {n}.", version=(await store.read(scope)).version)
+        await store.write_memory(scope, f"Likes tea {n}.", version=(await store.read_memory(scope)).version)
 
 
 async def empty(client: RedisClient) -> None:
@@ -214,7 +214,7 @@ def test_sessions_go_into_a_folder_and_come_back(shoal: Shoal, redis_url: str, t
     assert (restored["left"], restored["interrupted"]) == ([], False)
 
     async def remembered(client: RedisClient) -> str:
-        return (await MemoryStore(client).read("chat:web:owner/c2")).text
+        return (await MemoryStore(client).read_memory("chat:web:owner/c2")).text
 
     assert on(redis_url, remembered) == "Likes tea 2."
 

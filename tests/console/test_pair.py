@@ -15,11 +15,11 @@ from click.testing import CliRunner, Result
 from console.main import cli
 from shared.messages.outbound import OutboundMessage
 from shared.store.access.audit import Audit
-from shared.store.access.pairing import Pairings, Person
+from shared.store.access.pairing import PairedPerson, Pairings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 
-ADA = Person(channel="telegram", sender="7", session="telegram:7", name="Ada \x1b[2Jevil")
+ADA = PairedPerson(channel="telegram", sender="7", session="telegram:7", name="Ada \x1b[2Jevil")
 
 T = TypeVar("T")
 Shoal = Callable[..., Result]
@@ -47,11 +47,11 @@ def on(redis_url: str, work: Callable[[RedisClient], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def asked(redis_url: str, person: Person = ADA) -> str:
+def asked(redis_url: str, person: PairedPerson = ADA) -> str:
     """The code that somebody was told."""
 
     async def ask(client: RedisClient) -> str:
-        await Pairings(client).ask(
+        await Pairings(client).offer_code(
             person, lambda code: OutboundMessage(content=code, turn=0, kind="notice"), reason="unknown_sender"
         )
         return (await said(client, person))[-1]
@@ -59,8 +59,8 @@ def asked(redis_url: str, person: Person = ADA) -> str:
     return on(redis_url, ask)
 
 
-async def said(client: RedisClient, person: Person = ADA) -> list[str]:
-    lines = [one.line for one in await Outbox(client).read(person.session, after=0)]
+async def said(client: RedisClient, person: PairedPerson = ADA) -> list[str]:
+    lines = [one.line for one in await Outbox(client).read_after(person.session, after=0)]
     return [line.content for line in lines if isinstance(line, OutboundMessage)]
 
 
@@ -135,8 +135,8 @@ def test_the_record_is_shown_newest_last(shoal: Shoal, redis_url: str) -> None:
 
     async def write(client: RedisClient) -> None:
         audit = Audit(client)
-        await audit.note("access", "unknown_sender", actor="telegram:\x1b[2J7", session="telegram:7")
-        await audit.note("exec", "run", session="web:owner/a", turn=3, about="1f2e")
+        await audit.record("access", "unknown_sender", actor="telegram:\x1b[2J7", session="telegram:7")
+        await audit.record("exec", "run", session="web:owner/a", turn=3, about="1f2e")
 
     on(redis_url, write)
     head, first, second = shoal("audit").stdout.splitlines()

@@ -10,8 +10,8 @@ import pytest
 from console.top.fleet_snapshot import Survey
 from console.top.problems import Problem, problems
 from shared.store.delivery.backlog import OutboxReading
-from shared.store.fleet.presence import Vitals
-from shared.store.fleet.provider_limits import WayReading
+from shared.store.fleet.presence import ProcessStats
+from shared.store.fleet.provider_limits import RouteReading
 from tests.helpers.fleet_seen import BROKEN, BUSY, IDLE, MODEL, REDIS, WAY, gateway, queue, worker
 
 
@@ -60,9 +60,9 @@ def test_who_is_late_is_told_why() -> None:
 
 def test_a_model_that_is_tried_again_is_no_problem_any_more() -> None:
     """Nor are a few faults in a row."""
-    assert wrong(IDLE, ways=(WayReading(WAY, "trying", "overloaded"),)) == []
-    assert wrong(IDLE, ways=(WayReading(WAY, "open", faults=4),)) == []
-    [closed] = wrong(IDLE, ways=(WayReading("openai:ff", "closed", "overloaded", 3.0),))
+    assert wrong(IDLE, ways=(RouteReading(WAY, "trying", "overloaded"),)) == []
+    assert wrong(IDLE, ways=(RouteReading(WAY, "open", faults=4),)) == []
+    [closed] = wrong(IDLE, ways=(RouteReading("openai:ff", "closed", "overloaded", 3.0),))
     assert "'openai:ff' for 3.0 s: it failed several times in a row" in closed.text
 
 
@@ -75,8 +75,8 @@ def test_replies_may_wait_for_two_minutes() -> None:
 
 def test_processes_that_stood_still_are_one_problem() -> None:
     """However many: three are named."""
-    slow = tuple(worker(f"w{n}", vitals=Vitals(lag_s=2.5)) for n in range(5))
-    [told] = wrong(IDLE, processes=(gateway(), *slow, worker("fine", vitals=Vitals(lag_s=1.0))))
+    slow = tuple(worker(f"w{n}", vitals=ProcessStats(lag_s=2.5)) for n in range(5))
+    [told] = wrong(IDLE, processes=(gateway(), *slow, worker("fine", vitals=ProcessStats(lag_s=1.0))))
     assert told.code == "stood_still"
     assert "worker w0 on host-of-w0, worker w1 on host-of-w1, worker w2 on host-of-w2 and 2 more" in told.text
 

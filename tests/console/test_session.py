@@ -28,7 +28,7 @@ from shared.store.delivery.fanout import ChatNews, Fanout
 from shared.store.delivery.outbox import Outbox
 from shared.store.jobs.jobs import Jobs
 from shared.store.sessions import erase
-from shared.store.sessions.backup import SessionBackup, SessionMoved, SomethingThere, read_file
+from shared.store.sessions.backup import RestoreConflict, SessionBackup, SessionChanged, read_file
 from shared.store.sessions.listing import list_sessions
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText
 from shared.store.sessions.session import Sessions
@@ -74,24 +74,24 @@ async def talk(client: RedisClient, text: str = "hello", *, chat: str = "owner/a
 
 async def remember(client: RedisClient, text: str = "Likes tea.", scope: str = SCOPE) -> None:
     store = MemoryStore(client)
-    await store.write(scope, text, version=(await store.read(scope)).version)
+    await store.write_memory(scope, text, version=(await store.read_memory(scope)).version)
 
 
 async def lived(client: RedisClient) -> None:
     """A session with everything that one can have: HISTORY.md, MEMORY.md, a conversation, an archive, a log."""
     store = MemoryStore(client)
     await talk(client, "one")
-    read = await store.unconsolidated(SESSION)
+    read = await store.read_unconsolidated(SESSION)
     await store.consolidate(
         SESSION, read, take=4, entry="[2026-01-01 10:00] One.", memory=MemoryText("Likes tea.", "0"), rework_ms=1000
     )
     await talk(client, "two")
     sessions = Sessions(client)
-    await sessions.answer(
+    await sessions.answer_command(
         message("/new"), OutboundMessage(content="New.", turn=0), await sessions.state(SESSION), change="new"
     )
     await talk(client, "three")
-    await sessions.answer(
+    await sessions.answer_command(
         message("/model fast"),
         OutboundMessage(content="Fast.", turn=0),
         await sessions.state(SESSION),
@@ -154,7 +154,7 @@ async def test_a_list_of_many_tells_how_far_it_is(client: RedisClient) -> None:
     pipe = [("HSET", keys.session(f"web:owner/{i}"), "n", 1) for i in range(2500)]
     await client.pipeline(pipe)
     heard: list[tuple[int, int]] = []
-    found = await list_sessions(client, limit=1000, looked=lambda done, total: heard.append((done, total)))
+    found = await list_sessions(client, limit=1000, on_progress=lambda done, total: heard.append((done, total)))
     assert (len(found.rows), found.total) == (1000, 2500)
     assert heard[-1] == (2500, 2500)
     assert heard == sorted(heard)
@@ -180,8 +180,8 @@ async def test_what_was_exported_is_restored_elsewhere(client: RedisClient) -> N
     after = [await client.command("LRANGE", key("web:anna/b"), 0, -1) for key in (keys.history, keys.archive)]
     assert after == before
     store = MemoryStore(client)
-    assert (await store.read("chat:web:anna/b")).text == "Likes tea."
-    assert await store.log("chat:web:anna/b") == ["[2026-01-01 10:00] One."]
+    assert (await store.read_memory("chat:web:anna/b")).text == "Likes tea."
+    assert await store.read_log("chat:web:anna/b") == ["[2026-01-01 10:00] One."]
     copy = await backup.export("web:anna/b", now_ms=5)
     assert copy.log == (), "what people see is not made up"
     assert msgspec.structs.replace(copy, session=SESSION, scope=SCOPE, log=file.log) == file
@@ -201,11 +201,11 @@ async def test_a_restored_conversation_goes_on(client: RedisClient) -> None:
     sizes = [len(entry) for entry in claim.turn.history]
     assert int(await client.command("HGET", keys.session("web:anna/b"), "history")) == sum(sizes)
     store = MemoryStore(client)
-    read = await store.unconsolidated("web:anna/b")
+    read = await store.read_unconsolidated("web:anna/b")
     assert await store.consolidate("web:anna/b", read, take=4, entry="[2026-01-02 10:00] Three.")
-    assert len(await store.log("chat:web:anna/b")) == 2
+    assert len(await store.read_log("chat:web:anna/b")) == 2
     size = int(await client.command("HGET", keys.memory("chat:web:anna/b"), "log"))
-    assert size == sum(len(entry) for entry in await store.log("chat:web:anna/b"))
+    assert size == sum(len(entry) for entry in await store.read_log("chat:web:anna/b"))
 
 
 async def test_a_replaced_conversation_is_not_consolidated_by_who_read_the_old_one(client: RedisClient) -> None:
@@ -213,13 +213,13 @@ async def test_a_replaced_conversation_is_not_consolidated_by_who_read_the_old_o
     await talk(client, "one")
     await remember(client, "old")
     store = MemoryStore(client)
-    read, text = await store.unconsolidated(SESSION), await store.read(SCOPE)
+    read, text = await store.read_unconsolidated(SESSION), await store.read_memory(SCOPE)
     backup = SessionBackup(client, load({}))
     await backup.restore(await backup.export(SESSION, now_ms=5), SESSION, replace=True)
     assert not await store.consolidate(SESSION, read, take=4, entry="doubled")
     assert await client.command("LLEN", keys.history(SESSION)) == 4
     with pytest.raises(MemoryChanged):
-        await store.write(SCOPE, "stale", version=text.version)
+        await store.write_memory(SCOPE, "stale", version=text.version)
     assert (await Sessions(client).state(SESSION)).generation == 1
 
 
@@ -227,7 +227,7 @@ async def test_what_was_archived_is_replaced_with_its_mark(client: RedisClient) 
     """The job that reads the old archive brings nothing of it into the new memory."""
     await lived(client)
     store = MemoryStore(client)
-    read = await store.unconsolidated(SESSION, "archive")
+    read = await store.read_unconsolidated(SESSION, "archive")
     backup = SessionBackup(client, load({}))
     await backup.restore(await backup.export(SESSION, now_ms=5), SESSION, replace=True)
     assert not await store.consolidate(SESSION, read, take=4, entry="doubled")
@@ -244,9 +244,9 @@ async def test_a_conversation_alone_is_something_too(client: RedisClient) -> Non
         other = keys.archive if kept is keys.history else keys.history
         await backup.restore(file, "web:anna/b", replace=True)
         await client.command("DEL", other("web:anna/b"), keys.memory("chat:web:anna/b"), keys.memlog("chat:web:anna/b"))
-        with pytest.raises(SomethingThere):
+        with pytest.raises(RestoreConflict):
             await backup.restore(file, "web:anna/b")
-        assert (await MemoryStore(client).read("chat:web:anna/b")).text == ""
+        assert (await MemoryStore(client).read_memory("chat:web:anna/b")).text == ""
 
 
 async def test_what_is_restored_is_looked_after_and_ends_some_day(client: RedisClient) -> None:
@@ -295,11 +295,13 @@ async def test_a_restore_that_meets_a_change_writes_nothing(client: RedisClient,
     file = await SessionBackup(client, load({})).export(SESSION, now_ms=5)
     meddling = Meddling(redis_url)
     try:
-        with pytest.raises(SessionMoved):
+        with pytest.raises(SessionChanged):
             await SessionBackup(meddling, load({})).restore(file, "web:anna/b", replace=True)
     finally:
         await meddling.close()
-    assert (await MemoryStore(client).read("chat:web:anna/b")).text == ("in between" if changed == "memory" else "")
+    assert (await MemoryStore(client).read_memory("chat:web:anna/b")).text == (
+        "in between" if changed == "memory" else ""
+    )
     assert await client.command("EXISTS", keys.history("web:anna/b")) == 0
 
 
@@ -308,7 +310,7 @@ async def test_a_restore_goes_where_the_chats_memory_will_be(client: RedisClient
     await lived(client)
     file = await SessionBackup(client, load({})).export(SESSION, now_ms=5)
     await SessionBackup(client, load({"SHOAL_MEMORY__SCOPE": "shared"})).restore(file, "web:anna/b")
-    assert (await MemoryStore(client).read("shared")).text == "Likes tea."
+    assert (await MemoryStore(client).read_memory("shared")).text == "Likes tea."
     by_person = SessionBackup(client, load({"SHOAL_MEMORY__SCOPE": "user"}))
     with pytest.raises(Exception, match="after their first message"):
         await by_person.restore(file, "web:anna/c")
@@ -317,7 +319,7 @@ async def test_a_restore_goes_where_the_chats_memory_will_be(client: RedisClient
     with pytest.raises(Exception, match="wait for their answers"):
         await by_person.restore(file, "web:anna/c")
     await by_person.restore(msgspec.structs.replace(file, conversation=None, archive=None, log=None), "web:anna/c")
-    assert (await MemoryStore(client).read("user:web:owner")).text == "Likes tea."
+    assert (await MemoryStore(client).read_memory("user:web:owner")).text == "Likes tea."
 
 
 async def test_nothing_is_left_of_a_session_that_was_erased(client: RedisClient) -> None:
@@ -331,7 +333,7 @@ async def test_nothing_is_left_of_a_session_that_was_erased(client: RedisClient)
     await talk(client, "bad", dead=True)
     await say(Inbox(client), "four")
     claim = await claim_one(client)
-    await Turns(client).append(claim, 1, AssistantEntry(content="x", turn=4))
+    await Turns(client).append_step(claim, 1, AssistantEntry(content="x", turn=4))
     await client.pipeline([("HSET", keys.spent(SESSION, day), "tokens", 5) for day in (20_000, 20_001)])
     jobs = Jobs(client)
     for what, of in (("archive", SESSION), ("consolidate", SESSION), ("rework", SCOPE), ("archive", "web:owner/ab")):
@@ -348,12 +350,12 @@ async def test_nothing_is_left_of_a_session_that_was_erased(client: RedisClient)
     assert {name: await client.command("EXISTS", keys.history(f"web:{name}")) for name in neighbours} == before
     for chat in neighbours:
         session = message(chat=chat).session
-        assert (await MemoryStore(client).read(f"chat:{session}")).text == "neighbour"
+        assert (await MemoryStore(client).read_memory(f"chat:{session}")).text == "neighbour"
         assert await client.command("ZSCORE", keys.chats("web", "owner"), chat)
     assert await client.command("ZSCORE", keys.chats("web", "owner"), "owner/a") is None
     assert await client.command("XLEN", keys.DEAD) == 0
     with pytest.raises(LeaseLost):
-        await Turns(client).append(claim, 2, AssistantEntry(content="y", turn=4))
+        await Turns(client).append_step(claim, 2, AssistantEntry(content="y", turn=4))
     accepted = await say(Inbox(client), "hello again")
     assert accepted.turn == 1, "the session begins anew"
 
@@ -411,8 +413,8 @@ async def test_whoever_runs_an_erased_turn_is_told_to_stop(client: RedisClient) 
         ready.set()
 
     fanout = Fanout(client, on_gap=connected)
-    await fanout.listen_raw(keys.CONTROL, heard.append)
-    await fanout.listen(SESSION, shown.append)
+    await fanout.subscribe(keys.CONTROL, heard.append)
+    await fanout.follow_chat(SESSION, shown.append)
     listening = asyncio.create_task(fanout.run())
     await ready.wait()
     await say(Inbox(client))
@@ -443,15 +445,15 @@ async def test_forgetting_is_told_in_the_chat(client: RedisClient) -> None:
     await erase.forget(client, SESSION)
     state = await Sessions(client).state(SESSION)
     assert (state.entries, state.waiting, state.running) == (0, (), False)
-    assert (await MemoryStore(client).read(SCOPE)).text == ""
-    assert await MemoryStore(client).log(SCOPE) == []
-    lines = [row.line for row in await Outbox(client).read(SESSION, after=0)]
+    assert (await MemoryStore(client).read_memory(SCOPE)).text == ""
+    assert await MemoryStore(client).read_log(SCOPE) == []
+    lines = [row.line for row in await Outbox(client).read_after(SESSION, after=0)]
     last = lines[-1]
     assert isinstance(last, OutboundMessage)
-    assert (last.content, last.kind, last.turn) == (erase.TOLD, "command", 4)
+    assert (last.content, last.kind, last.turn) == (erase.FORGOTTEN_NOTICE, "command", 4)
     assert len(lines) == 10
     with pytest.raises(LeaseLost):
-        await Turns(client).append(claim, 1, AssistantEntry(content="y", turn=4))
+        await Turns(client).append_step(claim, 1, AssistantEntry(content="y", turn=4))
 
 
 # The command.
@@ -651,7 +653,7 @@ async def test_a_consolidation_that_read_an_erased_conversation_brings_nothing_b
     """The entries are not those that it read: neither when there are none, nor when there are new ones."""
     await talk(client, "one")
     store = MemoryStore(client)
-    read = await store.unconsolidated(SESSION)
+    read = await store.read_unconsolidated(SESSION)
     await erase.erase(client, SESSION)
     assert not await store.consolidate(SESSION, read, take=4, entry="leaked", memory=MemoryText("leaked", "0"))
     assert await everything(client) == set()

@@ -24,7 +24,7 @@ from shared.errors import SettingsError
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import QueueReading, announce, read_queue, read_queues
-from shared.store.fleet.provider_limits import LimitRules, ProviderLimits, read_ways
+from shared.store.fleet.provider_limits import LimitRules, ProviderLimits, read_routes
 from tests.helpers.fleet_seen import BROKEN, BUSY, IDLE, MODEL, WAY, gateway, worker
 from tests.helpers.valkey import command
 
@@ -107,7 +107,7 @@ def test_colour_stands_only_where_something_is_wrong() -> None:
 
 def test_processes_are_sorted_by_what_a_key_says() -> None:
     """s goes round; the busiest, biggest, latest first."""
-    vitals = worker().vitals
+    vitals = worker().stats
     assert vitals is not None
     big = worker("a", running=1, vitals=msgspec.structs.replace(vitals, memory_bytes=900 << 20))
     late = worker("b", running=2, vitals=msgspec.structs.replace(vitals, lag_s=0.5))
@@ -203,7 +203,7 @@ async def test_queues_are_read_together_as_one_by_one(client: RedisClient) -> No
     await crowd(client, 40)
     now = int((await client.command("TIME"))[0]) * 1000
     await client.command("ZADD", keys.queue("background"), now - 9000, "turn:web:b", now + 90_000, "turn:web:c")
-    await client.command("HSET", keys.SHARES, "turn:web:owner/10", keys.BACKGROUND)
+    await client.command("HSET", keys.FAIR_KEYS, "turn:web:owner/10", keys.BACKGROUND)
     together = await read_queues(client, ("turns", "background", "jobs"))
     apart = [await read_queue(client, name) for name in ("turns", "background", "jobs")]
 
@@ -221,19 +221,19 @@ async def test_queues_are_read_together_as_one_by_one(client: RedisClient) -> No
 async def test_ways_to_models_are_read_without_taking_part(client: RedisClient) -> None:
     """Open, with faults, closed, and tried again: as the workers' own scripts leave them."""
     limits, rules = ProviderLimits(client), LimitRules(breaker_after=2)
-    assert await read_ways(client, []) == []
-    [way] = await read_ways(client, [WAY])
+    assert await read_routes(client, []) == []
+    [way] = await read_routes(client, [WAY])
     assert (way.state, way.faults) == ("open", 0)
     for _ in range(2):
         entered = await limits.enter(WAY, rules)
-        await limits.tell(WAY, rules, entered, "overloaded", retry_after_s=60)  # type: ignore[arg-type]
-        [way] = await read_ways(client, [WAY])
+        await limits.report(WAY, rules, entered, "overloaded", retry_after_s=60)  # type: ignore[arg-type]
+        [way] = await read_routes(client, [WAY])
         if way.state == "open":
             assert way.faults == 1
     assert (way.state, way.why) == ("closed", "overloaded")
     assert 50 < way.wait_s <= 60
     await client.command("HSET", keys.limit(WAY), "open_at", 1)
-    [way] = await read_ways(client, [WAY])
+    [way] = await read_routes(client, [WAY])
     assert (way.state, way.why, way.wait_s) == ("trying", "overloaded", 0)
     assert await client.command("HGET", keys.limit(WAY), "credit") == b"1", "nobody's right to try was taken"
 
@@ -249,7 +249,7 @@ async def test_what_is_in_redis_is_seen(client: RedisClient) -> None:
     found = await survey(client)
     assert found.of("worker") == [worker()]
     assert found.models() == {WAY: [MODEL]}
-    assert [way.way for way in found.ways] == [WAY]
+    assert [way.route for way in found.ways] == [WAY]
     assert found.newest_letter is not None
     assert (found.newest_letter.reference, found.newest_letter.reason) == ("ab12cd34", "model_away")
     assert (found.outboxes[0].channel, found.outboxes[0].waiting) == ("telegram", 1)

@@ -17,10 +17,10 @@ from zoneinfo import ZoneInfo
 from shared.errors import ToolFailed
 from shared.media.store import MediaStore
 from shared.messages.effects import Effect
-from shared.messages.schedule import Misfire, Plan, Schedule, Standing
+from shared.messages.schedule import Misfire, Plan, Schedule, ScheduleStatus
 from shared.settings import MediaSettings
 from shared.settings.sections.agent import PluginSettings
-from shared.store.subagents.subagents import Awaited, State
+from shared.store.subagents.subagents import AwaitedSubagent, State
 from tests.helpers.need import need
 from tests.helpers.plugins import EXAMPLE
 from tests.helpers.pod import library
@@ -161,7 +161,7 @@ class Plans:
         )  # fmt: skip
         return made, now_ms
 
-    async def listed(self) -> Sequence[Standing]:
+    async def listed(self) -> Sequence[ScheduleStatus]:
         return ()
 
     async def remove(self, id: str) -> None:
@@ -186,9 +186,9 @@ class Child:
     """A subagent in a state."""
 
     def __init__(self, state: State, result: str = "") -> None:
-        self._told = Awaited(state, True, result)
+        self._told = AwaitedSubagent(state, True, result)
 
-    async def awaited(self, id: str) -> Awaited | None:
+    async def read_awaited(self, id: str) -> AwaitedSubagent | None:
         return self._told
 
     async def detach(self, id: str) -> bool:

@@ -76,7 +76,7 @@ class Scene:
         found: list[ApprovalEntry] = []
 
         async def waits() -> bool:
-            question = await self.approvals.open(SESSION)
+            question = await self.approvals.open_question(SESSION)
             owned = await self.client.command("HEXISTS", keys.leases("turns"), keys.turn(SESSION))
             found[:] = [question] if question is not None and not owned else []
             return bool(found)
@@ -94,7 +94,7 @@ class Scene:
         return [entry.content for entry in await history(self.client, SESSION) if isinstance(entry, ToolEntry)]
 
     async def lines(self) -> list[OutboundMessage]:
-        found = [one.line for one in await Outbox(self.client).read(SESSION, after=0)]
+        found = [one.line for one in await Outbox(self.client).read_after(SESSION, after=0)]
         return [line for line in found if isinstance(line, OutboundMessage)]
 
 
@@ -115,7 +115,7 @@ async def test_a_call_that_was_allowed_runs_once_or_not_at_all(scene: Scene, poi
     assert scene.marks == 0
     if when == "resuming":
         scene.armed.write_text(point)
-    settled = await scene.approvals.answer(SESSION, question.id, yes=True, sender="owner", now_ms=1)
+    settled = await scene.approvals.resolve(SESSION, question.id, yes=True, sender="owner", now_ms=1)
     assert settled == "done"
     await scene.over()
     assert not scene.armed.exists(), "the worker was killed"
@@ -135,8 +135,8 @@ async def test_a_slot_is_free_while_a_person_thinks(scene: Scene) -> None:
     question = await scene.parked()
     await say(Inbox(scene.client), "other", chat="owner/b")
     await scene.over("web:owner/b")
-    assert await scene.approvals.open(SESSION) is not None
-    await scene.approvals.answer(SESSION, question.id, yes=False, sender="owner", now_ms=1)
+    assert await scene.approvals.open_question(SESSION) is not None
+    await scene.approvals.resolve(SESSION, question.id, yes=False, sender="owner", now_ms=1)
     await scene.over()
     assert scene.marks == 0
     [result] = await scene.results()
@@ -162,7 +162,7 @@ async def test_a_worker_killed_while_a_person_thinks_is_not_missed(scene: Scene)
     first.kill_group()
     asked = len(scene.model.requests())
     await scene.start()
-    await scene.approvals.answer(SESSION, question.id, yes=True, sender="owner", now_ms=1)
+    await scene.approvals.resolve(SESSION, question.id, yes=True, sender="owner", now_ms=1)
     await scene.over()
     assert scene.marks == 1
     assert await scene.results() == ["marked"]
@@ -180,7 +180,7 @@ async def test_what_was_changed_behind_a_yes_does_not_run(scene: Scene) -> None:
     await scene.client.command("DEL", ledger)
     await scene.client.command("XADD", ledger, "1-0", "m", encode(other))
     await scene.client.command("XADD", ledger, "2-0", *asked)
-    await scene.approvals.answer(SESSION, question.id, yes=True, sender="owner", now_ms=1)
+    await scene.approvals.resolve(SESSION, question.id, yes=True, sender="owner", now_ms=1)
     await scene.over()
     assert scene.marks == 0
     [result] = await scene.results()

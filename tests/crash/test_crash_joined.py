@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proof.chaos.verdict import torn
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.transcript import UserEntry
 from shared.process.crash_points import VARIABLE
 from shared.store import keys
@@ -41,7 +41,7 @@ async def test_what_joined_a_turn_is_answered_once_whenever_its_worker_dies(
     inbox = Inbox(client, InboxLimits(busy="steer"))
 
     async def say(text: str) -> None:
-        await inbox.ingest(message(text, id=text), show=SaidLine(id=text, text=text), principal="owner")
+        await inbox.ingest(message(text, id=text), log_line=UserLine(id=text, text=text), principal="owner")
 
     await say("first")
     await eventually(lambda: model.requests(), within_s=20, what="the first call")
@@ -54,7 +54,7 @@ async def test_what_joined_a_turn_is_answered_once_whenever_its_worker_dies(
 
     await eventually(over, within_s=40, what="the answer")
     assert not armed.exists(), "the worker was killed"
-    lines = [one.line for one in await Outbox(client).read(SESSION, after=0)]
+    lines = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     [reply] = [line for line in lines if isinstance(line, OutboundMessage)]
     assert (reply.content, reply.in_reply_to) == ("all three", ("first", "second", "third"))
     entries = await history(client, SESSION)

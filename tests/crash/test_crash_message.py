@@ -49,7 +49,7 @@ async def test_a_worker_killed_around_what_it_says_says_it_once(
     await eventually(partial(_answered, client, HERE, 1), within_s=20)
     assert not armed.exists(), "the worker was killed"
     here, there = [await _lines(client, session) for session in (HERE, THERE)]
-    assert [(line.content, line.said, line.in_reply_to) for line in here] == [
+    assert [(line.content, line.sent_by_tool, line.in_reply_to) for line in here] == [
         ("to you", True, ()),
         ("", False, ("x1",)),
     ]
@@ -59,7 +59,7 @@ async def test_a_worker_killed_around_what_it_says_says_it_once(
 
 
 async def _lines(client: RedisClient, session: str) -> list[OutboundMessage]:
-    found = await Outbox(client).read(session, after=0)
+    found = await Outbox(client).read_after(session, after=0)
     return [one.line for one in found if isinstance(one.line, OutboundMessage)]
 
 

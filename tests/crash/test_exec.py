@@ -20,7 +20,7 @@ from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import ToolEntry
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import Inbox
 from tests.helpers import pod
 from tests.helpers.build import say
@@ -136,7 +136,7 @@ async def test_stop_ends_a_command_within_a_second(client: RedisClient, place: P
     assert time.monotonic() - said_at < WITHIN_S + SLACK_S
     await say(inbox, "next", id="x2")
     await eventually(lambda: _said(client, 2), SLOW_S, what="both answers")
-    lines = [one.line for one in await Outbox(client).read(SESSION, after=0)]
+    lines = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     first, second = [one for one in lines if isinstance(one, OutboundMessage)]
     assert first.kind == "stopped"
     assert "let me see" in first.content
@@ -242,7 +242,7 @@ async def test_a_subagent_runs_commands_beside_its_parent(
     await eventually(lambda: _said(client, 2), SLOW_S, what="the answer and the report")
     assert await replies(client, SESSION) == ["both", "reported"]
     assert any("parent made it" in result for result in results(list(await history(client, SESSION))))
-    assert [one.state for one in await Children(client).of(SESSION)] == ["ok"]
+    assert [one.state for one in await Subagents(client).of_session(SESSION)] == ["ok"]
 
 
 async def _scripted(model: ScriptedOpenAI, place: Place) -> None:

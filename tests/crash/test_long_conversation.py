@@ -12,7 +12,7 @@ import pytest
 from shared.messages.transcript import AssistantEntry, ToolEntry, UserEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import present
+from shared.store.fleet.presence import list_processes
 from shared.store.sessions.memory import MemoryStore
 from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
@@ -52,7 +52,7 @@ async def consolidator(client: RedisClient) -> psutil.Process:
     """The worker process that consolidates the session now."""
     lease = await client.command("HGET", keys.leases("jobs"), f"consolidate:{SESSION}")
     owner = (lease or b"").decode().partition(":")[0]
-    [pid] = [found.pid for found in await present(client) if owner and owner.startswith(found.name)] or [0]
+    [pid] = [found.pid for found in await list_processes(client) if owner and owner.startswith(found.name)] or [0]
     assert pid
     return psutil.Process(pid)
 
@@ -105,15 +105,15 @@ async def test_two_hundred_messages_and_what_was_said_first_is_still_known(
     memory = MemoryStore(client)
 
     async def settled() -> bool:
-        return (await memory.waiting(SESSION)).history < CONSOLIDATE_AT
+        return (await memory.count_unconsolidated(SESSION)).history < CONSOLIDATE_AT
 
     await eventually(settled, within_s=20)
     entries = await history(client, SESSION)
     assert isinstance(entries[0], UserEntry)
     gone = int(await client.command("HGET", keys.session(SESSION), "mark"))
     assert gone + len(entries) == 2 * MESSAGES + 2 * (MESSAGES // 4), "each entry is here, or went into memory"
-    assert "xylophone" in (await memory.read(SCOPE)).text
-    log = await memory.log(SCOPE)
+    assert "xylophone" in (await memory.read_memory(SCOPE)).text
+    log = await memory.read_log(SCOPE)
     assert len(log) == sum(1 for request in model.requests()) - len(chats(model)), "one entry for each consolidation"
     assert len(log) >= gone // (CONSOLIDATE_AT + OVERSHOOT)
     assert not any("[RAW]" in entry for entry in log)
@@ -149,7 +149,7 @@ async def test_a_worker_killed_while_it_consolidates_loses_nothing(
         if await client.command("HGET", keys.leases("jobs"), job) is None:
             # It rests for a minute after a crash; a test does not.
             await client.command("ZADD", keys.queue("jobs"), "XX", 1, job)
-        return await memory.log(SCOPE)
+        return await memory.read_log(SCOPE)
 
     [entry] = await eventually(remembered, within_s=30, every_s=0.1)
     assert entry.endswith("They talked.")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shared.messages.outbound import OutboundMessage
-from shared.messages.schedule import Every
+from shared.messages.schedule import EveryPlan
 from shared.messages.transcript import AssistantEntry
 from shared.process.crash_points import VARIABLE
 from shared.settings import CronSettings
@@ -37,7 +37,7 @@ def start(spawn: Spawn, env: dict[str, str] | None = None, **settings: str) -> P
 
 async def ticks(client: RedisClient) -> list[int]:
     """The ticks that were answered in the chat, in the order of their answers."""
-    rows = await Outbox(client).read(SESSION, after=0, limit=2000)
+    rows = await Outbox(client).read_after(SESSION, after=0, limit=2000)
     lines = [row.line for row in rows if isinstance(row.line, OutboundMessage)]
     assert all(line.kind == "reply" and len(line.in_reply_to) == 1 for line in lines)
     return [int(line.in_reply_to[0].partition(":")[2]) for line in lines]
@@ -46,7 +46,7 @@ async def ticks(client: RedisClient) -> list[int]:
 async def every_second(client: RedisClient, *, misfire: str = "all") -> int:
     """Plan something for every second; the first tick."""
     now = await server_ms(client)
-    one = msgspec.structs.replace(schedule(plan=Every(1000, now)), misfire=misfire)
+    one = msgspec.structs.replace(schedule(plan=EveryPlan(1000, now)), misfire=misfire)
     await Schedules(client, SETTINGS).add(one, now + 1000)
     return now + 1000
 
@@ -67,7 +67,7 @@ async def test_what_a_person_asked_for_is_planned_and_runs_until_they_end_it(
     first, *others = await replies(client, SESSION)
     assert first == "planned"
     assert all("count the birds" in text for text in others)
-    [standing] = await Schedules(client).of(SESSION)
+    [standing] = await Schedules(client).of_session(SESSION)
     assert standing.runs >= 3
     await Schedules(client).remove(SESSION, standing.schedule.id)
     await eventually(lambda: _idle(client), within_s=20)

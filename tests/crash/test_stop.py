@@ -27,7 +27,7 @@ SLACK_S = 2.0
 
 
 async def lines(client: RedisClient) -> list[OutboundMessage]:
-    found = [one.line for one in await Outbox(client).read(SESSION, after=0)]
+    found = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     return [one for one in found if isinstance(one, OutboundMessage)]
 
 

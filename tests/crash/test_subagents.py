@@ -11,8 +11,8 @@ from shared.messages.transcript import ToolEntry, UserEntry
 from shared.process.crash_points import VARIABLE
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import present
-from shared.store.subagents.subagents import Children
+from shared.store.fleet.presence import list_processes
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.children import Parent, end, take
@@ -70,7 +70,7 @@ async def test_a_worker_killed_between_spawn_and_report_loses_and_doubles_no_res
     assert not armed.exists(), "the worker was killed"
     assert await replies(client, SESSION) == ["started", "it found gold"]
     assert len(await told(client)) == 1
-    [child] = await Children(client).of(SESSION)
+    [child] = await Subagents(client).of_session(SESSION)
     assert (child.state, child.result) == ("ok", "gold")
     assert await client.command("XLEN", keys.DEAD) == 0
 
@@ -130,7 +130,7 @@ async def test_a_worker_killed_while_its_turn_waits_is_replaced_by_one_that_wait
     await eventually(lambda: quiet(client), within_s=40)
     assert await replies(client, SESSION) == ["it is gold"]
     assert await told(client) == []
-    assert len(await Children(client).of(SESSION)) == 1
+    assert len(await Subagents(client).of_session(SESSION)) == 1
 
 
 async def test_a_stop_reaches_a_turn_that_waits_and_its_subagent_elsewhere(
@@ -171,8 +171,8 @@ async def test_one_that_stood_in_two_crashes_runs_apart_and_reports(
 
 
 async def _running(client: RedisClient) -> bool:
-    return any(child.state == "running" for child in await Children(client).of(SESSION))
+    return any(child.state == "running" for child in await Subagents(client).of_session(SESSION))
 
 
 async def _idle(client: RedisClient) -> bool:
-    return sum(one.running for one in await present(client) if one.kind == "worker") == 0
+    return sum(one.running for one in await list_processes(client) if one.kind == "worker") == 0

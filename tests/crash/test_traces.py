@@ -149,7 +149,7 @@ async def test_a_message_a_tool_and_a_subagent_are_one_trace_through_all_process
     for secret in (CANARY, TOKEN, HEADER, "owner/a", "Summarise"):
         assert secret.encode() not in sent
     assert {headers["authorization"] for headers in there.headers} == {HEADER}
-    lines = [one.line for one in await Outbox(client).read(SESSION, after=0)]
+    lines = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     traces = [parse(line.traceparent) for line in lines if isinstance(line, OutboundMessage)]
     assert [trace and trace.trace_id for trace in traces] == [first.trace_id] * 2
     for process in (door, *fleet):
@@ -205,7 +205,7 @@ async def test_a_turn_that_waited_for_a_person_goes_on_in_the_same_trace(
     assert (asking.attributes["shoal.ended_by"], ran.attributes["shoal.outcome"]) == ("TurnParked", "ok")
     question = next(
         line.line
-        for line in await Outbox(client).read(SESSION, after=0)
+        for line in await Outbox(client).read_after(SESSION, after=0)
         if isinstance(line.line, OutboundMessage) and line.line.approval is not None
     )
     found = parse(question.traceparent)

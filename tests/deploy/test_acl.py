@@ -18,9 +18,9 @@ from shared.process.resp import RespConnection, RespError
 from shared.store import keys
 from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.deliveries import OUTBOX_CAP, Cleared, Deliveries, RateKey
+from shared.store.delivery.deliveries import OUTBOX_CAP, Cleared, DeliveryQueue, RateKey
 from shared.store.delivery.fanout import Fanout
-from shared.store.delivery.listener_lease import Exclusive, Holding
+from shared.store.delivery.listener_lease import ListenerLease, ListenerLock
 from shared.store.sessions.session import Sessions, SessionState
 from tests.deploy import users_acl
 from tests.gateway.harness import TOKENS, Client, answers, client, free_port
@@ -178,20 +178,20 @@ async def test_a_gateway_sets_aside_what_a_platform_did_not_take(server: RedisSe
     redis = RedisClient(server.url("gateway"))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(redis.close)
-        sessions, deliveries = Sessions(redis), Deliveries(redis, "telegram", lease_s=30)
+        sessions, deliveries = Sessions(redis), DeliveryQueue(redis, "telegram", lease_s=30)
         for n in range(OUTBOX_CAP + 1):
             said = message("/help", chat="42", channel="telegram")
-            await sessions.answer(said, OutboundMessage(content=f"{n}", turn=0, kind="command"), SessionState())
+            await sessions.answer_command(said, OutboundMessage(content=f"{n}", turn=0, kind="command"), SessionState())
         held, _ = await deliveries.acquire(1)
         assert refused(server) == []
-        assert await deliveries.sending(held[0], 1, 0, [RateKey("bot", 30, 30)]) == Cleared(unclear=False)
-        assert await deliveries.sent(held[0], 1, 0, last=True, id="x")
-        assert await deliveries.refused(held[0], 3, "blocked", drop_all=True)
-        await deliveries.later(held[0], 0, unclear=False)
-        lock = Exclusive(redis, "telegram", lease_s=30)
-        holding = await lock.take()
-        assert isinstance(holding, Holding)
-        await lock.give_up(holding)
+        assert await deliveries.begin_post(held[0], 1, 0, [RateKey("bot", 30, 30)]) == Cleared(unclear=False)
+        assert await deliveries.finish_post(held[0], 1, 0, last=True, id="x")
+        assert await deliveries.give_up_line(held[0], 3, "blocked", drop_all=True)
+        await deliveries.requeue(held[0], 0, unclear=False)
+        lock = ListenerLock(redis, "telegram", lease_s=30)
+        holding = await lock.acquire()
+        assert isinstance(holding, ListenerLease)
+        await lock.release(holding)
         assert refused(server) == []
         with pytest.raises(ReplyError, match="no permissions"):
             await redis.command("XRANGE", keys.DEAD, "-", "+")
@@ -246,7 +246,7 @@ async def test_every_kind_of_connection_is_encrypted(server: RedisServer) -> Non
         connected.set()
 
     fanout = Fanout(redis, on_gap=ready)
-    await fanout.listen("web:owner/a", lambda _: None)
+    await fanout.follow_chat("web:owner/a", lambda _: None)
     listening = asyncio.create_task(fanout.run())
     async with asyncio.timeout(30):
         await connected.wait()

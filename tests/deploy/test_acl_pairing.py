@@ -9,7 +9,7 @@ import pytest
 
 from shared.messages.outbound import OutboundMessage
 from shared.store.access.audit import Audit
-from shared.store.access.pairing import NotLetIn, Pairings, Person, let_in_line
+from shared.store.access.pairing import PairedPerson, PairingFailed, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
 from tests.helpers.need import need
 from tests.helpers.redis_server import ROLES, RedisServer, redis_server
@@ -32,17 +32,17 @@ async def test_people_are_let_in_and_only_the_console_reads_the_record(server: R
         return OutboundMessage(content="", turn=0, kind="notice")
 
     for n, role in enumerate(("gateway", "console")):
-        person = Person(channel="telegram", sender=f"{n}", session=f"telegram:{n}")
+        person = PairedPerson(channel="telegram", sender=f"{n}", session=f"telegram:{n}")
         gateway, pairings = Pairings(clients["gateway"]), Pairings(clients[role])
-        assert (await gateway.ask(person, told, reason="unknown_sender")).outcome == "told"
-        with pytest.raises(NotLetIn):
+        assert (await gateway.offer_code(person, told, reason="unknown_sender")).outcome == "told"
+        with pytest.raises(PairingFailed):
             await pairings.approve("WRONG", let_in_line(0), by=role, request=f"w{n}")
         await pairings.approve(codes[-1], let_in_line(0), by=role, request=f"r{n}")
         assert await gateway.is_let_in("telegram", f"{n}")
     console = Pairings(clients["console"])
     assert [len(await console.people()), len(await console.waiting())] == [2, 0]
     assert await console.revoke("telegram", "1", by="console")
-    await Audit(clients["worker"]).note("exec", "run")
+    await Audit(clients["worker"]).record("exec", "run")
     assert len(await Audit(clients["console"]).newest(9)) == 8
     for role in ("gateway", "worker"):
         with pytest.raises(Exception, match="no permissions"):

@@ -86,7 +86,7 @@ async def test_a_copy_of_a_running_server_goes_on_where_it_was(cut_bytes: int, s
 
 async def answered(client: RedisClient, chat: str) -> list[str]:
     """The ids of the messages that were answered in a chat, in the order of their replies."""
-    lines = [one.line for one in await Outbox(client).read(f"web:owner/{chat}", after=0, limit=2000)]
+    lines = [one.line for one in await Outbox(client).read_after(f"web:owner/{chat}", after=0, limit=2000)]
     return [id for line in lines if isinstance(line, OutboundMessage) for id in line.in_reply_to]
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox
@@ -163,8 +163,8 @@ def terminal(fleet: Fleet, *arguments: str) -> Iterator[Terminal]:
 
 async def said(client: RedisClient) -> list[str]:
     """What the person said in the chat, by its log."""
-    lines = await Outbox(client).read(SESSION, after=0)
-    return [line.line.text for line in lines if isinstance(line.line, SaidLine)]
+    lines = await Outbox(client).read_after(SESSION, after=0)
+    return [line.line.text for line in lines if isinstance(line.line, UserLine)]
 
 
 async def test_one_message_gets_one_answer_and_nothing_else(fleet: Fleet, model: ScriptedOpenAI) -> None:
@@ -292,7 +292,7 @@ async def test_a_person_talks_stops_and_leaves(fleet: Fleet, client: RedisClient
         screen.type("\x03")
         assert await screen.code() == 0
         assert "\x1b]0;" not in screen.text
-    lines = await Outbox(client).read(SESSION, after=0)
+    lines = await Outbox(client).read_after(SESSION, after=0)
     kinds = [line.line.kind for line in lines if isinstance(line.line, OutboundMessage)]
     assert kinds == ["reply", "reply", "stopped", "reply"]
     assert await said(client) == ["earlier", "the sum, please", "a story", "again"]

@@ -155,7 +155,7 @@ async def test_buttons_are_pressed_by_keyboard_and_stay_until_the_talk_goes_on(
         await expect(page.locator('.card.reply[data-kind="command"]')).to_have_count(1, timeout=PATIENCE_MS)
         [session] = await sessions(client)
         chat = session.removeprefix("web:")
-        await Inbox(client).slow_down(message(chat=chat), Refused("sender_limit", "too much", retry_after_s=1))
+        await Inbox(client).notify_refusal(message(chat=chat), Refused("sender_limit", "too much", retry_after_s=1))
         await expect(page.locator('.card.reply[data-kind="notice"]')).to_have_count(1, timeout=PATIENCE_MS)
         await expect(buttons).to_have_count(2)
         await buttons.last.focus()

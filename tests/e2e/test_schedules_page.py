@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from playwright.async_api import expect
 
-from shared.messages.schedule import At, Schedule
+from shared.messages.schedule import AtPlan, Schedule
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import Schedules
 from tests.e2e.test_page import PATIENCE_MS, ask, free_port, page_at, sessions, start_gateway
@@ -50,5 +50,5 @@ async def test_a_page_shows_the_answer_of_a_schedule(client: RedisClient, spawn:
 
 
 def _in_this_chat(session: str) -> Schedule:
-    one = schedule(chat=session.removeprefix("web:"), plan=At(1), misfire="once", text="count the birds")
+    one = schedule(chat=session.removeprefix("web:"), plan=AtPlan(1), misfire="once", text="count the birds")
     return msgspec.structs.replace(one, owner="owner")

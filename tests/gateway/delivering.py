@@ -17,7 +17,7 @@ from shared.messages.inbound import InboundMessage
 from shared.settings import DeliverySettings, MediaSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.fanout import Fanout
 from shared.store.turns.inbox import Inbox
 from shared.tasks import cancel_all
@@ -51,7 +51,7 @@ class Delivering:
         self.draining = asyncio.Event()
         self.broken: list[ChannelBroken] = []
         unclear = puddle.abilities.resend_guard
-        self.deliveries = Deliveries(client, puddle.name, lease_s=lease_s, resend_guard=unclear)
+        self.deliveries = DeliveryQueue(client, puddle.name, lease_s=lease_s, resend_guard=unclear)
         self._fanout = Fanout(client, on_gap=self._look_again)
         self.egress = Egress(
             puddle,

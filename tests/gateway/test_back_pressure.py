@@ -28,7 +28,7 @@ def make(client: RedisClient, limits: InboxLimits) -> Ingress:
 
 
 async def notices(client: RedisClient, session: str = SESSION) -> list[str]:
-    lines = [one.line for one in await Outbox(client).read(session, after=0)]
+    lines = [one.line for one in await Outbox(client).read_after(session, after=0)]
     return [line.content for line in lines if isinstance(line, OutboundMessage) and line.kind == "notice"]
 
 
@@ -102,7 +102,7 @@ async def test_a_command_that_is_counted_is_no_message(client: RedisClient) -> N
     """It is answered in the chat, and no turn hears it."""
     ingress = make(client, InboxLimits(sender_per_minute=5, bot_turns=5))
     assert (await ingress.ingest(message("/help"))).turn == 0
-    [line] = await Outbox(client).read(SESSION, after=0)
+    [line] = await Outbox(client).read_after(SESSION, after=0)
     assert isinstance(line.line, OutboundMessage)
     assert line.line.kind == "command"
     assert await client.command("EXISTS", keys.inbox(SESSION), keys.queue("turns")) == 0
@@ -131,7 +131,7 @@ async def test_a_notice_that_cannot_be_written_hides_no_refusal(
     async def away(*_: object) -> bool:
         raise RedisAway("away")
 
-    monkeypatch.setattr(Inbox, "slow_down", away)
+    monkeypatch.setattr(Inbox, "notify_refusal", away)
     assert (await burst(make(client, InboxLimits(cap=1)), 3, notice=True)) == {"": 1, "inbox_full": 2}
 
 

@@ -58,7 +58,7 @@ async def test_a_command_of_an_installed_package_is_answered(client: RedisClient
     ingress = build_ingress(client, build_commands(Settings(), client, plugin_commands(PluginSettings())))
     assert [row.name for row in ingress.commands] == [*OWN, "shout"]
     await ingress.ingest(message("/shout hello"))
-    [line] = await Outbox(client).read("web:owner/a", after=0)
+    [line] = await Outbox(client).read_after("web:owner/a", after=0)
     assert getattr(line.line, "content", "") == "HELLO!"
 
 

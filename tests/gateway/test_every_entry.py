@@ -24,7 +24,7 @@ from gateway.platform.protocol import Platform, PlatformMessage
 from gateway.platform.registry import PLATFORMS
 from shared.messages.outbound import OutboundMessage
 from shared.settings import MediaSettings, Settings
-from shared.store.access.pairing import NotLetIn, Pairings, let_in_line
+from shared.store.access.pairing import PairingFailed, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from tests.contracts.channels.bench import all_benches
@@ -119,7 +119,7 @@ def test_names_are_no_ids(rows: Rows) -> None:
 class Notebook:
     """Keeps nothing."""
 
-    async def note(self, session: str, notes: Mapping[str, str]) -> None:
+    async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         pass
 
 
@@ -155,12 +155,12 @@ class Replica:
         """What an admin is answered."""
         found = heard(self._rows, ADMIN, f"/pair {code}", nth)
         assert await self.inlet.take(found) == "command"
-        lines = [one.line for one in await Outbox(self._client).read(found.message.session, after=0)]
+        lines = [one.line for one in await Outbox(self._client).read_after(found.message.session, after=0)]
         mine = [one for one in lines if isinstance(one, OutboundMessage) and found.message.id in one.in_reply_to]
         return mine[-1].content
 
     async def told(self, found: PlatformMessage) -> list[str]:
-        lines = [one.line for one in await Outbox(self._client).read(found.message.session, after=0)]
+        lines = [one.line for one in await Outbox(self._client).read_after(found.message.session, after=0)]
         return [one.content for one in lines if isinstance(one, OutboundMessage)]
 
 
@@ -194,7 +194,7 @@ async def test_of_an_approval_here_and_one_at_the_console_one_counts(
     async def console() -> str:
         try:
             return f"Let in: {(await pairings.approve(code, let_in_line(0), by='console', request='r')).sender}"
-        except NotLetIn as exc:
+        except PairingFailed as exc:
             return exc.message
 
     told = await asyncio.gather(replica.pair(code, 1), console())

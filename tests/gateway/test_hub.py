@@ -14,9 +14,9 @@ from gateway.channels.web.socket.hub import PAGE, Hub
 from gateway.channels.web.socket.lines import LineRenderer
 from shared.errors import RedisAway
 from shared.messages.live import DeltaEvent, TurnEvent
-from shared.messages.outbound import LogLine, OutboundMessage, SaidLine
+from shared.messages.outbound import LogLine, OutboundMessage, UserLine
 from shared.store.delivery.fanout import Listener
-from shared.store.delivery.outbox import ChatState, NumberedLine
+from shared.store.delivery.outbox import LogPosition, NumberedLine
 from tests.helpers.clock import HandClock
 
 S = "web:owner/a"
@@ -31,11 +31,11 @@ class NewsByHand:
         self.confirmed = asyncio.Event()
         self.confirmed.set()
 
-    async def listen(self, session: str, listener: Listener) -> None:
+    async def follow_chat(self, session: str, listener: Listener) -> None:
         self.listeners[session] = listener
         await self.confirmed.wait()
 
-    async def leave(self, session: str) -> None:
+    async def unfollow_chat(self, session: str) -> None:
         del self.listeners[session]
 
     async def run(self) -> None:
@@ -90,11 +90,11 @@ class LogByHand:
         finally:
             self.questions.remove(question)
 
-    async def state(self, session: str) -> ChatState:
-        answer: ChatState = await self._ask(lambda: ChatState(self.last, self.running))
+    async def position(self, session: str) -> LogPosition:
+        answer: LogPosition = await self._ask(lambda: LogPosition(self.last, self.running))
         return answer
 
-    async def read(self, session: str, *, after: int, limit: int) -> list[NumberedLine]:
+    async def read_after(self, session: str, *, after: int, limit: int) -> list[NumberedLine]:
         self.reads += 1
 
         def page() -> list[NumberedLine]:
@@ -179,8 +179,8 @@ async def world(*, by_hand: bool = False) -> AsyncIterator[World]:
     await made.settle()
 
 
-def said(n: int) -> SaidLine:
-    return SaidLine(id=f"m{n}", text=f"text {n}")
+def said(n: int) -> UserLine:
+    return UserLine(id=f"m{n}", text=f"text {n}")
 
 
 def reply(n: int, text: str = "hello") -> OutboundMessage:

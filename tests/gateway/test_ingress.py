@@ -19,7 +19,7 @@ from shared.errors import BadInput, LeaseLost, RedisAway, Refused
 from shared.ids import nonce
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.transcript import UserEntry
 from shared.metrics import COMMANDS
 from shared.settings import ModelSettings, PresetSettings, Settings
@@ -57,11 +57,11 @@ async def tell(
 ) -> Accepted:
     """A person says this in the web chat."""
     said = message(text, id=id or nonce(), chat=chat)
-    return await ingress.ingest(said, show=SaidLine(id=said.id, text=text), principal="owner", **options)
+    return await ingress.ingest(said, show=UserLine(id=said.id, text=text), principal="owner", **options)
 
 
-async def lines(client: RedisClient, session: str = SESSION) -> list[SaidLine | OutboundMessage]:
-    return [one.line for one in await Outbox(client).read(session, after=0)]
+async def lines(client: RedisClient, session: str = SESSION) -> list[UserLine | OutboundMessage]:
+    return [one.line for one in await Outbox(client).read_after(session, after=0)]
 
 
 async def told(client: RedisClient, session: str = SESSION) -> OutboundMessage:
@@ -174,7 +174,7 @@ async def test_every_command_is_answered_at_every_moment_and_once(
     first = await tell(ingress, text, id="c1")
     answered = await lines(client)
     assert len(answered) == before + 2
-    assert isinstance(answered[-2], SaidLine)
+    assert isinstance(answered[-2], UserLine)
     line = answered[-1]
     assert isinstance(line, OutboundMessage)
     assert (line.kind, line.in_reply_to[0]) == ("command", "c1")
@@ -367,7 +367,7 @@ async def test_status_tells_what_a_person_wants_to_know(client: RedisClient, ing
     claim = await take(client)
     await say(Inbox(client), id="m2")
     await Spending(client).add(SESSION, 12_345, 0.0678)
-    await MemoryStore(client).write(SCOPE, "likes tea", version="0")
+    await MemoryStore(client).write_memory(SCOPE, "likes tea", version="0")
     await ask(client, ingress, "/model fast")
     text = await ask(client, ingress, "/status")
     for part in (
@@ -432,9 +432,9 @@ async def test_memory_is_shown_as_it_is_and_cut_with_a_note(client: RedisClient,
     """In a quote, so that nobody takes it for what the agent says now."""
     assert await ask(client, ingress, "/memory") == "What I remember of this chat: nothing yet."
     store = MemoryStore(client)
-    version = await store.write(SCOPE, "# Facts\n\n- likes tea\n", version="0")
+    version = await store.write_memory(SCOPE, "# Facts\n\n- likes tea\n", version="0")
     assert "> # Facts\n>\n> - likes tea" in await ask(client, ingress, "/memory")
-    await store.write(SCOPE, "\n".join(f"- fact {n}" for n in range(2_000)), version=version)
+    await store.write_memory(SCOPE, "\n".join(f"- fact {n}" for n in range(2_000)), version=version)
     text = await ask(client, ingress, "/memory")
     assert len(text) < 6_000
     assert "all of it has" in text
@@ -463,7 +463,7 @@ async def test_memory_search_finds_entries_with_all_words(client: RedisClient, i
 
 async def test_forget_says_exactly_what_was_deleted(client: RedisClient, ingress: Ingress) -> None:
     """And what was kept; a running turn is stopped."""
-    await MemoryStore(client).write(SCOPE, "likes tea", version="0")
+    await MemoryStore(client).write_memory(SCOPE, "likes tea", version="0")
     await client.command("RPUSH", keys.memlog(SCOPE), "one", "two")
     await _waiting(client)
     text = await ask(client, ingress, "/forget")
@@ -480,10 +480,10 @@ async def test_forget_says_exactly_what_was_deleted(client: RedisClient, ingress
 async def test_a_memory_of_all_is_not_deleted_from_a_chat(client: RedisClient) -> None:
     """Only an operator may; nothing happens, not even to the running turn."""
     ingress = make(client, limits=InboxLimits(memory_scope="shared"))
-    await MemoryStore(client).write("shared", "the office is closed", version="0")
+    await MemoryStore(client).write_memory("shared", "the office is closed", version="0")
     claim = await _running(client)
     assert "shoal session forget" in await ask(client, ingress, "/forget")
-    assert (await MemoryStore(client).read("shared")).text == "the office is closed"
+    assert (await MemoryStore(client).read_memory("shared")).text == "the office is closed"
     assert "for everybody" in await ask(client, ingress, "/memory")
     assert claim is not None
     await commit(client, claim)
@@ -494,18 +494,18 @@ async def test_a_persons_memory_is_deleted_for_all_their_chats_and_nobody_elses(
     ingress = make(client, limits=InboxLimits(memory_scope="user"))
     store = MemoryStore(client)
     for scope in ("user:web:owner", "user:web:ann", "chat:web:owner%2Fgroup"):
-        await store.write(scope, "something", version="0")
+        await store.write_memory(scope, "something", version="0")
     group = InboundMessage(
         channel="web", chat_id="owner/group", sender_id="owner", id="g1", content="/forget", timestamp=0,
         metadata={"group": "1"},
     )  # fmt: skip
-    await store.write(f"chat:{group.session}", "something", version="0")
+    await store.write_memory(f"chat:{group.session}", "something", version="0")
     await ingress.ingest(group)
-    assert (await store.read(f"chat:{group.session}")).text == ""
-    assert (await store.read("user:web:owner")).text == "something"
+    assert (await store.read_memory(f"chat:{group.session}")).text == ""
+    assert (await store.read_memory("user:web:owner")).text == "something"
     assert "all your chats" in await ask(client, ingress, "/forget")
-    assert (await store.read("user:web:owner")).text == ""
-    assert (await store.read("user:web:ann")).text == "something"
+    assert (await store.read_memory("user:web:owner")).text == ""
+    assert (await store.read_memory("user:web:ann")).text == "something"
 
 
 # Commands of packages, and faults

@@ -78,7 +78,7 @@ class Notebook:
     def __init__(self) -> None:
         self.notes: list[tuple[str, Mapping[str, str]]] = []
 
-    async def note(self, session: str, notes: Mapping[str, str]) -> None:
+    async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         self.notes.append((session, notes))
 
 
@@ -120,7 +120,7 @@ class Shore:
         return [decode_inbound(fields[3]) for _, fields in entries]
 
     async def told(self, chat: str = "c1") -> list[str]:
-        lines = [one.line for one in await Outbox(self.client).read(f"{CHANNEL}:{chat}", after=0)]
+        lines = [one.line for one in await Outbox(self.client).read_after(f"{CHANNEL}:{chat}", after=0)]
         return [line.content for line in lines if isinstance(line, OutboundMessage) and line.kind != "withdrawn"]
 
     async def noted(self) -> list[str]:
@@ -240,7 +240,7 @@ async def test_a_stranger_who_was_just_let_in_is_read(shore: Shore) -> None:
 async def test_what_strangers_write_costs_little(shore: Shore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand messages: one notice, one line of the record, one look a second, every message counted."""
     asked: list[str] = []
-    ask, look = Pairings.ask, Pairings.is_let_in
+    ask, look = Pairings.offer_code, Pairings.is_let_in
 
     async def counting_ask(self: Pairings, *args: object, **more: object) -> object:
         asked.append("ask")
@@ -578,7 +578,7 @@ async def test_notes_that_could_not_be_written_are_written_the_next_time(
         async def away(*_: object) -> None:
             raise RedisAway("away")
 
-        patched.setattr(shore.notebook, "note", away)
+        patched.setattr(shore.notebook, "save_notes", away)
         with pytest.raises(RedisAway):
             await shore.say(notes={"subject": "a"})
     assert await shore.waiting() == []

@@ -8,11 +8,11 @@ from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingest import Ingress
 from shared.ids import nonce
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from tests.helpers.build import message
 from tests.helpers.children import CHAT, SESSION, Parent, end, reports, take
 
@@ -25,14 +25,14 @@ def ingress(client: RedisClient) -> Ingress:
 async def ask(client: RedisClient, ingress: Ingress, text: str, *, id: str = "", chat: str = CHAT) -> str:
     """Say a command; the text of its answer."""
     said = message(text, id=id or nonce(), chat=chat)
-    await ingress.ingest(said, show=SaidLine(id=said.id, text=text), principal="owner")
-    line = (await Outbox(client).read(f"web:{chat}", after=0))[-1].line
+    await ingress.ingest(said, show=UserLine(id=said.id, text=text), principal="owner")
+    line = (await Outbox(client).read_after(f"web:{chat}", after=0))[-1].line
     assert isinstance(line, OutboundMessage)
     return line.content
 
 
 async def states(client: RedisClient) -> dict[str, str]:
-    return {child.task.id: child.state for child in await Children(client).of(SESSION)}
+    return {child.task.id: child.state for child in await Subagents(client).of_session(SESSION)}
 
 
 async def test_it_lists_what_runs_waits_and_ended(client: RedisClient, ingress: Ingress) -> None:
@@ -42,7 +42,7 @@ async def test_it_lists_what_runs_waits_and_ended(client: RedisClient, ingress: 
     await parent.spawn("runs", "waits")
     await parent.commit()
     [claim] = await take(client, 1)
-    await Children(client).note(claim, rounds=3, tokens=1234)
+    await Subagents(client).save_progress(claim, rounds=3, tokens=1234)
     told = await ask(client, ingress, "/jobs")
     assert told.startswith("2 jobs in the background of this chat:")
     assert "`runs` **running** search: 3 rounds, 1,234 tokens" in told

@@ -267,7 +267,7 @@ async def test_a_line_of_the_agent_has_its_files_and_buttons(gw: Gateway, media:
     """And whoever may see the chat can fetch them."""
     ref = MediaStore(media).put(session_of("a"), PDF, "plan.pdf")
     line = OutboundMessage(
-        content="Which?", turn=1, kind="notice", said=True, buttons=("Yes", "No"), media=(str(ref), "data:x")
+        content="Which?", turn=1, kind="notice", sent_by_tool=True, buttons=("Yes", "No"), media=(str(ref), "data:x")
     )
     async with client(gw.address) as phone:
         await phone.say("a", "hello")

@@ -22,7 +22,7 @@ from shared.messages.outbound import OutboundMessage
 from shared.messages.web import AcceptedFrame
 from shared.settings import Settings
 from shared.store import keys
-from shared.store.access.pairing import Pairings, Person, let_in_line
+from shared.store.access.pairing import PairedPerson, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from tests.gateway.channels.api.asking import post, user
@@ -188,14 +188,16 @@ async def test_a_message_that_is_told_again_in_other_words_is_what_it_was(gw: Ga
 async def test_nobody_is_let_in_to_a_platform_from_here(gw: Gateway, entry: Entry) -> None:
     """Whoever runs Shoal has `shoal pair`; a code that is tried here is no guess, however often."""
     pairings = Pairings(gw.client)
-    stranger_there = Person(channel="telegram", sender="7", session="telegram:7", name="Ada")
-    await pairings.ask(stranger_there, lambda code: OutboundMessage(content=code, turn=0), reason="unknown_sender")
-    [line] = await Outbox(gw.client).read("telegram:7", after=0)
+    stranger_there = PairedPerson(channel="telegram", sender="7", session="telegram:7", name="Ada")
+    await pairings.offer_code(
+        stranger_there, lambda code: OutboundMessage(content=code, turn=0), reason="unknown_sender"
+    )
+    [line] = await Outbox(gw.client).read_after("telegram:7", after=0)
     assert isinstance(line.line, OutboundMessage)
     code = line.line.content
     for nth in range(6):
         await entry.say(gw, TOKENS["owner"], f"/pair {code}", f"m{nth}")
-    told = [one.line for one in await Outbox(gw.client).read(entry.session("owner"), after=0)]
+    told = [one.line for one in await Outbox(gw.client).read_after(entry.session("owner"), after=0)]
     said = [one.content for one in told if isinstance(one, OutboundMessage)]
     assert len(said) == 6
     assert all("Only who is named in `admins`" in one for one in said)

@@ -10,7 +10,7 @@ from gateway.delivery.line_posts import LineParts, replied_to, split_line, targe
 from gateway.platform.protocol import Abilities, Piece
 from shared.ids import session_id
 from shared.media.reference import MediaRef
-from shared.messages.outbound import Approval, OutboundMessage, SaidLine
+from shared.messages.outbound import Approval, OutboundMessage, UserLine
 
 REF = MediaRef("a" * 64, "txt", 5, "notes.txt")
 
@@ -90,7 +90,7 @@ def test_each_kind_of_line_is_shown_as_what_it_is(kind: Any, content: str, shown
 
 def test_a_persons_own_line_is_not_said_to_them() -> None:
     """It stands there already."""
-    assert split_line(SaidLine(id="1", text="hello"), render, abilities(), age_s=0).count == 0
+    assert split_line(UserLine(id="1", text="hello"), render, abilities(), age_s=0).count == 0
 
 
 def test_a_reference_that_this_release_cannot_read_is_passed_over() -> None:
@@ -127,7 +127,7 @@ def test_an_answer_names_its_message_and_a_schedule_none() -> None:
     assert replied_to(OutboundMessage(content="", turn=1, in_reply_to=("m1",), reply_to="m9")) == "m9"
     for nobody in ((), ("child:abc",), ("a1b2:1700000000000",)):
         assert replied_to(OutboundMessage(content="", turn=1, in_reply_to=nobody)) is None
-    assert replied_to(SaidLine(id="1", text="")) is None
+    assert replied_to(UserLine(id="1", text="")) is None
 
 
 def test_a_place_is_read_back_from_its_session() -> None:

@@ -8,12 +8,12 @@ from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingest import Ingress
 from shared.ids import nonce
-from shared.messages.outbound import OutboundMessage, SaidLine
-from shared.messages.schedule import At, Cron, Schedule, tick_message
+from shared.messages.outbound import OutboundMessage, UserLine
+from shared.messages.schedule import AtPlan, CronPlan, Schedule, tick_message
 from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
-from shared.store.schedules.schedules import FIRED, Move, Schedules
+from shared.store.schedules.schedules import FIRED, NextTick, Schedules
 from tests.gateway.harness import client as connected
 from tests.gateway.harness import gateway, worker
 from tests.helpers.build import message
@@ -30,8 +30,8 @@ def ingress(client: RedisClient) -> Ingress:
 async def ask(client: RedisClient, ingress: Ingress, text: str, *, id: str | None = None, chat: str = "owner/a") -> str:
     """Say a command; the text of its answer."""
     said = message(text, id=id or nonce(), chat=chat)
-    await ingress.ingest(said, show=SaidLine(id=said.id, text=text), principal="owner")
-    line = (await Outbox(client).read(f"web:{chat}", after=0))[-1].line
+    await ingress.ingest(said, show=UserLine(id=said.id, text=text), principal="owner")
+    line = (await Outbox(client).read_after(f"web:{chat}", after=0))[-1].line
     assert isinstance(line, OutboundMessage)
     return line.content
 
@@ -42,15 +42,17 @@ async def fire(client: RedisClient, one: Schedule, now: int) -> None:
     await schedules.add(one, now)
     [due] = (await schedules.due(now_ms=now)).due
     said = tick_message(one, now, now_ms=now, late=False, text=one.text)
-    assert await schedules.fire(due, one, Move(to=now + MINUTE, due_ms=now + MINUTE), said) == FIRED
+    assert await schedules.fire(due, one, NextTick(to=now + MINUTE, due_ms=now + MINUTE), said) == FIRED
 
 
 async def test_cron_lists_what_is_planned_here(client: RedisClient, ingress: Ingress) -> None:
     """With times in the zone of the plan, the next one first; not what other chats planned."""
     assert await ask(client, ingress, "/cron") == "Nothing is planned in this chat."
     schedules = Schedules(client)
-    await schedules.add(schedule("bb", plan=Cron("30 8 * * 1-5", "UTC"), text="read\nthe " + "news " * 100), NOW + 2)
-    await schedules.add(schedule("aa", plan=At(NOW)), NOW)
+    await schedules.add(
+        schedule("bb", plan=CronPlan("30 8 * * 1-5", "UTC"), text="read\nthe " + "news " * 100), NOW + 2
+    )
+    await schedules.add(schedule("aa", plan=AtPlan(NOW)), NOW)
     await schedules.add(schedule("cc", chat="owner/b"), NOW)
     text = await ask(client, ingress, "/cron")
     assert text.startswith(
@@ -81,7 +83,7 @@ async def test_forget_names_the_plans_that_go(client: RedisClient, ingress: Ingr
     assert "plan" not in await ask(client, ingress, "/forget")
     await Schedules(client).add(schedule("aa"), NOW)
     assert "- 1 plan of this chat" in await ask(client, ingress, "/forget")
-    assert await Schedules(client).of("web:owner/a") == []
+    assert await Schedules(client).of_session("web:owner/a") == []
 
 
 async def test_an_answer_that_nobody_asked_for_is_shown_to_all_devices(redis_url: str, client: RedisClient) -> None:

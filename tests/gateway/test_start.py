@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 from gateway.platform.registry import PLATFORMS
 from shared.embedded import EmbeddedValkey
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import present
+from shared.store.fleet.presence import list_processes
 from tests.gateway.harness import ROOT, TOKENS, answers, client, process, stranger
 from tests.helpers import valkey as valkey_helper
 from tests.helpers.need import need
@@ -110,13 +110,13 @@ async def test_it_says_that_it_is_there_and_takes_that_back(redis_url: str) -> N
         async with client(gw.address):
 
             async def record() -> bool:
-                found = [one for one in await present(redis) if one.kind == "gateway"]
+                found = [one for one in await list_processes(redis) if one.kind == "gateway"]
                 return len(found) == 1 and found[0].details.get("web.address") == gw.address
 
             await eventually(record, within_s=10)
         gw.popen.terminate()
         assert await gw.exit_code(10) == 0
-        assert await present(redis) == []
+        assert await list_processes(redis) == []
     await redis.close()
 
 

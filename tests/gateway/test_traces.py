@@ -18,7 +18,7 @@ from gateway.process.traces import delivering, receiving
 from shared.errors import Refused
 from shared.ids import log_id
 from shared.messages.inbound import InboundMessage, decode_inbound
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.settings import Settings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -35,7 +35,7 @@ from tests.helpers.wait import eventually
 
 SESSION = "web:owner/a"
 CAME = fresh(sampled=True)
-SHOWN = SaidLine(id="m", text="hi")
+SHOWN = UserLine(id="m", text="hi")
 
 
 def ingress(client: RedisClient, limits: InboxLimits | None = None) -> Ingress:
@@ -112,7 +112,7 @@ async def test_a_refusal_is_an_error_by_its_code_and_its_notice_is_of_the_trace(
             await way_in.ingest(message(), notice=True)
     refused = kept.named("receive")[1]
     assert refused.error == "inbox_full"
-    [line] = [one.line for one in await Outbox(client).read(SESSION, after=0)]
+    [line] = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     assert isinstance(line, OutboundMessage)
     assert parse(line.traceparent) == refused.context
 
@@ -121,7 +121,7 @@ async def test_the_answer_of_a_command_is_of_the_trace_of_its_message(client: Re
     """It has no turn: the gateway answers."""
     said = replace(message("/help"), traceparent=CAME.traceparent)
     await ingress(client).ingest(said, show=SHOWN)
-    line = (await Outbox(client).read(SESSION, after=0))[-1].line
+    line = (await Outbox(client).read_after(SESSION, after=0))[-1].line
     assert isinstance(line, OutboundMessage)
     assert (line.kind, line.traceparent) == ("command", CAME.traceparent)
 
@@ -181,7 +181,7 @@ async def test_a_line_for_a_platform_is_delivered_in_its_trace(redis_url: str, t
             traceparent=CAME.traceparent,
         )
         with recording() as kept:
-            assert await Inbox(way_out.client).slow_down(said, Refused("inbox_full", "too many", 1.0))
+            assert await Inbox(way_out.client).notify_refusal(said, Refused("inbox_full", "too many", 1.0))
             await way_out.until(lambda: kept.named("deliver"), "the span")
         assert way_out.puddle.texts
     deliver = kept.one("deliver")

@@ -20,7 +20,7 @@ from gateway.channels.web.socket.frame_handler import FrameLimits
 from gateway.channels.web.socket.socket import FLOOD, SocketLimits
 from shared.embedded import EmbeddedValkey
 from shared.messages.live import DeltaEvent, ProgressEvent
-from shared.messages.outbound import SaidLine
+from shared.messages.outbound import UserLine
 from shared.store import keys
 from shared.store.delivery.fanout import publish
 from tests.gateway.harness import TOKENS, Gateway, client, gateway, session_of, stranger, worker
@@ -460,7 +460,9 @@ async def test_a_socket_is_shown_at_most_so_many_chats_and_lets_the_oldest_go(re
             await me.next("resumed", chat=chat)
         await eventually(lambda: gw.chats == 3)
         for chat in ("b", "a"):
-            await gw.inbox.ingest(message(f"to {chat}", chat=f"owner/{chat}"), show=SaidLine(id="s", text=f"to {chat}"))
+            await gw.inbox.ingest(
+                message(f"to {chat}", chat=f"owner/{chat}"), log_line=UserLine(id="s", text=f"to {chat}")
+            )
         assert (await me.next("message"))["chat"] == "a"
         assert not me.lines("b")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from shared.messages.inbound import InboundMessage
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.store.turns.inbox import Accepted, Inbox
 
 _ids = count(1)
@@ -33,4 +33,4 @@ def reply(content: str, turn: int) -> OutboundMessage:
 async def say(inbox: Inbox, content: str = "hello", *, chat: str = "owner/a", id: str | None = None) -> Accepted:
     """Ingest a message as the web gateway does."""
     said = message(content, chat=chat, id=id)
-    return await inbox.ingest(said, show=SaidLine(id=said.id, text=content), principal="owner")
+    return await inbox.ingest(said, log_line=UserLine(id=said.id, text=content), principal="owner")

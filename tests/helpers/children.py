@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.ids import nonce
-from shared.messages.effects import Spawn
+from shared.messages.effects import SpawnEffect
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
@@ -11,7 +11,7 @@ from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import EffectEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import UNCAPPED, Claim, LeaseQueue, SubagentCaps
 from shared.store.turns.turn_writes import Turns
@@ -48,7 +48,9 @@ class Parent:
             self.steps += 1
             asked = task(id, session=self.claim.session, turn=self.claim.turn.n, wait=wait)
             entry = EffectEntry(call_id=asked.call_id, turn=asked.turn, kind="spawn", to=id)
-            await Turns(self.client).append(self.claim, self.steps, entry, Spawn(task=asked, per_turn=per_turn))
+            await Turns(self.client).append_step(
+                self.claim, self.steps, entry, SpawnEffect(task=asked, per_turn=per_turn)
+            )
 
     async def commit(self) -> None:
         assert self.claim.turn is not None
@@ -68,9 +70,9 @@ async def take(client: RedisClient, many: int = 10, *, caps: SubagentCaps = UNCA
 
 async def end(client: RedisClient, claim: Claim, result: str = "found") -> str:
     id = claim.member.removeprefix(keys.SUB_PREFIX)
-    child = await Children(client).read(id)
+    child = await Subagents(client).read_info(id)
     assert child is not None
-    return await Children(client).end(child.task, "ok", result, claim=claim, now_ms=1)
+    return await Subagents(client).finish(child.task, "ok", result, claim=claim, now_ms=1)
 
 
 async def reports(client: RedisClient, session: str = SESSION) -> list[InboundMessage]:

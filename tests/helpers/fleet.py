@@ -17,7 +17,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import ChatNews, Fanout
 from shared.store.delivery.outbox import Outbox
-from shared.store.fleet.presence import Presence, present
+from shared.store.fleet.presence import Presence, list_processes
 from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 
@@ -52,7 +52,7 @@ async def watching(client: RedisClient, session: str) -> AsyncIterator[Seen]:
         ready.set()
 
     fanout = Fanout(client, on_gap=connected)
-    await fanout.listen(session, seen.add)
+    await fanout.follow_chat(session, seen.add)
     task = asyncio.create_task(fanout.run())
     await ready.wait()
     try:
@@ -63,7 +63,7 @@ async def watching(client: RedisClient, session: str) -> AsyncIterator[Seen]:
 
 async def replies(client: RedisClient, session: str) -> list[str]:
     """The texts of all replies in a chat, in order."""
-    lines = await Outbox(client).read(session, after=0, limit=2000)
+    lines = await Outbox(client).read_after(session, after=0, limit=2000)
     return [line.line.content for line in lines if isinstance(line.line, OutboundMessage)]
 
 
@@ -76,7 +76,7 @@ async def workers(client: RedisClient, many: int, *, within_s: float = 20) -> li
     """Wait until so many workers are there."""
 
     async def there() -> list[Presence]:
-        found = [p for p in await present(client) if p.kind == "worker"]
+        found = [p for p in await list_processes(client) if p.kind == "worker"]
         return found if len(found) >= many else []
 
     return await eventually(there, within_s=within_s, every_s=0.05, what=f"{many} workers")
@@ -95,7 +95,7 @@ async def holder(client: RedisClient, session: str) -> psutil.Process:
         if lease is None:
             return None
         owner = lease.decode().partition(":")[0]
-        for presence in await present(client):
+        for presence in await list_processes(client):
             if presence.kind == "worker" and owner.startswith(presence.name):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     return psutil.Process(presence.pid)

@@ -21,7 +21,7 @@ async def park(client: RedisClient, question: ApprovalEntry = QUESTION, *, wait_
     """What a worker does with the turn that is due when a tool needs a yes."""
     [claim] = await LeaseQueue(client, "turns", owner=secrets.token_hex(16), lease_s=30).acquire(1)
     turns = Turns(client)
-    await turns.append(claim, 1, AssistantEntry(content=None, turn=1))
+    await turns.append_step(claim, 1, AssistantEntry(content=None, turn=1))
     assert await turns.approvals.park(claim, "turns", 2, question, wait_s=wait_s, cap_bytes=LEDGER_CAP_BYTES)
 
 

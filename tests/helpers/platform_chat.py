@@ -11,7 +11,7 @@ from shared.messages.live import TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.deliveries import Cleared, Deliveries, Delivery, Look, ResendGuard
+from shared.store.delivery.deliveries import Cleared, DeliveryQueue, DeliveryState, LeasedChat, ResendGuard
 from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -62,27 +62,27 @@ class PlatformChat:
         return set(found)
 
 
-def gateway(client: RedisClient, resend_guard: ResendGuard = "nothing") -> Deliveries:
+def gateway(client: RedisClient, resend_guard: ResendGuard = "nothing") -> DeliveryQueue:
     """A gateway that has run for long: it leaves nothing alone."""
     clock = HandClock()
-    made = Deliveries(client, CHANNEL, lease_s=LEASE_S, resend_guard=resend_guard, clock=clock)
+    made = DeliveryQueue(client, CHANNEL, lease_s=LEASE_S, resend_guard=resend_guard, clock=clock)
     clock.at += LEASE_S
     return made
 
 
-async def taken(deliveries: Deliveries) -> Delivery:
+async def taken(deliveries: DeliveryQueue) -> LeasedChat:
     """The one chat that is due."""
     [held], _ = await deliveries.acquire(5)
     return held
 
 
-async def deliver(deliveries: Deliveries, held: Delivery, seq: int, *, part: int = 0) -> None:
+async def deliver(deliveries: DeliveryQueue, held: LeasedChat, seq: int, *, part: int = 0) -> None:
     """The last post of a line goes out."""
-    assert await deliveries.sending(held, seq, part) == Cleared(unclear=False)
-    assert await deliveries.sent(held, seq, part, last=True, id=f"{seq}.{part}")
+    assert await deliveries.begin_post(held, seq, part) == Cleared(unclear=False)
+    assert await deliveries.finish_post(held, seq, part, last=True, id=f"{seq}.{part}")
 
 
-def texts(look: Look | None) -> list[str]:
+def texts(look: DeliveryState | None) -> list[str]:
     """What waits."""
     assert look is not None
-    return [entry.line.content for entry in look.entries if isinstance(entry.line, OutboundMessage)]
+    return [entry.line.content for entry in look.pending if isinstance(entry.line, OutboundMessage)]

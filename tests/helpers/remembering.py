@@ -77,4 +77,4 @@ async def command(client: RedisClient, change: Change, *, chat: str = CHAT) -> N
     sessions = Sessions(client)
     state = await sessions.state(f"web:{chat}")
     said = message(f"/{change}", chat=chat)
-    await sessions.answer(said, reply("done", 0), state, change=change)
+    await sessions.answer_command(said, reply("done", 0), state, change=change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
-from shared.messages.schedule import Every, Misfire, Plan, Schedule
+from shared.messages.schedule import EveryPlan, Misfire, Plan, Schedule
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import TURNS
@@ -25,7 +25,7 @@ def schedule(
         chat_id=chat,
         owner="owner",
         text=text,
-        plan=plan or Every(MINUTE, 0),
+        plan=plan or EveryPlan(MINUTE, 0),
         misfire=misfire,
     )
 

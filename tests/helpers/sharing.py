@@ -40,7 +40,7 @@ class Slots:
     def __init__(self, client: RedisClient, slots: int, *, share: float = 0.5) -> None:
         self.begun: list[str] = []
         self.running: deque[Claim] = deque()
-        self.queue = LeaseQueue(client, "turns", owner="slots", lease_s=60, share=share)
+        self.queue = LeaseQueue(client, "turns", owner="slots", lease_s=60, person_share=share)
         self._client = client
         self._slots = slots
         self._turns = Turns(client)
@@ -49,7 +49,7 @@ class Slots:
         """Take as a lease loop does: one at a time while a slot is free."""
         while len(self.running) < self._slots:
             # As if a moment had passed: what is much work is not done in each.
-            await self._client.command("ZREM", keys.SERVED, "looked", "made room")
+            await self._client.command("ZREM", keys.LAST_SERVED, "looked", "made room")
             claims = await self.queue.acquire(1)
             if not claims:
                 break

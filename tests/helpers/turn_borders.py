@@ -10,7 +10,7 @@ import msgspec
 
 from shared.errors import TurnParked
 from shared.messages.effects import Effect
-from shared.messages.transcript import ApprovalEntry, EffectEntry, IntentEntry, LedgerEntry, TakenEntry, ToolEntry
+from shared.messages.transcript import ApprovalEntry, EffectEntry, IntentEntry, JoinEntry, LedgerEntry, ToolEntry
 from worker.agent.ports import FollowupMessage
 from worker.agent.tools.tool import Safety, ToolContext
 
@@ -42,7 +42,7 @@ class MemoryJournal:
         said = self.coming.pop(0) if self.coming else ()
         if said:
             numbers = tuple(range(101, 101 + len(said)))
-            await self._happens("taken", TakenEntry(turn=said[0].entry.turn, messages=numbers))
+            await self._happens("taken", JoinEntry(turn=said[0].entry.turn, messages=numbers))
         return said
 
     async def checkpoint(self) -> None:

@@ -10,8 +10,8 @@ from shared.messages.answer import RequestFailed, StoredAnswer
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent, encode_live
-from shared.messages.outbound import OutboundMessage, SaidLine, TokensUsed
-from shared.messages.schedule import At, Cron, Every, Plan, Schedule
+from shared.messages.outbound import OutboundMessage, TokensUsed, UserLine
+from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan, Schedule
 from shared.messages.subagent import SubagentTask, report
 from shared.messages.transcript import (
     ApprovalEntry,
@@ -19,20 +19,20 @@ from shared.messages.transcript import (
     DecisionEntry,
     EffectEntry,
     IntentEntry,
+    JoinEntry,
     LedgerEntry,
-    TakenEntry,
     ToolCall,
     ToolEntry,
     TranscriptEntry,
     UserEntry,
 )
 from shared.store import keys
-from shared.store.access.pairing import Person
+from shared.store.access.pairing import PairedPerson
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import Presence, Vitals, announce
+from shared.store.fleet.presence import Presence, ProcessStats, announce
 from shared.store.jobs.jobs import Jobs
 from shared.store.sessions.backup import Numbered, SessionFile
-from shared.store.turns.approvals import answered, asking
+from shared.store.turns.approvals import question_line, resolution_line
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import DeadLetter, Turns
@@ -79,7 +79,7 @@ def _everyday() -> dict[str, tuple[str, bytes]]:
         "an apology with all there can be": ("line", encode(whole)),
         "the reply of a stopped turn": ("line", encode(OutboundMessage(content="4", turn=1, kind="stopped"))),
         "a notice": ("line", encode(OutboundMessage(content="slowly", turn=0, kind="notice"))),
-        "what a person said, as a line": ("line", encode(SaidLine(id="m1", text="Grüße", at=AT))),
+        "what a person said, as a line": ("line", encode(UserLine(id="m1", text="Grüße", at=AT))),
         "what a person said, for the model": (
             "transcript",
             encode(UserEntry(content="hi", turn=1, at=AT, sender_id="o")),
@@ -97,12 +97,12 @@ def _everyday() -> dict[str, tuple[str, bytes]]:
 
 
 def _others() -> dict[str, tuple[str, bytes]]:
-    vitals = Vitals(
+    vitals = ProcessStats(
         memory_bytes=61_000_000, lag_s=0.0025, accepted_per_s=1.5, refused_per_s=0.1, ended_per_s=1.4, failed_per_s=0.2,
         first_token=(0, 3, 1), turn=(0, 2, 2), answer=(0, 1, 3),
     )  # fmt: skip
-    alive = msgspec.structs.replace(PRESENCE, ways={"demo": "demo:0123456789ab"}, vitals=vitals)
-    let_in = Person(
+    alive = msgspec.structs.replace(PRESENCE, provider_routes={"demo": "demo:0123456789ab"}, stats=vitals)
+    let_in = PairedPerson(
         channel="telegram", sender="7", session="telegram:7", name="Ada", expires_at=AT + 600_000, at=AT, by="console",
         request="r1",
     )  # fmt: skip
@@ -117,7 +117,7 @@ def _others() -> dict[str, tuple[str, bytes]]:
     )
     said = UserEntry(content="6*7", turn=1, at=AT)
     command = OutboundMessage(content="Done.", turn=3, in_reply_to=("m1",), kind="command", at=AT)
-    plans: tuple[Plan, ...] = (At(AT), Every(3_600_000, AT), Cron("30 8 * * 1-5", "Europe/Berlin"))
+    plans: tuple[Plan, ...] = (AtPlan(AT), EveryPlan(3_600_000, AT), CronPlan("30 8 * * 1-5", "Europe/Berlin"))
     schedules = tuple(
         Schedule(
             id=f"a{at}", channel="web", chat_id="owner/quiet", owner="owner", text="six times seven?", plan=plan,
@@ -137,7 +137,7 @@ def _others() -> dict[str, tuple[str, bytes]]:
     file = SessionFile(
         kind="shoal session", version=1, session=QUIET, exported_at=AT, scope="user:web:owner", memory_md="# Owner",
         history_md=("2023-11-14: sums",), conversation=(said, ASKED, RESULT), archive=(said,),
-        log=(Numbered(1, SaidLine(id="m1", text="6*7", at=AT)), Numbered(2, command)),
+        log=(Numbered(1, UserLine(id="m1", text="6*7", at=AT)), Numbered(2, command)),
         schedules=schedules, unreadable=1,
     )  # fmt: skip
     return {
@@ -149,10 +149,13 @@ def _others() -> dict[str, tuple[str, bytes]]:
             "step",
             encode(EffectEntry(call_id="c1", turn=1, kind="say", to=QUIET, at=AT)),
         ),
-        "messages joined": ("step", encode(TakenEntry(turn=1, messages=(2, 3), at=AT))),
+        "messages joined": ("step", encode(JoinEntry(turn=1, messages=(2, 3), at=AT))),
         "the answer to it": ("step", encode(DecisionEntry(call_id="c2", turn=1, yes=True, by="owner", at=AT))),
-        "the line that asks": ("line", encode(asking(question, wait_s=600))),
-        "the line that says what was answered": ("line", encode(answered(question, yes=True, sender="o", now_ms=AT))),
+        "the line that asks": ("line", encode(question_line(question, wait_s=600))),
+        "the line that says what was answered": (
+            "line",
+            encode(resolution_line(question, yes=True, sender="o", now_ms=AT)),
+        ),
         "a live worker, and how it does": ("presence", msgspec.json.encode(alive)),
         "somebody who was let in by a code": ("person", encode(let_in)),
         "a subagent's task": ("subagent", encode(task)),
@@ -176,7 +179,7 @@ async def work(client: RedisClient) -> None:
     queue = LeaseQueue(client, "turns", owner=OWNER, lease_s=0.001)
 
     async def say(chat: str, id: str, content: str) -> None:
-        await inbox.ingest(message(chat, id, content), show=SaidLine(id=id, text=content, at=AT), principal="owner")
+        await inbox.ingest(message(chat, id, content), log_line=UserLine(id=id, text=content, at=AT), principal="owner")
 
     await say("quiet", "q1", "hello")
     [claim] = await queue.acquire(1)
@@ -196,7 +199,7 @@ async def work(client: RedisClient) -> None:
     [claim] = await queue.acquire(1)
     steps: tuple[LedgerEntry, ...] = (ASKED, INTENT, RESULT)
     for step, entry in enumerate(steps, 1):
-        await turns.append(claim, step, entry)
+        await turns.append_step(claim, step, entry)
     for n in (2, 3):
         await say("running", f"r{n}", f"{n}*7")
     await Jobs(client).enqueue("probe")

@@ -9,8 +9,8 @@ import msgspec
 from shared.messages.answer import RequestFailed, StoredAnswer
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, JoinedEvent, ProgressEvent, TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine, TokensUsed
-from shared.messages.schedule import At, Cron, Every, Schedule
+from shared.messages.outbound import OutboundMessage, TokensUsed, UserLine
+from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Schedule
 from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import (
     ApprovalEntry,
@@ -18,20 +18,20 @@ from shared.messages.transcript import (
     DecisionEntry,
     EffectEntry,
     IntentEntry,
-    TakenEntry,
+    JoinEntry,
     ToolCall,
     ToolEntry,
     UserEntry,
 )
-from shared.store.access.pairing import Person
-from shared.store.fleet.presence import Presence, Vitals
+from shared.store.access.pairing import PairedPerson
+from shared.store.fleet.presence import Presence, ProcessStats
 from shared.store.sessions.backup import Numbered, SessionFile
 
 RECORDS: Final = (
-    InboundMessage, OutboundMessage, SaidLine, UserEntry, AssistantEntry, ToolEntry, IntentEntry, ToolCall, TurnEvent,
+    InboundMessage, OutboundMessage, UserLine, UserEntry, AssistantEntry, ToolEntry, IntentEntry, ToolCall, TurnEvent,
     DeltaEvent, ProgressEvent, Presence, Numbered, SessionFile,
-    Schedule, At, Every, Cron, SubagentTask, EffectEntry, TakenEntry, ApprovalEntry, DecisionEntry,
-    JoinedEvent, Vitals, Person, TokensUsed, StoredAnswer, RequestFailed,
+    Schedule, AtPlan, EveryPlan, CronPlan, SubagentTask, EffectEntry, JoinEntry, ApprovalEntry, DecisionEntry,
+    JoinedEvent, ProcessStats, PairedPerson, TokensUsed, StoredAnswer, RequestFailed,
 )  # fmt: skip
 """Every Struct that crosses a process border or stays in Redis."""
 

@@ -19,7 +19,7 @@ from shared.store import keys
 from shared.store.access.pairing import decode_person
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox, read_line
-from shared.store.fleet.presence import Presence, present
+from shared.store.fleet.presence import Presence, list_processes
 from shared.store.sessions.backup import SessionFile
 from shared.store.sessions.session import Sessions
 from shared.store.turns.dead_letters import DeadLetters
@@ -103,7 +103,7 @@ def stricter(now: dict[str, Any]) -> None:
 
 
 def retagged(now: dict[str, Any]) -> None:
-    now["SaidLine"]["tag"] = ["t", "user_said"]
+    now["UserLine"]["tag"] = ["t", "user_said"]
 
 
 def gone(now: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ async def test_a_store_that_another_version_left_is_continued(client: RedisClien
     worker = LeaseQueue(client, "turns", owner=nonce(), lease_s=30)
     [claim] = await worker.acquire(5)
     assert claim.turn is not None
-    assert (claim.session, claim.taken_over) == (samples.RUNNING, True)
+    assert (claim.session, claim.owner_lost) == (samples.RUNNING, True)
     assert (claim.turn.n, claim.turn.errors, claim.turn.crashes, claim.turn.attempt) == (1, 1, 1, 3)
     steps = [samples.ASKED, samples.INTENT, samples.RESULT]
     assert [decode_ledger(step) for step in claim.turn.ledger] == steps
@@ -150,11 +150,11 @@ async def test_a_store_that_another_version_left_is_continued(client: RedisClien
         assert claim.turn is not None
         assert (claim.turn.n, claim.turn.errors, claim.turn.crashes, claim.turn.attempt) == (n, 0, 0, 1)
         await Turns(client).commit(claim, history=[], lines=[reply("x", n)], event=TurnEvent(n, "done"))
-    lines = [one.line for one in await Outbox(client).read(samples.RUNNING, after=0)]
+    lines = [one.line for one in await Outbox(client).read_after(samples.RUNNING, after=0)]
     assert [line.turn for line in lines if isinstance(line, OutboundMessage)] == [1, 2, 3]
 
     [letter] = [one async for one in DeadLetters(client, Inbox(client)).all()]
     assert (letter.reason, letter.session, letter.turn) == ("crashes", samples.QUIET, 2)
     assert (await DeadLetters(client, Inbox(client)).replay(letter)) is not None
-    assert await present(client) == [samples.PRESENCE]
+    assert await list_processes(client) == [samples.PRESENCE]
     assert await client.command("ZCARD", keys.queue("jobs")) == 1

@@ -36,7 +36,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def answers(client: RedisClient, chat: str) -> list[OutboundMessage]:
     """Return the replies in a chat, in their order."""
-    lines = await Outbox(client).read(f"web:owner/{chat}", after=0, limit=2000)
+    lines = await Outbox(client).read_after(f"web:owner/{chat}", after=0, limit=2000)
     return [one.line for one in lines if isinstance(one.line, OutboundMessage) and one.line.kind == "reply"]
 
 
@@ -96,7 +96,7 @@ async def test_a_fleet_rolls_back_and_forward_in_the_middle_of_turns(
     sent = [request.body["messages"] for request in model.requests()]
     [last] = [messages for messages in sent if "after all, begun" in str(messages[-1]["content"])]
     assert any("third to begun" in str(one["content"]) for one in last), "both versions keep one conversation"
-    lines = await Outbox(client).read("web:owner/effect", after=0)
+    lines = await Outbox(client).read_after("web:owner/effect", after=0)
     assert [one.line.content for one in lines if isinstance(one.line, OutboundMessage)].count("half way") == 1
     assert await client.command("XLEN", keys.DEAD) == 0
 

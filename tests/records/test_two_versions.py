@@ -20,7 +20,7 @@ from shared.errors import LeaseLost
 from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.live import TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.store import keys
@@ -129,8 +129,8 @@ class Deploy(RuleBasedStateMachine):
         known = known and bool(now.answers)
         id = next(iter(now.answers)) if known else f"m{now.counter + 1}"
         sent = message(id=id)
-        show = SaidLine(id=id, text=sent.content)
-        accepted = self.run(self.by(previous).inbox.ingest(sent, show=show, principal="owner"))
+        show = UserLine(id=id, text=sent.content)
+        accepted = self.run(self.by(previous).inbox.ingest(sent, log_line=show, principal="owner"))
         if not known:
             now.counter += 1
             now.waiting.append(now.counter)
@@ -167,7 +167,7 @@ class Deploy(RuleBasedStateMachine):
         """Only the holder of the lease can write."""
         held, now = self.held[-1 - back % len(self.held)], self.expected
         entry = AssistantEntry(content=f"step {held.steps + 1}", turn=held.n)
-        written = self._allowed(self.by(previous).turns.append(held.claim, held.steps + 1, entry))
+        written = self._allowed(self.by(previous).turns.append_step(held.claim, held.steps + 1, entry))
         assert written is self._holds(held)
         if written:
             held.steps += 1
@@ -236,7 +236,7 @@ class Deploy(RuleBasedStateMachine):
         store = self.by(previous).sessions
         state = self.run(store.state(SESSION))
         line = OutboundMessage(content="New.", turn=now.counter, kind="command")
-        self.run(store.answer(message("/new", id=nonce()), line, state, change="new"))
+        self.run(store.answer_command(message("/new", id=nonce()), line, state, change="new"))
         now.mark += len(now.kept)
         now.waiting, now.lease, now.steps, now.kept = [], None, 0, []
 
@@ -244,7 +244,7 @@ class Deploy(RuleBasedStateMachine):
     @rule()
     def memory_is_read(self) -> None:
         """The first half of a consolidation."""
-        self.read = self.run(self.ours.memory.unconsolidated(SESSION))
+        self.read = self.run(self.ours.memory.read_unconsolidated(SESSION))
 
     @precondition(lambda self: self.read is not None and self.read.entries)
     @rule(previous=by_previous, take=st.sampled_from([1, 1, 1, 2, 3]))
@@ -281,7 +281,7 @@ class Deploy(RuleBasedStateMachine):
         assert score is not None or lease is None
         assert lease is None if now.lease is None else lease.decode() == now.lease
         assert [int(id.split(b"-")[0]) for id, _ in ledger] == list(range(1, now.steps + 1))
-        lines = [one.line for one in self.run(Outbox(client).read(SESSION, after=0))]
+        lines = [one.line for one in self.run(Outbox(client).read_after(SESSION, after=0))]
         assert [
             line.turn for line in lines if isinstance(line, OutboundMessage) and line.kind == "reply"
         ] == now.replies

@@ -25,7 +25,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def refused(taken: tuple[str, ...] = ()) -> str:
     with pytest.raises(SettingsError) as problem:
-        load_plugins("shoal.tools", taken=taken)
+        load_plugins("shoal.tools", reserved=taken)
     text = str(problem.value)
     assert "\n" not in text
     return text

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import RedisAway
 from shared.metrics import REGISTRY
-from shared.process.fleet_gauges import CACHED_S, FSYNC_EVERY_S, Readings
+from shared.process.fleet_gauges import CACHED_S, FSYNC_EVERY_S, FleetGauges
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.fleet.presence import Presence, announce
 from shared.store.turns.inbox import Inbox
@@ -45,7 +45,7 @@ async def test_queues_fleet_and_server_are_read(client: RedisClient) -> None:
     await say(Inbox(client))
     for kind, name in (("gateway", "g"), ("gateway", "h"), ("worker", "w")):
         await announce(client, Presence(kind=kind, name=name, host="h", pid=1, started_at=0, version="0"))
-    await Readings(client).refresh()
+    await FleetGauges(client).refresh()
     assert gauge("queue_due", queue="turns") == 1
     assert gauge("queue_running", queue="turns") == gauge("queue_due", queue="jobs") == 0
     assert (gauge("processes", kind="gateway"), gauge("processes", kind="worker")) == (2, 1)
@@ -55,7 +55,7 @@ async def test_queues_fleet_and_server_are_read(client: RedisClient) -> None:
     assert gauge("redis_memory_limit_bytes") == 0
     await client.command("CONFIG", "SET", "maxmemory", 50_000_000)
     try:
-        await Readings(client).refresh()
+        await FleetGauges(client).refresh()
         assert gauge("redis_memory_limit_bytes") == 50_000_000
     finally:
         await client.command("CONFIG", "SET", "maxmemory", 0)
@@ -76,7 +76,7 @@ async def test_what_a_crash_of_redis_may_cost_is_told(
     """By its own settings; somebody may change them while it runs."""
     before = (await client.command("CONFIG", "GET", setting))[1]
     clock = HandClock()
-    readings = Readings(client, clock=clock)
+    readings = FleetGauges(client, clock=clock)
     await readings.refresh()
     await client.command("CONFIG", "SET", setting, value)
     try:
@@ -94,11 +94,11 @@ async def test_a_role_with_a_user_of_its_own_does_not_ask_for_settings(client: R
     role = RedisClient(redis_url.replace("//:", "//gateway:").replace(secret_of(redis_url), "pw"))
     assert role.user == "gateway"
     try:
-        await Readings(role).refresh()
+        await FleetGauges(role).refresh()
         assert math.isnan(gauge("redis_loss_window_seconds"))
         assert await client.command("ACL", "LOG") == []
         await client.command("CONFIG", "SET", "appendonly", "no")
-        await Readings(role).refresh()
+        await FleetGauges(role).refresh()
         assert gauge("redis_loss_window_seconds") == math.inf
     finally:
         await client.command("CONFIG", "SET", "appendonly", "yes")
@@ -114,7 +114,7 @@ def secret_of(url: str) -> str:
 async def test_a_reading_stands_for_a_second(client: RedisClient) -> None:
     """However many scrape, Redis is asked once."""
     clock = HandClock()
-    readings = Readings(client, clock=clock)
+    readings = FleetGauges(client, clock=clock)
     await readings.refresh()
     await say(Inbox(client))
     clock.at += CACHED_S * 0.9
@@ -128,7 +128,7 @@ async def test_a_reading_stands_for_a_second(client: RedisClient) -> None:
 async def test_while_redis_is_away_the_last_reading_stands_and_that_is_told(client: RedisClient, shut: Shut) -> None:
     """The page of metrics is never lost with Redis."""
     clock = HandClock()
-    readings = Readings(shut, clock=clock)
+    readings = FleetGauges(shut, clock=clock)
     await say(Inbox(client))
     await readings.refresh()
     shut.away = True
@@ -145,7 +145,7 @@ async def test_while_redis_is_away_the_last_reading_stands_and_that_is_told(clie
 async def test_what_a_server_does_not_tell_is_no_number(shut: Shut) -> None:
     """A hosted one may hide INFO: then no rule fires, rather than one that takes nothing for zero bytes."""
     shut.secretive = True
-    await Readings(shut).refresh()
+    await FleetGauges(shut).refresh()
     assert gauge("redis_up") == 1
     for name in ("redis_memory_bytes", "redis_memory_limit_bytes", "redis_writes_ok"):
         assert math.isnan(gauge(name))

@@ -13,8 +13,8 @@ from shared.metrics import (
     TURN_SECONDS,
     TURNS,
 )
-from shared.process.stats import OwnVitals
-from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, Vitals
+from shared.process.stats import StatsReader
+from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, ProcessStats
 from tests.helpers.clock import HandClock
 
 
@@ -23,9 +23,9 @@ class Life:
 
     def __init__(self) -> None:
         self.clock = HandClock()
-        self.vitals = OwnVitals(self.clock)
+        self.vitals = StatsReader(self.clock)
 
-    def later(self, readings: int = 1) -> Vitals:
+    def later(self, readings: int = 1) -> ProcessStats:
         """So many announcements further."""
         for _ in range(readings):
             self.clock.at += PRESENCE_EVERY_S
@@ -38,7 +38,7 @@ def test_a_process_that_does_nothing_says_so() -> None:
     TURNS.labels("done").inc(100)
     ANSWER_SECONDS.labels("done").observe(3)
     told = Life().later()
-    assert told == Vitals(memory_bytes=told.memory_bytes)
+    assert told == ProcessStats(memory_bytes=told.memory_bytes)
     assert 1e6 < told.memory_bytes < 2e9
 
 
@@ -85,8 +85,8 @@ def test_the_latest_that_the_event_loop_was_is_told_for_five_seconds() -> None:
 
 
 def process(**vitals: object) -> Presence:
-    told = Vitals(**vitals)  # type: ignore[arg-type]
-    return Presence(kind="worker", name="w", host="h", pid=1, started_at=0, version="0", vitals=told)
+    told = ProcessStats(**vitals)  # type: ignore[arg-type]
+    return Presence(kind="worker", name="w", host="h", pid=1, started_at=0, version="0", stats=told)
 
 
 def buckets(**counts: int) -> tuple[int, ...]:

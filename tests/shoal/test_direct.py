@@ -12,7 +12,7 @@ from shared.errors import BadInput, RedisAway, Refused, TooBig
 from shared.messages.codec import encode
 from shared.messages.inbound import TEXT_LIMIT_BYTES, InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, TurnEvent
-from shared.messages.outbound import OutboundKind, OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundKind, OutboundMessage, UserLine
 from shared.settings import load
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -69,8 +69,8 @@ async def test_an_answer_comes_back_to_its_caller(client: RedisClient, hand: Han
     message = await hand.answer()
     assert await asked == "HELLO"
     assert (message.session, message.channel, message.chat_id, message.thread) == (SESSION, "cli", "direct", None)
-    said, replied = [row.line for row in await Outbox(client).read(SESSION, after=0)]
-    assert isinstance(said, SaidLine)
+    said, replied = [row.line for row in await Outbox(client).read_after(SESSION, after=0)]
+    assert isinstance(said, UserLine)
     assert (said.id, said.text) == (message.id, "hello")
     assert isinstance(replied, OutboundMessage)
     assert replied.in_reply_to == (message.id,)
@@ -82,7 +82,7 @@ async def test_calls_on_one_session_are_answered_in_order_each_with_its_own(clie
     for _ in range(10):
         await hand.answer()
     assert await asyncio.gather(*asked) == [f"QUESTION {i}" for i in range(10)]
-    rows = await Outbox(client).read(SESSION, after=0)
+    rows = await Outbox(client).read_after(SESSION, after=0)
     turns = [row.line.turn for row in rows if isinstance(row.line, OutboundMessage)]
     assert turns == list(range(1, 11))
 
@@ -99,7 +99,7 @@ async def test_a_chat_of_this_channel_is_no_chat_of_the_page(client: RedisClient
     asked = asyncio.create_task(process_direct("hello", "cli:owner/a", chat_id="owner/a", client=client))
     assert (await hand.answer()).session == "cli:owner/a"
     await asked
-    assert await Outbox(client).read("web:owner/a", after=0) == []
+    assert await Outbox(client).read_after("web:owner/a", after=0) == []
     assert await client.command("KEYS", "shoal:chats:*") == []
 
 
@@ -193,7 +193,7 @@ async def test_a_conversation_that_is_ended_takes_its_waiting_callers_along(clie
     sessions = Sessions(client)
     command = InboundMessage(channel="cli", chat_id="direct", sender_id="u", id="c1", content="/new", timestamp=1)
     answer = OutboundMessage(content="A new conversation.", turn=0, kind="notice")
-    await sessions.answer(command, answer, await sessions.state(SESSION), change="new")
+    await sessions.answer_command(command, answer, await sessions.state(SESSION), change="new")
     for one in asked:
         with pytest.raises(NotAnswered, match="dropped"):
             await one
@@ -225,7 +225,7 @@ async def test_an_answer_that_takes_too_long_still_comes_to_its_chat(client: Red
     message = await hand.answer()
     assert message.id == late.value.message_id
     assert message.id in str(late.value)
-    line = (await Outbox(client).read(SESSION, after=0))[-1].line
+    line = (await Outbox(client).read_after(SESSION, after=0))[-1].line
     assert isinstance(line, OutboundMessage)
     assert line.in_reply_to == (message.id,)
 

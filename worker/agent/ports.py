@@ -14,7 +14,7 @@ import msgspec
 
 from shared.errors import ToolFailed
 from shared.messages.effects import Effect
-from shared.messages.schedule import Misfire, Plan, Schedule, Standing
+from shared.messages.schedule import Misfire, Plan, Schedule, ScheduleStatus
 from shared.messages.transcript import ApprovalEntry, LedgerEntry, UserEntry
 from worker.agent.image import Image
 from worker.agent.model.model import TokenUsage, ToolCallRequest
@@ -245,7 +245,7 @@ class ChatSchedules(Protocol):
         same `key`, also from a later worker of this turn, adds nothing."""
         ...
 
-    async def listed(self) -> Sequence[Standing]:
+    async def listed(self) -> Sequence[ScheduleStatus]:
         """Return all schedules, the next one first."""
         ...
 
@@ -359,7 +359,7 @@ class NullPorts:
     ) -> tuple[Schedule, int]:
         raise ToolFailed("nothing can be planned here")
 
-    async def listed(self) -> Sequence[Standing]:
+    async def listed(self) -> Sequence[ScheduleStatus]:
         return ()
 
     async def remove(self, id: str) -> None:

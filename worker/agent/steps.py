@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from shared.messages.transcript import (
     AssistantEntry,
+    JoinEntry,
     LedgerEntry,
-    TakenEntry,
     ToolEntry,
     TranscriptEntry,
     UserEntry,
@@ -42,7 +42,7 @@ class TurnSteps:
             match step:
                 case AssistantEntry() | ToolEntry():
                     yield step
-                case TakenEntry(messages=numbers):
+                case JoinEntry(messages=numbers):
                     yield from (self._spec.joined[n].entry for n in numbers if n in self._spec.joined)
 
     def calls(self) -> Iterator[ToolCallRequest]:

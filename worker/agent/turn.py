@@ -14,8 +14,8 @@ from shared.messages.transcript import (
     DecisionEntry,
     EffectEntry,
     IntentEntry,
+    JoinEntry,
     LedgerEntry,
-    TakenEntry,
     ToolCall,
     ToolEntry,
     TranscriptEntry,
@@ -132,7 +132,7 @@ def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
         match entry:
             case AssistantEntry():
                 point = StoredReply(entry)
-            case TakenEntry() if point is not None and not point.reply.tool_calls:
+            case JoinEntry() if point is not None and not point.reply.tool_calls:
                 point = None  # messages joined after an answer: the turn goes on with them
             case IntentEntry() if point is not None:
                 point.intents[entry.call_id] = entry

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shared.process.heap import settle
+from shared.process.heap import freeze_heap
 from worker.lease.lease import Lease
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class LateJobs:
             await after()
             arq_settings = await asyncio.to_thread(import_module, "worker.arq.settings")
             worker: LeaseWorker = arq_settings.jobs_worker(self._context)
-            settle()
+            freeze_heap()
             worker.open()
             self._worker.set_result(worker)
             await worker.queue_timed_jobs(self._ending)

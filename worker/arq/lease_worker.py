@@ -159,7 +159,7 @@ class LeaseWorker(arq_worker.Worker):
                 keys.queue(name), keys.leases(name), keys.wake(name),
                 result_key_prefix + job_id, retry_key_prefix + job_id, job_key_prefix + job_id, abort_jobs_ss,
             ],
-            [job_id, lease.claim.lease, int(finish), delay_ms, result or b"", keep_ms],
+            [job_id, lease.claim.lease_id, int(finish), delay_ms, result or b"", keep_ms],
             retry_for_s=self.ctx["drain_s"],
         )  # fmt: skip
         if done != 1:

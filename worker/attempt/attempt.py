@@ -20,7 +20,7 @@ from shared.errors import (
 )
 from shared.log import Logger
 from shared.settings import AgentSettings
-from shared.store.turns.queue import ChildWork, TurnWork
+from shared.store.turns.queue import SubagentWork, TurnWork
 from worker.agent.turn import AgentResult
 from worker.attempt.apologies import APOLOGIES
 from worker.lease.lease import Lease
@@ -49,7 +49,7 @@ class Attempt(Protocol):
     limit_s: float
 
     @property
-    def work(self) -> TurnWork | ChildWork:
+    def work(self) -> TurnWork | SubagentWork:
         """The counters and the ledger that the store returned with the claim."""
         ...
 
@@ -153,7 +153,7 @@ async def _after_model_error(attempt: Attempt, error: ModelError, settings: Agen
     attempt.log.warning("model failed", kind=error.kind, retryable=error.retryable)
     if not error.retryable:
         return await attempt.refused(error)
-    unavailable_s = work.away_ms / 1000
+    unavailable_s = work.model_unavailable_ms / 1000
     wait_s = unavailable_wait(error, work.attempt, unavailable_s, settings, rng)
     if wait_s is None:
         return await attempt.give_up("model_away")

@@ -14,8 +14,8 @@ from shared.messages.transcript import AssistantEntry, decode_ledger
 from shared.metrics import QUEUE_WAIT_SECONDS, SUBAGENT_RESULTS_DROPPED, SUBAGENTS
 from shared.process.crash_points import crash_point
 from shared.settings import AgentSettings
-from shared.store.subagents.subagents import Children
-from shared.store.turns.queue import ChildWork, Claim
+from shared.store.subagents.subagents import Subagents
+from shared.store.turns.queue import Claim, SubagentWork
 from worker.agent.turn import AgentResult
 from worker.attempt.apologies import APOLOGIES
 from worker.attempt.attempt import NEWER_RELEASE_WAIT_S, run_attempt
@@ -48,7 +48,7 @@ class RunSubagent:
 
     def __init__(
         self,
-        children: Children,
+        children: Subagents,
         agent: AgentCall,
         *,
         settings: AgentSettings | None = None,
@@ -65,7 +65,7 @@ class RunSubagent:
 
     async def __call__(self, lease: Lease) -> None:
         """End the subagent of this lease, or release it. Raises LeaseLost, RedisAway."""
-        work = lease.claim.child
+        work = lease.claim.subagent
         assert work is not None
         crash_point("after_acquire_child")
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
@@ -81,7 +81,7 @@ class RunSubagent:
             seconds = round(self.clock.monotonic() - began, 3)
             log.info("subagent left", outcome=outcome, child=task.id, seconds=seconds, waited_ms=lease.claim.waited_ms)
 
-    async def _attempt(self, lease: Lease, work: ChildWork, task: SubagentTask) -> str:
+    async def _attempt(self, lease: Lease, work: SubagentWork, task: SubagentTask) -> str:
         left_s = self.settings.subagent_timeout_s - work.age_ms / 1000
         try:
             resume = tuple(map(decode_ledger, work.ledger))
@@ -105,7 +105,7 @@ class SubagentAttempt:
         self,
         run: RunSubagent,
         lease: Lease,
-        work: ChildWork,
+        work: SubagentWork,
         task: SubagentTask,
         journal: LeaseJournal,
         limit_s: float,
@@ -118,7 +118,7 @@ class SubagentAttempt:
         self._journal = journal
 
     @property
-    def work(self) -> ChildWork:
+    def work(self) -> SubagentWork:
         return self._work
 
     async def run(self) -> AgentResult:
@@ -151,7 +151,7 @@ class SubagentAttempt:
     async def _report(self, outcome: Outcome, result: str) -> str:
         """End the subagent and put its report into the inbox of its session, in one step."""
         try:
-            status = await self._run.children.end(
+            status = await self._run.children.finish(
                 self._task,
                 outcome,
                 result,

@@ -116,7 +116,7 @@ class RunTurn:
         """Release a turn that a newer release began, for a worker of that release. Dead-letter it
         once it has waited as long as an unavailable model may: then there is no such worker."""
         log.warning("turn left to newer release", why=str(newer))
-        if work.away_ms / 1000 > self.settings.give_up_s:
+        if work.model_unavailable_ms / 1000 > self.settings.give_up_s:
             return await TurnAttempt(self, lease, work, None).give_up("bad_record")
         await lease.queue.release(lease.claim, delay_s=NEWER_RELEASE_WAIT_S, count="away", retry_for_s=STORE_PATIENCE_S)
         return "left"

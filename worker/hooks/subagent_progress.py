@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from shared.errors import LeaseLost, RedisAway, Refused
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.queue import Claim
 from worker.agent.hook import AgentHook, IterationDone
 
@@ -13,11 +13,11 @@ from worker.agent.hook import AgentHook, IterationDone
 class SubagentProgress(AgentHook):
     """Notes it after each round. Lost, it costs a number in a list."""
 
-    def __init__(self, children: Children, claim: Claim) -> None:
+    def __init__(self, children: Subagents, claim: Claim) -> None:
         self._children = children
         self._claim = claim
 
     async def after_iteration(self, done: IterationDone) -> None:
         tokens = done.usage.prompt_tokens + done.usage.completion_tokens
         with contextlib.suppress(LeaseLost, RedisAway, Refused):
-            await self._children.note(self._claim, rounds=done.round, tokens=tokens)
+            await self._children.save_progress(self._claim, rounds=done.round, tokens=tokens)

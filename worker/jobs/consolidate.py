@@ -39,7 +39,7 @@ async def idle(context: Context, session: str) -> None:
         await consolidator.consolidate(
             session, consolidator.settings.idle_keep, patient=patient, unread=keeps_crashing(context)
         )
-        if due is not None and not (await memory.waiting(session)).archive:
-            await memory.idle.settle(due)
+        if due is not None and not (await memory.count_unconsolidated(session)).archive:
+            await memory.idle.remove(due)
 
     await with_retries(context, session, work)

@@ -11,8 +11,8 @@ from shared.errors import RedisAway, Refused, ToolFailed
 from shared.log import logger
 from shared.media.store import MediaStore, folder_name
 from shared.store.client.redis_client import RedisClient
-from shared.store.schedules.agenda import Due
-from shared.store.sessions.ephemeral import ThrowAways
+from shared.store.schedules.agenda import AgendaEntry
+from shared.store.sessions.ephemeral import EphemeralSessions
 from worker.guards.workspace import Workspaces
 
 AGAIN_MS: Final = 10 * 60_000
@@ -27,7 +27,7 @@ class EphemeralSweep:
     others are those whose gateway died, or whose answer nobody came for within a day."""
 
     def __init__(self, client: RedisClient, media: MediaStore, workspaces: Workspaces) -> None:
-        self._ephemeral = ThrowAways(client)
+        self._ephemeral = EphemeralSessions(client)
         self._media = media
         self._workspaces = workspaces
 
@@ -42,7 +42,7 @@ class EphemeralSweep:
                 break
         return gone
 
-    async def _end_session(self, due: Due) -> bool:
+    async def _end_session(self, due: AgendaEntry) -> bool:
         await self._ephemeral.erase(due.member)
         folder, before_s = folder_name(due.member), SYSTEM_CLOCK.now_ms() / 1000
         try:
@@ -52,7 +52,7 @@ class EphemeralSweep:
             log.warning("files not forgotten yet", error=type(exc).__name__)
             await self._ephemeral.agenda.put_off(due, AGAIN_MS)
             return False
-        return await self._ephemeral.agenda.settle(due)
+        return await self._ephemeral.agenda.remove(due)
 
 
 async def sweep_ephemeral_sessions(context: dict[str, Any]) -> None:

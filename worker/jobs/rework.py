@@ -29,6 +29,6 @@ async def rework(context: dict[str, Any], scope: str) -> None:
         else:
             await consolidator.rework(scope, patient=patient)
         if due is not None:
-            await memory.rework.settle(due)
+            await memory.rework.remove(due)
 
     await with_retries(context, scope, work)

@@ -10,9 +10,9 @@ from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.settings import MemorySettings
 from shared.store.jobs.memory_jobs import MemoryJobs
-from shared.store.schedules.agenda import Agenda, Due
+from shared.store.schedules.agenda import Agenda, AgendaEntry
 from shared.store.sessions.memory import MemoryStore
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 
 AGAIN_MS: Final = 10 * 60_000
 BATCH: Final = 100
@@ -30,7 +30,7 @@ class MemorySweep:
     """
 
     def __init__(
-        self, memory: MemoryStore, jobs: MemoryJobs, settings: MemorySettings, children: Children | None = None
+        self, memory: MemoryStore, jobs: MemoryJobs, settings: MemorySettings, children: Subagents | None = None
     ) -> None:
         self._memory = memory
         self._jobs = jobs
@@ -39,24 +39,24 @@ class MemorySweep:
 
     async def run_once(self) -> None:
         """Look once. Raises RedisAway, Refused."""
-        if self._children is not None and (back := await self._children.put_back()):
+        if self._children is not None and (back := await self._children.requeue_lost()):
             log.warning("subagents put back", subagents=back)
         await self._sweep_agenda(self._memory.idle, self._queue_conversation)
         await self._sweep_agenda(self._memory.rework, self._queue_rework)
 
-    async def _sweep_agenda(self, agenda: Agenda, queue_jobs: Callable[[Due], Awaitable[bool]]) -> None:
+    async def _sweep_agenda(self, agenda: Agenda, queue_jobs: Callable[[AgendaEntry], Awaitable[bool]]) -> None:
         for _ in range(BATCHES):
             found = await agenda.due(BATCH)
             for due in found:
                 if await queue_jobs(due):
                     continue
-                await agenda.settle(due)
+                await agenda.remove(due)
             if len(found) < BATCH:
                 return
 
-    async def _queue_conversation(self, due: Due) -> bool:
+    async def _queue_conversation(self, due: AgendaEntry) -> bool:
         """Whether there is something to do, and it will be done."""
-        waiting = await self._memory.waiting(due.member)
+        waiting = await self._memory.count_unconsolidated(due.member)
         rests = self._settings.idle_s > 0 and waiting.history > self._settings.idle_keep
         if not (rests or waiting.archive):
             return False
@@ -67,7 +67,7 @@ class MemorySweep:
                 await self._jobs.idle(due.member)
         return True
 
-    async def _queue_rework(self, due: Due) -> bool:
+    async def _queue_rework(self, due: AgendaEntry) -> bool:
         if self._settings.rework_h <= 0:
             return False
         if await self._memory.rework.put_off(due, AGAIN_MS):

@@ -13,7 +13,7 @@ from shared.errors import RedisAway, Refused, ToolFailed
 from shared.ids import log_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
-from shared.messages.schedule import Every, Misfire, Plan, Schedule, tick_message
+from shared.messages.schedule import EveryPlan, Misfire, Plan, Schedule, tick_message
 from shared.metrics import SCHEDULES_FIRED
 from shared.settings import CronSettings
 from shared.store.schedules.schedules import (
@@ -25,9 +25,9 @@ from shared.store.schedules.schedules import (
     MOVED,
     OVER,
     SKIPPED,
-    Due,
-    Look,
-    Move,
+    DueSchedule,
+    DueSchedules,
+    NextTick,
     Schedules,
 )
 from shared.store.schedules.times import next_tick, ticks_between
@@ -67,7 +67,7 @@ class TickPlan(NamedTuple):
     """What to do at a tick: whether to run it, and where the schedule goes from there."""
 
     run: bool
-    move: Move
+    move: NextTick
 
 
 def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronSettings) -> TickPlan:
@@ -75,14 +75,14 @@ def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronS
     is in time."""
     if now - tick <= settings.late_s * 1000:
         following = next_tick(plan, tick)
-        return TickPlan(True, Move(to=following, due_ms=following or 0, skip_busy=misfire == "skip"))
+        return TickPlan(True, NextTick(to=following, due_ms=following or 0, skip_busy=misfire == "skip"))
     if misfire == "all":
         return _replay_missed(plan, tick, now, settings.catch_up)
     passed = len(ticks_between(plan, tick, now, limit=COUNT_LIMIT))
     following = next_tick(plan, now)
     if misfire == "skip":
-        return TickPlan(False, Move(to=following, due_ms=following or 0, missed=passed + 1))
-    return TickPlan(True, Move(to=following, due_ms=following or 0, missed=passed, skip_busy=False))
+        return TickPlan(False, NextTick(to=following, due_ms=following or 0, missed=passed + 1))
+    return TickPlan(True, NextTick(to=following, due_ms=following or 0, missed=passed, skip_busy=False))
 
 
 def _replay_missed(plan: Plan, tick: int, now: int, catch_up: int) -> TickPlan:
@@ -90,10 +90,10 @@ def _replay_missed(plan: Plan, tick: int, now: int, catch_up: int) -> TickPlan:
     newest = ticks_between(plan, tick, now, limit=catch_up)
     if len(newest) == catch_up:
         passed = len(ticks_between(plan, tick, newest[0] - 1, limit=COUNT_LIMIT))
-        return TickPlan(False, Move(to=newest[0], due_ms=now, missed=passed + 1))
+        return TickPlan(False, NextTick(to=newest[0], due_ms=now, missed=passed + 1))
     following = next_tick(plan, tick)
     due = 0 if following is None else following if following > now else now + 1
-    return TickPlan(True, Move(to=following, due_ms=due, skip_busy=False))
+    return TickPlan(True, NextTick(to=following, due_ms=due, skip_busy=False))
 
 
 class Ticker:
@@ -150,7 +150,7 @@ class Ticker:
         next_s = POLL_S if look.next_in_ms is None else look.next_in_ms / 1000
         return min(next_s, SOON_S if due else POLL_S)
 
-    async def _run_isolated(self, due: Due, look: Look, now_ms: int | None) -> None:
+    async def _run_isolated(self, due: DueSchedule, look: DueSchedules, now_ms: int | None) -> None:
         """A schedule that cannot be run is in nobody's way."""
         try:
             if due.schedule is None:
@@ -167,7 +167,7 @@ class Ticker:
             log.exception("schedule put off", member=log_id(due.member))
             await self._schedules.put_off(due, LATER_MS)
 
-    async def _run_tick(self, due: Due, schedule: Schedule, now: int, now_ms: int | None) -> None:
+    async def _run_tick(self, due: DueSchedule, schedule: Schedule, now: int, now_ms: int | None) -> None:
         late = now - due.tick > self._settings.late_s * 1000
         wait_ms = _spread_ms(due.member, self._settings.spread_s)
         if late and schedule.misfire != "skip" and not due.put_off and wait_ms > 0:
@@ -193,16 +193,16 @@ class Ticker:
         if counts:
             log.info("tick", schedule=schedule.id, session=log_id(schedule.session), late=late, **counts)
 
-    async def _plan_heartbeat(self, due: Due, schedule: Schedule, now: int) -> tuple[TickPlan, str]:
+    async def _plan_heartbeat(self, due: DueSchedule, schedule: Schedule, now: int) -> tuple[TickPlan, str]:
         """The file is looked at before anything is asked of a model. Without one, the heartbeat is
         over."""
-        over = TickPlan(False, Move(to=None)), ""
+        over = TickPlan(False, NextTick(to=None)), ""
         if not self._heartbeat_ms or self._read_heartbeat is None:
             return over
         content = (await self._read_heartbeat(schedule.session)).strip()
         if not content:
             return over
-        plan = Every(self._heartbeat_ms, due.tick)
+        plan = EveryPlan(self._heartbeat_ms, due.tick)
         text = HEARTBEAT_TEXT.format(quiet=NOTHING_NEEDED, content=content)
         return plan_tick(plan, "skip", due.tick, now, self._settings), text
 
@@ -215,7 +215,7 @@ def _set_tick_attributes(tick_span: Span, schedule: Schedule) -> None:
         tick_span.link(schedule.traceparent)
 
 
-def _count_outcomes(outcome: int, move: Move) -> dict[str, int]:
+def _count_outcomes(outcome: int, move: NextTick) -> dict[str, int]:
     """How many ticks had which end, for the metric and the log."""
     if outcome == LOST:
         return {}

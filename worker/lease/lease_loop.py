@@ -93,7 +93,7 @@ class LeaseLoop:
     @property
     def _free_subagent_slots(self) -> int:
         """How many subagents more may run."""
-        return max(0, self.subagent_slots - sum(lease.claim.child is not None for lease in self._leases))
+        return max(0, self.subagent_slots - sum(lease.claim.subagent is not None for lease in self._leases))
 
     def find(self, member: str) -> list[Lease]:
         """The leases on `member` under work here: a second one when an older, lost one has not
@@ -179,9 +179,9 @@ class LeaseLoop:
             lease.drain()
         self._leases.add(lease)
         self._busy.set()
-        if claim.taken_over:
+        if claim.owner_lost:
             TURN_TAKEOVERS.labels("lapsed").inc()
-        elif (work := claim.turn or claim.child) is not None and work.crashes:
+        elif (work := claim.turn or claim.subagent) is not None and work.crashes:
             TURN_TAKEOVERS.labels("crash").inc()
         task = asyncio.create_task(self._work(lease), name=claim.member)
         self._tasks.add(task)
@@ -190,8 +190,8 @@ class LeaseLoop:
     async def _work(self, lease: Lease) -> None:
         turn = lease.claim.turn
         session, n, attempt = (lease.claim.session, turn.n, turn.attempt) if turn else (None, None, None)
-        if lease.claim.child is not None:
-            attempt = lease.claim.child.attempt
+        if lease.claim.subagent is not None:
+            attempt = lease.claim.subagent.attempt
         with continued(lease.claim.traceparent) as trace:
             trace_id = trace.trace_id if trace else None
             with bind_work(session=session, turn=n, attempt=attempt, worker=lease.claim.owner[:12], trace_id=trace_id):
@@ -288,7 +288,7 @@ class LeaseLoop:
     async def _reclaim(self) -> int:
         """Give back what was taken for us and never arrived; how many."""
         self._reclaim_at = math.inf
-        return await self.queue.reclaim([lease.claim for lease in self._leases])
+        return await self.queue.release_unknown([lease.claim for lease in self._leases])
 
     async def _keep_renewing(self) -> None:
         every_s = self.queue.lease_s / RENEWALS_PER_LEASE

@@ -71,7 +71,7 @@ class Consolidator:
         """Bring all but about the newest `keep` entries of a conversation into memory."""
         if unread:
             await self._keep_unread(session, "history", keep)
-        read = await self._memory.unconsolidated(session)
+        read = await self._memory.read_unconsolidated(session)
         while take := cut(read_entries(read.entries), read.total, keep):
             whole = read.total == len(read.entries)
             read = await self._advance(session, read, read.mark + take, patient)
@@ -82,7 +82,7 @@ class Consolidator:
         """Bring into memory what `/new` ended, until nothing of it is left."""
         if unread:
             await self._keep_unread(session, "archive", 0)
-        read = await self._memory.unconsolidated(session, "archive")
+        read = await self._memory.read_unconsolidated(session, "archive")
         while take := cut(read_entries(read.entries), read.total, 0):
             read = await self._advance(session, read, read.mark + take, patient)
 
@@ -96,8 +96,8 @@ class Consolidator:
         of, _, session = scope.partition(":")
         count = partial(self._count, session) if of == "chat" else None
         for _ in range(SWAPS):
-            old = await self._memory.read(scope)
-            told = "\n\n".join(await self._memory.log(scope))
+            old = await self._memory.read_memory(scope)
+            told = "\n\n".join(await self._memory.read_log(scope))
             if not told:
                 return False
             text = f"{_notes(old.text)}\n\n<history>\n{told[-self._chars :]}\n</history>"
@@ -111,7 +111,7 @@ class Consolidator:
             if saved.memory is None:
                 return False
             try:
-                await self._memory.write(scope, saved.memory, version=old.version)
+                await self._memory.write_memory(scope, saved.memory, version=old.version)
             except MemoryChanged:
                 continue
             return True
@@ -143,14 +143,14 @@ class Consolidator:
                     continue
             CONSOLIDATIONS.labels(outcome).inc()
             log.info("conversation consolidated", outcome=outcome, source=read.source, entries=piece.take)
-            read = await self._memory.unconsolidated(session, read.source)
+            read = await self._memory.read_unconsolidated(session, read.source)
         return read
 
     async def _summarise(self, session: str, read: Unconsolidated, piece: Piece) -> str:
         """One piece through the model into memory; the outcome. Raises NoGoodReply, ModelError,
         MemoryChanged."""
         for _ in range(SWAPS):
-            old = await self._memory.read(read.scope)
+            old = await self._memory.read_memory(read.scope)
             text = f"{_notes(old.text)}\n\n<conversation>\n{piece.text}\n</conversation>"
             saved = await self._scribe.ask(
                 prompt("consolidate"),
@@ -179,7 +179,7 @@ class Consolidator:
                 await self._spending.add(session, usage.prompt_tokens + usage.completion_tokens, usage.cost_usd)
 
     async def _keep_unread(self, session: str, source: Source, keep: int) -> None:
-        read = await self._memory.unconsolidated(session, source)
+        read = await self._memory.read_unconsolidated(session, source)
         piece = unread_piece(read.entries, read.total, keep, RAW_CHARS)
         if piece is None:
             return

@@ -64,7 +64,7 @@ class Quarantine:
             raise TurnReleased("quarantine", delay_s=random.uniform(0.5, 1.5))
         self._free_slots -= 1
         try:
-            await lease.queue.put_apart(lease.claim)
+            await lease.queue.mark_isolated(lease.claim)
             return await self._run_child(lease)
         finally:
             self._free_slots += 1

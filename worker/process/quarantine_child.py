@@ -48,7 +48,7 @@ def main() -> int:
 
 
 async def _run_claim(settings: Settings, claim: Claim, link: socket.socket) -> None:
-    queue = "turns" if claim.child is None else "jobs"
+    queue = "turns" if claim.subagent is None else "jobs"
     deps = WorkerDeps(settings, queues=[queue], owner=claim.owner, link=None, isolated=True)
     ticking = asyncio.create_task(_send_ticks(link))
     try:

@@ -20,7 +20,7 @@ class StopListener:
 
     async def subscribe(self) -> None:
         """Ask to be told."""
-        await self._control.listen_raw(keys.CONTROL, self._on_stop)
+        await self._control.subscribe(keys.CONTROL, self._on_stop)
 
     async def run(self) -> None:
         """Hear, until cancelled."""
@@ -32,7 +32,7 @@ class StopListener:
         for loop in self._loops:
             for lease in loop.find(member):
                 claim = lease.claim
-                if claim.child is not None or (claim.turn is not None and claim.turn.n == int(turn)):
+                if claim.subagent is not None or (claim.turn is not None and claim.turn.n == int(turn)):
                     lease.interrupt(TurnStopped())
 
     async def _renew_now(self) -> None:

@@ -16,13 +16,13 @@ import msgspec
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import RedisAway
 from shared.log import logger
-from shared.process.fleet_gauges import Readings
+from shared.process.fleet_gauges import FleetGauges
 from shared.process.health import HealthServer
 from shared.process.service import measure_lag
-from shared.process.stats import OwnVitals
+from shared.process.stats import StatsReader
 from shared.settings import Settings, redis_url
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, announce, withdraw
+from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, announce, remove_presence
 from shared.store.fleet.spending import Spending
 from shared.store.jobs.jobs import Jobs
 from shared.store.jobs.memory_jobs import MemoryJobs
@@ -121,7 +121,7 @@ class WorkerDeps:
             settings.metrics.host,
             port + slot if port else 0,
             self._not_ready,
-            refresh=Readings(self.client).refresh,
+            refresh=FleetGauges(self.client).refresh,
             spare=settings.metrics.port is None,
         )
         self._presence = Presence(
@@ -133,9 +133,9 @@ class WorkerDeps:
             version=VERSION,
             slots=settings.worker.turns if "turns" in self.queues else 0,
             details={"model": settings.model.name, "queues": ",".join(self.queues)},
-            ways=self._turn_agent.runner.models.ways,
+            provider_routes=self._turn_agent.runner.models.ways,
         )
-        self._process_stats = OwnVitals()
+        self._process_stats = StatsReader()
 
     def context(self) -> dict[str, Any]:
         """What a job finds in arq's context, and LeaseWorker beside it."""
@@ -155,7 +155,7 @@ class WorkerDeps:
             await self._run_turn(lease)
 
         async def run_any(lease: Lease) -> None:
-            if lease.claim.child is None:
+            if lease.claim.subagent is None:
                 await run_job(lease)
             else:
                 await self._until_sandbox_checked()
@@ -175,7 +175,7 @@ class WorkerDeps:
                 lease_s=worker.lease_s,
                 history_window=window,
                 subagents=SubagentCaps(agent.subagents_per_session, agent.subagents_in_all),
-                share=worker.share,
+                person_share=worker.share,
             )
             self._loops.append(LeaseLoop(queue, slots=slots, run=runner, proxy=self.link))
         self._loops_made.set()
@@ -236,7 +236,7 @@ class WorkerDeps:
         await self._sandbox.close()
         await self._turn_agent.close()
         try:
-            await withdraw(self.client, self._presence)
+            await remove_presence(self.client, self._presence)
         except RedisAway:
             log.warning("redis away", doing="leaving")
         await self.client.close()
@@ -298,7 +298,7 @@ class WorkerDeps:
             draining = any(loop.draining for loop in self._loops)
             details = self._presence.details | self._turn_agent.mcp.details() | self._sandbox.details()
             presence = msgspec.structs.replace(
-                self._presence, running=running, draining=draining, details=details, vitals=self._process_stats.read()
+                self._presence, running=running, draining=draining, details=details, stats=self._process_stats.read()
             )
             with contextlib.suppress(RedisAway):  # the lease loops say so
                 await announce(self.client, presence)

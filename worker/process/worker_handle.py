@@ -112,7 +112,7 @@ class WorkerLeases:
         count = 0
         for queue in QUEUES:
             for member, token in self._owned(queue):
-                names = [keys.queue(queue), keys.leases(queue), keys.wake(queue), keys.noted(member)]
+                names = [keys.queue(queue), keys.leases(queue), keys.wake(queue), keys.attempts(member)]
                 args = [member, f"{self._owner}:{token}", "0", "crashes" if crashed else ""]
                 count += self._run_script(load("turns/release"), names, args) == 1
         return count

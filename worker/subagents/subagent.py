@@ -9,7 +9,7 @@ from shared.ids import split_session
 from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import UserEntry
 from shared.store.sessions.memory import MemoryStore, MemoryText
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.queue import Claim
 from worker.agent.hook import CompositeHook
 from worker.agent.tools.tool import Tool
@@ -40,7 +40,7 @@ class SubagentAgent:
     def __init__(
         self,
         runner: AgentRunner,
-        children: Children,
+        children: Subagents,
         memory: MemoryStore,
         *,
         tools: Toolboxes,
@@ -57,7 +57,7 @@ class SubagentAgent:
 
     async def __call__(self, claim: Claim, task: SubagentTask, journal: LeaseJournal) -> AgentResult:
         """Do the task of `claim`. Raises what `run_agent` raises."""
-        assert claim.child is not None
+        assert claim.subagent is not None
         runner, agent = self._runner, self._runner.settings.agent
         channel, chat_id = split_session(task.session)
         files = SubagentFiles(
@@ -85,4 +85,4 @@ class SubagentAgent:
             consent=TurnConsent(runner.approval, task.turn, "subagent"),
             hook=CompositeHook(hooks, report=report_fault, call_limit_s=agent.hook_s),
         )
-        return await runner.run("subagent", claim.child.preset, spec, await self._tools.now(), journal)
+        return await runner.run("subagent", claim.subagent.preset, spec, await self._tools.now(), journal)

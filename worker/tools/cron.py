@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from shared.errors import ToolFailed
-from shared.messages.schedule import At, Cron, Every, Plan, local_time, told_plan
+from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan, describe_plan, local_time
 from worker.agent.tools.tool import Safety, ToolContext
 
 MESSAGE_CHARS: Final = 4000
@@ -93,20 +93,20 @@ class CronTool:
             )
         timezone, now_ms = arguments.timezone or context.timezone, context.clock.now_ms()
         plan = _plan(arguments, timezone, now_ms)
-        misfire = arguments.missed or ("once" if isinstance(plan, At) else "skip")
+        misfire = arguments.missed or ("once" if isinstance(plan, AtPlan) else "skip")
         key = f"{context.call_id}\0{msgspec.json.encode(arguments).decode()}"
         schedule, next_ms = await context.schedules.add(
             text, plan, misfire=misfire, timezone=timezone, key=key, now_ms=now_ms
         )
-        first = "" if isinstance(plan, At) else f"; first {local_time(next_ms, schedule.timezone)}"
-        return f"Schedule {schedule.id} is made: {told_plan(schedule)}{first}."
+        first = "" if isinstance(plan, AtPlan) else f"; first {local_time(next_ms, schedule.timezone)}"
+        return f"Schedule {schedule.id} is made: {describe_plan(schedule)}{first}."
 
     async def _list(self, context: ToolContext) -> str:
         standing = await context.schedules.listed()
         if not standing:
             return "Nothing is planned in this chat."
         rows = [
-            f"{one.schedule.id}: {told_plan(one.schedule)}; next {local_time(one.next_ms, one.schedule.timezone)}; "
+            f"{one.schedule.id}: {describe_plan(one.schedule)}; next {local_time(one.next_ms, one.schedule.timezone)}; "
             f"{one.runs} runs, {one.missed} missed{'; paused' if one.paused else ''}: {one.schedule.text}"
             for one in standing
         ]
@@ -120,12 +120,12 @@ def _plan(arguments: CronArguments, timezone: str, now_ms: int) -> Plan:
             f"add needs exactly one of at, every_seconds and cron_expr; {', '.join(given) or 'none'} was given"
         )
     if arguments.cron_expr is not None:
-        return Cron(" ".join(arguments.cron_expr.split()), timezone)
+        return CronPlan(" ".join(arguments.cron_expr.split()), timezone)
     if arguments.every_seconds is not None:
         if not 0 < arguments.every_seconds <= 366 * 86_400:
             raise ToolFailed(f"every_seconds is {arguments.every_seconds:g}; give from 1 second to a year")
-        return Every(max(1, int(arguments.every_seconds * 1000)), now_ms)
-    return At(_instant(arguments.at or "", timezone))
+        return EveryPlan(max(1, int(arguments.every_seconds * 1000)), now_ms)
+    return AtPlan(_instant(arguments.at or "", timezone))
 
 
 def _instant(text: str, timezone: str) -> int:

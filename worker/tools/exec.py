@@ -14,7 +14,7 @@ import msgspec
 
 from shared.errors import ToolFailed
 from shared.log import logger
-from shared.store.access.audit import NO_TRAIL, Trail
+from shared.store.access.audit import NO_TRAIL, AuditSink
 from worker.agent.tools.tool import Safety, ToolContext, cut
 from worker.guards.folder import Quota
 from worker.guards.paths import folder_name
@@ -69,7 +69,7 @@ class Exec:
         limits: CommandLimits,
         network: bool = False,
         environment: Mapping[str, str] | None = None,
-        audit: Trail = NO_TRAIL,
+        audit: AuditSink = NO_TRAIL,
     ) -> None:
         self._sandbox = sandbox
         self._audit = audit
@@ -98,7 +98,7 @@ class Exec:
         began = context.clock.monotonic()
         outcome = "cancelled"
         hashed = hashlib.blake2b(msgspec.json.encode(arguments), digest_size=8).hexdigest()
-        await self._audit.note("exec", "run", session=context.session, turn=context.turn, about=hashed)
+        await self._audit.record("exec", "run", session=context.session, turn=context.turn, about=hashed)
         try:
             async with self._slots:
                 finished = await self._fenced(arguments, context)

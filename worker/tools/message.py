@@ -11,10 +11,10 @@ from shared.errors import BadInput, ToolFailed
 from shared.ids import log_id
 from shared.media.reference import MediaRef
 from shared.media.store import MediaStore
-from shared.messages.effects import Say
+from shared.messages.effects import SayEffect
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, UserEntry
-from shared.store.access.audit import NO_TRAIL, Trail
+from shared.store.access.audit import NO_TRAIL, AuditSink
 from shared.tracing import current_traceparent
 from worker.agent.tools.tool import Safety, ToolContext
 from worker.documents.untrusted import one_line
@@ -61,7 +61,7 @@ class Message:
     safety: Safety = "idempotent"
     timeout_s = 60.0
 
-    def __init__(self, policy: ChatPolicy, media: MediaStore, *, files: int, audit: Trail = NO_TRAIL) -> None:
+    def __init__(self, policy: ChatPolicy, media: MediaStore, *, files: int, audit: AuditSink = NO_TRAIL) -> None:
         self._policy = policy
         self._audit = audit
         self._media = media
@@ -89,12 +89,14 @@ class Message:
             media=tuple(map(str, refs)),
             buttons=buttons,
             at=now_ms,
-            said=True,
+            sent_by_tool=True,
             traceparent=current_traceparent(),
         )
         said = "\n".join([text, *(f"[file: {ref.name}]" for ref in refs), *(f"[button: {one}]" for one in buttons)])
         history = () if here else _history(said.strip(), now_ms)
-        effect = Say(session=target.session, line=line, listed_for="" if here else target.listed_for, history=history)
+        effect = SayEffect(
+            session=target.session, line=line, listed_for="" if here else target.listed_for, history=history
+        )
         try:
             await context.effects.carry_out(effect)
         except BadInput:
@@ -113,10 +115,10 @@ class Message:
         try:
             target = self._policy.resolve(session, chat)
         except NotYourChat:
-            await self._audit.note("message", "not_your_chat", session=session, turn=turn, about=log_id(chat or ""))
+            await self._audit.record("message", "not_your_chat", session=session, turn=turn, about=log_id(chat or ""))
             raise
         if target.granted:
-            await self._audit.note("message", "granted", session=session, turn=turn, about=log_id(target.session))
+            await self._audit.record("message", "granted", session=session, turn=turn, about=log_id(target.session))
         return target
 
     async def _stored(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:

@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from shared.plugins import Loaded, load_plugins
+from shared.plugins import LoadedPlugin, load_plugins
 from shared.settings.sections.agent import PluginSettings
 from worker.agent.hook import AgentHook
 from worker.agent.tools.schema import object_schema
@@ -25,7 +25,7 @@ def plugin_tools(plugins: PluginSettings, *, taken: Collection[str] = tuple(TOOL
 
     Raises SettingsError for one that cannot be made or that no model could be offered.
     """
-    loaded = load_plugins("shoal.tools", off=plugins.off, taken=taken)
+    loaded = load_plugins("shoal.tools", off=plugins.off, reserved=taken)
     for plugin in loaded:
         why = _wrong_tool(plugin)
         if why is not None:
@@ -43,7 +43,7 @@ def plugin_hooks(plugins: PluginSettings) -> tuple[AgentHook, ...]:
     return tuple(plugin.made for plugin in loaded)
 
 
-def _wrong_tool(plugin: Loaded) -> str | None:
+def _wrong_tool(plugin: LoadedPlugin) -> str | None:
     tool = plugin.made
     missing = [name for name in ("name", "description", "parameters", "safety", "timeout_s") if not hasattr(tool, name)]
     if missing:

@@ -10,9 +10,9 @@ from typing import Annotated, Final, Protocol
 import msgspec
 
 from shared.errors import BadInput, RedisAway, ToolFailed
-from shared.messages.effects import Spawn
+from shared.messages.effects import SpawnEffect
 from shared.messages.subagent import NO_RESULT, SubagentTask, label_of
-from shared.store.subagents.subagents import Awaited
+from shared.store.subagents.subagents import AwaitedSubagent
 from shared.tracing import current_traceparent
 from worker.agent.tools.tool import Safety, ToolContext
 
@@ -28,7 +28,7 @@ PER_TURN: Final = 5
 class Waits(Protocol):
     """What the tool asks of those subagents that a turn waits for."""
 
-    async def awaited(self, id: str) -> Awaited | None: ...
+    async def read_awaited(self, id: str) -> AwaitedSubagent | None: ...
     async def detach(self, id: str) -> bool: ...
 
 
@@ -97,7 +97,7 @@ class SpawnTool:
             traceparent=current_traceparent(),
         )
         try:
-            await context.effects.carry_out(Spawn(task=task, per_turn=self._per_turn))
+            await context.effects.carry_out(SpawnEffect(task=task, per_turn=self._per_turn))
         except BadInput as exc:
             raise ToolFailed(
                 f"{exc.message}, so [{task.label}] was not started. Do it yourself, or when others have ended"
@@ -112,7 +112,7 @@ class SpawnTool:
         look_s, started = LOOK_FIRST_S, False
         while True:
             try:
-                found = await self._children.awaited(task.id)
+                found = await self._children.read_awaited(task.id)
                 if found is None:
                     raise ToolFailed(f"subagent [{task.label}] is gone, and what came of it is not known")
                 # One that reports in the inbox is told of there, and not here, too.
@@ -133,7 +133,7 @@ class SpawnTool:
         return f"Subagent [{task.label}] (id: {task.id}) {why}. I'll notify you when it completes; do not wait for it."
 
 
-def _told(task: SubagentTask, found: Awaited) -> str:
+def _told(task: SubagentTask, found: AwaitedSubagent) -> str:
     result = found.result.strip() or NO_RESULT
     if found.state == "ok":
         return f"Subagent [{task.label}] completed successfully. Result:\n{result}"

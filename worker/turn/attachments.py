@@ -12,7 +12,7 @@ import msgspec
 from shared.errors import BadInput, ToolFailed
 from shared.log import logger
 from shared.media.reference import PREFIX, MediaRef, read_reference
-from shared.media.store import MediaStore, NoSuchMedia
+from shared.media.store import MediaNotFound, MediaStore
 from shared.messages.inbound import InboundMessage
 from shared.messages.transcript import UserEntry
 from worker.agent.image import Image
@@ -71,7 +71,7 @@ class Attachments:
             return "[an attachment could not be read]"
         try:
             data = await self._threads.run(lambda _: self._store.read(session, ref))
-        except NoSuchMedia:
+        except MediaNotFound:
             return file_note(ref, "it is not there any more")
         except (ToolFailed, OSError) as exc:
             log.warning("attachment away", error=type(exc).__name__)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shared.errors import BadInput, ToolFailed
-from shared.media.bombs import Damaged, image_size
+from shared.media.bombs import FileRejected, image_size
 from shared.media.reference import PREFIX, MediaRef, read_reference
 from worker.agent.image import Image, image_mark
 
@@ -63,7 +63,7 @@ def picture_in(path: str, data: bytes) -> Image:
         raise _refuse_file(path, f"it has {len(data):,} bytes; at most {IMAGE_LIMIT_BYTES:,} can be shown")
     try:
         width, height = image_size(_SUFFIXES[media_type], data)
-    except Damaged as exc:
+    except FileRejected as exc:
         raise _refuse_file(path, str(exc)) from None
     if width * height > FILE_PIXELS:
         raise _refuse_file(path, f"it has {width:,} x {height:,} pixels; at most {FILE_PIXELS:,} can be shown")

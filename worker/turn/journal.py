@@ -10,14 +10,14 @@ from typing import Final, Protocol
 
 from shared.errors import BadInput, RedisAway, TurnParked, TurnReleased
 from shared.log import logger
-from shared.messages.effects import Effect, Say
+from shared.messages.effects import Effect, SayEffect
 from shared.messages.transcript import (
     ApprovalEntry,
     AssistantEntry,
     EffectEntry,
     IntentEntry,
+    JoinEntry,
     LedgerEntry,
-    TakenEntry,
     ToolEntry,
 )
 from shared.metrics import APPROVALS, MESSAGES_JOINED
@@ -39,9 +39,9 @@ _KINDS: Final = {AssistantEntry: "reply", IntentEntry: "intent", ToolEntry: "res
 
 
 class Ledgers(Protocol):
-    """Where the steps of a piece of work are written: `Turns`, `Children`."""
+    """Where the steps of a piece of work are written: `Turns`, `Subagents`."""
 
-    async def append(
+    async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
     ) -> None: ...
 
@@ -89,7 +89,7 @@ class LeaseJournal:
         kind = _KINDS[type(entry)]
         crash_point(f"before_ledger_{kind}")
         step = len(self.entries) + 1
-        await self._ledgers.append(self._lease.claim, step, entry, effect, retry_for_s=STORE_PATIENCE_S)
+        await self._ledgers.append_step(self._lease.claim, step, entry, effect, retry_for_s=STORE_PATIENCE_S)
         crash_point(f"after_ledger_{kind}")
         self.entries.append(entry)
 
@@ -133,12 +133,12 @@ class TurnJournal(LeaseJournal):
         own, before, answer, spoken = self._lease.claim.session, [], "", False
         for entry in self.entries:
             match entry:
-                case TakenEntry():
+                case JoinEntry():
                     before += [answer] if answer and not spoken else []
                     answer, spoken = "", False
                 case AssistantEntry(tool_calls=calls, content=content):
                     answer = "" if calls else content or ""
-                case EffectEntry(kind=kind, to=to) if (kind, to) == (Say.kind, own):
+                case EffectEntry(kind=kind, to=to) if (kind, to) == (SayEffect.kind, own):
                     spoken = True
         return before, spoken
 
@@ -190,7 +190,9 @@ class TurnJournal(LeaseJournal):
         async with self._writing:
             crash_point("before_take")
             step = len(self.entries) + 1
-            accepted = await self._turns.take(self._lease.claim, step, at_start=at_start, retry_for_s=STORE_PATIENCE_S)
+            accepted = await self._turns.join_waiting(
+                self._lease.claim, step, at_start=at_start, retry_for_s=STORE_PATIENCE_S
+            )
             crash_point("after_take")
             if accepted is None:
                 return ()

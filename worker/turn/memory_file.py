@@ -34,12 +34,12 @@ class MemoryFile:
         self._limit_bytes = limit_bytes
 
     async def read(self) -> str:
-        self.seen = await _await_store(self._store.read(self._scope))
+        self.seen = await _await_store(self._store.read_memory(self._scope))
         return self.seen.text
 
     async def history(self) -> str:
         """A blank line stands between two entries."""
-        entries = await _await_store(self._store.log(self._scope))
+        entries = await _await_store(self._store.read_log(self._scope))
         return "\n\n".join(filter(None, map(_without_gaps, entries)))
 
     async def replace(self, text: str, was: str | None, *, as_of: str | None = None) -> None:
@@ -55,7 +55,7 @@ class MemoryFile:
                 "Shorten it: merge what belongs together and remove what no longer matters"
             )
         if was is None and as_of not in (None, self.seen.version):
-            now = await _await_store(self._store.read(self._scope))
+            now = await _await_store(self._store.read_memory(self._scope))
             if now.text != text:
                 raise ToolFailed(_CHANGED)
             self.seen = now  # that worker wrote it, and died before it could say so
@@ -65,7 +65,7 @@ class MemoryFile:
     async def _write(self, text: str, was: str) -> None:
         if self.seen.text == was and await self._swap(self.seen, text):
             return
-        now = await _await_store(self._store.read(self._scope))
+        now = await _await_store(self._store.read_memory(self._scope))
         if now.text == text:
             self.seen = now  # an earlier attempt of this turn did it
             return
@@ -74,7 +74,7 @@ class MemoryFile:
         raise ToolFailed(_CHANGED)
 
     async def _swap(self, base: MemoryText, text: str) -> bool:
-        write = self._store.write(self._scope, text, version=base.version, claim=self._claim)
+        write = self._store.write_memory(self._scope, text, version=base.version, claim=self._claim)
         try:
             version = await _await_store(write)
         except MemoryChanged:

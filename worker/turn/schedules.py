@@ -11,7 +11,7 @@ import msgspec
 from shared.errors import BadInput, RedisAway, Refused, ToolFailed
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
-from shared.messages.schedule import HEARTBEAT, Every, Misfire, Plan, Schedule, Standing, is_background
+from shared.messages.schedule import HEARTBEAT, EveryPlan, Misfire, Plan, Schedule, ScheduleStatus, is_background
 from shared.messages.transcript import AssistantEntry, TranscriptEntry
 from shared.settings import CronSettings
 from shared.store.schedules.schedules import Schedules
@@ -56,8 +56,8 @@ class TurnSchedules:
         made = await _await_schedules(self._store.add(schedule, first_ms, claim=self._claim))
         return made.schedule, made.next_ms
 
-    async def listed(self) -> Sequence[Standing]:
-        return await _await_schedules(self._store.of(self._message.session))
+    async def listed(self) -> Sequence[ScheduleStatus]:
+        return await _await_schedules(self._store.of_session(self._message.session))
 
     async def remove(self, id: str) -> None:
         if not await _await_schedules(self._store.remove(self._message.session, id, claim=self._claim)):
@@ -71,7 +71,7 @@ class TurnSchedules:
         if every_s <= 0 or not any(HEARTBEAT_FILE in call.arguments for call in calls):
             return
         every_ms = int(every_s * 1000)
-        plan = Every(every_ms, now_ms)
+        plan = EveryPlan(every_ms, now_ms)
         schedule = self._schedule(HEARTBEAT, f"({HEARTBEAT_FILE})", plan, "skip", "UTC", now_ms)
         try:
             await self._store.add(schedule, now_ms + every_ms, claim=self._claim, once=False)

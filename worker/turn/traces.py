@@ -29,8 +29,8 @@ def turn_span(claim: Claim, queue: str) -> Span:
 def subagent_span(claim: Claim, session: str, id: str) -> Span:
     """That of one attempt at a subagent."""
     now = span(SUBAGENT)
-    if now.on and claim.child is not None:
-        _set_attempt(now, claim, session, claim.child.attempt, claim.child.crashes)
+    if now.on and claim.subagent is not None:
+        _set_attempt(now, claim, session, claim.subagent.attempt, claim.subagent.crashes)
         now.set("shoal.child", id)
     return now
 
@@ -83,5 +83,5 @@ def _set_attempt(now: Span, claim: Claim, session: str, attempt: int, crashes: i
     now.set("shoal.attempt", attempt)
     now.set("shoal.wait_ms", claim.waited_ms)
     now.set("shoal.worker", claim.owner[:12])
-    if claim.taken_over or crashes:
-        now.set("shoal.takeover", "lapsed" if claim.taken_over else "crash")
+    if claim.owner_lost or crashes:
+        now.set("shoal.takeover", "lapsed" if claim.owner_lost else "crash")

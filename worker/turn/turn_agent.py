@@ -12,13 +12,13 @@ from shared.errors import ToolFailed
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.messages.inbound import PRESET
-from shared.process.heap import settle
+from shared.process.heap import freeze_heap
 from shared.settings import Settings, ToolsSettings, child_environment
 from shared.store.access.audit import Audit
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.memory import MemoryStore, MemoryText
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import InboxLimits
 from worker.agent.ports import TurnProgress
 from worker.agent.tools.tool import Tool, Toolbox, cut
@@ -66,7 +66,7 @@ class TurnAgent:
         self._settings = settings
         self._memory = memory
         self.runner: Final = AgentRunner(settings, client)
-        self.children: Final = Children(client, limits)
+        self.children: Final = Subagents(client, limits)
         self.schedules: Final = Schedules(client, settings.cron, limits)
         self._audit = Audit(client)
         self.media: Final = MediaStore(settings.media)
@@ -183,7 +183,7 @@ class TurnAgent:
             await self.workspaces.detect_local_disk()
         if not can_confine_parsers():
             log.warning("parsers not shut in", doing="limiting them only", reason="it takes Linux 6.2 with Landlock")
-        settle()
+        freeze_heap()
         log.info("model ready", model=self.runner.models.name)
 
     async def close(self) -> None:

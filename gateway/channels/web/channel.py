@@ -33,7 +33,7 @@ from shared.settings import MediaSettings, Settings, WebSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.outbox import NumberedLine, Outbox
-from shared.store.sessions.ephemeral import ThrowAways
+from shared.store.sessions.ephemeral import EphemeralSessions
 from shared.store.sessions.requests import Requests
 
 TOKENS_EVERY_S: Final = 1.0
@@ -135,7 +135,7 @@ class WebChannel:
             principals=self._principals,
             watch=watch,
             requests=Requests(self._client),
-            throw_aways=ThrowAways(self._client),
+            throw_aways=EphemeralSessions(self._client),
             media=self._store,
             closing=asyncio.Event(),
             limits=self._api_limits,

@@ -46,10 +46,10 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
 
 
-class Trail(Protocol):
+class AuditSink(Protocol):
     """Whoever takes lines of the record."""
 
-    async def note(
+    async def record(
         self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
     ) -> None:
         """Leave a line. Never raises what a store has."""
@@ -59,7 +59,7 @@ class Trail(Protocol):
 class NoTrail:
     """Keeps nothing: for tools that run where no store is."""
 
-    async def note(
+    async def record(
         self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
     ) -> None:
         return
@@ -76,7 +76,7 @@ class Audit:
         self._kept: list[Value] = [lines, keep_ms]
         self._script = load("access/audit")
 
-    async def note(
+    async def record(
         self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
     ) -> None:
         """Leave a line, as far as Redis takes it; if not, the log says so."""

@@ -36,7 +36,7 @@ CODES_A_DAY: Final = 3
 
 CODES_OPEN: Final = 50
 CODES_IN_ALL: Final = 200
-TOLD_A_MINUTE: Final = 30
+NOTICES_A_MINUTE: Final = 30
 """So many strangers of a channel are told anything in a minute; of all others nothing is kept."""
 
 PEOPLE: Final = 10_000
@@ -45,12 +45,12 @@ STRANGERS_MS: Final = DAY_MS
 
 LET_IN: Final = "You are let in: you can talk with me now. What you wrote before I have not read; please send it again."
 
-_MEANT: Final = str.maketrans("OIL", "011", "- \t`")
+_CORRECTIONS: Final = str.maketrans("OIL", "011", "- \t`")
 
 Refusal = Literal["pair_guesses", "pair_unknown", "pair_used", "pair_late", "pair_full"]
 
 
-class Person(msgspec.Struct, frozen=True, kw_only=True):
+class PairedPerson(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who asks to be let in, or was. `by` let them in at `at` (ms), '' nobody yet;
     `request` did it. `name` is how they call themselves, and shown to operators."""
 
@@ -65,7 +65,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
 
 
-class Told(msgspec.Struct, frozen=True):
+class StrangerNotice(msgspec.Struct, frozen=True):
     """What became of a stranger: `told` now, `silent` (told before, or too often), `crowded` (too
     many strangers), or `let_in` meanwhile; and for how many seconds nothing more will be said."""
 
@@ -73,14 +73,14 @@ class Told(msgspec.Struct, frozen=True):
     quiet_s: float
 
 
-class NotLetIn(BadInput):
+class PairingFailed(BadInput):
     """A code that lets nobody in. The code of the error says why."""
 
     def __init__(self, code: Refusal, message: str) -> None:
         super().__init__(code, message)
 
 
-decode_person: Decoder[Person] = Decoder(Person, limit_bytes=64 * 1024)
+decode_person: Decoder[PairedPerson] = Decoder(PairedPerson, limit_bytes=64 * 1024)
 
 
 class Pairings:
@@ -99,23 +99,27 @@ class Pairings:
         """Whether somebody was let in to a channel and not taken out again."""
         return bool(await self._client.command("HEXISTS", keys.pair(channel), sender))
 
-    async def ask(self, person: Person, line: Callable[[str], OutboundMessage], *, reason: str) -> Told:
+    async def offer_code(
+        self, person: PairedPerson, line: Callable[[str], OutboundMessage], *, reason: str
+    ) -> StrangerNotice:
         """Tell a stranger, in their chat, a code by which they can be let in, unless they have one.
 
         `line` makes the notice of a code. `reason` is for the audit record. Raises Refused when the
         store is full.
         """
         code = new_code()
-        return await self._tell(person, _digest(code), line(shown_code(code)), CODES_A_DAY, person.sender, reason)
+        return await self._notify(person, _digest(code), line(shown_code(code)), CODES_A_DAY, person.sender, reason)
 
-    async def turn_away(self, person: Person, line: OutboundMessage, *, reason: str, in_name_of: str = "") -> Told:
+    async def turn_away(
+        self, person: PairedPerson, line: OutboundMessage, *, reason: str, in_name_of: str = ""
+    ) -> StrangerNotice:
         """Tell somebody who cannot be let in so, once a day. With `in_name_of` that counts for all
         who speak in the name of that id, such as a group. Raises Refused when the store is full."""
-        return await self._tell(person, "", line, 1, in_name_of or person.sender, reason)
+        return await self._notify(person, "", line, 1, in_name_of or person.sender, reason)
 
-    async def _tell(
-        self, person: Person, digest: str, line: OutboundMessage, times: int, who: str, reason: str
-    ) -> Told:
+    async def _notify(
+        self, person: PairedPerson, digest: str, line: OutboundMessage, times: int, who: str, reason: str
+    ) -> StrangerNotice:
         channel, session = person.channel, person.session
         outcome, quiet_ms = await self._client.run(
             self._ask,
@@ -125,11 +129,11 @@ class Pairings:
             ],
             [
                 channel, person.sender, digest, encode(person), encode(line), CODE_MS, CODES_OPEN, CODES_IN_ALL,
-                times, DAY_MS, TOLD_A_MINUTE, STRANGERS_MS, STRANGERS_MS, LINES, KEEP_MS,
+                times, DAY_MS, NOTICES_A_MINUTE, STRANGERS_MS, STRANGERS_MS, LINES, KEEP_MS,
                 *line_fields("access", reason, actor=f"{channel}:{person.sender}", session=session),
             ],
         )  # fmt: skip
-        return Told(_TOLD[outcome], max(0, quiet_ms) / 1000)
+        return StrangerNotice(_NOTICE_OUTCOMES[outcome], max(0, quiet_ms) / 1000)
 
     async def approve(
         self,
@@ -140,12 +144,12 @@ class Pairings:
         request: str,
         channel: str = "",
         retry_for_s: float = 0.0,
-    ) -> Person:
+    ) -> PairedPerson:
         """Let in who was told this code, and say `line` in their chat; what they had planned there
         goes on.
 
         `by` is the actor whose wrong guesses count, `request` the same for each try of one call.
-        With `channel` only a code of that channel counts. Raises NotLetIn.
+        With `channel` only a code of that channel counts. Raises PairingFailed.
         """
         outcome, *told = await self._client.run(
             self._approve,
@@ -174,13 +178,13 @@ class Pairings:
         )
         return bool(done)
 
-    async def people(self) -> list[Person]:
+    async def people(self) -> list[PairedPerson]:
         """Who was let in, the latest first."""
         channels = await self._client.command("SMEMBERS", keys.PAIRS)
         packed = await self._client.pipeline([("HVALS", keys.pair(channel.decode())) for channel in channels])
         return sorted(_readable([one for every in packed for one in every]), key=lambda one: -one.at)
 
-    async def waiting(self) -> list[Person]:
+    async def waiting(self) -> list[PairedPerson]:
         """Who has a code that can still be said, the oldest first."""
         packed, (seconds, micros) = await self._client.pipeline([("HVALS", keys.PAIRING), ("TIME",)])
         now_ms = int(seconds) * 1000 + int(micros) // 1000
@@ -210,7 +214,7 @@ def shown_code(code: str) -> str:
 
 def _digest(code: str) -> str:
     """The hash of a code, however it was typed. Lists and dumps show no code that could be used."""
-    meant = code.upper().translate(_MEANT)
+    meant = code.upper().translate(_CORRECTIONS)
     return hashlib.sha256(meant.encode(errors="replace")).hexdigest()[:32]
 
 
@@ -223,7 +227,7 @@ def _base(session: str) -> tuple[str, str]:
     return channel, chat_id.partition("#")[0]
 
 
-def _readable(packed: list[bytes]) -> list[Person]:
+def _readable(packed: list[bytes]) -> list[PairedPerson]:
     people = []
     for one in packed:
         try:
@@ -233,7 +237,7 @@ def _readable(packed: list[bytes]) -> list[Person]:
     return people
 
 
-_TOLD: Final[dict[int, Literal["told", "silent", "crowded", "let_in"]]] = {
+_NOTICE_OUTCOMES: Final[dict[int, Literal["told", "silent", "crowded", "let_in"]]] = {
     1: "told",
     0: "silent",
     2: "let_in",
@@ -241,17 +245,17 @@ _TOLD: Final[dict[int, Literal["told", "silent", "crowded", "let_in"]]] = {
 }
 
 
-def _refusal(outcome: int, number: int = 0) -> NotLetIn:
+def _refusal(outcome: int, number: int = 0) -> PairingFailed:
     match outcome:
         case -1:
             minutes = max(1, -(-number // 60_000))
-            return NotLetIn("pair_guesses", f"too many wrong codes; try again in {minutes} min")
+            return PairingFailed("pair_guesses", f"too many wrong codes; try again in {minutes} min")
         case -2:
             left = f"{number} more {'try' if number == 1 else 'tries'} within the hour" if number else "no more tries"
-            return NotLetIn("pair_unknown", f"there is no such code, or it is over; {left}")
+            return PairingFailed("pair_unknown", f"there is no such code, or it is over; {left}")
         case -3:
-            return NotLetIn("pair_used", "this code was used already; it counts once")
+            return PairingFailed("pair_used", "this code was used already; it counts once")
         case -4:
-            return NotLetIn("pair_late", "this code is over; who wants in gets a new one by writing again")
+            return PairingFailed("pair_late", "this code is over; who wants in gets a new one by writing again")
         case _:
-            return NotLetIn("pair_full", f"{PEOPLE:,} people are let in to this channel; revoke some first")
+            return PairingFailed("pair_full", f"{PEOPLE:,} people are let in to this channel; revoke some first")

@@ -25,7 +25,7 @@ class ReplyError(Exception):
     """The server refused a command; the text begins with the kind of error."""
 
 
-class _Call:
+class _PendingReply:
     """What waits for the answers to commands that were sent together."""
 
     __slots__ = ("answers", "deadline", "future", "many")
@@ -48,10 +48,10 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._gathers = type(self._loop).__module__.startswith("uvloop")
         self._unsent: list[bytes] = []
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[_PendingReply] = deque()
         self._listener: Callable[[Any], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._overdue_before: _Call | None = None
+        self._overdue_before: _PendingReply | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -59,19 +59,19 @@ class Wire(asyncio.Protocol):
     def send(self, packed: bytes, many: int) -> asyncio.Future[list[Any]]:
         """The answers to `many` commands, errors among them. It fails with OSError when the
         connection breaks."""
-        call = _Call(self._loop.create_future(), many, self._loop.time() + self._limit_s)
+        call = _PendingReply(self._loop.create_future(), many, self._loop.time() + self._limit_s)
         self._write(packed)
         self._waiting.append(call)
         if self._timer is None:
             self._timer = self._loop.call_at(call.deadline, self._overdue)
         return call.future
 
-    def listen(self, listener: Callable[[Any], None]) -> None:
+    def set_listener(self, listener: Callable[[Any], None]) -> None:
         """From now on give everything that the server says to this one, and None at the end:
         pub/sub."""
         self._listener = listener
 
-    def tell(self, parts: tuple[Value, ...]) -> None:
+    def send_command(self, parts: tuple[Value, ...]) -> None:
         """Send one command whose answer goes to the listener."""
         self._write(_packed(parts))
 
@@ -143,7 +143,7 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
 
-class Connection:
+class RedisConnection:
     """Opened by the first call, and again by the next one after it broke. `limit_s` is the time of
     an answer.
 

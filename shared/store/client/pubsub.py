@@ -23,7 +23,7 @@ async def pubsub(client: RedisClient) -> AsyncIterator[PubSub]:
         wire.end()
 
 
-class Heard(NamedTuple):
+class PubSubEvent(NamedTuple):
     """Something that came over a pub/sub connection: `kind` is `subscribe`, `unsubscribe`,
     `message` or `pong`."""
 
@@ -39,28 +39,28 @@ class PubSub:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._loop = asyncio.get_running_loop()
-        self._heard: deque[list[Any]] = deque()
-        self._heard_at = self._loop.time()
+        self._events: deque[list[Any]] = deque()
+        self._last_event_at = self._loop.time()
         self._news = asyncio.Event()
-        self._handle: Callable[[Heard], object] | None = None
+        self._handle: Callable[[PubSubEvent], object] | None = None
         self._fault: Exception | None = None
-        wire.listen(self._take)
+        wire.set_listener(self._on_reply)
 
     def subscribe(self, *channels: str) -> None:
         """Ask for these channels; the server confirms each by a `subscribe` that `next` returns."""
-        self._tell("SUBSCRIBE", *channels)
+        self._send("SUBSCRIBE", *channels)
 
     def unsubscribe(self, channel: str) -> None:
         """Ask to hear no more of it."""
-        self._tell("UNSUBSCRIBE", channel)
+        self._send("UNSUBSCRIBE", channel)
 
     def ping(self) -> None:
         """Ask for a `pong`."""
-        self._tell("PING")
+        self._send("PING")
 
-    async def next(self, timeout_s: float) -> Heard | None:
+    async def next(self, timeout_s: float) -> PubSubEvent | None:
         """The next thing the server says, None if it says nothing for `timeout_s`."""
-        while not self._heard:
+        while not self._events:
             if self._wire.lost:
                 raise RedisAway("Redis is away: the pub/sub connection ended")
             self._news.clear()
@@ -69,14 +69,14 @@ class PubSub:
                     await self._news.wait()
             except TimeoutError:
                 return None
-        return _read(self._heard.popleft())
+        return _parse_event(self._events.popleft())
 
-    async def hand_on(self, handle: Callable[[Heard], object], silence_s: float) -> bool:
+    async def dispatch(self, handle: Callable[[PubSubEvent], object], silence_s: float) -> bool:
         """Call `handle` with everything as it comes, until nothing comes for `silence_s`; whether
         anything did. What `handle` raises ends the connection, and is raised."""
         self._handle, begun = handle, self._loop.time()
-        self._hand_on()
-        while (left_s := max(begun, self._heard_at) + silence_s - self._loop.time()) > 0:
+        self._dispatch_queued()
+        while (left_s := max(begun, self._last_event_at) + silence_s - self._loop.time()) > 0:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
@@ -86,32 +86,32 @@ class PubSub:
                 raise self._fault
             if self._wire.lost:
                 raise RedisAway("Redis is away: the pub/sub connection ended")
-        return self._heard_at > begun
+        return self._last_event_at > begun
 
-    def _hand_on(self) -> None:
+    def _dispatch_queued(self) -> None:
         assert self._handle is not None
         try:
-            while self._heard:
-                self._handle(_read(self._heard.popleft()))
+            while self._events:
+                self._handle(_parse_event(self._events.popleft()))
         except Exception as exc:
             self._fault = self._fault or exc
             self._wire.end()
 
-    def _tell(self, *words: str) -> None:
+    def _send(self, *words: str) -> None:
         if self._wire.lost:
             raise RedisAway("Redis is away: the pub/sub connection ended")
-        self._wire.tell(words)
+        self._wire.send_command(words)
 
-    def _take(self, answer: Any) -> None:
+    def _on_reply(self, answer: Any) -> None:
         """An answer of the server; None when there will be no more. A refusal ends the
         connection."""
         if isinstance(answer, list):
-            self._heard_at = self._loop.time()
-            if self._handle is not None and not self._heard:
+            self._last_event_at = self._loop.time()
+            if self._handle is not None and not self._events:
                 # Not now: the answer to a command came before what that command published, and is
                 # acted on first.
-                self._loop.call_soon(self._hand_on)
-            self._heard.append(answer)
+                self._loop.call_soon(self._dispatch_queued)
+            self._events.append(answer)
             if self._handle is not None:
                 return
         elif answer is not None:
@@ -119,7 +119,7 @@ class PubSub:
         self._news.set()
 
 
-def _read(answer: list[Any]) -> Heard:
+def _parse_event(answer: list[Any]) -> PubSubEvent:
     kind, *rest = answer
     channel, data = rest if len(rest) == 2 else (b"", rest[-1])
-    return Heard(kind.decode(), (channel or b"").decode(), data if isinstance(data, bytes) else b"")
+    return PubSubEvent(kind.decode(), (channel or b"").decode(), data if isinstance(data, bytes) else b"")

@@ -11,7 +11,7 @@ from shared.backoff import full_jitter
 from shared.errors import RedisAway, Refused
 from shared.metrics import REDIS_COMMAND_SECONDS
 from shared.store.client.address import read_address
-from shared.store.client.connection import Connection, ReplyError, Wire
+from shared.store.client.connection import RedisConnection, ReplyError, Wire
 from shared.store.client.connection import Value as Value
 from shared.store.client.scripts import AWAY_REPLIES, Script, sha
 
@@ -50,11 +50,11 @@ class RedisClient:
         """Run a script by its hash, sending its source when the server does not know it (restart,
         fail-over).
 
-        With `retry_for_s` it is repeated so long (see `patiently`).
+        With `retry_for_s` it is repeated so long (see `with_retries`).
         """
         call = (len(keys), *keys, *args)
         if retry_for_s:
-            return await patiently(lambda: self._run(script, call), retry_for_s)
+            return await with_retries(lambda: self._run(script, call), retry_for_s)
         return await self._run(script, call)
 
     async def _run(self, script: Script, call: tuple[Value, ...]) -> Any:
@@ -71,7 +71,7 @@ class RedisClient:
         try:
             return await self._connection.call(parts)
         except (OSError, ReplyError) as exc:
-            raise _typed(exc) from exc
+            raise map_error(exc) from exc
         finally:
             REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
@@ -82,34 +82,34 @@ class RedisClient:
         try:
             return await self._connection.calls(commands)
         except (OSError, ReplyError) as exc:
-            raise _typed(exc) from exc
+            raise map_error(exc) from exc
         finally:
             REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
-    def blocking(self, timeout_s: float) -> Blocking:
+    def blocking(self, timeout_s: float) -> BlockingConnection:
         """A connection of its own for commands that wait on the server for at most `timeout_s`."""
-        return Blocking(self._connect(timeout_s + self._timeout_s))
+        return BlockingConnection(self._connect(timeout_s + self._timeout_s))
 
     async def open(self) -> Wire:
         """A connection for the caller alone, which the caller ends. Raises RedisAway."""
         try:
             return await self._connection.open()
         except (OSError, ReplyError) as exc:
-            raise _typed(exc) from exc
+            raise map_error(exc) from exc
 
     async def close(self) -> None:
         """Close the connection."""
         await self._connection.close()
 
-    def _connect(self, limit_s: float) -> Connection:
-        return Connection(self._address, name=self._name, connect_s=self._timeout_s, limit_s=limit_s)
+    def _connect(self, limit_s: float) -> RedisConnection:
+        return RedisConnection(self._address, name=self._name, connect_s=self._timeout_s, limit_s=limit_s)
 
 
-class Blocking:
+class BlockingConnection:
     """One connection for BLPOP and the like. A call that is cancelled or fails closes it; the next
     opens it again."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
     async def command(self, *parts: Value) -> Any:
@@ -126,12 +126,12 @@ class Blocking:
             answers = await self._connection.answers(commands)
         except OSError as exc:
             self._connection.drop()
-            raise _typed(exc) from exc
+            raise map_error(exc) from exc
         except asyncio.CancelledError:
             self._connection.drop()  # or the server would go on waiting for us
             raise
         for answer in answers:
-            if isinstance(answer, ReplyError) and isinstance(away := _typed(answer), RedisAway):
+            if isinstance(answer, ReplyError) and isinstance(away := map_error(answer), RedisAway):
                 self._connection.drop()
                 raise away
         return answers
@@ -146,7 +146,7 @@ def unknown_script(error: object) -> bool:
     return isinstance(error, ReplyError) and str(error).startswith("NOSCRIPT")
 
 
-async def patiently(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
+async def with_retries(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
     """What `ask` answers; it is asked again with full jitter (50 ms to 1.5 s) while Redis is away,
     at most so long."""
     give_up_at, waits = time.monotonic() + for_s, None
@@ -161,7 +161,7 @@ async def patiently(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
             await asyncio.sleep(wait_s)
 
 
-def _typed(exc: OSError | ReplyError) -> Exception:
+def map_error(exc: OSError | ReplyError) -> Exception:
     """What callers are told; `exc` itself when it is none of the usual."""
     text = str(exc)
     if isinstance(exc, OSError) or text.startswith(NOT_LET_IN):

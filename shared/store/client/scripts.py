@@ -48,11 +48,11 @@ def load(name: str) -> Script:
 
 def from_folder(name: str, folder: str) -> Script:
     """Read a script, and what it uses of `lib/`, from another folder than our own (it ends in `/`)."""
-    shebang, _, body = _read(name, folder).partition("\n")
+    shebang, _, body = _read_source(name, folder).partition("\n")
     first = body.partition("\n")[0]
     if first.startswith(WITH):
-        body = f"{_read('lib/' + first.removeprefix(WITH), folder)}\n{body}"
-    return Script(name, f"{shebang}\n{_needed(_read('lib/core', folder), body)}\n{body}")
+        body = f"{_read_source('lib/' + first.removeprefix(WITH), folder)}\n{body}"
+    return Script(name, f"{shebang}\n{_used_parts(_read_source('lib/core', folder), body)}\n{body}")
 
 
 def script_names() -> list[str]:
@@ -64,7 +64,7 @@ def script_names() -> list[str]:
     return sorted(name for name in names if not name.startswith("lib/"))
 
 
-def _needed(lib: str, body: str) -> str:
+def _used_parts(lib: str, body: str) -> str:
     """The parts of `lib` that a script uses. Each run of a script makes all its functions anew:
     those of the whole of it took longer than what most scripts do."""
     words, kept = set(_WORD.findall(body)), ""
@@ -84,6 +84,6 @@ def sha(script: Script) -> str:
     return hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest()
 
 
-def _read(name: str, folder: str) -> str:
+def _read_source(name: str, folder: str) -> str:
     with open(f"{folder}{name}.lua", encoding="utf-8") as file:
         return file.read()

@@ -21,20 +21,20 @@ from shared.store.client.redis_client import RECONNECT_CAP_S, RedisClient, Value
 from shared.store.client.scripts import Script, load
 from shared.store.delivery.leased_chat import (
     Cleared,
-    Delivery,
-    Look,
+    DeliveryState,
+    LeasedChat,
+    PendingLine,
     RateKey,
     ResendGuard,
     Wait,
-    Waiting,
+    parse_state,
     rate_args,
-    told,
 )
 from shared.store.schedules.schedules import PAUSED_DAYS
 from shared.store.turns.inbox import DAY_MS
-from shared.store.turns.owned_leases import owned_by
+from shared.store.turns.owned_leases import leases_of_owner
 
-__all__ = ["Cleared", "Deliveries", "Delivery", "Look", "RateKey", "ResendGuard", "Wait", "Waiting"]
+__all__ = ["Cleared", "DeliveryQueue", "DeliveryState", "LeasedChat", "PendingLine", "RateKey", "ResendGuard", "Wait"]
 
 READ_CHANNELS: Final = frozenset({"web", "api", "cli", "system"})
 """Channels whose people read the log themselves. Lines of every other one are delivered;
@@ -64,7 +64,7 @@ AT_A_START, AFTER_AWAY = 1, 2
 log = logger("deliveries")
 
 
-class Deliveries:
+class DeliveryQueue:
     """The chats of one channel as one process sees them. Every method raises RedisAway.
 
     Call the platform only while the lease is safely held: `acquire`, `renew`, `sending` and `sent`
@@ -91,7 +91,7 @@ class Deliveries:
         self._queue, self._leases = keys.outqueue(self.channel), keys.outleases(self.channel)
         self._waits, self._pause = keys.outwaits(self.channel), keys.outpause(self.channel)
         self._held: dict[str, str] = {}
-        self._away = False
+        self._was_unavailable = False
         self._grace = AT_A_START
         self._grace_until = clock.monotonic() + lease_s / 2
 
@@ -100,7 +100,7 @@ class Deliveries:
         """The pub/sub channel that says that a chat is due."""
         return keys.live(self.channel)
 
-    async def acquire(self, many: int) -> tuple[list[Delivery], float]:
+    async def acquire(self, many: int) -> tuple[list[LeasedChat], float]:
         """Take up to `many` chats that are due, and the seconds until another one may be (at most
         `LOOK_S`).
 
@@ -109,8 +109,8 @@ class Deliveries:
         than any lease. What we hold without knowing, because an answer got lost, is given back
         first. A chat whose keys are broken is logged, and looked at again after a minute.
         """
-        if self._away:
-            await self._come_back()
+        if self._was_unavailable:
+            await self._release_unknown()
         grace = self._grace if self._clock.monotonic() < self._grace_until else 0
         next_ms, *rows = await self._run(
             load("delivery/acquire"),
@@ -126,12 +126,14 @@ class Deliveries:
             lost, full, *row = rest
             if full != b"0":
                 DEAD_LETTERS.labels("outbox_full").inc(int(full))
-            held = Delivery(session=session.decode(), token=token.decode(), taken_over=lost == b"1", **told(row))
+            held = LeasedChat(
+                session=session.decode(), token=token.decode(), owner_lost=lost == b"1", **parse_state(row)
+            )
             self._held[held.session] = held.token
             found.append(held)
         return found, LOOK_S if next_ms < 0 else min(LOOK_S, next_ms / 1000)
 
-    async def renew(self, held: Sequence[Delivery]) -> set[str]:
+    async def renew(self, held: Sequence[LeasedChat]) -> set[str]:
         """Keep the leases; the sessions of those that are lost."""
         if not held:
             return set()
@@ -141,10 +143,10 @@ class Deliveries:
         )
         lost = [one for one, answer in zip(held, answers, strict=True) if answer < 0]
         for one in lost:
-            self._let_go(one)
+            self._forget_lease(one)
         return {one.session for one in lost}
 
-    async def look(self, held: Delivery) -> Look | None:
+    async def read_chat(self, held: LeasedChat) -> DeliveryState | None:
         """How the chat stands now; None = the lease is lost."""
         session = held.session
         row = await self._run(
@@ -152,10 +154,10 @@ class Deliveries:
             [self._leases, keys.out(session), keys.outbox(session), keys.inbox(session)],
             [session, self._lease(held), ENTRIES],
         )
-        return None if row == -1 else Look(**told(row))
+        return None if row == -1 else DeliveryState(**parse_state(row))
 
-    async def sending(
-        self, held: Delivery, seq: int, part: int, rates: Sequence[RateKey] = ()
+    async def begin_post(
+        self, held: LeasedChat, seq: int, part: int, rates: Sequence[RateKey] = ()
     ) -> Cleared | Wait | None:
         """Say ahead that post `part` (from 0) of line `seq` is about to be sent, and take it off
         the rates; None = the lease is lost. With `look-up`, ask the platform before when it is
@@ -173,21 +175,21 @@ class Deliveries:
             case _:
                 return None
 
-    async def sent(
-        self, held: Delivery, seq: int, part: int, *, last: bool, id: str = "", retry_for_s: float = 0.0
+    async def finish_post(
+        self, held: LeasedChat, seq: int, part: int, *, last: bool, id: str = "", retry_for_s: float = 0.0
     ) -> bool:
         """The platform has post `part` of line `seq`, as `id`; with `last` the line is delivered. A
         line with nothing to show is ended so too, without an id. False = the lease is lost."""
         done = await self._run(
             load("delivery/sent"),
-            [*self._keys(held), keys.said(held.session)],
+            [*self._keys(held), keys.delivered_text(held.session)],
             [*self._fence(held), seq, part, int(last), id, KEEP_MS, SAID_MS],
             retry_for_s=retry_for_s,
         )
         return bool(done == 1)
 
-    async def later(
-        self, held: Delivery, delay_s: float, *, unclear: bool, counts: bool = True, retry_for_s: float = 0.0
+    async def requeue(
+        self, held: LeasedChat, delay_s: float, *, unclear: bool, counts: bool = True, retry_for_s: float = 0.0
     ) -> None:
         """Give the chat back; it is due again after `delay_s`, for anybody. `unclear`: a post may
         have arrived. With `counts` it is one more of `tries`; a drain is none."""
@@ -197,11 +199,11 @@ class Deliveries:
             [held.session, self._lease(held), max(0, round(delay_s * 1000)), int(unclear), int(counts), KEEP_MS],
             retry_for_s=retry_for_s,
         )
-        self._let_go(held)
+        self._forget_lease(held)
 
-    async def refused(
+    async def give_up_line(
         self,
-        held: Delivery,
+        held: LeasedChat,
         seq: int,
         reason: str,
         *,
@@ -226,7 +228,7 @@ class Deliveries:
             DEAD_LETTERS.labels(code).inc(many)
         return bool(many >= 0)
 
-    async def bubble(self, held: Delivery, turn: int, id: str) -> bool:
+    async def save_streamed_message(self, held: LeasedChat, turn: int, id: str) -> bool:
         """Remember the message that `turn` is streamed into, until it is a post of its reply
         (`sent` with the same id) or the chat is quiet; what was `meant` is over. False = the lease
         is lost."""
@@ -237,8 +239,8 @@ class Deliveries:
         )
         return bool(done == 1)
 
-    async def may_edit(
-        self, held: Delivery, rates: Sequence[RateKey] = (), *, meant: tuple[int, str] | None = None
+    async def reserve_call(
+        self, held: LeasedChat, rates: Sequence[RateKey] = (), *, pending_stream: tuple[int, str] | None = None
     ) -> float:
         """Take an edit, or any call that is no post of a line, off the rates: 0 = it may be made,
         else the seconds to wait; `lease_s` when the lease is lost. `meant`: it is the call that
@@ -246,11 +248,17 @@ class Deliveries:
         wait = await self._run(
             load("delivery/edit"),
             [self._leases, self._pause, keys.out(held.session), *self._rate_keys(rates)],
-            [held.session, self._lease(held), f"{meant[0]} {meant[1]}" if meant else "", KEEP_MS, *rate_args(rates)],
+            [
+                held.session,
+                self._lease(held),
+                f"{pending_stream[0]} {pending_stream[1]}" if pending_stream else "",
+                KEEP_MS,
+                *rate_args(rates),
+            ],
         )
         return self.lease_s if wait < 0 else wait / 1000
 
-    async def leave(self, held: Delivery, *, though_running: bool = False) -> bool:
+    async def release_quiet(self, held: LeasedChat, *, though_running: bool = False) -> bool:
         """Let go of a chat that is quiet: nothing to deliver, no turn under way. With
         `though_running` only the first counts; its next line makes it due again. False = something
         came, it is still ours. True also when the lease is lost."""
@@ -261,14 +269,14 @@ class Deliveries:
         )
         if done == 0:
             return False
-        self._let_go(held)
+        self._forget_lease(held)
         return True
 
     async def pause(self, seconds: float) -> None:
         """Nothing is sent by any replica for so long: none acquires, and `sending` says Wait."""
         await self._run(load("delivery/pause"), [self._pause], [max(1, round(seconds * 1000))])
 
-    async def note(self, session: str, notes: Mapping[str, str]) -> None:
+    async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         """Remember what the platform's code wants to know when it sends there, in the place of what
         it noted before."""
         record = msgspec.msgpack.encode(dict(notes)) if notes else b""
@@ -279,32 +287,34 @@ class Deliveries:
         person's message, and a line that arrives, do this by themselves."""
         return bool(await self._run(load("delivery/save_note"), [keys.out(session)], [session, "", ""]))
 
-    async def _come_back(self) -> None:
+    async def _release_unknown(self) -> None:
         """Give back what carries our nonce and nobody here knows of; let others, who reconnect too,
         renew first."""
-        self._away = False
+        self._was_unavailable = False
         try:
-            for session, token in await owned_by(self._client, self._leases, self.owner):
+            for session, token in await leases_of_owner(self._client, self._leases, self.owner):
                 if self._held.get(session) != token:
-                    await self.later(Delivery(session=session, token=token, entries=()), 0, unclear=False, counts=False)
+                    await self.requeue(
+                        LeasedChat(session=session, token=token, pending=()), 0, unclear=False, counts=False
+                    )
         except RedisAway:
-            self._away = True
+            self._was_unavailable = True
             raise
         grace_s = max(self.lease_s / 2, 2 * RECONNECT_CAP_S)  # its owner, too, tries again only so often
         self._grace, self._grace_until = AFTER_AWAY, self._clock.monotonic() + grace_s
 
-    def _let_go(self, held: Delivery) -> None:
+    def _forget_lease(self, held: LeasedChat) -> None:
         if self._held.get(held.session) == held.token:
             del self._held[held.session]
 
-    def _keys(self, held: Delivery) -> list[str]:
+    def _keys(self, held: LeasedChat) -> list[str]:
         """What most of the scripts begin with."""
         return [self._queue, self._leases, keys.out(held.session), keys.outbox(held.session), self._waits]
 
-    def _lease(self, held: Delivery) -> str:
+    def _lease(self, held: LeasedChat) -> str:
         return f"{self.owner}:{held.token}"
 
-    def _fence(self, held: Delivery) -> tuple[Value, ...]:
+    def _fence(self, held: LeasedChat) -> tuple[Value, ...]:
         return held.session, self._lease(held), self._lease_ms
 
     def _rate_keys(self, rates: Sequence[RateKey]) -> list[str]:
@@ -316,5 +326,5 @@ class Deliveries:
         try:
             return await self._client.run(script, names, args, retry_for_s=retry_for_s)
         except RedisAway:
-            self._away = True
+            self._was_unavailable = True
             raise

@@ -14,7 +14,7 @@ from shared.errors import RedisAway
 from shared.messages.live import LiveEvent, decode_live, encode_live
 from shared.metrics import FANOUT_GAPS
 from shared.store import keys
-from shared.store.client.pubsub import Heard, PubSub, pubsub
+from shared.store.client.pubsub import PubSub, PubSubEvent, pubsub
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
 from shared.store.delivery.outbox import NumberedLine, read_line
 
@@ -33,7 +33,7 @@ async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
     return receivers
 
 
-def _read(data: bytes) -> ChatNews | None:
+def parse_news(data: bytes) -> ChatNews | None:
     """None for what this release does not know: a newer one may say more."""
     try:
         if data.startswith(b"{"):
@@ -61,7 +61,7 @@ class Fanout:
         self._tried: asyncio.Event | None = None
         """While this runs: set when the first connection is there, or is known not to be."""
 
-    async def listen_raw(self, channel: str, listener: Callable[[bytes], None]) -> None:
+    async def subscribe(self, channel: str, listener: Callable[[bytes], None]) -> None:
         """Hear a pub/sub channel, one listener each. Returns when the server has confirmed, or
         RedisAway is known.
 
@@ -81,17 +81,17 @@ class Fanout:
         except (RedisAway, TimeoutError):
             return  # the reader notices too, and subscribes again
 
-    async def listen(self, session: str, listener: Listener) -> None:
+    async def follow_chat(self, session: str, listener: Listener) -> None:
         """Hear a chat: live events, and its new lines with their numbers."""
 
         def tell(data: bytes) -> None:
-            news = _read(data)
+            news = parse_news(data)
             if news is not None:
                 listener(news)
 
-        await self.listen_raw(keys.live(session), tell)
+        await self.subscribe(keys.live(session), tell)
 
-    async def leave(self, session: str) -> None:
+    async def unfollow_chat(self, session: str) -> None:
         """Stop hearing a chat."""
         channel = keys.live(session)
         self._listeners.pop(channel, None)
@@ -103,12 +103,12 @@ class Fanout:
         """Read for ever; reconnects with full jitter (50 ms to 1.5 s). Ends when cancelled."""
         self._tried = tried = asyncio.Event()
         try:
-            await self._run(tried)
+            await self._keep_connected(tried)
         finally:
             self._tried = None
             tried.set()
 
-    async def _run(self, tried: asyncio.Event) -> None:
+    async def _keep_connected(self, tried: asyncio.Event) -> None:
         waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
         heard = False
         while True:
@@ -149,12 +149,12 @@ class Fanout:
 
     async def _read_all(self, pubsub: PubSub) -> None:
         asked = False
-        while await pubsub.hand_on(self._handle, SILENCE_S) or not asked:
+        while await pubsub.dispatch(self._handle, SILENCE_S) or not asked:
             asked = True
             pubsub.ping()
         raise RedisAway("the pub/sub connection is silent")
 
-    def _handle(self, heard: Heard) -> str:
+    def _handle(self, heard: PubSubEvent) -> str:
         if heard.kind == "subscribe":
             if (confirmed := self._confirming.pop(heard.channel, None)) is not None:
                 confirmed.set()

@@ -29,24 +29,24 @@ class RateKey(msgspec.Struct, frozen=True):
     reserve: int = 0
 
 
-class Waiting(NumberedLine, frozen=True):
+class PendingLine(NumberedLine, frozen=True):
     """A line that waits for its delivery, and for how long."""
 
     age_s: float = 0.0
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     """How a chat stands. `entries` are the oldest lines that wait, perhaps not all; the platform
     has `part` posts of the first. `unclear`: another lease was about to send the next one, and
     nobody knows whether it did."""
 
-    entries: tuple[Waiting, ...]
+    pending: tuple[PendingLine, ...]
     part: int = 0
     unclear: bool = False
-    bubble: tuple[int, str] | None = None
+    streamed_message: tuple[int, str] | None = None
     """The turn that is streamed, and the platform's id of the message it is streamed into."""
 
-    meant: tuple[int, str] | None = None
+    pending_stream: tuple[int, str] | None = None
     """The turn of which such a message was about to be sent, and its key: nobody knows whether it
     is there."""
 
@@ -62,13 +62,13 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """How often the first line was put off since something of it arrived."""
 
 
-class Delivery(Look, frozen=True, kw_only=True):
+class LeasedChat(DeliveryState, frozen=True, kw_only=True):
     """A chat that is ours to deliver, as it stood when it was taken. `taken_over`: from a gateway
     that is late or dead."""
 
     session: str
     token: str
-    taken_over: bool = False
+    owner_lost: bool = False
 
 
 class Cleared(msgspec.Struct, frozen=True):
@@ -83,15 +83,15 @@ class Wait(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def told(row: list[Any]) -> dict[str, Any]:
+def parse_state(row: list[Any]) -> dict[str, Any]:
     """The fields of a Look, of what the scripts answer."""
     entries, part, unclear, bubble, closed, notes, tries, running, background, meant = row
     return {
-        "entries": tuple(Waiting(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries),
+        "pending": tuple(PendingLine(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries),
         "part": part,
         "unclear": unclear == 1,
-        "bubble": _of_turn(bubble),
-        "meant": _of_turn(meant),
+        "streamed_message": _parse_turn_value(bubble),
+        "pending_stream": _parse_turn_value(meant),
         "closed": closed == 1,
         "notes": _decode_notes(notes) if notes else {},
         "tries": int(tries),
@@ -100,8 +100,8 @@ def told(row: list[Any]) -> dict[str, Any]:
     }
 
 
-def _of_turn(told: bytes) -> tuple[int, str] | None:
-    turn, _, what = told.decode().partition(" ")
+def _parse_turn_value(field: bytes) -> tuple[int, str] | None:
+    turn, _, what = field.decode().partition(" ")
     return (int(turn), what) if turn else None
 
 

@@ -23,15 +23,15 @@ LOOK_S: Final = 1.0
 """Whoever waits looks again after so long: the message that it is free may be lost."""
 
 
-class Holding(msgspec.Struct, frozen=True):
+class ListenerLease(msgspec.Struct, frozen=True):
     """The lock is ours. `cursor` is what was saved under it last, by whomever."""
 
     token: str
     cursor: bytes = b""
-    taken_over: bool = False
+    owner_lost: bool = False
 
 
-class Exclusive:
+class ListenerLock:
     """A lock that one replica has at a time; `name` is `<channel>` or `<channel>:<shard>`. Methods
     that ask Redis raise RedisAway.
 
@@ -44,44 +44,44 @@ class Exclusive:
         self.lease_s = lease_s
         self.owner = nonce()
         self.freed = keys.freed(name)
-        """The pub/sub channel that says that it is free: `await fanout.listen_raw(lock.freed,
+        """The pub/sub channel that says that it is free: `await fanout.subscribe(lock.freed,
         lock.wake)`."""
         self._client = client
         self._clock = clock
         self._key = keys.lock(name)
         self._times = [int(lease_s * 1000), KEEP_MS]
         self._free = asyncio.Event()
-        self._away = False
+        self._was_unavailable = False
         self._grace_until = clock.monotonic()
 
-    async def take(self) -> Holding | float:
+    async def acquire(self) -> ListenerLease | float:
         """The lock, or the seconds after which to try again (at most `LOOK_S`; see `wait`).
 
         After Redis was away it is left to whoever held it for half a lease more.
         """
         now = self._clock.monotonic()
-        if self._away:
+        if self._was_unavailable:
             self._grace_until = now + self.lease_s / 2
         lease_ms, keep_ms = self._times
         self._free.clear()
         code, *told = await self._run(
             load("delivery/listener_acquire"), [self.owner, lease_ms, int(now < self._grace_until), keep_ms]
         )
-        self._away = False
+        self._was_unavailable = False
         if code == 0:
             return float(min(LOOK_S, told[0] / 1000))
         token, cursor, lost = told
-        return Holding(token.decode(), cursor, lost == b"1")
+        return ListenerLease(token.decode(), cursor, lost == b"1")
 
-    async def renew(self, held: Holding) -> bool:
+    async def renew(self, held: ListenerLease) -> bool:
         """Keep it; False = it is lost."""
         return bool(await self._run(load("delivery/listener_renew"), [self._lease(held), *self._times]) == 1)
 
-    async def save(self, held: Holding, cursor: bytes) -> bool:
+    async def save_cursor(self, held: ListenerLease, cursor: bytes) -> bool:
         """Keep it, and remember how far was read, for whoever has it next; False = it is lost."""
         return bool(await self._run(load("delivery/listener_renew"), [self._lease(held), *self._times, cursor]) == 1)
 
-    async def give_up(self, held: Holding) -> None:
+    async def release(self, held: ListenerLease) -> None:
         """Let another replica have it at once. Nothing happens when it is lost."""
         await self._run(load("delivery/listener_release"), [self._lease(held)], self.freed)
 
@@ -95,12 +95,12 @@ class Exclusive:
             async with asyncio.timeout(seconds):
                 await self._free.wait()
 
-    def _lease(self, held: Holding) -> str:
+    def _lease(self, held: ListenerLease) -> str:
         return f"{self.owner}:{held.token}"
 
     async def _run(self, script: Script, args: Sequence[Value], *more: str) -> Any:
         try:
             return await self._client.run(script, [self._key, *more], args)
         except RedisAway:
-            self._away = True
+            self._was_unavailable = True
             raise

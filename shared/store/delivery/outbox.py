@@ -21,7 +21,7 @@ class NumberedLine(msgspec.Struct, frozen=True):
     line: LogLine
 
 
-class ChatState(msgspec.Struct, frozen=True):
+class LogPosition(msgspec.Struct, frozen=True):
     """The number of the newest line, and of the turn at the head of the inbox (None = nothing runs
     or waits)."""
 
@@ -46,19 +46,19 @@ class Outbox:
         self._client = client
         self._ack = load("delivery/ack")
 
-    async def read(self, session: str, *, after: int, limit: int = 500) -> list[NumberedLine]:
+    async def read_after(self, session: str, *, after: int, limit: int = 500) -> list[NumberedLine]:
         """Lines with a number above `after`, oldest first."""
         rows = await self._client.command("XRANGE", keys.outbox(session), f"({after}-0", "+", "COUNT", limit)
         return _lines(rows)
 
-    async def before(self, session: str, *, seq: int | None, limit: int) -> list[NumberedLine]:
+    async def read_before(self, session: str, *, seq: int | None, limit: int) -> list[NumberedLine]:
         """The newest `limit` lines with a number below `seq` (None = the newest of all), oldest
         first."""
         top = "+" if seq is None else f"({seq}-0"
         rows = await self._client.command("XREVRANGE", keys.outbox(session), top, "-", "COUNT", limit)
         return _lines(rows)[::-1]
 
-    async def state(self, session: str) -> ChatState:
+    async def position(self, session: str) -> LogPosition:
         """Where the chat stands."""
         last, head = await self._client.pipeline(
             [
@@ -66,7 +66,7 @@ class Outbox:
                 ("XRANGE", keys.inbox(session), "-", "+", "COUNT", 1),
             ]
         )
-        return ChatState(int(last or 0), int(head[0][0].split(b"-")[0]) if head else None)
+        return LogPosition(int(last or 0), int(head[0][0].split(b"-")[0]) if head else None)
 
     async def ack(self, session: str, seq: int) -> None:
         """Remember that a person saw the lines up to `seq`; seen lines may be trimmed earlier."""

@@ -31,7 +31,7 @@ def channel_why(name: str) -> str:
     return f"{name}.why"
 
 
-class Vitals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProcessStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a process does. Rates are of the last 10 s: messages that a gateway accepted and refused,
     turns that a worker ended, and how many of those as dead letters. `first_token`, `turn` and
     `answer` count how many took how long in the last minute: in the buckets of
@@ -65,8 +65,8 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slots: int = 0
     draining: bool = False
     details: dict[str, str] = {}
-    ways: dict[str, str] = {}
-    vitals: Vitals | None = None
+    provider_routes: dict[str, str] = msgspec.field(default_factory=dict, name="ways")
+    stats: ProcessStats | None = msgspec.field(default=None, name="vitals")
 
 
 class QueueReading(msgspec.Struct, frozen=True):
@@ -88,12 +88,12 @@ async def announce(client: RedisClient, presence: Presence) -> None:
     )
 
 
-async def withdraw(client: RedisClient, presence: Presence) -> None:
+async def remove_presence(client: RedisClient, presence: Presence) -> None:
     """Take the record back at a clean stop."""
     await client.command("DEL", keys.presence(presence.kind, presence.name))
 
 
-async def present(client: RedisClient) -> list[Presence]:
+async def list_processes(client: RedisClient) -> list[Presence]:
     """Every live process, by kind and name."""
     found = await client.command("ZRANGE", keys.PRESENCE, 0, -1)
     if not found:
@@ -125,7 +125,7 @@ async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueRe
     some: list[bytes] = told[-1] if turns else []
     behind = 0
     if some:
-        whose = await client.command("HMGET", keys.SHARES, *some)
+        whose = await client.command("HMGET", keys.FAIR_KEYS, *some)
         behind = round(whose.count(keys.BACKGROUND.encode()) / len(some) * leased[keys.leases(TURNS)])
     due = await client.pipeline(
         [question for name in names for question in (

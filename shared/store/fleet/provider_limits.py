@@ -21,7 +21,7 @@ Ending = Literal["ok", "void", "rate_limit", "overloaded", "timeout", "connectio
 """How a call ended. `void` says nothing about the provider: cancelled, refused for its own sake,
 not understood."""
 
-News = Literal["closed", "opened"]
+RouteChange = Literal["closed", "opened"]
 
 _TRYING_S: Final = 0.5  # between two looks at a way that another call is trying
 
@@ -47,7 +47,7 @@ class LimitRules(msgspec.Struct, frozen=True, kw_only=True):
         return math.ceil(60_000_000 / (self.per_minute - self.burst + 1)) if self.per_minute else 0
 
 
-class Entered(msgspec.Struct, frozen=True):
+class CallAllowed(msgspec.Struct, frozen=True):
     """The call may be made. `at` is the server's time in ms, for `tell`; if not `watched`, only a
     fault is worth it."""
 
@@ -55,7 +55,7 @@ class Entered(msgspec.Struct, frozen=True):
     watched: bool
 
 
-class Held(msgspec.Struct, frozen=True):
+class CallHeld(msgspec.Struct, frozen=True):
     """The call may not be made yet. With `placed` it has its place and may after `wait_s`, unless
     the way closes."""
 
@@ -64,12 +64,12 @@ class Held(msgspec.Struct, frozen=True):
     placed: bool = False
 
 
-class WayReading(msgspec.Struct, frozen=True):
+class RouteReading(msgspec.Struct, frozen=True):
     """How a way to a provider stands. `closed`: nobody is asked for `wait_s` more, because of
     `why`; `trying`: it was closed, and calls are let in a few at a time. `faults` came in a row
     while it is open."""
 
-    way: str
+    route: str = msgspec.field(name="way")
     state: Literal["open", "closed", "trying"]
     why: str = ""
     wait_s: float = 0.0
@@ -93,7 +93,7 @@ class ProviderLimits:
 
     async def enter(
         self, name: str, rules: LimitRules, *, patience_s: float = 0.0, placed: bool = False
-    ) -> Entered | Held:
+    ) -> CallAllowed | CallHeld:
         """Whether a call may be made now. A place is kept for a caller that can wait for it
         (`patience_s`), who says `placed` when it asks again."""
         code, number, *kind = await self._client.run(
@@ -104,17 +104,17 @@ class ProviderLimits:
         reason: HeldBy = "rate_limit" if kind == [b"rate_limit"] else "overloaded"
         match code:
             case 0 | 1:
-                return Entered(number, code == 1)
+                return CallAllowed(number, code == 1)
             case 2 | 3:
-                return Held(number / 1000, "requests_per_minute", placed=code == 2)
+                return CallHeld(number / 1000, "requests_per_minute", placed=code == 2)
             case 4:
-                return Held(number / 1000, reason)
+                return CallHeld(number / 1000, reason)
             case _:
-                return Held(_TRYING_S * self._rng.uniform(0.5, 1.0), reason)
+                return CallHeld(_TRYING_S * self._rng.uniform(0.5, 1.0), reason)
 
-    async def tell(
-        self, name: str, rules: LimitRules, entered: Entered, ending: Ending, *, retry_after_s: float | None = None
-    ) -> News | None:
+    async def report(
+        self, name: str, rules: LimitRules, entered: CallAllowed, ending: Ending, *, retry_after_s: float | None = None
+    ) -> RouteChange | None:
         """Note how a call ended; what that changed for all."""
         code = await self._client.run(
             self._tell,
@@ -127,7 +127,7 @@ class ProviderLimits:
         return {1: "closed", 2: "opened"}.get(code)  # type: ignore[return-value]
 
 
-async def read_ways(client: RedisClient, ways: Sequence[str]) -> list[WayReading]:
+async def read_routes(client: RedisClient, ways: Sequence[str]) -> list[RouteReading]:
     """How each of these ways stands, in one round trip, and without asking for anything. Raises
     RedisAway."""
     if not ways:
@@ -136,15 +136,15 @@ async def read_ways(client: RedisClient, ways: Sequence[str]) -> list[WayReading
         [("TIME",), *(("HMGET", keys.limit(way), "open_at", "kind", "streak") for way in ways)]
     )
     now = int(seconds) * 1000 + int(micros) // 1000
-    return [_way(way, state, now) for way, state in zip(ways, states, strict=True)]
+    return [_parse_route(way, state, now) for way, state in zip(ways, states, strict=True)]
 
 
-def _way(way: str, state: Sequence[bytes | None], now: int) -> WayReading:
+def _parse_route(way: str, state: Sequence[bytes | None], now: int) -> RouteReading:
     open_at, kind, streak = state
     if open_at is None:
-        return WayReading(way, "open", faults=int(streak or 0))
+        return RouteReading(way, "open", faults=int(streak or 0))
     wait_s = max(0.0, (int(open_at) - now) / 1000)
-    return WayReading(way, "closed" if wait_s else "trying", (kind or b"").decode(), wait_s)
+    return RouteReading(way, "closed" if wait_s else "trying", (kind or b"").decode(), wait_s)
 
 
 def _ms(seconds: float) -> int:

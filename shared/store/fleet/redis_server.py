@@ -48,8 +48,8 @@ async def read_server(client: RedisClient, *, config: bool = True) -> ServerFact
 
     Raises RedisAway.
     """
-    info = _lines(await _asked(client, "INFO"))
-    flat = await _asked(client, "CONFIG", "GET", *_SETTINGS) if config else None
+    info = _lines(await _query(client, "INFO"))
+    flat = await _query(client, "CONFIG", "GET", *_SETTINGS) if config else None
     ping_s, clock_ahead_s = await _clock(client)
     words = [word.decode() for word in flat] if isinstance(flat, list) else []
     settings = dict(zip(words[::2], words[1::2], strict=True))
@@ -77,7 +77,7 @@ async def read_server(client: RedisClient, *, config: bool = True) -> ServerFact
     )
 
 
-class Pulse(msgspec.Struct, frozen=True):
+class ServerHealth(msgspec.Struct, frozen=True):
     """What is asked at every look at the metrics; as in ServerFacts. A limit of 0 is none."""
 
     used_bytes: int | None
@@ -87,14 +87,14 @@ class Pulse(msgspec.Struct, frozen=True):
     append_only: bool | None = None
 
 
-async def read_pulse(client: RedisClient) -> Pulse:
+async def read_health(client: RedisClient) -> ServerHealth:
     """Ask the server how full it is, whether it can still write, and what time it is. Raises
     RedisAway."""
-    info = _lines(await _asked(client, "INFO", "memory", "persistence"))
+    info = _lines(await _query(client, "INFO", "memory", "persistence"))
     used, limit = _number(info.get("used_memory")), _number(info.get("maxmemory"))
     _, clock_ahead_s = await _clock(client)
     append_only = {"1": True, "0": False}.get(info.get("aof_enabled", ""))
-    return Pulse(used, limit, _writes_ok(info), clock_ahead_s, append_only)
+    return ServerHealth(used, limit, _writes_ok(info), clock_ahead_s, append_only)
 
 
 async def read_fsync(client: RedisClient) -> str | None:
@@ -103,7 +103,7 @@ async def read_fsync(client: RedisClient) -> str | None:
     A user with a name does not even ask: where roles have users of their own CONFIG is for none of
     them, and the server's log of refusals is for intruders.
     """
-    told = await _asked(client, "CONFIG", "GET", "appendfsync") if not client.user else None
+    told = await _query(client, "CONFIG", "GET", "appendfsync") if not client.user else None
     return told[1].decode() if isinstance(told, list) and len(told) == 2 else None
 
 
@@ -112,7 +112,7 @@ def _writes_ok(info: dict[str, str]) -> bool | None:
     return None if written is None else written == "ok"
 
 
-async def _asked(client: RedisClient, *parts: Value) -> object:
+async def _query(client: RedisClient, *parts: Value) -> object:
     try:
         answer: object = await client.command(*parts)
     except ShoalError:

@@ -9,7 +9,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load
 
 
-class Due(msgspec.Struct, frozen=True):
+class AgendaEntry(msgspec.Struct, frozen=True):
     """A member and its time, as they were read."""
 
     member: str
@@ -25,28 +25,30 @@ class Agenda:
         self._key = key
         self._settle = load("schedules/reschedule")
 
-    async def due(self, limit: int = 100) -> list[Due]:
+    async def due(self, limit: int = 100) -> list[AgendaEntry]:
         """Members whose time has come, the longest waiting first. Raises RedisAway."""
         seconds, micros = await self._client.command("TIME")
         now_ms = int(seconds) * 1000 + int(micros) // 1000
         found = await self._client.command("ZRANGEBYSCORE", self._key, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, limit)
-        return [Due(member.decode(), int(float(at))) for member, at in zip(found[::2], found[1::2], strict=True)]
+        return [
+            AgendaEntry(member.decode(), int(float(at))) for member, at in zip(found[::2], found[1::2], strict=True)
+        ]
 
-    async def find(self, member: str) -> Due | None:
+    async def find(self, member: str) -> AgendaEntry | None:
         """A member, due or not; None when it is not here. Raises RedisAway."""
         at = await self._client.command("ZSCORE", self._key, member)
-        return None if at is None else Due(member, int(float(at)))
+        return None if at is None else AgendaEntry(member, int(float(at)))
 
-    async def settle(self, due: Due) -> bool:
+    async def remove(self, due: AgendaEntry) -> bool:
         """It is looked after: take it out. False when it has got another time since. Raises
         RedisAway."""
         return await self._change(due, "")
 
-    async def put_off(self, due: Due, by_ms: int) -> bool:
+    async def put_off(self, due: AgendaEntry, by_ms: int) -> bool:
         """Look again that much later. False when it has got another time since. Raises
         RedisAway."""
         return await self._change(due, by_ms)
 
-    async def _change(self, due: Due, by_ms: int | str) -> bool:
+    async def _change(self, due: AgendaEntry, by_ms: int | str) -> bool:
         done: int = await self._client.run(self._settle, [self._key], [due.member, due.at_ms, by_ms])
         return done == 1

@@ -11,15 +11,15 @@ from shared.errors import BadRecord, LeaseLost, Refused
 from shared.ids import split_session
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import InboundMessage
-from shared.messages.schedule import Schedule, Standing, decode_schedule
+from shared.messages.schedule import Schedule, ScheduleStatus, decode_schedule
 from shared.process.crash_points import crash_point
 from shared.settings import CronSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import load
 from shared.store.schedules.agenda import Agenda
-from shared.store.schedules.agenda import Due as Member
-from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, whose
+from shared.store.schedules.agenda import AgendaEntry as Member
+from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, fair_key
 from shared.store.turns.queue import Claim
 
 BATCH: Final = 100
@@ -29,7 +29,7 @@ PAUSED_DAYS: Final = 30
 """A chat that cannot be reached for so long loses its schedules."""
 
 
-class Due(msgspec.Struct, frozen=True):
+class DueSchedule(msgspec.Struct, frozen=True):
     """A schedule whose time has come, as it was read. `tick` is the time that it is about, in ms,
     `due` the one at which it came to be run: the same, unless it was put off. `schedule` is None
     when this release cannot read it."""
@@ -44,16 +44,16 @@ class Due(msgspec.Struct, frozen=True):
         return self.due != self.tick
 
 
-class Look(msgspec.Struct, frozen=True):
+class DueSchedules(msgspec.Struct, frozen=True):
     """What is due at `now_ms`, the server's time, and in how many ms the next one is (None = there
     is no other)."""
 
     now_ms: int
-    due: tuple[Due, ...]
+    due: tuple[DueSchedule, ...]
     next_in_ms: int | None
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
+class NextTick(msgspec.Struct, frozen=True, kw_only=True):
     """Where a schedule goes from a tick: to the tick `to` (None = it is over), due at `due_ms`.
     `missed` counts the ticks that are passed over. One whose last one still waits for its answer is
     passed over, too, or else put off."""
@@ -70,7 +70,7 @@ worker was first; it was put off, or passed over, because its last one waits; it
 much waits; its chat was paused for too long."""
 
 
-class Made(msgspec.Struct, frozen=True):
+class CreatedSchedule(msgspec.Struct, frozen=True):
     """A schedule that is there now, and its next tick; whether this call made it."""
 
     schedule: Schedule
@@ -78,14 +78,14 @@ class Made(msgspec.Struct, frozen=True):
     first: bool
 
 
-class TooMany(Refused):
+class TooManySchedules(Refused):
     """The chat, or the whole store, has as many schedules as it may have."""
 
     def __init__(self, message: str) -> None:
         super().__init__("too_many", message, 60)
 
 
-class MadeBefore(Refused):
+class ScheduleOver(Refused):
     """The same call made it before, and it is over by now."""
 
     def __init__(self, id: str) -> None:
@@ -106,11 +106,13 @@ class Schedules:
         self._add, self._due, self._fire = load("schedules/add"), load("schedules/due"), load("schedules/fire")
         self._remove, self._pause = load("schedules/remove"), load("schedules/pause")
 
-    async def add(self, schedule: Schedule, first_ms: int, *, claim: Claim | None = None, once: bool = True) -> Made:
+    async def add(
+        self, schedule: Schedule, first_ms: int, *, claim: Claim | None = None, once: bool = True
+    ) -> CreatedSchedule:
         """Plan it, from the tick `first_ms` on. The same id again answers what is there. With
         `once`, one that is over meanwhile is not made again.
 
-        Raises TooMany, MadeBefore, LeaseLost, and Refused when the store is full.
+        Raises TooManySchedules, ScheduleOver, LeaseLost, and Refused when the store is full.
         """
         session, settings = schedule.session, self._settings
         code, *rest = await self._client.run(
@@ -126,13 +128,13 @@ class Schedules:
             case -1:
                 raise LeaseLost("the turn that wanted to plan something is not ours any more")
             case -2:
-                raise TooMany(f"this chat has {settings.per_chat} schedules already; remove one first")
+                raise TooManySchedules(f"this chat has {settings.per_chat} schedules already; remove one first")
             case -3:
-                raise TooMany("there are too many schedules here just now; only an operator can make room")
+                raise TooManySchedules("there are too many schedules here just now; only an operator can make room")
             case 2:
-                raise MadeBefore(schedule.id)
+                raise ScheduleOver(schedule.id)
         record, tick = rest
-        return Made(decode_schedule(record), int(tick), code == 1)
+        return CreatedSchedule(decode_schedule(record), int(tick), code == 1)
 
     async def remove(self, session: str, id: str, *, claim: Claim | None = None) -> bool:
         """Take a schedule out; whether there was one. Raises LeaseLost."""
@@ -143,18 +145,18 @@ class Schedules:
             raise LeaseLost("the turn that wanted to remove a schedule is not ours any more")
         return bool(done == 1)
 
-    async def of(self, session: str) -> list[Standing]:
+    async def of_session(self, session: str) -> list[ScheduleStatus]:
         """The schedules of a chat, the next one first. What this release cannot read is left
         out."""
         flat = await self._client.command("HGETALL", keys.schedules(session))
         fields = {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
         found = []
         for id, record in fields.items():
-            if ":" in id or (schedule := _read(record)) is None:
+            if ":" in id or (schedule := _decode_or_none(record)) is None:
                 continue
             last = fields.get(f"{id}:last")
             found.append(
-                Standing(
+                ScheduleStatus(
                     schedule=schedule,
                     next_ms=int(fields.get(f"{id}:tick", 0)),
                     runs=int(fields.get(f"{id}:runs", 0)),
@@ -192,22 +194,29 @@ class Schedules:
         done: int = await self._client.run(self._pause, [keys.SCHEDULES, keys.schedules(session)], [session, ""])
         return done
 
-    async def due(self, *, now_ms: int | None = None) -> Look:
+    async def due(self, *, now_ms: int | None = None) -> DueSchedules:
         """What has to be run. Without `now_ms` by the server's clock."""
         now, next_in, *rows = await self._client.run(
             self._due, [keys.SCHEDULES], [BATCH, "" if now_ms is None else now_ms]
         )
         found = tuple(
-            Due(member.decode(), int(float(at)), int(tick), _read(record)) for member, at, tick, record in rows
+            DueSchedule(member.decode(), int(float(at)), int(tick), _decode_or_none(record))
+            for member, at, tick, record in rows
         )
-        return Look(int(now), found, int(next_in) if int(next_in) >= 0 else None)
+        return DueSchedules(int(now), found, int(next_in) if int(next_in) >= 0 else None)
 
-    async def put_off(self, due: Due, by_ms: int) -> bool:
+    async def put_off(self, due: DueSchedule, by_ms: int) -> bool:
         """Come back to it later; False when it has got another time since."""
         return await self._times.put_off(Member(due.member, due.due), by_ms)
 
     async def fire(
-        self, due: Due, schedule: Schedule, move: Move, message: InboundMessage | None, *, now_ms: int | None = None
+        self,
+        due: DueSchedule,
+        schedule: Schedule,
+        move: NextTick,
+        message: InboundMessage | None,
+        *,
+        now_ms: int | None = None,
     ) -> int:
         """Run a tick, if it is still the one that was seen: `message` comes into its chat, once,
         and the schedule moves on, in one step. Without a message it only moves on. Answers FIRED or
@@ -221,7 +230,7 @@ class Schedules:
             encode(message) if message else b"", SCHEMA_VERSION, f"{schedule.chat_id}/{schedule.id}:{due.tick}",
             keys.seen(schedule.channel), limits.seen_days, keys.turn(session), limits.sessions_cap,
             self._settings.waiting, limits.session_days * DAY_MS, schedule.chat_id, int(move.skip_busy), PUT_OFF_MS,
-            "" if now_ms is None else now_ms, whose(message) if message else "",
+            "" if now_ms is None else now_ms, fair_key(message) if message else "",
         ]  # fmt: skip
         crash_point("before_fire")
         code, _ = await self._client.run(
@@ -243,10 +252,10 @@ def rebound(schedules: Iterable[Schedule], session: str) -> Sequence[Schedule]:
 
 
 def _fence(claim: Claim | None) -> tuple[str, str]:
-    return (claim.member, claim.lease) if claim else ("", "")
+    return (claim.member, claim.lease_id) if claim else ("", "")
 
 
-def _read(record: Any) -> Schedule | None:
+def _decode_or_none(record: Any) -> Schedule | None:
     try:
         return decode_schedule(record)
     except BadRecord:

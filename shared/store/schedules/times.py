@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from shared.errors import BadInput
-from shared.messages.schedule import At, Cron, Every, Plan
+from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan
 
 EXPRESSION_CHARS: Final = 100
 FIELDS: Final = 5
@@ -34,13 +34,13 @@ def check_plan(plan: Plan, *, now_ms: int, min_every_s: float) -> int:
     away; ticks closer than `min_every_s`; an expression or a time zone that is none.
     """
     match plan:
-        case Every(every_ms=every_ms) if every_ms < min_every_s * 1000:
+        case EveryPlan(every_ms=every_ms) if every_ms < min_every_s * 1000:
             raise BadInput("too_often", f"every {every_ms / 1000:g} s is too often; at least {min_every_s:g} s")
-        case Cron():
+        case CronPlan():
             _check_cron(plan, now_ms, min_every_s)
     first = next_tick(plan, now_ms)
     if first is None:
-        past = "is past" if isinstance(plan, At) else "does not come round within ten years"
+        past = "is past" if isinstance(plan, AtPlan) else "does not come round within ten years"
         raise BadInput("never", f"that time {past}; give one that is to come")
     if first - now_ms > HORIZON_MS:
         raise BadInput("too_far", "that time is more than ten years away; give an earlier one")
@@ -51,16 +51,16 @@ def next_tick(plan: Plan, after_ms: int) -> int | None:
     """The first tick later than `after_ms`, in ms; None when none is to come, of a cron expression
     in ten years."""
     match plan:
-        case Every(every_ms=every_ms, from_ms=from_ms):
+        case EveryPlan(every_ms=every_ms, from_ms=from_ms):
             return from_ms + every_ms * max(1, (after_ms - from_ms) // every_ms + 1)
-        case At() | Cron():
+        case AtPlan() | CronPlan():
             return next(_ticks(plan, after_ms), None)
 
 
 def ticks_between(plan: Plan, after_ms: int, until_ms: int, *, limit: int) -> list[int]:
     """The newest `limit` ticks later than `after_ms` and not later than `until_ms`, oldest
     first."""
-    if isinstance(plan, Every):
+    if isinstance(plan, EveryPlan):
         newest = plan.from_ms + plan.every_ms * ((until_ms - plan.from_ms) // plan.every_ms)
         ticks = (newest - plan.every_ms * back for back in reversed(range(limit)))
         return [tick for tick in ticks if tick > max(after_ms, plan.from_ms)]
@@ -85,7 +85,7 @@ def check_timezone(name: str) -> None:
         raise BadInput("bad_zone", f"{name!r} is no time zone; use an IANA name such as 'Europe/Berlin'") from None
 
 
-def _check_cron(plan: Cron, now_ms: int, min_every_s: float) -> None:
+def _check_cron(plan: CronPlan, now_ms: int, min_every_s: float) -> None:
     check_timezone(plan.timezone)
     fields = plan.expression.split()
     if len(fields) != FIELDS or len(plan.expression) > EXPRESSION_CHARS:
@@ -123,18 +123,18 @@ class _Ahead(CronSim):
             raise StopIteration
 
 
-def _ticks_until(plan: At | Cron, after_ms: int, until_ms: int) -> Iterator[int]:
+def _ticks_until(plan: AtPlan | CronPlan, after_ms: int, until_ms: int) -> Iterator[int]:
     return itertools.takewhile(lambda tick: tick <= until_ms, _ticks(plan, after_ms))
 
 
-def _ticks(plan: At | Cron, after_ms: int) -> Iterator[int]:
+def _ticks(plan: AtPlan | CronPlan, after_ms: int) -> Iterator[int]:
     """Later and later ones. An hour that a clock repeats is not repeated; one that it leaves out
     comes at its end.
 
     The library counts such hours by the clock on the wall, so that within one it may name a time
     that is past.
     """
-    if isinstance(plan, At):
+    if isinstance(plan, AtPlan):
         if plan.at_ms > after_ms:
             yield plan.at_ms
         return

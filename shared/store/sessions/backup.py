@@ -14,7 +14,7 @@ from shared.ids import session_id, split_session
 from shared.messages.codec import RECORD_LIMIT_BYTES, encode
 from shared.messages.inbound import RESERVED_CHANNELS
 from shared.messages.outbound import LogLine, decode_line
-from shared.messages.schedule import At, Schedule
+from shared.messages.schedule import AtPlan, Schedule
 from shared.messages.transcript import TranscriptEntry, decode_transcript
 from shared.settings import Settings
 from shared.store import keys
@@ -37,11 +37,11 @@ _SCHEDULE: Final = re.compile(r"[0-9a-z]{1,32}")
 T = TypeVar("T")
 
 
-class SomethingThere(ShoalError):
+class RestoreConflict(ShoalError):
     """What was to be restored would replace something."""
 
 
-class SessionMoved(ShoalError):
+class SessionChanged(ShoalError):
     """The session has changed since it was read; nothing was written."""
 
 
@@ -75,12 +75,12 @@ class SessionFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     unreadable: int = 0
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _FileHead(msgspec.Struct, frozen=True):
     kind: str = ""
     version: int = 0
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _StoredSession(msgspec.Struct, frozen=True):
     """A session as `session_read.lua` has it; `marks` are counter, generation, mark, archive's
     mark."""
 
@@ -110,7 +110,7 @@ def read_file(data: bytes) -> SessionFile:
     if len(data) > FILE_LIMIT_BYTES:
         raise BadInput("too_big", f"the file has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")
     try:
-        head = msgspec.json.decode(data, type=_Head)
+        head = msgspec.json.decode(data, type=_FileHead)
         if head.kind != "shoal session":
             raise BadInput("bad_file", "this is no file that `shoal session export` wrote")
         if head.version > VERSION:
@@ -137,7 +137,7 @@ class SessionBackup:
 
     async def export(self, session: str, *, now_ms: int, memory_only: bool = False) -> SessionFile:
         """Everything that is kept of a session at this moment, or its memory alone."""
-        read = await self._read(session, whole=not memory_only)
+        read = await self._read_session(session, whole=not memory_only)
         file = SessionFile(
             kind="shoal session",
             version=VERSION,
@@ -162,7 +162,7 @@ class SessionBackup:
             conversation=tuple(conversation),
             archive=tuple(archive),
             log=tuple(log),
-            schedules=tuple(one.schedule for one in await self._schedules.of(session)),
+            schedules=tuple(one.schedule for one in await self._schedules.of_session(session)),
             unreadable=stored - len(conversation) - len(archive) - len(log),
         )
 
@@ -173,18 +173,18 @@ class SessionBackup:
         What was planned comes to it, too, as far as it is to come still, and beside what is planned
         there.
 
-        Raises BadInput for a file that does not fit, SomethingThere unless `replace`, SessionMoved,
+        Raises BadInput for a file that does not fit, RestoreConflict unless `replace`, SessionChanged,
         and Refused (`busy`) while messages wait for their answers.
         """
         if split_session(session)[0] in RESERVED_CHANNELS:
             raise BadInput("reserved_channel", f"session {session!r} is Shoal's own; restore into one of a person")
         entries, archive = self._checked(file)
         planned = self._planned(file, session)
-        there = {one.schedule.id for one in await self._schedules.of(session)}
+        there = {one.schedule.id for one in await self._schedules.of_session(session)}
         if len(there.union(one.id for one, _ in planned)) > self._cron.per_chat:
             raise BadInput("too_many", f"with those there it would have more than {self._cron.per_chat} schedules")
         talk = file.conversation is not None
-        read = await self._read(session, whole=False)
+        read = await self._read_session(session, whole=False)
         scope = self._scope(session, read)
         memory = self._memory
         done = await self._client.run(
@@ -200,15 +200,15 @@ class SessionBackup:
             ],
         )  # fmt: skip
         if done == 0:
-            raise SomethingThere(f"session {session!r} has a memory or a conversation; --force replaces it")
+            raise RestoreConflict(f"session {session!r} has a memory or a conversation; --force replaces it")
         if done == -1:
-            raise SessionMoved(f"session {session!r} has changed at this moment; nothing was written, try again")
+            raise SessionChanged(f"session {session!r} has changed at this moment; nothing was written, try again")
         if done == -2:
             raise Refused("busy", f"messages of session {session!r} wait for their answers; try again later", 10)
         for schedule, first_ms in planned:
             await self._schedules.add(schedule, first_ms, once=False)
 
-    async def _read(self, session: str, *, whole: bool) -> _Read:
+    async def _read_session(self, session: str, *, whole: bool) -> _StoredSession:
         answer = await self._client.run(
             self._read_script,
             [
@@ -218,12 +218,12 @@ class SessionBackup:
             [session, int(whole)],
         )  # fmt: skip
         n, gen, mark, archive_mark, waiting, scope, memory, version, *lists = answer
-        return _Read(
+        return _StoredSession(
             (n.decode(), gen.decode(), mark.decode(), archive_mark.decode()),
             waiting, scope.decode(), memory.decode(errors="replace"), version.decode(), *lists,
         )  # fmt: skip
 
-    def _scope(self, session: str, read: _Read) -> str:
+    def _scope(self, session: str, read: _StoredSession) -> str:
         """Whose memory it is: as at the last message, and before the first one as at the one that
         will come."""
         if not read.is_new or self._memory.scope == "chat":
@@ -250,7 +250,7 @@ class SessionBackup:
         return [
             (one, check_plan(one.plan, now_ms=now_ms, min_every_s=self._cron.min_every_s))
             for one in rebound(file.schedules, session)
-            if not (isinstance(one.plan, At) and one.plan.at_ms <= now_ms)
+            if not (isinstance(one.plan, AtPlan) and one.plan.at_ms <= now_ms)
         ]
 
     def _checked(self, file: SessionFile) -> tuple[list[bytes], list[bytes]]:

@@ -10,19 +10,19 @@ from shared.store.schedules.agenda import Agenda
 from shared.store.turns.inbox import TURNS
 
 
-class ThrowAways:
+class EphemeralSessions:
     """Ends them. What they have in Redis goes at once; a worker that looks at `agenda` takes away
     their files. Every method raises RedisAway."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._erase = load("sessions/erase")
-        self.agenda = Agenda(client, keys.THROW_AWAYS)
+        self.agenda = Agenda(client, keys.EPHEMERAL)
 
     async def end(self, session: str) -> None:
         """Leave nothing of a session. A turn that runs is told to stop, and can write nothing
         more."""
-        await self._client.command("ZADD", keys.THROW_AWAYS, 0, session)  # due, whatever of this was done
+        await self._client.command("ZADD", keys.EPHEMERAL, 0, session)  # due, whatever of this was done
         await self.erase(session)
 
     async def erase(self, session: str) -> None:

@@ -17,7 +17,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load
 from shared.store.jobs.jobs import JOB_PREFIX, QUEUE, RESULT_PREFIX
 from shared.store.jobs.media_jobs import forget_media
-from shared.store.sessions.session import InboxMoved, Sessions
+from shared.store.sessions.session import InboxChanged, Sessions
 from shared.store.turns.dead_letters import DeadLetters
 from shared.store.turns.inbox import TURNS, Inbox
 
@@ -25,13 +25,14 @@ OPERATOR: Final = "operator"
 TRIES: Final = 10
 SCAN_COUNT: Final = 2000
 RETRY_PREFIX: Final = "arq:retry:"
-TOLD: Final = (
+FORGOTTEN_NOTICE: Final = (
     "Whoever runs this service has deleted what I remembered here and ended this conversation. "
     "The messages that you see above I do not read any more."
 )
 
 OWN_KEYS: Final = (
-    keys.session, keys.inbox, keys.ledger, keys.history, keys.archive, keys.outbox, keys.schedules, keys.out, keys.said,
+    keys.session, keys.inbox, keys.ledger, keys.history, keys.archive, keys.outbox, keys.schedules, keys.out,
+    keys.delivered_text,
 )  # fmt: skip
 """The keys that are of one session alone; beside them there are those of its memory and its
 days."""
@@ -56,15 +57,15 @@ async def forget(client: RedisClient, session: str) -> None:
     for _ in range(TRIES):
         state = await sessions.state(session)
         answer = OutboundMessage(
-            content=TOLD,
+            content=FORGOTTEN_NOTICE,
             turn=state.counter,
             in_reply_to=(command.id, *filter(None, state.waiting)),
             kind="command",
             at=command.timestamp,
         )
         try:
-            await sessions.answer(command, answer, state, change="forget")
-        except InboxMoved:
+            await sessions.answer_command(command, answer, state, change="forget")
+        except InboxChanged:
             continue
         await forget_media(client, session)
         return

@@ -37,7 +37,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float | None
 
 
-class Listed(msgspec.Struct, frozen=True):
+class SessionPage(msgspec.Struct, frozen=True):
     """The latest sessions of all that fit. `whole` is False when not all keys were looked at."""
 
     rows: tuple[SessionRow, ...]
@@ -51,14 +51,14 @@ async def list_sessions(
     match: str = "",
     limit: int = 100,
     limits: InboxLimits | None = None,
-    looked: Callable[[int, int], None] = lambda done, total: None,
-) -> Listed:
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> SessionPage:
     """The `limit` latest sessions whose name has `match` in it, or whose hash in the logs begins
     with it.
 
     `looked` is told now and then how many keys of how many were looked at. Raises RedisAway.
     """
-    names, whole = await session_names(client, match=match, looked=looked)
+    names, whole = await session_names(client, match=match, on_progress=on_progress)
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
     left = await _ask_all(client, names, lambda name: [("PTTL", keys.session(name))])
     # A session's time to live begins anew with every message and every answer.
@@ -67,11 +67,11 @@ async def list_sessions(
     rows = tuple(
         _row(name, left_ms, keep_ms, answers) for ((left_ms,), name), answers in zip(latest, told, strict=True)
     )
-    return Listed(rows, len(names), whole)
+    return SessionPage(rows, len(names), whole)
 
 
 async def session_names(
-    client: RedisClient, *, match: str = "", looked: Callable[[int, int], None] = lambda done, total: None
+    client: RedisClient, *, match: str = "", on_progress: Callable[[int, int], None] = lambda done, total: None
 ) -> tuple[list[str], bool]:
     """The name of every session that fits, in no order, and whether all keys were looked at. As
     `list_sessions`."""
@@ -82,7 +82,7 @@ async def session_names(
         cursor, found = await client.command("SCAN", cursor, "MATCH", f"{_PREFIX}*", "COUNT", SCAN_COUNT)
         names.update((name, None) for name in map(_name, found) if _fits(name, match))
         done += SCAN_COUNT
-        looked(total if cursor == b"0" else min(done, total), total)  # a page may hold more than was asked for
+        on_progress(total if cursor == b"0" else min(done, total), total)  # a page may hold more than was asked for
         if cursor == b"0" or done >= SCAN_KEYS:
             return list(names), cursor == b"0"
 

@@ -51,7 +51,7 @@ class Unconsolidated(msgspec.Struct, frozen=True):
     total: int
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class UnconsolidatedCounts(msgspec.Struct, frozen=True):
     """How many entries of a session are not in memory yet."""
 
     history: int
@@ -79,12 +79,12 @@ class MemoryStore:
         self._remember, self._consolidate = load("sessions/remember"), load("sessions/consolidate")
         self.idle, self.rework = Agenda(client, keys.IDLE), Agenda(client, keys.REWORK)
 
-    async def read(self, scope: str) -> MemoryText:
+    async def read_memory(self, scope: str) -> MemoryText:
         """MEMORY.md of a scope; empty when nothing was ever remembered. Raises RedisAway."""
         text, version = await self._client.command("HMGET", keys.memory(scope), "text", "v")
         return MemoryText((text or b"").decode(errors="replace"), (version or b"0").decode())
 
-    async def write(self, scope: str, text: str, *, version: str, claim: Claim | None = None) -> str:
+    async def write_memory(self, scope: str, text: str, *, version: str, claim: Claim | None = None) -> str:
         """Replace MEMORY.md if it still has `version`; its new version. A turn gives its claim, and
         writes only while it holds it. Raises MemoryChanged, LeaseLost, RedisAway."""
         answer = await self._client.run(
@@ -92,7 +92,7 @@ class MemoryStore:
             [keys.memory(scope), keys.leases(TURNS)],
             [
                 version, text, self._limits.keep_days * DAY_MS,
-                claim.member if claim else "", claim.lease if claim else "",
+                claim.member if claim else "", claim.lease_id if claim else "",
             ],
         )  # fmt: skip
         if answer[0] == -1:
@@ -102,12 +102,14 @@ class MemoryStore:
         written: bytes = answer[1]
         return written.decode()
 
-    async def log(self, scope: str) -> list[str]:
+    async def read_log(self, scope: str) -> list[str]:
         """The entries of HISTORY.md, oldest first. Raises RedisAway."""
         entries = await self._client.command("LRANGE", keys.memlog(scope), 0, -1)
         return [entry.decode(errors="replace") for entry in entries]
 
-    async def unconsolidated(self, session: str, source: Source = "history", *, limit: int = 2000) -> Unconsolidated:
+    async def read_unconsolidated(
+        self, session: str, source: Source = "history", *, limit: int = 2000
+    ) -> Unconsolidated:
         """The oldest entries of a conversation that are not in memory yet. Raises RedisAway."""
         # The mark first: were it read last, entries that left in between would give these a mark
         # that is not theirs.
@@ -122,9 +124,11 @@ class MemoryStore:
             source, tuple(entries), int(mark or 0), scope.decode() if scope else f"chat:{session}", total
         )
 
-    async def waiting(self, session: str) -> Waiting:
+    async def count_unconsolidated(self, session: str) -> UnconsolidatedCounts:
         """How much of a session is not in memory yet. Raises RedisAway."""
-        return Waiting(*await self._client.pipeline([("LLEN", keys.history(session)), ("LLEN", keys.archive(session))]))
+        return UnconsolidatedCounts(
+            *await self._client.pipeline([("LLEN", keys.history(session)), ("LLEN", keys.archive(session))])
+        )
 
     async def consolidate(
         self,

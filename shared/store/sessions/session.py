@@ -17,7 +17,7 @@ from shared.metrics import HISTORY_DROPPED
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import load
-from shared.store.turns.approvals import SETTLED, Settled, answer_args, question_in
+from shared.store.turns.approvals import APPROVAL_OUTCOMES, ApprovalOutcome, parse_question, resolution_args
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, check_message
 
 ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
@@ -32,15 +32,15 @@ choose a model, choose what is done while a turn runs, take a schedule out, end 
 the question that the turn waits for."""
 
 
-class NotSettled(ShoalError):
+class ApprovalRejected(ShoalError):
     """An answer to a question that does not count; `why` says what is the matter."""
 
-    def __init__(self, why: Settled) -> None:
+    def __init__(self, why: ApprovalOutcome) -> None:
         super().__init__(f"the answer does not count: {why}")
-        self.why: Settled = why
+        self.why: ApprovalOutcome = why
 
 
-class InboxMoved(ShoalError):
+class InboxChanged(ShoalError):
     """Messages came or were answered since the state was read: read it again and answer anew."""
 
 
@@ -61,22 +61,22 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = ""
     entries: int = 0
     attempt: int = 0
-    away_since: int = 0
+    model_unavailable_since: int = 0
     subagents: int = 0
     """How many of its subagents have not ended."""
 
-    asks: ApprovalEntry | None = None
+    open_question: ApprovalEntry | None = None
     """What its turn waits for a yes to."""
 
 
-class Remembered(msgspec.Struct, frozen=True):
+class MemorySize(msgspec.Struct, frozen=True):
     """How much a memory holds: the size of MEMORY.md, and the entries of HISTORY.md."""
 
     memory_bytes: int
     log_entries: int
 
 
-class Answered(msgspec.Struct, frozen=True):
+class CommandAnswered(msgspec.Struct, frozen=True):
     """A command was answered; `seq` is the line of the command itself in the chat's log."""
 
     seq: int
@@ -122,19 +122,19 @@ class Sessions:
             scope=scope or (known_scope.decode() if known_scope else f"chat:{session}"),
             entries=entries,
             attempt=int(attempt or 0),
-            away_since=int(away or 0),
+            model_unavailable_since=int(away or 0),
             subagents=subagents,
-            asks=question_in(newest),
+            open_question=parse_question(newest),
         )
 
-    async def remembered(self, scope: str) -> Remembered:
+    async def memory_size(self, scope: str) -> MemorySize:
         """How much is in the memory of a scope. Raises RedisAway."""
         size, entries = await self._client.pipeline(
             [("HSTRLEN", keys.memory(scope), "text"), ("LLEN", keys.memlog(scope))]
         )
-        return Remembered(size, entries)
+        return MemorySize(size, entries)
 
-    async def answer(
+    async def answer_command(
         self,
         message: InboundMessage,
         answer: OutboundMessage,
@@ -145,27 +145,27 @@ class Sessions:
         busy: str = "",
         schedule: str = "",
         child: str = "",
-        show: LogLine | None = None,
+        log_line: LogLine | None = None,
         principal: str | None = None,
         retry_for_s: float = 0.0,
-    ) -> Answered:
+    ) -> CommandAnswered:
         """Answer the command in `message`, once, and make its change in the same step.
 
         `new` and `forget` end the running turn and drop what waits, `stop` ends the turn at the
         head: their answer must fit `state`. `yes` and `no` answer what `state.asks`, in the name of
         the sender. The same `message.id` again changes nothing. Raises BadInput, TooBig,
-        InboxMoved, NotSettled, RedisAway.
+        InboxChanged, ApprovalRejected, RedisAway.
         """
         check_message(message)
         session, limits = message.session, self._limits
         settles: list[Value] = []
-        if change in ("yes", "no") and state.asks is not None:
-            settles = answer_args(
-                state.asks.id,
-                state.asks,
+        if change in ("yes", "no") and state.open_question is not None:
+            settles = resolution_args(
+                state.open_question.id,
+                state.open_question,
                 yes=change == "yes",
                 sender=message.sender_id,
-                digest=state.asks.digest,
+                digest=state.open_question.digest,
                 now_ms=answer.at,
             )
         status, seq, dropped = await self._client.run(
@@ -180,20 +180,20 @@ class Sessions:
             [
                 "approve" if settles else change, state.counter, len(state.waiting), f"{message.chat_id}/{message.id}",
                 keys.seen(message.channel), limits.seen_days, limits.session_days * DAY_MS, limits.log_days * DAY_MS,
-                encode(show) if show is not None else b"", encode(answer), keys.turn(session), keys.CONTROL,
+                encode(log_line) if log_line is not None else b"", encode(answer), keys.turn(session), keys.CONTROL,
                 encode_live(TurnEvent(state.turn, "stopped")), message.chat_id, preset, state.scope,
                 state.turn, ARCHIVE_CAP_BYTES, busy, schedule, child, *settles,
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip
         if status == -1:
-            raise InboxMoved(f"the inbox of {keys.turn(session)!r} has changed; read its state again")
+            raise InboxChanged(f"the inbox of {keys.turn(session)!r} has changed; read its state again")
         if status < -10:
-            raise NotSettled(SETTLED[status + 10])
+            raise ApprovalRejected(APPROVAL_OUTCOMES[status + 10])
         if dropped:
             HISTORY_DROPPED.inc(dropped)
             log.warning("archive dropped", entries=dropped)
-        return Answered(seq, duplicate=status == 0)
+        return CommandAnswered(seq, duplicate=status == 0)
 
 
 def _id(record: bytes) -> str:

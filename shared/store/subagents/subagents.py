@@ -22,16 +22,16 @@ from shared.store.turns.queue import Claim
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES
 
 State = Literal["queued", "running", "ok", "failed", "timeout", "cancelled", "poison"]
-Told = Literal["reported", "kept", "dropped", "known"]
+ReportOutcome = Literal["reported", "kept", "dropped", "known"]
 """What became of a result: it is in the inbox, the turn that waits will fetch it, its conversation
 is over, or the subagent had ended before."""
 
 OPEN: Final = ("queued", "running")
-_TOLD: Final[tuple[Told, ...]] = ("known", "reported", "kept", "dropped")
+_REPORT_OUTCOMES: Final[tuple[ReportOutcome, ...]] = ("known", "reported", "kept", "dropped")
 _FIELDS: Final = ("m", "state", "spawned", "began", "ended", "rounds", "tokens", "result")
 
 
-class Child(msgspec.Struct, frozen=True, kw_only=True):
+class SubagentInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A subagent as people see it; times are ms of the server, 0 = not yet. `now` is when it was
     read."""
 
@@ -56,7 +56,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, (self.ended or self.now) - self.spawned) / 1000
 
 
-class Awaited(msgspec.Struct, frozen=True):
+class AwaitedSubagent(msgspec.Struct, frozen=True):
     """A subagent as the turn that spawned it sees it; `waited_for` while it is not to report in the
     inbox."""
 
@@ -69,7 +69,7 @@ class Awaited(msgspec.Struct, frozen=True):
         return self.state not in OPEN
 
 
-class Children:
+class Subagents:
     """The subagents of all sessions."""
 
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
@@ -79,10 +79,10 @@ class Children:
         self._detach, self._cancel = load("subagents/detach"), load("subagents/cancel")
         self._sweep = load("subagents/sweep")
 
-    async def append(
+    async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
     ) -> None:
-        """Store one step of a running subagent; see `Turns.append`. Raises ToolFailed for an
+        """Store one step of a running subagent; see `Turns.append_step`. Raises ToolFailed for an
         effect: it has none."""
         if effect is not None:
             raise ToolFailed("a subagent can only answer; say in your result what should be done")
@@ -90,7 +90,7 @@ class Children:
         done = await self._client.run(
             self._ledger,
             [keys.leases(JOBS), keys.child(id), keys.ledger(id), keys.queue(JOBS), keys.wake(JOBS)],
-            [claim.member, claim.lease, step, encode(entry), LEDGER_CAP_BYTES, ""],
+            [claim.member, claim.lease_id, step, encode(entry), LEDGER_CAP_BYTES, ""],
             retry_for_s=retry_for_s,
         )
         if done == -1:
@@ -98,15 +98,15 @@ class Children:
         if done == -2:
             raise TurnLimited("ledger", f"it wrote more than {LEDGER_CAP_BYTES // 1024 // 1024} MB of results")
 
-    async def note(self, claim: Claim, *, rounds: int, tokens: int) -> None:
+    async def save_progress(self, claim: Claim, *, rounds: int, tokens: int) -> None:
         """Say how far a running subagent is: its rounds so far, and `tokens` more. Raises
         LeaseLost, RedisAway."""
         id = claim.member.removeprefix(keys.SUB_PREFIX)
         names = [keys.leases(JOBS), keys.child(id)]
-        if await self._client.run(self._note, names, [claim.member, claim.lease, rounds, tokens]) != 1:
+        if await self._client.run(self._note, names, [claim.member, claim.lease_id, rounds, tokens]) != 1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
 
-    async def end(
+    async def finish(
         self,
         task: SubagentTask,
         outcome: Outcome,
@@ -115,7 +115,7 @@ class Children:
         claim: Claim | None,
         now_ms: int,
         retry_for_s: float = 0.0,
-    ) -> Told:
+    ) -> ReportOutcome:
         """End a subagent, once, and tell its session in the same step. Without a claim in an
         operator's name.
 
@@ -130,7 +130,7 @@ class Children:
                 keys.wake(TURNS),
             ],
             [
-                task.id, claim.lease if claim else "", outcome, fitted(result).encode("utf-8", "replace"),
+                task.id, claim.lease_id if claim else "", outcome, fitted(result).encode("utf-8", "replace"),
                 encode(report(task, outcome, result, now_ms=now_ms)), SCHEMA_VERSION,
                 self._limits.session_days * DAY_MS,
             ],
@@ -139,7 +139,7 @@ class Children:
         crash_point("after_child_end")
         if done < 0:
             raise LeaseLost(f"the subagent {task.id!r} is somebody else's, or gone")
-        return _TOLD[done]
+        return _REPORT_OUTCOMES[done]
 
     async def cancel(self, session: str, id: str = "", *, turn: int | None = None) -> int:
         """End the subagents of a session without a word to its chat: all, one, or those of one
@@ -153,41 +153,41 @@ class Children:
         ended meanwhile."""
         return bool(await self._client.run(self._detach, [keys.child(id)], []))
 
-    async def awaited(self, id: str) -> Awaited | None:
+    async def read_awaited(self, id: str) -> AwaitedSubagent | None:
         """How it stands with one that a turn waits for; None when it is gone. Raises RedisAway."""
         state, wait, result = await self._client.command("HMGET", keys.child(id), "state", "wait", "result")
         if state is None:
             return None
         told = (result or b"").decode(errors="replace")
-        return Awaited(msgspec.convert(state.decode(), State), wait == b"1", told)
+        return AwaitedSubagent(msgspec.convert(state.decode(), State), wait == b"1", told)
 
-    async def put_back(self, *, look_at: int = 1000) -> int:
+    async def requeue_lost(self, *, look_at: int = 1000) -> int:
         """Queue those again that have not ended and are in no queue; how many there were. Raises
         RedisAway, Refused."""
         names = [keys.SUBAGENTS, keys.queue(JOBS), keys.wake(keys.SUBAGENT_WAKE)]
         back: int = await self._client.run(self._sweep, names, [look_at])
         return back
 
-    async def read(self, id: str) -> Child | None:
+    async def read_info(self, id: str) -> SubagentInfo | None:
         """What is known of one; None an hour after its end. Raises RedisAway."""
-        found = await self._read([id])
+        found = await self._read_infos([id])
         return found[0] if found else None
 
     async def state(self, id: str) -> State | None:
         """Where one stands; None when it is gone. Raises RedisAway."""
-        found = await self.awaited(id)
+        found = await self.read_awaited(id)
         return None if found is None else found.state
 
-    async def of(self, session: str) -> list[Child]:
+    async def of_session(self, session: str) -> list[SubagentInfo]:
         """Those of a session that have not ended, and those that did within the last hour; the
         oldest first."""
-        return await self._read(await self._client.command("ZRANGE", keys.children(session), 0, 500))
+        return await self._read_infos(await self._client.command("ZRANGE", keys.children(session), 0, 500))
 
-    async def all(self, *, limit: int = 1000) -> list[Child]:
+    async def all(self, *, limit: int = 1000) -> list[SubagentInfo]:
         """Those of the fleet that have not ended, the oldest first."""
-        return await self._read(await self._client.command("ZRANGE", keys.SUBAGENTS, 0, limit - 1))
+        return await self._read_infos(await self._client.command("ZRANGE", keys.SUBAGENTS, 0, limit - 1))
 
-    async def _read(self, ids: Sequence[str | bytes]) -> list[Child]:
+    async def _read_infos(self, ids: Sequence[str | bytes]) -> list[SubagentInfo]:
         if not ids:
             return []
         names = [id if isinstance(id, str) else id.decode() for id in ids]
@@ -199,7 +199,7 @@ class Children:
         return sorted(found, key=lambda child: child.spawned)
 
 
-def _child(row: Sequence[bytes | None], now: int) -> Child | None:
+def _child(row: Sequence[bytes | None], now: int) -> SubagentInfo | None:
     record, state, spawned, began, ended, rounds, tokens, result = row
     if record is None or state is None:
         return None
@@ -207,7 +207,7 @@ def _child(row: Sequence[bytes | None], now: int) -> Child | None:
         task = decode_task(record)
     except BadRecord:
         return None
-    return Child(
+    return SubagentInfo(
         task=task,
         state=msgspec.convert(state.decode(), State),
         spawned=int(spawned or 0),

@@ -18,11 +18,11 @@ from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.turns.queue import Claim
 from shared.tracing import current_traceparent
 
-Settled = Literal["done", "unknown", "used", "late", "over", "not_allowed", "changed", "held"]
+ApprovalOutcome = Literal["done", "unknown", "used", "late", "over", "not_allowed", "changed", "held"]
 """What became of an answer. `held`: a worker looks at the question at this moment, the same again
 may count."""
 
-SETTLED: Final[dict[int, Settled]] = {
+APPROVAL_OUTCOMES: Final[dict[int, ApprovalOutcome]] = {
     1: "done",
     0: "done",
     -1: "unknown",
@@ -34,7 +34,7 @@ SETTLED: Final[dict[int, Settled]] = {
     -7: "held",
 }
 
-REFUSALS: Final[dict[Settled, str]] = {
+REFUSALS: Final[dict[ApprovalOutcome, str]] = {
     "unknown": "there is no such question in this chat",
     "used": "this was answered already, and an answer counts once",
     "late": "the time for an answer is over, so it was not done",
@@ -78,7 +78,7 @@ class Approvals:
             self._park,
             _keys(session, queue),
             [
-                claim.member, claim.lease, step, encode(question), encode(asking(question, wait_s=wait_s)),
+                claim.member, claim.lease_id, step, encode(question), encode(question_line(question, wait_s=wait_s)),
                 int(wait_s * 1000), claim.turn.n, question.id, question.tool, cap_bytes, limits.log_days * DAY_MS,
                 limits.session_days * DAY_MS,
             ],
@@ -92,24 +92,24 @@ class Approvals:
             raise TurnStopped
         return bool(done != 2)
 
-    async def open(self, session: str, id: str = "") -> ApprovalEntry | None:
+    async def open_question(self, session: str, id: str = "") -> ApprovalEntry | None:
         """The question that the turn of a session waits for, or waited for until nobody answered;
         with `id` only that one. Raises RedisAway."""
         last = await self._client.command("XREVRANGE", keys.ledger(session), "+", "-", "COUNT", 1)
-        question = question_in(last)
+        question = parse_question(last)
         return question if question is not None and id in ("", question.id) else None
 
-    async def answer(
+    async def resolve(
         self, session: str, id: str, *, yes: bool, sender: str, now_ms: int, digest: str = "", retry_for_s: float = 0.0
-    ) -> Settled:
+    ) -> ApprovalOutcome:
         """Answer question `id` in the name of `sender`, once: the turn goes on at once, on any
         worker.
 
         With `digest` it counts only for exactly those arguments. The line in the chat's log has the
         time `now_ms`. Raises RedisAway.
         """
-        question = await self.open(session, id)
-        args = answer_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
+        question = await self.open_question(session, id)
+        args = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
         crash_point("before_approve")
         done = await self._client.run(
             self._approve,
@@ -118,18 +118,18 @@ class Approvals:
             retry_for_s=retry_for_s,
         )
         crash_point("after_approve")
-        return SETTLED[done]
+        return APPROVAL_OUTCOMES[done]
 
 
-def answer_args(
+def resolution_args(
     id: str, question: ApprovalEntry | None, *, yes: bool, sender: str, digest: str, now_ms: int
 ) -> list[Value]:
     """Id, answer, request, sender, digest and line, as settle_question (lib.lua) takes them."""
-    line = answered(question, yes=yes, sender=sender, now_ms=now_ms) if question is not None else None
+    line = resolution_line(question, yes=yes, sender=sender, now_ms=now_ms) if question is not None else None
     return [id, int(yes), nonce(), sender, digest, encode(line) if line is not None else b""]
 
 
-def question_in(entries: list[tuple[bytes, list[bytes]]]) -> ApprovalEntry | None:
+def parse_question(entries: list[tuple[bytes, list[bytes]]]) -> ApprovalEntry | None:
     """The question that the newest entry of a ledger is; None when it is something else."""
     if not entries:
         return None
@@ -140,7 +140,7 @@ def question_in(entries: list[tuple[bytes, list[bytes]]]) -> ApprovalEntry | Non
     return entry if isinstance(entry, ApprovalEntry) else None
 
 
-def asking(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
+def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
     """The line that asks; park.lua adds its times. Its buttons are what can be said in any
     channel."""
     fence = "`" * max(3, 1 + _longest_run("`", question.arguments))
@@ -165,7 +165,7 @@ def asking(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
     )
 
 
-def answered(question: ApprovalEntry, *, yes: bool, sender: str, now_ms: int) -> OutboundMessage:
+def resolution_line(question: ApprovalEntry, *, yes: bool, sender: str, now_ms: int) -> OutboundMessage:
     """The line that says what was answered."""
     return OutboundMessage(
         content=f"{'Yes' if yes else 'No'}: `{question.tool}` {'runs' if yes else 'does not run'}.",

@@ -32,7 +32,7 @@ class _End(NamedTuple):
     answer: asyncio.Future[list[int]]
 
 
-class Commits:
+class CommitBatcher:
     """Sends what comes in one turn of the event loop together: one script then ends many turns, for
     little more than one costs, and each for itself."""
 

@@ -17,7 +17,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadRecord
 from shared.ids import split_session
 from shared.messages.inbound import InboundMessage, decode_inbound
-from shared.messages.outbound import SaidLine
+from shared.messages.outbound import UserLine
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load
@@ -30,7 +30,7 @@ LOGGED_CHANNELS: Final = frozenset({"web"})
 _STREAM_ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
-class Letter(msgspec.Struct, frozen=True):
+class DeadLetterEntry(msgspec.Struct, frozen=True):
     """What is known of a dead letter without its record. `id` is its place in the stream, `turn`
     its number then.
 
@@ -81,11 +81,11 @@ class DeadLetters:
         found: int = await self._client.command("XLEN", keys.DEAD)
         return found
 
-    async def newest(self, *, before: str = "", limit: int = PAGE) -> list[Letter]:
+    async def newest(self, *, before: str = "", limit: int = PAGE) -> list[DeadLetterEntry]:
         """Up to `limit` letters, newest first; with `before` only those older than that id."""
         return await self._read("XREVRANGE", f"({before}" if before else "+", "-", limit)
 
-    async def all(self) -> AsyncIterator[Letter]:
+    async def all(self) -> AsyncIterator[DeadLetterEntry]:
         """Every letter that is there now, oldest first. One that comes while this runs is left for
         the next time."""
         last = await self.newest(limit=1)
@@ -95,7 +95,7 @@ class DeadLetters:
                 yield letter
             page = await self._read("XRANGE", f"({page[-1].id}", last[0].id, PAGE)
 
-    async def find(self, reference: str) -> Letter | None:
+    async def find(self, reference: str) -> DeadLetterEntry | None:
         """The letter with this reference, or with this id."""
         wanted = reference.strip().lower()
         if _STREAM_ID.fullmatch(wanted):
@@ -109,7 +109,7 @@ class DeadLetters:
             page = await self.newest(before=page[-1].id)
         return None
 
-    async def record(self, letter: Letter) -> bytes | None:
+    async def read_record(self, letter: DeadLetterEntry) -> bytes | None:
         """The raw record; None when the letter is gone."""
         rows = await self._client.command("XRANGE", keys.DEAD, letter.id, letter.id)
         if not rows:
@@ -117,7 +117,7 @@ class DeadLetters:
         fields: list[bytes] = rows[0][1]
         return dict(zip(fields[::2], fields[1::2], strict=True)).get(b"m", b"")
 
-    async def replay(self, letter: Letter) -> Accepted | None:
+    async def replay(self, letter: DeadLetterEntry) -> Accepted | None:
         """Put the message back as a new one at the tail of its session, then drop the letter; None
         when it is gone. An undelivered line comes behind what waits for the chat, in the same step.
 
@@ -128,7 +128,7 @@ class DeadLetters:
         """
         if letter.undelivered:
             return await self._deliver_again(letter)
-        record = await self.record(letter)
+        record = await self.read_record(letter)
         if record is None:
             return None
         message = self.message_of(letter, record)
@@ -138,14 +138,14 @@ class DeadLetters:
         logged = message.channel in LOGGED_CHANNELS
         accepted = await self._inbox.ingest(
             again,
-            show=SaidLine(id=again.id, text=again.content, at=again.timestamp) if logged else None,
+            log_line=UserLine(id=again.id, text=again.content, at=again.timestamp) if logged else None,
             principal=again.sender_id if logged else None,
             internal=True,
         )
         await self.drop(letter)
         return accepted
 
-    async def _deliver_again(self, letter: Letter) -> Accepted | None:
+    async def _deliver_again(self, letter: DeadLetterEntry) -> Accepted | None:
         session, limits = letter.session, self._limits
         seq = await self._client.run(
             load("delivery/replay"),
@@ -154,24 +154,24 @@ class DeadLetters:
         )
         return Accepted(turn=0, ahead=0, seq=seq, duplicate=False) if seq else None
 
-    async def drop(self, letter: Letter) -> bool:
+    async def drop(self, letter: DeadLetterEntry) -> bool:
         """Forget a letter; whether it was still there."""
         return bool(await self._client.command("XDEL", keys.DEAD, letter.id))
 
     @staticmethod
-    def message_of(letter: Letter, record: bytes) -> InboundMessage:
+    def message_of(letter: DeadLetterEntry, record: bytes) -> InboundMessage:
         """The message of a letter. Raises BadRecord, also for a message of another session."""
         message = decode_inbound(record)
         if message.session != letter.session:
             raise BadRecord("record_misplaced", "its record is a message of another session")
         return message
 
-    async def _read(self, command: str, start: str, end: str, limit: int) -> list[Letter]:
+    async def _read(self, command: str, start: str, end: str, limit: int) -> list[DeadLetterEntry]:
         rows = await self._client.run(self._page, [keys.DEAD], [command, start, end, limit])
         return [_letter(row) for row in rows]
 
 
-def _letter(row: list[Any]) -> Letter:
+def _letter(row: list[Any]) -> DeadLetterEntry:
     id, member, n, reason = (part.decode(errors="replace") for part in row[:4])
     why, _, reference = reason.rpartition(" ")
     if not why:
@@ -179,4 +179,4 @@ def _letter(row: list[Any]) -> Letter:
     undelivered = member.startswith(keys.OUT_PREFIX)
     session = member.removeprefix(keys.OUT_PREFIX if undelivered else keys.TURN_PREFIX)
     said, unsure = row[5].decode(errors="replace"), int(row[6])
-    return Letter(id, reference, why, session, int(n), row[4], undelivered, said, unsure)
+    return DeadLetterEntry(id, reference, why, session, int(n), row[4], undelivered, said, unsure)

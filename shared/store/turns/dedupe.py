@@ -11,7 +11,7 @@ from shared.store.client.scripts import load
 from shared.store.turns.inbox import DAY_MS, InboxLimits
 
 
-class Seen:
+class SeenMessages:
     """Reads what ingest remembers of messages, for as many days. Methods raise RedisAway."""
 
     def __init__(self, client: RedisClient, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from shared.ephemeral import KEEP_MS, is_throw_away
+from shared.ephemeral import KEEP_MS, is_ephemeral
 from shared.errors import BadInput, Refused, TooBig
 from shared.ids import session_id
 from shared.messages.codec import SCHEMA_VERSION, encode
@@ -99,7 +99,7 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def keep_ms(self, session: str) -> int:
         """How long a session stays after its last message."""
-        return KEEP_MS if is_throw_away(session) else self.session_days * DAY_MS
+        return KEEP_MS if is_ephemeral(session) else self.session_days * DAY_MS
 
 
 def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
@@ -142,7 +142,7 @@ class Inbox:
         self,
         message: InboundMessage,
         *,
-        show: LogLine | None = None,
+        log_line: LogLine | None = None,
         principal: str | None = None,
         internal: bool = False,
         retry_for_s: float = 0.0,
@@ -157,14 +157,14 @@ class Inbox:
         message; an `internal` one waits for its turn. Raises BadInput (reserved channel), TooBig,
         Refused (`sender_limit`, `bot_loop`, `inbox_full`, `overloaded`), RedisAway.
         """
-        return await self._ask(message, show, principal, internal=internal, retry_for_s=retry_for_s)
+        return await self._ask(message, log_line, principal, internal=internal, retry_for_s=retry_for_s)
 
     async def admit(self, message: InboundMessage, *, retry_for_s: float = 0.0) -> None:
         """Count a message that is answered without a turn. Raises as `ingest`, but for what an
         inbox and a queue hold; one that is known already is let through."""
         await self._ask(message, None, None, only_count=True, retry_for_s=retry_for_s)
 
-    async def slow_down(self, message: InboundMessage, refused: Refused | TooBig) -> bool:
+    async def notify_refusal(self, message: InboundMessage, refused: Refused | TooBig) -> bool:
         """Tell the chat in its log that this was refused, at most once a minute to one sender and
         in one chat; that bots are paused once a pause. Whether it was said now. Raises RedisAway,
         Refused (the store is full)."""
@@ -212,7 +212,7 @@ class Inbox:
                 "" if internal else _writer(message), _echo(message.content),
                 "" if internal else limits.busy_by_channel.get(message.channel, limits.busy),
                 int(message.metadata.get(JOINS) == "1"), limits.merge_ms, keys.CONTROL, encode(_rejection(message)),
-                whose(message, internal=internal),
+                fair_key(message, internal=internal),
             ],
             retry_for_s=retry_for_s,
         )  # fmt: skip
@@ -258,7 +258,7 @@ def _sender(message: InboundMessage) -> str:
     return hashlib.sha256(f"{message.channel}\0{message.sender_id}".encode()).hexdigest()[:32]
 
 
-def whose(message: InboundMessage, *, internal: bool = False) -> str:
+def fair_key(message: InboundMessage, *, internal: bool = False) -> str:
     """Whose share of the slots its turn takes: a person's, nobody's (BACKGROUND), or `""` for its
     chat's own."""
     if is_background(message):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from shared.store.client.redis_client import RedisClient
 
 
-async def owned_by(client: RedisClient, leases: str, owner: str) -> list[tuple[str, str]]:
+async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[tuple[str, str]]:
     """Every lease in the HASH `leases` with this owner's nonce: of what, and its token. Raises
     RedisAway."""
     found: dict[str, str] = {}

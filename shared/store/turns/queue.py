@@ -18,7 +18,7 @@ from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient, Value, unknown_script
 from shared.store.client.scripts import load, sha
 from shared.store.jobs.jobs import QUEUE as JOBS
-from shared.store.turns.owned_leases import owned_by
+from shared.store.turns.owned_leases import leases_of_owner
 
 log = logger("queue")
 
@@ -39,7 +39,7 @@ class TurnWork(msgspec.Struct, frozen=True):
     crashes: int
     stop: int
     attempt: int
-    away_ms: int
+    model_unavailable_ms: int
     ledger: tuple[bytes, ...]
     history: tuple[bytes, ...]
     scope: str = ""
@@ -63,7 +63,7 @@ class TurnWork(msgspec.Struct, frozen=True):
     cannot."""
 
 
-class ChildWork(msgspec.Struct, frozen=True):
+class SubagentWork(msgspec.Struct, frozen=True):
     """What a subagent needs to run; see TurnWork. `age_ms` is how long ago it was taken for the
     first time."""
 
@@ -71,7 +71,7 @@ class ChildWork(msgspec.Struct, frozen=True):
     errors: int
     crashes: int
     attempt: int
-    away_ms: int
+    model_unavailable_ms: int
     ledger: tuple[bytes, ...]
     preset: str
     age_ms: int
@@ -86,21 +86,21 @@ class Claim(msgspec.Struct, frozen=True):
     owner: str
     token: str
     waited_ms: int
-    taken_over: bool
+    owner_lost: bool
     turn: TurnWork | None
     job_crashes: int = 0
     """Of a plain job: how often its worker died with it, in about a day."""
 
-    child: ChildWork | None = None
+    subagent: SubagentWork | None = None
 
     @property
-    def lease(self) -> str:
+    def lease_id(self) -> str:
         return f"{self.owner}:{self.token}"
 
     @property
     def traceparent(self) -> str | None:
         """The trace of the message or the task, if it has one."""
-        work = self.turn or self.child
+        work = self.turn or self.subagent
         return None if work is None else traceparent_of(work.record)
 
     @property
@@ -133,7 +133,7 @@ class LeaseQueue:
         lease_s: float,
         history_window: int = 200,
         subagents: SubagentCaps = UNCAPPED,
-        share: float = 1.0,
+        person_share: float = 1.0,
     ) -> None:
         self.name = name
         self.owner = owner
@@ -141,7 +141,7 @@ class LeaseQueue:
         self._client = client
         self._window = history_window
         self._subagents = subagents
-        self._share = share
+        self._share = person_share
         self._keys = [keys.queue(name), keys.leases(name), keys.wake(name)]
         self._wakes = [keys.wake(name), *([keys.wake(keys.SUBAGENT_WAKE)] if name == JOBS else [])]
         self._own_wake = keys.wake(owner)
@@ -240,30 +240,30 @@ class LeaseQueue:
         """
         done = await self._client.run(
             self._release,
-            [*self._keys, keys.noted(claim.member)],
-            [claim.member, claim.lease, int(delay_s * 1000), count],
+            [*self._keys, keys.attempts(claim.member)],
+            [claim.member, claim.lease_id, int(delay_s * 1000), count],
             retry_for_s=retry_for_s,
         )
         if done != 1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
 
-    async def put_apart(self, claim: Claim) -> None:
+    async def mark_isolated(self, claim: Claim) -> None:
         """This work runs in a process of its own now: if the worker dies, that is not taken for its
         doing.
 
         Raises LeaseLost.
         """
         done = await self._client.run(
-            self._apart, [self._keys[1], keys.noted(claim.member)], [claim.member, claim.lease]
+            self._apart, [self._keys[1], keys.attempts(claim.member)], [claim.member, claim.lease_id]
         )
         if done != 1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
 
-    async def reclaim(self, running: Iterable[Claim]) -> int:
+    async def release_unknown(self, running: Iterable[Claim]) -> int:
         """Release leases that carry our nonce but that we do not run: an acquire whose answer got
         lost. How many."""
         known, count = {(claim.member, claim.token) for claim in running}, 0
-        for member, token in await owned_by(self._client, self._keys[1], self.owner):
+        for member, token in await leases_of_owner(self._client, self._keys[1], self.owner):
             if (member, token) not in known:
                 with contextlib.suppress(LeaseLost):
                     await self.release(Claim(member, self.owner, token, 0, False, None))
@@ -292,7 +292,7 @@ def _turn_work(
 def _child_work(
     record: bytes, errors: bytes, crashes: bytes, attempt: int, away_ms: int, ledger: list[bytes], preset: bytes,
     age_ms: int, rounds: bytes,
-) -> ChildWork:  # fmt: skip
-    return ChildWork(
+) -> SubagentWork:  # fmt: skip
+    return SubagentWork(
         record, int(errors), int(crashes), attempt, away_ms, tuple(ledger), preset.decode(), age_ms, int(rounds)
     )

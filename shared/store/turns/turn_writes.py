@@ -7,20 +7,20 @@ from typing import Final
 
 import msgspec
 
-from shared.ephemeral import is_throw_away
+from shared.ephemeral import is_ephemeral
 from shared.errors import BadInput, LeaseLost, TurnLimited, TurnStopped
 from shared.ids import split_session
 from shared.messages.codec import SCHEMA_VERSION, encode
-from shared.messages.effects import Effect, Say, Spawn
+from shared.messages.effects import Effect, SayEffect, SpawnEffect
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import LogLine
-from shared.messages.transcript import LedgerEntry, TakenEntry, TranscriptEntry, decode_ledger
+from shared.messages.transcript import JoinEntry, LedgerEntry, TranscriptEntry, decode_ledger
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient, Value, patiently
+from shared.store.client.redis_client import RedisClient, Value, with_retries
 from shared.store.client.scripts import load
 from shared.store.jobs.jobs import QUEUE as JOBS
 from shared.store.turns.approvals import Approvals
-from shared.store.turns.commit_batch import Commits
+from shared.store.turns.commit_batch import CommitBatcher
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.turns.queue import Claim
 
@@ -38,11 +38,11 @@ class DeadLetter(msgspec.Struct, frozen=True):
     record: bytes
 
 
-class Taken(msgspec.Struct, frozen=True):
+class JoinedMessages(msgspec.Struct, frozen=True):
     """Messages that joined a turn: the entry of the ledger that says so, and number and raw record
     of each."""
 
-    entry: TakenEntry
+    entry: JoinEntry
     records: tuple[tuple[int, bytes], ...]
 
 
@@ -63,10 +63,10 @@ class Turns:
         self._client = client
         self._limits = limits or InboxLimits()
         self.approvals = Approvals(client, self._limits)
-        self._commits = Commits(client, self._limits, HISTORY_CAP_BYTES)
+        self._commits = CommitBatcher(client, self._limits, HISTORY_CAP_BYTES)
         self._ledger, self._take = load("turns/ledger"), load("turns/take")
 
-    async def append(
+    async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
     ) -> None:
         """Store step number `step` (from 1), and carry `effect` out with it. The same step again
@@ -84,7 +84,7 @@ class Turns:
                 keys.leases(TURNS), keys.session(claim.session), keys.ledger(claim.session), keys.queue(TURNS),
                 keys.wake(TURNS), *effect_keys,
             ],
-            [claim.member, claim.lease, step, encode(entry), LEDGER_CAP_BYTES, *effect_args],
+            [claim.member, claim.lease_id, step, encode(entry), LEDGER_CAP_BYTES, *effect_args],
             retry_for_s=retry_for_s,
         )  # fmt: skip
         if done == -1:
@@ -93,14 +93,16 @@ class Turns:
             raise TurnLimited("ledger", f"this turn wrote more than {LEDGER_CAP_BYTES // 1024 // 1024} MB of results")
         if done == -3 and effect is not None:
             raise BadInput("no_chat", f"there is no chat {effect.to!r}")
-        if done == -4 and isinstance(effect, Spawn):
+        if done == -4 and isinstance(effect, SpawnEffect):
             raise BadInput("turn_spawned_enough", f"one turn starts at most {effect.per_turn} subagents")
         if done == -6:
             raise TurnStopped
         if done == -5:
             raise BadInput("session_spawned_enough", f"{CHILDREN_CAP} subagents of this chat have not ended yet")
 
-    async def take(self, claim: Claim, step: int, *, at_start: bool, retry_for_s: float = 0.0) -> Taken | None:
+    async def join_waiting(
+        self, claim: Claim, step: int, *, at_start: bool, retry_for_s: float = 0.0
+    ) -> JoinedMessages | None:
         """Let messages that wait right behind the turn join it, as step number `step`; None when
         none does.
 
@@ -116,7 +118,7 @@ class Turns:
                 keys.wake(TURNS), keys.live(session),
             ],
             [
-                claim.member, claim.lease, claim.turn.n, step, int(at_start), LEDGER_CAP_BYTES, SCHEMA_VERSION,
+                claim.member, claim.lease_id, claim.turn.n, step, int(at_start), LEDGER_CAP_BYTES, SCHEMA_VERSION,
                 self._limits.cap,
             ],
             retry_for_s=retry_for_s,
@@ -128,8 +130,8 @@ class Turns:
         if done == 0:
             return None
         entry = decode_ledger(record)
-        assert isinstance(entry, TakenEntry)
-        return Taken(entry, tuple((int(flat[at]), flat[at + 1]) for at in range(0, len(flat), 2)))
+        assert isinstance(entry, JoinEntry)
+        return JoinedMessages(entry, tuple((int(flat[at]), flat[at + 1]) for at in range(0, len(flat), 2)))
 
     async def joined(self, claim: Claim) -> list[tuple[int, bytes]]:
         """Number and raw record of each message that joined the turn so far. Raises RedisAway."""
@@ -153,7 +155,7 @@ class Turns:
         match effect:
             case None:
                 return [], [""]
-            case Say(session=session, line=line):
+            case SayEffect(session=session, line=line):
                 channel, chat_id = split_session(session)
                 listed = keys.chats(channel, effect.listed_for) if effect.listed_for else ""
                 chat = [
@@ -164,7 +166,7 @@ class Turns:
                     "say", encode(line), limits.log_days * DAY_MS, chat_id, limits.session_days * DAY_MS,
                     HISTORY_CAP_BYTES, *map(encode, effect.history),
                 ]  # fmt: skip
-            case Spawn(task=task, per_turn=per_turn):
+            case SpawnEffect(task=task, per_turn=per_turn):
                 names = [
                     keys.child(task.id), keys.children(task.session), keys.SUBAGENTS, keys.queue(JOBS),
                     keys.wake(keys.SUBAGENT_WAKE),
@@ -189,17 +191,17 @@ class Turns:
         Raises LeaseLost, RedisAway.
         """
         assert claim.turn is not None
-        passing = is_throw_away(claim.session)  # nobody goes on with it, and nothing of it is worth remembering
+        passing = is_ephemeral(claim.session)  # nobody goes on with it, and nothing of it is worth remembering
         history = () if passing else history
         brought = [*map(encode, history), *map(encode, lines)]
         if dead is not None:
             brought += dead.reason.encode(), dead.record
         marks = ("p" if passing else "") + ("d" if dead else "")
         end: list[Value] = [
-            claim.member, claim.lease, claim.turn.n, encode_live(event), marks, claim.turn.next_due, len(history),
+            claim.member, claim.lease_id, claim.turn.n, encode_live(event), marks, claim.turn.next_due, len(history),
             len(lines),
         ]  # fmt: skip
-        done, entries, dropped = await patiently(lambda: self._commits.send(end, brought), retry_for_s)
+        done, entries, dropped = await with_retries(lambda: self._commits.send(end, brought), retry_for_s)
         if done == -1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
         return Committed(done == 1, entries, dropped)

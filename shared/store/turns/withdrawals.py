@@ -12,11 +12,11 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 
-Withdrawal = Literal["withdrawn", "unknown", "answering", "over"]
+WithdrawalOutcome = Literal["withdrawn", "unknown", "answering", "over"]
 """It gets no turn (also when it was withdrawn before); nobody sent it here; a turn has begun with
 it; that is over."""
 
-_ANSWERS: Final[dict[int, Withdrawal]] = {
+_ANSWERS: Final[dict[int, WithdrawalOutcome]] = {
     1: "withdrawn",
     2: "withdrawn",
     0: "unknown",
@@ -35,7 +35,7 @@ class Withdrawals:
 
     async def withdraw(
         self, channel: str, chat_id: str, id: str, *, thread: str | None = None, at_ms: int = 0
-    ) -> Withdrawal:
+    ) -> WithdrawalOutcome:
         """Take the message `id` back if no turn has begun with it; a line of the chat's log then
         says so.
 

@@ -208,7 +208,7 @@ async def test_in_a_group_an_answer_shows_what_it_answers(played: Stage) -> None
 async def test_what_the_agent_said_itself_is_its_answer(played: Stage) -> None:
     """The empty reply behind it is not shown, and nothing waits for it."""
     chat = played.bench.chat(0)
-    played.script("tell me", OutboundMessage(content="Listen!", turn=0, kind="notice", said=True), "")
+    played.script("tell me", OutboundMessage(content="Listen!", turn=0, kind="notice", sent_by_tool=True), "")
     await played.say(chat, "tell me")
     await played.say(chat, "bye")
     await played.sees(chat, "Listen!", "echo: bye")

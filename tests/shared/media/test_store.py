@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shared.errors import BadInput
 from shared.media.reference import MediaRef, clean_name, read_file_name, read_reference
-from shared.media.store import DAY_S, MediaStore, NoSuchMedia, TooMuch, folder_name
+from shared.media.store import DAY_S, MediaNotFound, MediaStore, MediaTooBig, folder_name
 from shared.settings import MediaSettings
 from tests.helpers import media_files as made
 
@@ -129,7 +129,7 @@ def test_a_file_over_the_limit_is_refused_as_soon_as_that_is_known(store: MediaS
     """To the byte, and without its end."""
     with store.upload(SESSION) as upload:
         upload.write(b"a" * 1024 * 1024)
-        with pytest.raises(TooMuch, match="larger than 1 MB"):
+        with pytest.raises(MediaTooBig, match="larger than 1 MB"):
             upload.write(b"a")
     assert files(tmp_path) == []
 
@@ -139,7 +139,7 @@ def test_a_session_has_at_most_so_much(store: MediaStore, tmp_path: Path) -> Non
     whole = 1024 * 1024
     store.put(SESSION, b"a" * whole, "a")
     store.put(SESSION, b"b" * (whole - 1), "b")
-    with pytest.raises(TooMuch, match="more than 2 MB"):
+    with pytest.raises(MediaTooBig, match="more than 2 MB"):
         store.put(SESSION, b"cc", "c")
     store.put(OTHER, b"cc", "c")
     assert len(files(tmp_path)) == 3
@@ -158,7 +158,7 @@ def test_a_file_is_of_its_session_alone(store: MediaStore) -> None:
     """Another session does not find it, with the very same reference."""
     ref = store.put(SESSION, b"secret", "a.txt")
     for ask in (store.read, store.size):
-        with pytest.raises(NoSuchMedia):
+        with pytest.raises(MediaNotFound):
             ask(OTHER, ref)
 
 
@@ -168,7 +168,7 @@ def test_files_expire_and_a_sweep_takes_them_away(store: MediaStore, tmp_path: P
     store.upload(OTHER)._file.close()  # a process died in the middle of an upload
     assert store.expire() == 0
     age(tmp_path, 30 * DAY_S + 1)
-    with pytest.raises(NoSuchMedia):
+    with pytest.raises(MediaNotFound):
         store.read(SESSION, ref)
     young = store.put(SESSION, b"new", "b.txt")
     assert store.expire() == 2

@@ -106,7 +106,7 @@ class Stage(RuleBasedStateMachine):
         turn, chat = claim.turn, self.world.chats[claim.session]
         counts, token = chat.counts, int(claim.token)
         assert turn is not None
-        assert (claim.taken_over, turn.n, list(turn.ledger)) == (lost, chat.inbox[0], chat.ledger)
+        assert (claim.owner_lost, turn.n, list(turn.ledger)) == (lost, chat.inbox[0], chat.ledger)
         assert (turn.errors, turn.crashes) == (counts.get("errors", 0), counts.get("crashes", 0))
         stop = turn.n if counts.get("cut", 0) > turn.n else counts.get("stop", 0)
         assert (turn.stop, turn.attempt, len(turn.history)) == (stop, counts["tries"], chat.history)
@@ -118,7 +118,7 @@ class Stage(RuleBasedStateMachine):
 
     def attempt(self, claim: Claim, write: Callable[[], Awaitable[object]], again: bool) -> bool:
         """Write: who holds the lease must succeed (again too), who lost it is refused and changes nothing."""
-        if self.world.chats[claim.session].lease == claim.lease:
+        if self.world.chats[claim.session].lease == claim.lease_id:
             self.run(_awaited(write))
             if again:
                 self.run(self.unchanged(write))

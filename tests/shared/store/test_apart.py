@@ -46,7 +46,7 @@ async def crashes(client: RedisClient, dies: Dies, *, apart: bool, times: int) -
     for _ in range(times):
         claim = await taken(client)
         if apart:
-            await queue(client).put_apart(claim)
+            await queue(client).mark_isolated(claim)
         await dies(client, claim)
     last = await taken(client)
     assert last.turn is not None
@@ -70,7 +70,7 @@ async def test_three_deaths_of_a_worker_beside_count_as_one(client: RedisClient,
 async def test_apart_is_only_the_lease_that_said_so(client: RedisClient) -> None:
     """The next worker may run it beside others again."""
     await say(Inbox(client))
-    await queue(client).put_apart(first := await taken(client))
+    await queue(client).mark_isolated(first := await taken(client))
     await _lapsed(client, first)
     second = await taken(client)
     await _lapsed(client, second)
@@ -78,8 +78,8 @@ async def test_apart_is_only_the_lease_that_said_so(client: RedisClient) -> None
     assert third.turn is not None
     assert third.turn.crashes == 1
     with pytest.raises(LeaseLost):
-        await queue(client).put_apart(first)
-    assert await client.command("HGET", keys.session(SESSION), "apart") == first.lease.encode()
+        await queue(client).mark_isolated(first)
+    assert await client.command("HGET", keys.session(SESSION), "apart") == first.lease_id.encode()
 
 
 async def test_a_subagent_apart_is_spared_too(client: RedisClient) -> None:
@@ -88,13 +88,13 @@ async def test_a_subagent_apart_is_spared_too(client: RedisClient) -> None:
     await parent.spawn("aaaaaaaa")
     for _ in range(3):
         [claim] = await take(client)
-        assert claim.child is not None
-        assert claim.child.crashes == 0
-        await queue(client, "jobs").put_apart(claim)
+        assert claim.subagent is not None
+        assert claim.subagent.crashes == 0
+        await queue(client, "jobs").mark_isolated(claim)
         await client.command("ZADD", keys.queue("jobs"), 1, claim.member)
     [claim] = await take(client)
-    assert claim.child is not None
-    assert claim.child.crashes == 1
+    assert claim.subagent is not None
+    assert claim.subagent.crashes == 1
 
 
 @pytest.mark.parametrize("how", ["step", "end"])
@@ -102,11 +102,11 @@ async def test_progress_and_an_end_forget_it(client: RedisClient, how: str) -> N
     """As with crashes of any kind."""
     await say(Inbox(client))
     for _ in range(3):
-        await queue(client).put_apart(claim := await taken(client))
+        await queue(client).mark_isolated(claim := await taken(client))
         await _lapsed(client, claim)
     claim = await taken(client)
     if how == "step":
-        await Turns(client).append(claim, 1, AssistantEntry(content="x", turn=1))
+        await Turns(client).append_step(claim, 1, AssistantEntry(content="x", turn=1))
         await _given_back_uncounted(client, claim)
         again = await taken(client)
         assert again.turn is not None

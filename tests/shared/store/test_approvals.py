@@ -12,7 +12,7 @@ import pytest
 from shared.errors import LeaseLost, TurnLimited, TurnStopped
 from shared.ids import nonce
 from shared.messages.live import TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import ApprovalEntry, AssistantEntry, DecisionEntry, ToolEntry, decode_ledger
 from shared.settings.sections.chats import Busy
@@ -21,7 +21,7 @@ from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import Script
 from shared.store.delivery.outbox import Outbox
 from shared.store.sessions.session import Sessions
-from shared.store.turns.approvals import Approvals, Settled
+from shared.store.turns.approvals import ApprovalOutcome, Approvals
 from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
@@ -50,7 +50,7 @@ class Chat:
         self.approvals, self.sessions = Approvals(client, limits), Sessions(client, limits)
 
     async def say(self, id: str) -> Accepted:
-        return await self.inbox.ingest(message(id, id=id), show=SaidLine(id=id, text=id), principal="owner")
+        return await self.inbox.ingest(message(id, id=id), log_line=UserLine(id=id, text=id), principal="owner")
 
     async def acquire(self) -> Claim | None:
         claims = await LeaseQueue(self.client, "turns", owner=nonce(), lease_s=30).acquire(1)
@@ -61,7 +61,7 @@ class Chat:
         await self.say("a")
         claim = await self.acquire()
         assert claim is not None
-        await self.turns.append(claim, 1, AssistantEntry(content="I ask", turn=1))
+        await self.turns.append_step(claim, 1, AssistantEntry(content="I ask", turn=1))
         return claim
 
     async def park(
@@ -70,11 +70,13 @@ class Chat:
         cap_bytes = cap or LEDGER_CAP_BYTES
         return await self.approvals.park(claim, "turns", step, question, wait_s=wait_s, cap_bytes=cap_bytes)
 
-    async def answer(self, id: str = QUESTION.id, *, yes: bool = True, by: str = "owner", digest: str = "") -> Settled:
-        return await self.approvals.answer(SESSION, id, yes=yes, sender=by, now_ms=1, digest=digest)
+    async def answer(
+        self, id: str = QUESTION.id, *, yes: bool = True, by: str = "owner", digest: str = ""
+    ) -> ApprovalOutcome:
+        return await self.approvals.resolve(SESSION, id, yes=yes, sender=by, now_ms=1, digest=digest)
 
     async def lines(self) -> list[OutboundMessage]:
-        found = [one.line for one in await Outbox(self.client).read(SESSION, after=0)]
+        found = [one.line for one in await Outbox(self.client).read_after(SESSION, after=0)]
         return [line for line in found if isinstance(line, OutboundMessage)]
 
     async def commit(self, claim: Claim) -> None:
@@ -124,7 +126,7 @@ async def test_a_turn_that_asks_holds_no_lease_and_is_not_due(chat: Chat) -> Non
     assert asked.expires_at == line.at + 600_000 == int(score)
     counts = await chat.client.command("HMGET", keys.session(SESSION), "errors", "crashes", "away")
     assert counts == [None, None, None]
-    assert (await chat.sessions.state(SESSION)).asks is not None
+    assert (await chat.sessions.state(SESSION)).open_question is not None
 
 
 @pytest.mark.parametrize("yes", [True, False])
@@ -144,7 +146,7 @@ async def test_an_answer_makes_the_turn_due_and_is_in_its_ledger(chat: Chat, yes
     assert answered is not None
     assert (answered.id, answered.state, answered.by) == (QUESTION.id, "yes" if yes else "no", "owner")
     assert claim is not None
-    await chat.turns.append(claim, 4, ToolEntry(call_id="c1", name="exec", content="ran", turn=1))
+    await chat.turns.append_step(claim, 4, ToolEntry(call_id="c1", name="exec", content="ran", turn=1))
     await chat.commit(claim)
     assert await chat.client.command("EXISTS", keys.ledger(SESSION)) == 0
 
@@ -195,7 +197,7 @@ async def test_a_late_answer_is_refused_and_the_turn_goes_on(chat: Chat) -> None
     [_, question] = steps(claim)
     assert isinstance(question, ApprovalEntry)
     assert not await chat.park(claim, question)
-    await chat.turns.append(claim, 3, ToolEntry(call_id="c1", name="exec", content="nobody", turn=1))
+    await chat.turns.append_step(claim, 3, ToolEntry(call_id="c1", name="exec", content="nobody", turn=1))
     assert await chat.answer() == "late"
     assert len(await chat.lines()) == 1
 
@@ -223,7 +225,7 @@ async def test_a_lost_answer_of_each_script_can_be_asked_for_again(chat: Chat, r
     assert await chat.park(claim), "the same again, without its lease"
     assert len(await chat.lines()) == 1
     twice = Twice(redis_url)
-    settled = await Approvals(twice).answer(SESSION, QUESTION.id, yes=True, sender="owner", now_ms=1)
+    settled = await Approvals(twice).resolve(SESSION, QUESTION.id, yes=True, sender="owner", now_ms=1)
     await twice.close()
     assert (settled, twice.answers) == ("done", [1, 0])
     assert len(steps(await chat.acquire())) == 3
@@ -293,9 +295,9 @@ async def test_new_drops_the_question_with_its_turn(chat: Chat) -> None:
     await chat.park(await chat.begin())
     state = await chat.sessions.state(SESSION)
     line = OutboundMessage(content="New.", turn=1, kind="command")
-    await chat.sessions.answer(message("/new"), line, state, change="new")
+    await chat.sessions.answer_command(message("/new"), line, state, change="new")
     assert await chat.answer() == "over"
-    assert (await chat.sessions.state(SESSION)).asks is None
+    assert (await chat.sessions.state(SESSION)).open_question is None
 
 
 async def test_a_question_that_does_not_fit_into_the_ledger_ends_the_turn(chat: Chat) -> None:
@@ -319,7 +321,7 @@ async def test_a_turn_whose_steps_the_server_lost_asks_nothing(chat: Chat) -> No
 async def test_a_question_is_not_asked_where_another_step_stands(chat: Chat) -> None:
     """It is no earlier try of the same question: the steps went on without it."""
     claim = await chat.begin()
-    await chat.turns.append(claim, 2, AssistantEntry(content="something else", turn=1))
+    await chat.turns.append_step(claim, 2, AssistantEntry(content="something else", turn=1))
     with pytest.raises(LeaseLost):
         await chat.park(claim)
     assert await chat.lines() == []
@@ -337,7 +339,7 @@ async def test_a_turn_of_the_background_waits_there_and_comes_back_as_a_persons(
     tick = msgspec.structs.replace(message("tick"), metadata={BACKGROUND: "1"})
     await chat.inbox.ingest(tick, internal=True)
     [claim] = await LeaseQueue(chat.client, "turns", owner=nonce(), lease_s=30).acquire(1)
-    await chat.turns.append(claim, 1, AssistantEntry(content="I ask", turn=1))
+    await chat.turns.append_step(claim, 1, AssistantEntry(content="I ask", turn=1))
     assert await chat.park(claim)
     assert await chat.client.command("ZSCORE", keys.queue("background"), keys.turn(SESSION)) is not None
     if person:
@@ -345,7 +347,7 @@ async def test_a_turn_of_the_background_waits_there_and_comes_back_as_a_persons(
     assert await chat.acquire() is None
     assert await chat.answer() == "done"
     assert await chat.client.command("EXISTS", keys.queue("background")) == 0
-    whose = await chat.client.command("HGET", keys.SHARES, keys.turn(SESSION))
+    whose = await chat.client.command("HGET", keys.FAIR_KEYS, keys.turn(SESSION))
     assert b"background" not in (whose or b"")
     assert len(steps(await chat.acquire())) == 3
 
@@ -372,7 +374,7 @@ async def test_a_turn_that_was_answered_keeps_its_place_though_its_person_has_ha
     await write("owner", "a")
     claim = await chat.acquire()
     assert claim is not None
-    await chat.turns.append(claim, 1, AssistantEntry(content="I ask", turn=1))
+    await chat.turns.append_step(claim, 1, AssistantEntry(content="I ask", turn=1))
     await chat.park(claim)
     await write("owner", "b")
     await write("q", "a")

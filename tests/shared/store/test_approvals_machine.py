@@ -121,7 +121,7 @@ class Asking(RuleBasedStateMachine):
             case ApprovalEntry() as question:
                 return await self._park(claim, at, question, late=late)
             case DecisionEntry(yes=True, call_id=call):
-                await self.turns.append(claim, at + 1, IntentEntry(call_id=call, turn=self.turn))
+                await self.turns.append_step(claim, at + 1, IntentEntry(call_id=call, turn=self.turn))
             case AssistantEntry():
                 question = ApprovalEntry(
                     id=f"{self.turn:04x}{at:04x}", call_id=f"c{at}", turn=self.turn, tool="exec", digest="d",
@@ -129,14 +129,14 @@ class Asking(RuleBasedStateMachine):
                 )  # fmt: skip
                 return await self._park(claim, at + 1, question, late=late)
             case _:
-                await self.turns.append(claim, at + 1, AssistantEntry(content="more", turn=self.turn))
+                await self.turns.append_step(claim, at + 1, AssistantEntry(content="more", turn=self.turn))
         return False
 
     async def _park(self, claim: Claim, step: int, question: ApprovalEntry, *, late: bool) -> bool:
         wait_s = 0.0 if late else 1000.0
         waits = await self.approvals.park(claim, "turns", step, question, wait_s=wait_s, cap_bytes=LEDGER_CAP_BYTES)
         if not waits:
-            await self.turns.append(claim, step + 1, AssistantEntry(content="nobody answered", turn=self.turn))
+            await self.turns.append_step(claim, step + 1, AssistantEntry(content="nobody answered", turn=self.turn))
         return waits
 
     @there
@@ -148,7 +148,7 @@ class Asking(RuleBasedStateMachine):
             return
         id, before = asked[-2 if old and len(asked) > 1 else -1], self.ledger()
         settled = self.run(
-            self.approvals.answer(SESSION, id, yes=yes, sender="mallory" if stranger else "owner", now_ms=1)
+            self.approvals.resolve(SESSION, id, yes=yes, sender="mallory" if stranger else "owner", now_ms=1)
         )
         if settled == "done":
             assert not stranger
@@ -197,7 +197,7 @@ class Asking(RuleBasedStateMachine):
     @invariant()
     def who_waits_has_no_lease(self) -> None:
         lease = self.run(self.client.command("HGET", keys.leases("turns"), MEMBER))
-        assert (lease.decode() if lease else None) == (self.claim.lease if self.claim else None)
+        assert (lease.decode() if lease else None) == (self.claim.lease_id if self.claim else None)
         if self.turn:
             assert self.run(self.client.command("ZSCORE", keys.queue("turns"), MEMBER)) is not None
 

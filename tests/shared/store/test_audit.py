@@ -16,8 +16,8 @@ async def test_a_line_says_who_where_and_what_and_no_chat_id(client: RedisClient
     """The session as a hash, as in the logs; what is not known is left out."""
     audit = Audit(client)
     actor = actor_of("telegram", "7")
-    await audit.note("approval", "yes", actor=actor, session="telegram:491701", turn=3, about="exec 1f")
-    await audit.note("exec", "run")
+    await audit.record("approval", "yes", actor=actor, session="telegram:491701", turn=3, about="exec 1f")
+    await audit.record("exec", "run")
     bare, whole = await audit.newest(10)
     assert msgspec.structs.replace(whole, id="", at_ms=0) == AuditLine(
         id="", at_ms=0, kind="approval", outcome="yes", actor="telegram:7", channel="telegram",
@@ -35,19 +35,19 @@ async def test_so_many_lines_stay_and_for_so_long(client: RedisClient) -> None:
     audit = Audit(client, lines=5, keep_ms=60_000)
     await client.command("XADD", keys.AUDIT, "1-1", "kind", "old")
     for n in range(9):
-        await audit.note("exec", str(n))
+        await audit.record("exec", str(n))
     assert [line.outcome for line in await audit.newest(10)] == ["8", "7", "6", "5", "4"]
     assert 0 < await client.command("PTTL", keys.AUDIT) <= 60_000
     few = Audit(client, lines=50, keep_ms=60_000)
     await client.command("DEL", keys.AUDIT)
     await client.command("XADD", keys.AUDIT, "1-1", "kind", "old")
-    await few.note("exec", "new")
+    await few.record("exec", "new")
     assert [line.outcome for line in await few.newest(10)] == ["new"]
 
 
 async def test_a_line_has_a_size(client: RedisClient) -> None:
     """An id of a platform may be as long as it likes."""
-    await Audit(client).note("access", "unknown_sender", actor="x" * 5000)
+    await Audit(client).record("access", "unknown_sender", actor="x" * 5000)
     [line] = await Audit(client).newest(1)
     assert len(line.actor) == FIELD_CHARS
 
@@ -62,8 +62,8 @@ async def test_lines_of_another_release_are_read_as_far_as_they_are_known(client
 async def test_a_store_that_is_away_holds_nobody_up() -> None:
     """What was done is done; that its line is missing stands in the log."""
     nowhere = RedisClient("redis://127.0.0.1:1/0", timeout_s=0.2)
-    await Audit(nowhere).note("exec", "run")
+    await Audit(nowhere).record("exec", "run")
     with pytest.raises(RedisAway):
         await Audit(nowhere).newest(1)
     await nowhere.close()
-    await NO_TRAIL.note("exec", "run")
+    await NO_TRAIL.record("exec", "run")

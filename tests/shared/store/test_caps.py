@@ -142,8 +142,8 @@ async def test_bots_that_only_hear_each_other_are_paused_and_told_once(client: R
     refused = await refusal(inbox, bot=True)
     assert (refused.code, "3 messages of bots" in refused.message) == ("bot_loop", True)
     said = message()
-    assert [await inbox.slow_down(said, refused) for _ in range(3)] == [True, False, False]
-    [line] = [one.line for one in await Outbox(client).read(SESSION, after=0)]
+    assert [await inbox.notify_refusal(said, refused) for _ in range(3)] == [True, False, False]
+    [line] = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     assert isinstance(line, OutboundMessage)
     assert (line.kind, "until a person writes" in line.content) == ("notice", True)
     await tell(inbox, bot=True, chat="owner/other")
@@ -206,7 +206,7 @@ async def test_a_burst_is_told_once_a_minute_to_its_sender_and_in_its_chat(clien
 
     async def told(sender: str, chat: str) -> bool:
         said: InboundMessage = msgspec.structs.replace(message(chat=chat), sender_id=sender)
-        return await inbox.slow_down(said, refused)
+        return await inbox.notify_refusal(said, refused)
 
     assert await told("owner", "owner/a")
     assert not await told("owner", "owner/b")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import BadInput, LeaseLost, ToolFailed, TurnStopped
-from shared.messages.effects import Spawn
+from shared.messages.effects import SpawnEffect
 from shared.messages.transcript import EffectEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.erase import erase, forget
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import SubagentCaps
 from shared.store.turns.turn_writes import CHILDREN_CAP
@@ -60,7 +60,7 @@ async def test_a_turn_that_was_told_to_stop_spawns_nothing_more(client: RedisCli
     with pytest.raises(TurnStopped):
         await parent.spawn("bbbbbbbb")
     assert await client.command("XLEN", keys.ledger(SESSION)) == 1
-    assert await Children(client).read("bbbbbbbb") is None
+    assert await Subagents(client).read_info("bbbbbbbb") is None
 
 
 async def test_one_turn_spawns_so_many_and_the_next_one_again(client: RedisClient) -> None:
@@ -97,7 +97,7 @@ async def test_the_end_and_its_report_are_one_step_done_once(client: RedisClient
     assert told.origin == ("web", CHAT)
     assert told.content.startswith("[Subagent 'search' completed successfully]\n\nTask: look it up\n\nResult:\nfound\n")
     assert await client.command("ZSCORE", keys.queue("turns"), keys.turn(SESSION)) is not None
-    child = await Children(client).read("aaaaaaaa")
+    child = await Subagents(client).read_info("aaaaaaaa")
     assert child is not None
     assert (child.state, child.result) == ("ok", "found")
     assert 0 < await client.command("PTTL", keys.child("aaaaaaaa")) <= 3_600_000
@@ -124,7 +124,7 @@ async def test_a_worker_that_lost_a_subagent_cannot_end_it(client: RedisClient) 
     with pytest.raises(LeaseLost):
         await end(client, claim)
     with pytest.raises(LeaseLost):
-        await Children(client).note(claim, rounds=1, tokens=5)
+        await Subagents(client).save_progress(claim, rounds=1, tokens=5)
     assert await reports(client) == []
 
 
@@ -135,7 +135,7 @@ async def test_a_subagent_has_no_effects(client: RedisClient) -> None:
     [claim] = await take(client)
     entry = EffectEntry(call_id="c", turn=1, kind="spawn")
     with pytest.raises(ToolFailed):
-        await Children(client).append(claim, 1, entry, Spawn(task=task("bbbbbbbb")))
+        await Subagents(client).append_step(claim, 1, entry, SpawnEffect(task=task("bbbbbbbb")))
     assert await client.command("EXISTS", keys.child("bbbbbbbb")) == 0
 
 
@@ -148,7 +148,7 @@ async def test_over_the_cap_of_a_session_they_wait_and_others_do_not(client: Red
     claims = await take(client, 10, caps=caps)
     assert sorted(claim.member for claim in claims) == ["sub:g00", "sub:g01", "sub:m1"]
     assert await take(client, 10, caps=caps) == []
-    states = [child.state for child in await Children(client).of(SESSION)]
+    states = [child.state for child in await Subagents(client).of_session(SESSION)]
     assert states == ["running"] * 2 + ["queued"] * 58
     await end(client, claims[0])
     assert [claim.member for claim in await take(client, 10, caps=caps)] == ["sub:g02"], "the oldest of those that wait"
@@ -175,11 +175,11 @@ async def test_a_turn_that_waits_gets_the_result_and_no_report(client: RedisClie
     await parent.spawn("kept", "late", "left", wait=True)
     claims = {claim.member: claim for claim in await take(client)}
     assert await end(client, claims["sub:kept"], "r1") == "kept"
-    found = await Children(client).awaited("kept")
+    found = await Subagents(client).read_awaited("kept")
     assert found is not None
     assert (found.ended, found.result) == (True, "r1")
-    assert not await Children(client).detach("kept")
-    assert await Children(client).detach("left")
+    assert not await Subagents(client).detach("kept")
+    assert await Subagents(client).detach("left")
     assert await end(client, claims["sub:left"], "r2") == "reported"
     await parent.commit()
     assert await end(client, claims["sub:late"], "r3") == "reported"
@@ -195,11 +195,11 @@ async def test_a_stop_ends_the_subagents_of_its_turn_without_a_word(client: Redi
     await parent.spawn("runs", "waits")
     claims = {claim.member: claim for claim in await take(client, 2)}
     await Inbox(client).stop(SESSION)
-    states = {child.task.id: child.state for child in await Children(client).of(SESSION)}
+    states = {child.task.id: child.state for child in await Subagents(client).of_session(SESSION)}
     assert states == {"older": "running", "runs": "cancelled", "waits": "cancelled"}
     assert await end(client, claims["sub:runs"]) == "known"
     with pytest.raises(LeaseLost):
-        await Children(client).note(claims["sub:runs"], rounds=1, tokens=1)
+        await Subagents(client).save_progress(claims["sub:runs"], rounds=1, tokens=1)
     assert await reports(client) == []
     assert await end(client, claims["sub:older"]) == "reported"
 
@@ -209,10 +209,10 @@ async def test_an_operator_ends_one_and_its_chat_is_told(client: RedisClient) ->
     parent = await Parent.begin(client)
     await parent.spawn("aaaaaaaa")
     [claim] = await take(client)
-    children = Children(client)
-    assert await children.end(task("aaaaaaaa"), "cancelled", "by an operator", claim=None, now_ms=1) == "reported"
+    children = Subagents(client)
+    assert await children.finish(task("aaaaaaaa"), "cancelled", "by an operator", claim=None, now_ms=1) == "reported"
     with pytest.raises(LeaseLost):
-        await children.note(claim, rounds=1, tokens=1)
+        await children.save_progress(claim, rounds=1, tokens=1)
     [told] = await reports(client)
     assert "was cancelled]" in told.content
 
@@ -225,7 +225,7 @@ async def test_a_new_conversation_ends_subagents_and_their_results_are_dropped(c
     await forget(client, SESSION)
     assert await left(client) == []
     with pytest.raises(LeaseLost):
-        await Children(client).end(task("runs"), "ok", "too late", claim=claim, now_ms=1)
+        await Subagents(client).finish(task("runs"), "ok", "too late", claim=claim, now_ms=1)
     assert await reports(client) == []
 
 
@@ -264,12 +264,12 @@ async def test_the_ledger_of_a_subagent_is_its_own(client: RedisClient) -> None:
     parent = await Parent.begin(client)
     await parent.spawn("aaaaaaaa")
     [claim] = await take(client)
-    await Children(client).append(claim, 1, EffectEntry(call_id="c", turn=1, kind="x"))
+    await Subagents(client).append_step(claim, 1, EffectEntry(call_id="c", turn=1, kind="x"))
     await client.command("ZADD", keys.queue("jobs"), 1, claim.member)
     [again] = await take(client)
-    assert again.taken_over
-    assert again.child is not None
-    assert (len(again.child.ledger), again.child.crashes, again.child.attempt) == (1, 1, 2)
+    assert again.owner_lost
+    assert again.subagent is not None
+    assert (len(again.subagent.ledger), again.subagent.crashes, again.subagent.attempt) == (1, 1, 2)
     await end(client, again)
     assert await client.command("EXISTS", keys.ledger("aaaaaaaa")) == 0
 
@@ -280,12 +280,12 @@ async def test_one_that_fell_out_of_the_queue_is_put_back(client: RedisClient) -
     await parent.spawn("lost", "there")
     await client.command("ZREM", keys.queue("jobs"), "sub:lost")
     await client.command("DEL", keys.wake(keys.SUBAGENT_WAKE))
-    assert await Children(client).put_back() == 1
+    assert await Subagents(client).requeue_lost() == 1
     assert await client.command("LLEN", keys.wake(keys.SUBAGENT_WAKE)) == 1, "an idle worker takes it at once"
-    assert await Children(client).put_back() == 0
+    assert await Subagents(client).requeue_lost() == 0
     await client.command("SET", keys.child("broken"), "x")
     await client.command("ZADD", keys.SUBAGENTS, 0, "broken")
-    assert await Children(client).put_back() == 0, "whatever lies under a key, the sweep goes on"
+    assert await Subagents(client).requeue_lost() == 0, "whatever lies under a key, the sweep goes on"
     assert sorted(claim.member for claim in await take(client)) == ["sub:lost", "sub:there"]
 
 

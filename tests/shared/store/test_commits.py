@@ -52,7 +52,7 @@ async def test_turns_that_end_together_take_one_call(client: RedisClient, queue:
     assert await asyncio.gather(*(end(turns, claim) for claim in claims)) == [Committed(True, 1, 0)] * 19
     assert await calls(client) - before == 1
     assert await client.pipeline(
-        [("ZCARD", keys.queue("turns")), ("HLEN", keys.leases("turns")), ("HLEN", keys.SHARES)]
+        [("ZCARD", keys.queue("turns")), ("HLEN", keys.leases("turns")), ("HLEN", keys.FAIR_KEYS)]
     ) == [0, 0, 0]
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from shared.store.client.address import Address
-from shared.store.client.connection import Connection, ReplyError
+from shared.store.client.connection import RedisConnection, ReplyError
 from shared.store.client.redis_client import RedisClient
 from tests.helpers.stream_server import stream_server
 from tests.helpers.wait import eventually
@@ -21,13 +21,13 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 HELLO = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$4\r\ntest\r\n"
 
 
-def to(port: int, password: str = "", *, limit_s: float = 30.0, connect_s: float = 30.0) -> Connection:
+def to(port: int, password: str = "", *, limit_s: float = 30.0, connect_s: float = 30.0) -> RedisConnection:
     address = Address("127.0.0.1", port, password=password)
-    return Connection(address, name="test", connect_s=connect_s, limit_s=limit_s)
+    return RedisConnection(address, name="test", connect_s=connect_s, limit_s=limit_s)
 
 
 @pytest.fixture
-async def connection(redis_url: str) -> AsyncIterator[Connection]:
+async def connection(redis_url: str) -> AsyncIterator[RedisConnection]:
     parts = urlsplit(redis_url)
     assert parts.port is not None
     made = to(parts.port, parts.password or "")
@@ -58,7 +58,7 @@ async def deaf(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> 
     """Says nothing."""
 
 
-async def test_a_thousand_tasks_get_each_its_own_answer(connection: Connection) -> None:
+async def test_a_thousand_tasks_get_each_its_own_answer(connection: RedisConnection) -> None:
     """Over one connection, in one write, in whatever order they ask."""
     answers = await asyncio.gather(*(connection.call(("ECHO", str(n))) for n in range(1000)))
     assert answers == [str(n).encode() for n in range(1000)]
@@ -66,7 +66,7 @@ async def test_a_thousand_tasks_get_each_its_own_answer(connection: Connection) 
     assert listed.count(b"name=test") == 1
 
 
-async def test_a_refusal_is_for_whoever_asked(connection: Connection) -> None:
+async def test_a_refusal_is_for_whoever_asked(connection: RedisConnection) -> None:
     """Neighbours in the same write do not notice."""
     asked = [("ECHO", "a"), ("NO-SUCH-COMMAND",), ("ECHO", "b")]
     answers = await asyncio.gather(*map(connection.call, asked), return_exceptions=True)
@@ -74,7 +74,7 @@ async def test_a_refusal_is_for_whoever_asked(connection: Connection) -> None:
     assert isinstance(answers[1], ReplyError)
 
 
-async def test_commands_that_are_sent_together_are_all_done_when_one_is_refused(connection: Connection) -> None:
+async def test_commands_that_are_sent_together_are_all_done_when_one_is_refused(connection: RedisConnection) -> None:
     """The first refusal is raised afterwards."""
     with pytest.raises(ReplyError, match="wrong number"):
         await connection.calls([("SET", "a", "1"), ("GET",), ("SET", "b", "2")])
@@ -82,7 +82,7 @@ async def test_commands_that_are_sent_together_are_all_done_when_one_is_refused(
     assert await connection.calls([]) == []
 
 
-async def test_a_call_that_is_cancelled_takes_nobody_elses_answer(connection: Connection) -> None:
+async def test_a_call_that_is_cancelled_takes_nobody_elses_answer(connection: RedisConnection) -> None:
     """Its own comes later, and is dropped."""
     await connection.call(("PING",))
     doomed = asyncio.create_task(connection.call(("ECHO", "doomed")))
@@ -94,7 +94,7 @@ async def test_a_call_that_is_cancelled_takes_nobody_elses_answer(connection: Co
 
 
 async def test_a_broken_connection_fails_all_that_wait_and_the_next_call_opens_another(
-    connection: Connection, client: RedisClient
+    connection: RedisConnection, client: RedisClient
 ) -> None:
     """None hangs, and none is sent again behind its caller's back."""
     number = await connection.call(("CLIENT", "ID"))

@@ -21,7 +21,7 @@ from shared.store.delivery.deliveries import (
     OUTBOX_CAP,
     READ_CHANNELS,
     Cleared,
-    Deliveries,
+    DeliveryQueue,
     Wait,
 )
 from shared.store.turns.inbox import Inbox
@@ -45,8 +45,8 @@ async def test_a_message_makes_its_chat_due_so_that_the_turn_is_attended(
     """Before there is anything to deliver: somebody says "typing" and streams."""
     await chat.ask()
     held = await taken(gateway(client))
-    assert (held.session, held.entries, held.running) == (chat.session, (), 1)
-    assert not held.taken_over
+    assert (held.session, held.pending, held.running) == (chat.session, (), 1)
+    assert not held.owner_lost
     assert not held.background
 
 
@@ -57,7 +57,7 @@ async def test_a_line_makes_its_chat_due_whoever_wrote_it(client: RedisClient, c
     await Inbox(client).ingest(tick, internal=True)
     held = await taken(deliveries)
     assert (held.running, held.background) == (1, True)
-    assert await deliveries.leave(held, though_running=True)
+    assert await deliveries.release_quiet(held, though_running=True)
     await chat.answer("news")
     held = await taken(deliveries)
     assert (texts(held), held.running, held.background) == (["news"], None, False)
@@ -67,7 +67,7 @@ async def test_a_line_makes_its_chat_due_whoever_wrote_it(client: RedisClient, c
 async def test_chats_that_people_read_themselves_are_in_no_outqueue(client: RedisClient, channel: str) -> None:
     """Their log stays where it is."""
     await Inbox(client).ingest(message(channel=channel))
-    assert await Inbox(client).slow_down(message(channel=channel), Refused("sender_limit", "slow down", 1))
+    assert await Inbox(client).notify_refusal(message(channel=channel), Refused("sender_limit", "slow down", 1))
     assert await client.command("KEYS", "shoal:out*") == [keys.outbox(f"{channel}:owner/a").encode()]
 
 
@@ -115,11 +115,11 @@ async def test_a_gateway_leaves_a_chat_when_all_is_delivered_and_no_turn_is_unde
     deliveries = gateway(client)
     await chat.ask()
     held = await taken(deliveries)
-    assert not await deliveries.leave(held)
+    assert not await deliveries.release_quiet(held)
     await chat.answer("hi")
-    assert not await deliveries.leave(held)
+    assert not await deliveries.release_quiet(held)
     await deliver(deliveries, held, 1)
-    assert await deliveries.leave(held)
+    assert await deliveries.release_quiet(held)
     assert await chat.keys() == {"outtoken:telegram", "outboxes"}
     assert await deliveries.acquire(5) == ([], LOOK_S)
 
@@ -131,13 +131,13 @@ async def test_a_chat_whose_turn_takes_long_can_be_left_and_comes_back_with_its_
     deliveries = gateway(client)
     await chat.ask()
     held = await taken(deliveries)
-    assert await deliveries.bubble(held, 1, "b1")
-    assert await deliveries.leave(held, though_running=True)
+    assert await deliveries.save_streamed_message(held, 1, "b1")
+    assert await deliveries.release_quiet(held, though_running=True)
     assert await deliveries.acquire(5) == ([], LOOK_S)
     await chat.answer("hi")
     held = await taken(deliveries)
-    assert (texts(held), held.bubble) == (["hi"], (1, "b1"))
-    assert not await deliveries.leave(held, though_running=True)
+    assert (texts(held), held.streamed_message) == (["hi"], (1, "b1"))
+    assert not await deliveries.release_quiet(held, though_running=True)
 
 
 async def test_what_has_nothing_to_do_any_more_is_taken_out_and_not_handed_over(
@@ -160,10 +160,10 @@ async def test_lines_are_delivered_in_order_and_leave_the_outbox(client: RedisCl
     await chat.told(*(f"line {n}" for n in range(ENTRIES + 2)))
     held = await taken(deliveries)
     assert texts(held) == [f"line {n}" for n in range(ENTRIES)]
-    assert [entry.seq for entry in held.entries] == list(range(1, ENTRIES + 1))
-    for entry in held.entries:
+    assert [entry.seq for entry in held.pending] == list(range(1, ENTRIES + 1))
+    for entry in held.pending:
         await deliver(deliveries, held, entry.seq)
-    assert texts(await deliveries.look(held)) == [f"line {ENTRIES}", f"line {ENTRIES + 1}"]
+    assert texts(await deliveries.read_chat(held)) == [f"line {ENTRIES}", f"line {ENTRIES + 1}"]
     assert await client.command("XLEN", keys.outbox(chat.session)) == 2
 
 
@@ -173,13 +173,13 @@ async def test_a_line_of_several_posts_is_delivered_with_the_last(client: RedisC
     await chat.told("long", "second")
     held = await taken(deliveries)
     for part in (0, 1):
-        assert await deliveries.sending(held, 1, part) == Cleared(unclear=False)
-        assert await deliveries.sent(held, 1, part, last=False, id=f"p{part}")
-    look = await deliveries.look(held)
+        assert await deliveries.begin_post(held, 1, part) == Cleared(unclear=False)
+        assert await deliveries.finish_post(held, 1, part, last=False, id=f"p{part}")
+    look = await deliveries.read_chat(held)
     assert look is not None
     assert (texts(look), look.part, look.unclear) == (["long", "second"], 2, False)
     await deliver(deliveries, held, 1, part=2)
-    look = await deliveries.look(held)
+    look = await deliveries.read_chat(held)
     assert look is not None
     assert (texts(look), look.part) == (["second"], 0)
 
@@ -189,9 +189,9 @@ async def test_a_line_with_nothing_to_show_ends_without_a_post(client: RedisClie
     deliveries = gateway(client)
     await chat.told("", "second")
     held = await taken(deliveries)
-    assert await deliveries.sent(held, 1, 0, last=True)
-    assert texts(await deliveries.look(held)) == ["second"]
-    assert await client.command("EXISTS", keys.said(chat.session)) == 0
+    assert await deliveries.finish_post(held, 1, 0, last=True)
+    assert texts(await deliveries.read_chat(held)) == ["second"]
+    assert await client.command("EXISTS", keys.delivered_text(chat.session)) == 0
 
 
 async def test_every_call_may_be_made_again_when_its_answer_was_lost(client: RedisClient, chat: PlatformChat) -> None:
@@ -200,20 +200,20 @@ async def test_every_call_may_be_made_again_when_its_answer_was_lost(client: Red
     await chat.told("one", "two")
     held = await taken(deliveries)
     for _ in range(2):
-        assert await deliveries.sending(held, 1, 0) == Cleared(unclear=False)
+        assert await deliveries.begin_post(held, 1, 0) == Cleared(unclear=False)
     for _ in range(2):
-        assert await deliveries.sent(held, 1, 0, last=False, id="a")
+        assert await deliveries.finish_post(held, 1, 0, last=False, id="a")
     for _ in range(2):
-        assert await deliveries.sent(held, 1, 1, last=True, id="b")
-    look = await deliveries.look(held)
+        assert await deliveries.finish_post(held, 1, 1, last=True, id="b")
+    look = await deliveries.read_chat(held)
     assert look is not None
     assert (texts(look), look.part) == (["two"], 0)
     for _ in range(2):
-        assert await deliveries.refused(held, 2, "too long")
+        assert await deliveries.give_up_line(held, 2, "too long")
     assert await client.command("XLEN", keys.DEAD) == 1
-    assert not (await deliveries.look(held) or look).entries
+    assert not (await deliveries.read_chat(held) or look).pending
     for _ in range(2):
-        assert await deliveries.leave(held)
+        assert await deliveries.release_quiet(held)
 
 
 @pytest.mark.parametrize("write", ["sending", "sent", "refused"])
@@ -225,11 +225,11 @@ async def test_whoever_remembers_what_the_server_lost_lets_go(
     await chat.told("one", "two")
     held = await taken(deliveries)
     if write == "sending":
-        assert await deliveries.sending(held, 2, 0) is None
+        assert await deliveries.begin_post(held, 2, 0) is None
     elif write == "sent":
-        assert not await deliveries.sent(held, 2, 0, last=True, id="x")
+        assert not await deliveries.finish_post(held, 2, 0, last=True, id="x")
     else:
-        assert not await deliveries.refused(held, 2, "too long")
+        assert not await deliveries.give_up_line(held, 2, "too long")
     assert texts(await taken(deliveries)) == ["one", "two"]
 
 
@@ -237,8 +237,8 @@ async def test_whoever_is_further_than_the_server_with_a_line_lets_go(client: Re
     """The posts before were noted, and the note is lost."""
     deliveries = gateway(client)
     await chat.told("one")
-    assert await deliveries.sending(await taken(deliveries), 1, 1) is None
-    assert not await deliveries.sent(await taken(deliveries), 1, 1, last=True, id="x")
+    assert await deliveries.begin_post(await taken(deliveries), 1, 1) is None
+    assert not await deliveries.finish_post(await taken(deliveries), 1, 1, last=True, id="x")
     assert texts(await taken(deliveries)) == ["one"]
 
 
@@ -255,23 +255,23 @@ async def test_a_lapsed_chat_is_taken_over_and_its_first_owner_can_write_nothing
     assert await second.acquire(5) == ([], LOOK_S)
     await chat.time_passes()
     new = await taken(second)
-    assert new.taken_over
+    assert new.owner_lost
     assert int(new.token) > int(old.token)
-    mine = Deliveries(client, CHANNEL, lease_s=LEASE_S)
+    mine = DeliveryQueue(client, CHANNEL, lease_s=LEASE_S)
     mine.owner = second.owner
     for gone, held in ((first, old), (mine, old), (first, new)):
         before = await everything(client)
         assert await gone.renew([held]) == {chat.session}
-        assert await gone.look(held) is None
-        assert await gone.sending(held, 1, 0) is None
-        assert not await gone.sent(held, 1, 0, last=True, id="x")
-        assert not await gone.sent(held, 1, 0, last=False, id="x")
-        assert not await gone.refused(held, 1, "too long")
-        assert not await gone.refused(held, 1, "blocked", drop_all=True)
-        assert not await gone.bubble(held, 1, "x")
-        assert await gone.may_edit(held) == LEASE_S
-        assert await gone.leave(held)
-        await gone.later(held, 5, unclear=False)
+        assert await gone.read_chat(held) is None
+        assert await gone.begin_post(held, 1, 0) is None
+        assert not await gone.finish_post(held, 1, 0, last=True, id="x")
+        assert not await gone.finish_post(held, 1, 0, last=False, id="x")
+        assert not await gone.give_up_line(held, 1, "too long")
+        assert not await gone.give_up_line(held, 1, "blocked", drop_all=True)
+        assert not await gone.save_streamed_message(held, 1, "x")
+        assert await gone.reserve_call(held) == LEASE_S
+        assert await gone.release_quiet(held)
+        await gone.requeue(held, 5, unclear=False)
         assert await everything(client) == before
     assert await second.renew([new]) == set()
 
@@ -310,11 +310,11 @@ async def test_what_is_written_on_the_way_keeps_the_lease(client: RedisClient, c
         await deliveries.pause(60)
     await chat.time_passes(int(LEASE_S * 900))
     if write in ("sending", "throttled"):
-        assert isinstance(await deliveries.sending(held, 2, 0), Wait if write == "throttled" else Cleared)
+        assert isinstance(await deliveries.begin_post(held, 2, 0), Wait if write == "throttled" else Cleared)
     elif write in ("sent", "sent before"):
-        assert await deliveries.sent(held, 2 if write == "sent" else 1, 0, last=True, id="x")
+        assert await deliveries.finish_post(held, 2 if write == "sent" else 1, 0, last=True, id="x")
     else:
-        assert await deliveries.refused(held, 2, "too long")
+        assert await deliveries.give_up_line(held, 2, "too long")
     await chat.time_passes(int(LEASE_S * 500))
     assert await gateway(client).acquire(5) != ([], 0.0)
     assert (await gateway(client).acquire(5))[0] == []
@@ -357,6 +357,6 @@ def test_the_scripts_know_the_same_channels_and_the_same_cap() -> None:
 async def test_a_name_that_needs_quoting_is_one_channel_for_both_sides(client: RedisClient) -> None:
     """Sessions have it quoted."""
     await Inbox(client).ingest(message(channel="my chat:s"))
-    deliveries = Deliveries(client, "my chat:s", lease_s=LEASE_S)
+    deliveries = DeliveryQueue(client, "my chat:s", lease_s=LEASE_S)
     held, _ = await deliveries.acquire(1)
     assert [one.session for one in held] == ["my%20chat%3As:owner/a"]

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from shared.ids import nonce
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.deliveries import Cleared, Deliveries, Delivery
+from shared.store.delivery.deliveries import Cleared, DeliveryQueue, LeasedChat
 from tests.helpers.clock import HandClock
 from tests.helpers.platform_chat import CHANNEL, PlatformChat
 from tests.shared.store.out_world import CHATS, SESSIONS, Chat, check, look
@@ -51,8 +51,8 @@ writes = st.lists(st.sampled_from(WRITES), min_size=1, max_size=4)
 class Held(NamedTuple):
     """What a task of a gateway believes: it has this chat, and is at this post."""
 
-    delivery: Delivery
-    gateway: Deliveries
+    delivery: LeasedChat
+    gateway: DeliveryQueue
     seq: int
     part: int
 
@@ -82,9 +82,9 @@ class Gateways(RuleBasedStateMachine):
         self.chats = {name: PlatformChat(self.client, name) for name in CHATS}
         self.gateways = [self.gateway() for _ in range(3)]
 
-    def gateway(self) -> Deliveries:
+    def gateway(self) -> DeliveryQueue:
         self.clock = HandClock()
-        return Deliveries(self.client, CHANNEL, lease_s=LEASE_S, resend_guard="nothing", clock=self.clock)
+        return DeliveryQueue(self.client, CHANNEL, lease_s=LEASE_S, resend_guard="nothing", clock=self.clock)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
@@ -157,7 +157,7 @@ class Gateways(RuleBasedStateMachine):
             name = delivery.session.partition(":")[2]
             chat, token = self.world[name], int(delivery.token)
             assert name in due, "what is not due was acquired"
-            assert delivery.taken_over is (chat.lease is not None)
+            assert delivery.owner_lost is (chat.lease is not None)
             held = Held(delivery, gateway, chat.outbox[0] if chat.outbox else 0, chat.done)
             self._check_handed_over(delivery, chat, held.lease)
             assert token > self.token, "tokens grow, also when the clock fell back"
@@ -174,12 +174,12 @@ class Gateways(RuleBasedStateMachine):
     def _is_queued(self, name: str) -> bool:
         return self.run(self.client.command("ZSCORE", keys.outqueue(CHANNEL), SESSIONS[name])) is not None
 
-    def _check_handed_over(self, told: Delivery, chat: Chat, lease: str) -> None:
-        assert [entry.seq for entry in told.entries] == chat.outbox[:4]
+    def _check_handed_over(self, told: LeasedChat, chat: Chat, lease: str) -> None:
+        assert [entry.seq for entry in told.pending] == chat.outbox[:4]
         assert (told.part, told.unclear) == (chat.done if chat.outbox else 0, chat.unclear(lease))
         assert (told.closed, told.tries, told.running is not None) == (chat.closed, chat.tries, chat.turn)
-        assert (told.bubble is not None) is bool(chat.bubble)
-        assert told.meant == ((1, chat.meant.partition(" ")[2]) if chat.meant else None)
+        assert (told.streamed_message is not None) is bool(chat.bubble)
+        assert told.pending_stream == ((1, chat.meant.partition(" ")[2]) if chat.meant else None)
 
     @when(Chat.is_leased)
     @rule(owner=owners)
@@ -254,27 +254,27 @@ class Gateways(RuleBasedStateMachine):
         gateway, delivery, seq, part = held.gateway, held.delivery, held.seq, held.part
         id = f"{seq}.{part}"
         return {
-            "send": lambda: gateway.sending(delivery, seq, part),
-            "post": lambda: gateway.sent(delivery, seq, part, last=False, id=id),
-            "last": lambda: gateway.sent(delivery, seq, part, last=True, id=id),
-            "nothing": lambda: gateway.sent(delivery, seq, part, last=True),
-            "refused": lambda: gateway.refused(delivery, seq, "no"),
-            "too late": lambda: gateway.refused(delivery, seq, "old", too_late=True),
-            "closed": lambda: gateway.refused(delivery, seq, "403", drop_all=True),
-            "drain": lambda: gateway.later(delivery, 0, unclear=False, counts=False),
-            "put off": lambda: gateway.later(delivery, LEASE_S, unclear=False),
-            "cut": lambda: gateway.later(delivery, LEASE_S, unclear=True),
-            "leave": lambda: gateway.leave(delivery),
-            "leave though running": lambda: gateway.leave(delivery, though_running=True),
-            "meant": lambda: gateway.may_edit(delivery, meant=(1, f"key {id}")),
-            "bubble": lambda: gateway.bubble(delivery, 1, id),
+            "send": lambda: gateway.begin_post(delivery, seq, part),
+            "post": lambda: gateway.finish_post(delivery, seq, part, last=False, id=id),
+            "last": lambda: gateway.finish_post(delivery, seq, part, last=True, id=id),
+            "nothing": lambda: gateway.finish_post(delivery, seq, part, last=True),
+            "refused": lambda: gateway.give_up_line(delivery, seq, "no"),
+            "too late": lambda: gateway.give_up_line(delivery, seq, "old", too_late=True),
+            "closed": lambda: gateway.give_up_line(delivery, seq, "403", drop_all=True),
+            "drain": lambda: gateway.requeue(delivery, 0, unclear=False, counts=False),
+            "put off": lambda: gateway.requeue(delivery, LEASE_S, unclear=False),
+            "cut": lambda: gateway.requeue(delivery, LEASE_S, unclear=True),
+            "leave": lambda: gateway.release_quiet(delivery),
+            "leave though running": lambda: gateway.release_quiet(delivery, though_running=True),
+            "meant": lambda: gateway.reserve_call(delivery, pending_stream=(1, f"key {id}")),
+            "bubble": lambda: gateway.save_streamed_message(delivery, 1, id),
             "look": lambda: self._looked(gateway, delivery),
         }[what]
 
     @staticmethod
-    async def _looked(gateway: Deliveries, delivery: Delivery) -> object:
-        found = await gateway.look(delivery)
-        return found and (found.part, found.unclear, found.closed, found.tries, len(found.entries))
+    async def _looked(gateway: DeliveryQueue, delivery: LeasedChat) -> object:
+        found = await gateway.read_chat(delivery)
+        return found and (found.part, found.unclear, found.closed, found.tries, len(found.pending))
 
     def _expect(self, chat: Chat, held: Held, what: str) -> object:
         """What must be answered; the oracle goes on."""

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from shared.metrics import REGISTRY
-from shared.process.fleet_gauges import CACHED_S, Readings
+from shared.process.fleet_gauges import CACHED_S, FleetGauges
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.backlog import OutboxReading, read_outboxes
-from shared.store.delivery.deliveries import Cleared, Deliveries, Delivery, RateKey, Wait
+from shared.store.delivery.deliveries import Cleared, DeliveryQueue, LeasedChat, RateKey, Wait
 from tests.helpers.clock import HandClock
 from tests.helpers.platform_chat import CHANNEL, PlatformChat, deliver, gateway, taken
 
@@ -19,7 +19,7 @@ SLOW = RateKey("bot", per_s=0.01, burst=3)
 """Three at once, then one in 100 s: none comes by itself while a test runs."""
 
 
-async def talking(client: RedisClient, chat: str) -> tuple[Deliveries, Delivery]:
+async def talking(client: RedisClient, chat: str) -> tuple[DeliveryQueue, LeasedChat]:
     """A gateway that holds a chat with a line to send."""
     deliveries, one = gateway(client), PlatformChat(client, chat)
     await one.told("x")
@@ -38,12 +38,12 @@ async def test_two_gateways_share_one_budget(redis_url: str, client: RedisClient
     try:
         (first, a), (second, b) = await talking(client, "1"), await talking(other, "2")
         for deliveries, held in ((first, a), (second, b), (first, a)):
-            assert await deliveries.sending(held, 1, 0, [SLOW]) == Cleared(unclear=False)
-        waits = await asyncio.gather(first.sending(a, 1, 0, [SLOW]), second.sending(b, 1, 0, [SLOW]))
+            assert await deliveries.begin_post(held, 1, 0, [SLOW]) == Cleared(unclear=False)
+        waits = await asyncio.gather(first.begin_post(a, 1, 0, [SLOW]), second.begin_post(b, 1, 0, [SLOW]))
         assert all(isinstance(wait, Wait) and 99 < wait.seconds <= 100 for wait in waits)
         await time_passes(client, SLOW, 100)
-        assert await second.sending(b, 1, 0, [SLOW]) == Cleared(unclear=False)
-        assert isinstance(await first.sending(a, 1, 0, [SLOW]), Wait)
+        assert await second.begin_post(b, 1, 0, [SLOW]) == Cleared(unclear=False)
+        assert isinstance(await first.begin_post(a, 1, 0, [SLOW]), Wait)
     finally:
         await other.close()
 
@@ -52,31 +52,31 @@ async def test_a_call_that_waits_for_one_budget_takes_nothing_of_another(client:
     """Else a chat in which much is said would use up what all others have."""
     deliveries, held = await talking(client, "1")
     own = RateKey("chat:1", per_s=0.01, burst=1)
-    assert isinstance(await deliveries.sending(held, 1, 0, [SLOW, own]), Cleared)
+    assert isinstance(await deliveries.begin_post(held, 1, 0, [SLOW, own]), Cleared)
     for _ in range(5):
-        assert isinstance(await deliveries.sending(held, 1, 0, [SLOW, own]), Wait)
-    assert isinstance(await deliveries.sending(held, 1, 0, [SLOW]), Cleared)
-    assert isinstance(await deliveries.sending(held, 1, 0, [SLOW]), Cleared)
-    assert isinstance(await deliveries.sending(held, 1, 0, [SLOW]), Wait)
+        assert isinstance(await deliveries.begin_post(held, 1, 0, [SLOW, own]), Wait)
+    assert isinstance(await deliveries.begin_post(held, 1, 0, [SLOW]), Cleared)
+    assert isinstance(await deliveries.begin_post(held, 1, 0, [SLOW]), Cleared)
+    assert isinstance(await deliveries.begin_post(held, 1, 0, [SLOW]), Wait)
 
 
 async def test_a_post_that_has_to_wait_is_not_about_to_be_sent(client: RedisClient) -> None:
     """Whoever takes the chat over has no doubt about it."""
     deliveries, held = await talking(client, "1")
     await deliveries.pause(60)
-    assert isinstance(await deliveries.sending(held, 1, 0), Wait)
+    assert isinstance(await deliveries.begin_post(held, 1, 0), Wait)
     await client.command("DEL", keys.outpause(CHANNEL))
-    await deliveries.later(held, 0, unclear=True)
+    await deliveries.requeue(held, 0, unclear=True)
     assert not (await taken(gateway(client))).unclear
 
 
 async def test_an_edit_is_off_the_same_budget(client: RedisClient) -> None:
     """0 = it may be made; a post right after it has to wait."""
     deliveries, held = await talking(client, "1")
-    assert [await deliveries.may_edit(held, [SLOW]) for _ in range(3)] == [0.0, 0.0, 0.0]
-    assert 99 < await deliveries.may_edit(held, [SLOW]) <= 100
-    assert isinstance(await deliveries.sending(held, 1, 0, [SLOW]), Wait)
-    assert await deliveries.may_edit(held) == 0
+    assert [await deliveries.reserve_call(held, [SLOW]) for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert 99 < await deliveries.reserve_call(held, [SLOW]) <= 100
+    assert isinstance(await deliveries.begin_post(held, 1, 0, [SLOW]), Wait)
+    assert await deliveries.reserve_call(held) == 0
 
 
 async def test_what_leaves_a_reserve_never_takes_what_others_need(redis_url: str, client: RedisClient) -> None:
@@ -87,17 +87,17 @@ async def test_what_leaves_a_reserve_never_takes_what_others_need(redis_url: str
         (first, a), (second, b) = await talking(client, "1"), await talking(other, "2")
         spare = RateKey("bot", per_s=0.01, burst=4, reserve=2)
         full = RateKey("bot", per_s=0.01, burst=4)
-        assert [await first.may_edit(a, [spare]), await second.may_edit(b, [spare])] == [0.0, 0.0]
+        assert [await first.reserve_call(a, [spare]), await second.reserve_call(b, [spare])] == [0.0, 0.0]
         for deliveries, held in ((first, a), (second, b)):
-            assert 99 < await deliveries.may_edit(held, [spare]) <= 100
-        assert await first.sending(a, 1, 0, [full]) == Cleared(unclear=False)
-        assert 199 < await second.may_edit(b, [spare]) <= 200
-        assert await second.sending(b, 1, 0, [full]) == Cleared(unclear=False)
-        assert isinstance(await first.sending(a, 1, 0, [full]), Wait)
+            assert 99 < await deliveries.reserve_call(held, [spare]) <= 100
+        assert await first.begin_post(a, 1, 0, [full]) == Cleared(unclear=False)
+        assert 199 < await second.reserve_call(b, [spare]) <= 200
+        assert await second.begin_post(b, 1, 0, [full]) == Cleared(unclear=False)
+        assert isinstance(await first.begin_post(a, 1, 0, [full]), Wait)
         await time_passes(client, full, 200)
-        assert await second.may_edit(b, [spare]) > 0, "that is what a reply may need"
+        assert await second.reserve_call(b, [spare]) > 0, "that is what a reply may need"
         await time_passes(client, full, 100)
-        assert await second.may_edit(b, [spare]) == 0
+        assert await second.reserve_call(b, [spare]) == 0
     finally:
         await other.close()
 
@@ -106,7 +106,7 @@ async def test_a_budget_is_gone_when_all_is_paid_for(client: RedisClient) -> Non
     """A chat that is quiet leaves nothing."""
     deliveries, held = await talking(client, "1")
     rate = RateKey("chat:1", per_s=2, burst=5)
-    assert isinstance(await deliveries.sending(held, 1, 0, [rate]), Cleared)
+    assert isinstance(await deliveries.begin_post(held, 1, 0, [rate]), Cleared)
     assert 0 < await client.command("PTTL", keys.outrate(CHANNEL, "chat:1")) <= 501
 
 
@@ -114,10 +114,10 @@ async def test_a_clock_that_fell_back_holds_nobody_up_for_longer_than_a_burst(cl
     """The server's clock was set back by an hour."""
     deliveries, held = await talking(client, "1")
     rate = RateKey("bot", per_s=10, burst=3)
-    assert isinstance(await deliveries.sending(held, 1, 0, [rate]), Cleared)
+    assert isinstance(await deliveries.begin_post(held, 1, 0, [rate]), Cleared)
     await client.command("PERSIST", keys.outrate(CHANNEL, "bot"))
     await time_passes(client, rate, -3600)
-    wait = await deliveries.sending(held, 1, 0, [rate])
+    wait = await deliveries.begin_post(held, 1, 0, [rate])
     assert isinstance(wait, Wait)
     assert wait.seconds <= 0.1
 
@@ -130,15 +130,15 @@ async def test_a_pause_holds_for_every_replica_and_is_never_made_shorter(client:
     await deliveries.pause(60)
     await other.pause(1)
     assert await other.acquire(5) == ([], 1.0)
-    wait = await deliveries.sending(held, 1, 0)
+    wait = await deliveries.begin_post(held, 1, 0)
     assert isinstance(wait, Wait)
     assert 50 < wait.seconds <= 60
-    assert 50 < await deliveries.may_edit(held) <= 60
+    assert 50 < await deliveries.reserve_call(held) <= 60
     assert await deliveries.renew([held]) == set()
     await other.pause(120)
     assert await client.command("PTTL", keys.outpause(CHANNEL)) > 100_000
     await client.command("PEXPIRE", keys.outpause(CHANNEL), 1)
-    slack = Deliveries(client, "slack", lease_s=30)
+    slack = DeliveryQueue(client, "slack", lease_s=30)
     assert isinstance(await slack.acquire(5), tuple)
 
 
@@ -152,7 +152,7 @@ def gauge(name: str, channel: str) -> float | None:
 async def test_the_gauges_say_how_many_chats_wait_and_for_how_long(client: RedisClient) -> None:
     """Not those of which only a turn is under way; and 0 when all is delivered."""
     clock = HandClock()
-    readings = Readings(client, clock=clock)
+    readings = FleetGauges(client, clock=clock)
     deliveries, chat = gateway(client), PlatformChat(client)
     await chat.told("one", "two")
     await PlatformChat(client, "43").ask()
@@ -184,7 +184,7 @@ async def test_the_oldest_line_is_told_whatever_comes_behind_it(client: RedisCli
     assert fields[2] == b"at"
     assert fields[3] == before
     held = await taken(gateway(client))
-    assert held.entries[0].age_s >= held.entries[1].age_s >= 0
+    assert held.pending[0].age_s >= held.pending[1].age_s >= 0
 
 
 async def test_a_channel_that_was_never_used_is_told_of_nowhere(client: RedisClient) -> None:

@@ -19,7 +19,7 @@ from shared.store.delivery.deliveries import (
     LOOK_S,
     OUTBOX_CAP,
     Cleared,
-    Deliveries,
+    DeliveryQueue,
     RateKey,
     ResendGuard,
 )
@@ -58,20 +58,20 @@ async def test_what_a_dead_gateway_was_about_to_send_is_unclear(
     """Whoever takes the chat over knows it, also after a look; who could ask the platform has asked."""
     first, second = gateway(client), gateway(client, offers)
     await chat.told("one")
-    assert await first.sending(await taken(first), 1, 0) == Cleared(unclear=False)
+    assert await first.begin_post(await taken(first), 1, 0) == Cleared(unclear=False)
     await chat.time_passes()
     held = await taken(second)
-    look = await second.look(held)
+    look = await second.read_chat(held)
     assert look is not None
     assert held.unclear
     assert look.unclear
-    assert await second.sending(held, 1, 0) == Cleared(unclear=unclear)
+    assert await second.begin_post(held, 1, 0) == Cleared(unclear=unclear)
     assert await client.command("HGET", keys.out(chat.session), "unsure") == unsure
-    look = await second.look(held)
+    look = await second.read_chat(held)
     assert look is not None
     assert not look.unclear, "its own mark"
-    assert await second.sent(held, 1, 0, last=True, id="x")
-    assert await second.leave(held)
+    assert await second.finish_post(held, 1, 0, last=True, id="x")
+    assert await second.release_quiet(held)
     assert "out:telegram:42" not in await chat.keys()
 
 
@@ -80,14 +80,14 @@ async def test_only_the_post_that_was_under_way_is_unclear(client: RedisClient, 
     first, second = gateway(client), gateway(client)
     await chat.told("long", "two")
     held = await taken(first)
-    assert await first.sending(held, 1, 0) == Cleared(unclear=False)
-    assert await first.sent(held, 1, 0, last=False, id="a")
-    assert await first.sending(held, 1, 1) == Cleared(unclear=False)
+    assert await first.begin_post(held, 1, 0) == Cleared(unclear=False)
+    assert await first.finish_post(held, 1, 0, last=False, id="a")
+    assert await first.begin_post(held, 1, 1) == Cleared(unclear=False)
     await chat.time_passes()
     held = await taken(second)
     assert (held.part, held.unclear) == (1, True)
-    assert await second.sending(held, 1, 1) == Cleared(unclear=True)
-    assert await second.sent(held, 1, 1, last=True, id="b")
+    assert await second.begin_post(held, 1, 1) == Cleared(unclear=True)
+    assert await second.finish_post(held, 1, 1, last=True, id="b")
     await deliver(second, held, 2)
 
 
@@ -96,11 +96,11 @@ async def test_a_gateway_that_died_after_a_post_leaves_nothing_unclear(client: R
     first = gateway(client)
     await chat.told("long")
     held = await taken(first)
-    assert await first.sending(held, 1, 0) is not None
-    assert await first.sent(held, 1, 0, last=False, id="a")
+    assert await first.begin_post(held, 1, 0) is not None
+    assert await first.finish_post(held, 1, 0, last=False, id="a")
     await chat.time_passes()
     held = await taken(gateway(client))
-    assert (held.part, held.unclear, held.taken_over) == (1, False, True)
+    assert (held.part, held.unclear, held.owner_lost) == (1, False, True)
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -111,8 +111,8 @@ async def test_a_send_without_an_answer_stays_unclear_and_one_that_was_refused_d
     deliveries = gateway(client)
     await chat.told("one")
     held = await taken(deliveries)
-    assert await deliveries.sending(held, 1, 0) == Cleared(unclear=False)
-    await deliveries.later(held, 0, unclear=cut)
+    assert await deliveries.begin_post(held, 1, 0) == Cleared(unclear=False)
+    await deliveries.requeue(held, 0, unclear=cut)
     assert (await taken(deliveries)).unclear is cut
 
 
@@ -120,9 +120,9 @@ async def test_whoever_puts_a_chat_off_takes_back_only_its_own_mark(client: Redi
     """A gateway that sent nothing knows nothing of what one before it sent."""
     first, second = gateway(client), gateway(client)
     await chat.told("one")
-    assert await first.sending(await taken(first), 1, 0) is not None
+    assert await first.begin_post(await taken(first), 1, 0) is not None
     await chat.time_passes()
-    await second.later(await taken(second), 0, unclear=False)
+    await second.requeue(await taken(second), 0, unclear=False)
     assert (await taken(second)).unclear
 
 
@@ -133,7 +133,7 @@ async def test_what_is_put_off_waits_alone_and_in_order(client: RedisClient, cha
     """Nobody takes it before its time, whatever is added; other chats go on."""
     deliveries, other = gateway(client), PlatformChat(client, "43")
     await chat.told("one")
-    await deliveries.later(await taken(deliveries), 600, unclear=False)
+    await deliveries.requeue(await taken(deliveries), 600, unclear=False)
     await chat.told("two")
     await other.ask()
     held, wait_s = await deliveries.acquire(5)
@@ -148,7 +148,7 @@ async def test_it_is_said_how_long_the_next_chat_has_to_wait(client: RedisClient
     """When that is less than the time after which everybody looks anyway."""
     deliveries = gateway(client)
     await chat.told("one")
-    await deliveries.later(await taken(deliveries), 0.5, unclear=False)
+    await deliveries.requeue(await taken(deliveries), 0.5, unclear=False)
     assert 0 < (await deliveries.acquire(5))[1] <= 0.5
 
 
@@ -160,9 +160,9 @@ async def test_what_is_given_back_at_once_is_told_to_those_who_wait(client: Redi
     async with pubsub(client) as news:
         news.subscribe(deliveries.news)
         assert await news.next(5) is not None
-        await deliveries.later(held, 60, unclear=False)
+        await deliveries.requeue(held, 60, unclear=False)
         await chat.time_passes()
-        await deliveries.later(await taken(deliveries), 0, unclear=False, counts=False)
+        await deliveries.requeue(await taken(deliveries), 0, unclear=False, counts=False)
         heard = await news.next(5)
         assert heard is not None
         assert heard.data.decode() == chat.session
@@ -174,19 +174,19 @@ async def test_tries_are_counted_until_something_arrives(client: RedisClient, ch
     deliveries = gateway(client)
     await chat.told("long", "two")
     for counts in (True, False, True):
-        await deliveries.later(await taken(deliveries), 0, unclear=False, counts=counts)
+        await deliveries.requeue(await taken(deliveries), 0, unclear=False, counts=counts)
     held = await taken(deliveries)
     assert held.tries == 2
-    assert await deliveries.sending(held, 1, 0) is not None
-    assert await deliveries.sent(held, 1, 0, last=False, id="a")
-    look = await deliveries.look(held)
+    assert await deliveries.begin_post(held, 1, 0) is not None
+    assert await deliveries.finish_post(held, 1, 0, last=False, id="a")
+    look = await deliveries.read_chat(held)
     assert look is not None
     assert look.tries == 0
-    await deliveries.later(held, 0, unclear=False)
+    await deliveries.requeue(held, 0, unclear=False)
     held = await taken(deliveries)
     assert held.tries == 1
     await deliver(deliveries, held, 1, part=1)
-    await deliveries.later(held, 0, unclear=False, counts=False)
+    await deliveries.requeue(held, 0, unclear=False, counts=False)
     assert (await taken(deliveries)).tries == 0
 
 
@@ -200,11 +200,11 @@ async def test_a_line_that_is_refused_is_a_dead_letter_and_the_next_one_goes_on(
     deliveries = gateway(client)
     await chat.told("bad", "good", "old")
     held = await taken(deliveries)
-    assert await deliveries.sending(held, 1, 0) is not None
-    assert await deliveries.refused(held, 1, "text is too long")
+    assert await deliveries.begin_post(held, 1, 0) is not None
+    assert await deliveries.give_up_line(held, 1, "text is too long")
     await deliver(deliveries, held, 2)
-    assert await deliveries.refused(held, 3, "waits for a day", too_late=True)
-    assert await deliveries.leave(held)
+    assert await deliveries.give_up_line(held, 3, "waits for a day", too_late=True)
+    assert await deliveries.release_quiet(held)
     late, refused = await letters(client).newest()
     assert (refused.reason, refused.session, refused.turn, refused.why) == (
         "undeliverable", chat.session, 1, "text is too long",
@@ -221,13 +221,13 @@ async def test_a_letter_says_that_its_line_may_have_arrived(
     """After an unclear send, sent again since or not."""
     first, second = gateway(client), gateway(client)
     await chat.told("one", "two")
-    assert await first.sending(await taken(first), 1, 0) is not None
+    assert await first.begin_post(await taken(first), 1, 0) is not None
     await chat.time_passes()
     held = await taken(second)
     if asked:
-        assert await second.sending(held, 1, 0) == Cleared(unclear=True)
-    assert await second.refused(held, 1, "a day old", too_late=True)
-    assert await second.refused(held, 2, "a day old", too_late=True)
+        assert await second.begin_post(held, 1, 0) == Cleared(unclear=True)
+    assert await second.give_up_line(held, 1, "a day old", too_late=True)
+    assert await second.give_up_line(held, 2, "a day old", too_late=True)
     assert [letter.unsure for letter in await letters(client).newest()] == [0, 1]
 
 
@@ -236,21 +236,21 @@ async def test_the_letter_of_a_line_can_be_put_back_once(client: RedisClient, ch
     deliveries = gateway(client)
     await chat.told("bad", "good")
     held = await taken(deliveries)
-    assert await deliveries.refused(held, 1, "no")
+    assert await deliveries.give_up_line(held, 1, "no")
     [letter] = await letters(client).newest()
     accepted = await letters(client).replay(letter)
     assert accepted is not None
     assert accepted.seq == 3
     assert await letters(client).replay(letter) is None
     assert await letters(client).count() == 0
-    assert texts(await deliveries.look(held)) == ["good", "bad"]
+    assert texts(await deliveries.read_chat(held)) == ["good", "bad"]
     await deliver(deliveries, held, 2)
     await deliver(deliveries, held, 3)
-    assert await deliveries.leave(held)
+    assert await deliveries.release_quiet(held)
     await client.command("XADD", keys.DEAD, "*", "member", f"out:{chat.session}", "n", 1, "reason", "x", "m", b"\x80")
     [letter] = await letters(client).newest()
     assert await letters(client).replay(letter) is not None
-    assert len((await taken(deliveries)).entries) == 1
+    assert len((await taken(deliveries)).pending) == 1
 
 
 # Closed
@@ -264,18 +264,18 @@ async def test_a_chat_that_is_closed_loses_what_waited_with_a_record_and_its_sch
     await schedules.add(platform_schedule(), 10**15)
     await chat.told("one", "two")
     held = await taken(deliveries)
-    assert await deliveries.sending(held, 1, 0) is not None
+    assert await deliveries.begin_post(held, 1, 0) is not None
     await chat.told("three")
-    assert await deliveries.refused(held, 1, "403: bot was blocked", drop_all=True)
-    look = await deliveries.look(held)
+    assert await deliveries.give_up_line(held, 1, "403: bot was blocked", drop_all=True)
+    look = await deliveries.read_chat(held)
     assert look is not None
     assert (texts(look), look.closed) == (["three"], True)
     assert [(one.reason, one.turn) for one in await letters(client).newest()] == [
         ("chat_closed", 2), ("chat_closed", 1),
     ]  # fmt: skip
-    assert [one.paused for one in await schedules.of(chat.session)] == [True]
-    assert await deliveries.refused(held, 3, "403", drop_all=True)
-    assert await deliveries.leave(held)
+    assert [one.paused for one in await schedules.of_session(chat.session)] == [True]
+    assert await deliveries.give_up_line(held, 3, "403", drop_all=True)
+    assert await deliveries.release_quiet(held)
     assert await client.command("HKEYS", keys.out(chat.session)) == [b"closed"]
 
 
@@ -285,11 +285,11 @@ async def test_without_a_try_only_the_first_line_goes_with_a_closed_chat(
     """Another gateway's mark says nothing of what this one tried."""
     first, second = gateway(client), gateway(client)
     await chat.told("one", "two")
-    assert await first.sending(await taken(first), 1, 0) is not None
+    assert await first.begin_post(await taken(first), 1, 0) is not None
     await chat.time_passes()
     held = await taken(second)
-    assert await second.refused(held, 1, "403", drop_all=True)
-    assert texts(await second.look(held)) == ["two"]
+    assert await second.give_up_line(held, 1, "403", drop_all=True)
+    assert texts(await second.read_chat(held)) == ["two"]
 
 
 async def test_a_closed_chat_with_much_to_say_is_emptied_by_and_by(client: RedisClient, chat: PlatformChat) -> None:
@@ -297,9 +297,9 @@ async def test_a_closed_chat_with_much_to_say_is_emptied_by_and_by(client: Redis
     deliveries = gateway(client)
     await chat.told(*(f"line {n}" for n in range(DROPPED_AT_ONCE + 2)))
     held = await taken(deliveries)
-    assert await deliveries.sending(held, 1, 0) is not None
-    assert await deliveries.refused(held, 1, "403", drop_all=True)
-    assert texts(await deliveries.look(held)) == [f"line {DROPPED_AT_ONCE}", f"line {DROPPED_AT_ONCE + 1}"]
+    assert await deliveries.begin_post(held, 1, 0) is not None
+    assert await deliveries.give_up_line(held, 1, "403", drop_all=True)
+    assert texts(await deliveries.read_chat(held)) == [f"line {DROPPED_AT_ONCE}", f"line {DROPPED_AT_ONCE + 1}"]
     assert await letters(client).count() == DROPPED_AT_ONCE
 
 
@@ -312,23 +312,23 @@ async def test_a_chat_opens_again_and_its_schedules_go_on(client: RedisClient, c
     await schedules.add(platform_schedule(), 10**15)
     await chat.told("one", "", "three")
     held = await taken(deliveries)
-    assert await deliveries.refused(held, 1, "403", drop_all=True)
-    assert await deliveries.sent(held, 2, 0, last=True)
+    assert await deliveries.give_up_line(held, 1, "403", drop_all=True)
+    assert await deliveries.finish_post(held, 2, 0, last=True)
     await chat.ask(bot=True)
-    look = await deliveries.look(held)
+    look = await deliveries.read_chat(held)
     assert look is not None
     assert look.closed
     if how == "person":
         await chat.ask()
     elif how == "arrived":
-        assert await deliveries.sent(held, 3, 0, last=True, id="x")
+        assert await deliveries.finish_post(held, 3, 0, last=True, id="x")
     else:
         assert await deliveries.reopen(chat.session)
         assert not await deliveries.reopen(chat.session)
-    look = await deliveries.look(held)
+    look = await deliveries.read_chat(held)
     assert look is not None
     assert not look.closed
-    assert [one.paused for one in await schedules.of(chat.session)] == [False]
+    assert [one.paused for one in await schedules.of_session(chat.session)] == [False]
 
 
 # Too much
@@ -341,16 +341,16 @@ async def test_of_too_many_lines_the_oldest_that_is_not_under_way_becomes_a_dead
     deliveries = gateway(client)
     await chat.told("head")
     held = await taken(deliveries)
-    assert await deliveries.sending(held, 1, 0) is not None
+    assert await deliveries.begin_post(held, 1, 0) is not None
     for n in range(OUTBOX_CAP + 2):
         await chat.told(f"line {n}")
     assert await client.command("XLEN", keys.outbox(chat.session)) == OUTBOX_CAP
     assert [(one.reason, one.turn) for one in await letters(client).newest()] == [
         ("outbox_full", 4), ("outbox_full", 3), ("outbox_full", 2),
     ]  # fmt: skip
-    assert await deliveries.sent(held, 1, 0, last=True, id="x")
-    assert texts(await deliveries.look(held))[0] == "line 3"
-    await deliveries.later(held, 0, unclear=False)
+    assert await deliveries.finish_post(held, 1, 0, last=True, id="x")
+    assert texts(await deliveries.read_chat(held))[0] == "line 3"
+    await deliveries.requeue(held, 0, unclear=False)
     await taken(deliveries)
     assert await client.command("HEXISTS", keys.out(chat.session), "full") == 0
 
@@ -364,19 +364,19 @@ async def test_the_bubble_is_known_to_whoever_comes_next_until_it_is_a_post(
     """Another id is another message; when the chat is quiet nothing is left of it."""
     first, second = gateway(client), gateway(client)
     await chat.ask()
-    assert await first.bubble(await taken(first), 1, "id 7")
+    assert await first.save_streamed_message(await taken(first), 1, "id 7")
     await chat.time_passes()
     held = await taken(second)
-    assert held.bubble == (1, "id 7")
+    assert held.streamed_message == (1, "id 7")
     await chat.answer("a", "b")
-    assert await second.sent(held, 1, 0, last=True, id="8")
-    assert (await second.look(held) or held).bubble == (1, "id 7")
-    assert await second.sent(held, 2, 0, last=True, id="id 7")
-    assert (await second.look(held) or held).bubble is None
+    assert await second.finish_post(held, 1, 0, last=True, id="8")
+    assert (await second.read_chat(held) or held).streamed_message == (1, "id 7")
+    assert await second.finish_post(held, 2, 0, last=True, id="id 7")
+    assert (await second.read_chat(held) or held).streamed_message is None
     await chat.ask()
-    assert await second.bubble(held, 2, "9")
+    assert await second.save_streamed_message(held, 2, "9")
     await chat.answer()
-    assert await second.leave(held)
+    assert await second.release_quiet(held)
     assert "out:telegram:42" not in await chat.keys()
 
 
@@ -388,19 +388,19 @@ async def test_a_message_that_was_about_to_be_shown_is_known_by_its_key_to_whoev
     first, second, slow = gateway(client), gateway(client), RateKey("bot", per_s=0.01, burst=1)
     await chat.ask()
     held = await taken(first)
-    assert await first.may_edit(held, [slow], meant=(1, "key 1")) == 0
-    assert await first.may_edit(held, [slow], meant=(1, "key 2")) > 0, "it may not be made"
-    assert await first.may_edit(held) == 0, "an edit"
+    assert await first.reserve_call(held, [slow], pending_stream=(1, "key 1")) == 0
+    assert await first.reserve_call(held, [slow], pending_stream=(1, "key 2")) > 0, "it may not be made"
+    assert await first.reserve_call(held) == 0, "an edit"
     await chat.time_passes()
     held = await taken(second)
-    assert (held.meant, held.bubble) == ((1, "key 1"), None)
-    assert await first.may_edit(held, meant=(1, "late")) == first.lease_s, "the lease is lost"
-    assert await second.bubble(held, 1, "id 7")
-    assert (await second.look(held) or held).meant is None
-    assert await second.may_edit(held, meant=(1, "key 3")) == 0
-    assert (await second.look(held) or held).meant == (1, "key 3")
+    assert (held.pending_stream, held.streamed_message) == ((1, "key 1"), None)
+    assert await first.reserve_call(held, pending_stream=(1, "late")) == first.lease_s, "the lease is lost"
+    assert await second.save_streamed_message(held, 1, "id 7")
+    assert (await second.read_chat(held) or held).pending_stream is None
+    assert await second.reserve_call(held, pending_stream=(1, "key 3")) == 0
+    assert (await second.read_chat(held) or held).pending_stream == (1, "key 3")
     await chat.answer()
-    assert await second.leave(held)
+    assert await second.release_quiet(held)
     assert "out:telegram:42" not in await chat.keys()
 
 
@@ -408,15 +408,15 @@ async def test_notes_stay_with_the_chat(client: RedisClient, chat: PlatformChat)
     """The newest take the place of what was there; none is none."""
     deliveries = gateway(client)
     await chat.ask()
-    await deliveries.note(chat.session, {"subject": "Re: héllo", "to": "a@example.org"})
+    await deliveries.save_notes(chat.session, {"subject": "Re: héllo", "to": "a@example.org"})
     held = await taken(deliveries)
     assert held.notes == {"subject": "Re: héllo", "to": "a@example.org"}
     await chat.answer()
-    assert await deliveries.leave(held)
-    await deliveries.note(chat.session, {"subject": "b"})
+    assert await deliveries.release_quiet(held)
+    await deliveries.save_notes(chat.session, {"subject": "b"})
     await chat.ask()
     assert (await taken(deliveries)).notes == {"subject": "b"}
-    await deliveries.note(chat.session, {})
+    await deliveries.save_notes(chat.session, {})
     assert await client.command("EXISTS", keys.out(chat.session)) == 0
 
 
@@ -431,20 +431,20 @@ async def test_what_was_delivered_is_known_when_it_comes_back(client: RedisClien
     await deliver(deliveries, held, 2)
     await chat.ask("what we said ourselves a moment ago")
     assert await client.command("HGET", keys.session(chat.session), "bots")
-    assert 0 < await client.command("PTTL", keys.said(chat.session)) <= 600_000
+    assert 0 < await client.command("PTTL", keys.delivered_text(chat.session)) <= 600_000
 
 
 async def test_a_session_that_is_erased_is_in_no_outqueue(client: RedisClient, chat: PlatformChat) -> None:
     """And whoever delivers it can write nothing more."""
     deliveries = gateway(client)
     await chat.told("one", "two")
-    await deliveries.note(chat.session, {"a": "b"})
+    await deliveries.save_notes(chat.session, {"a": "b"})
     held = await taken(deliveries)
     await deliver(deliveries, held, 1)
     await erase(client, chat.session)
     assert await chat.keys() == {"outtoken:telegram", "outboxes"}
     assert await client.command("KEYS", "shoal:*42*") == []
-    assert await deliveries.look(held) is None
+    assert await deliveries.read_chat(held) is None
 
 
 # Redis away
@@ -480,7 +480,7 @@ async def test_a_chat_that_lapsed_in_an_outage_is_left_to_its_owner_for_half_a_l
     """After a start, and after Redis was away: then counted from when it is back, however long that was. Its owner
     comes back at the same moment."""
     owner, clock = gateway(client), HandClock()
-    other = Deliveries(cut, CHANNEL, lease_s=LEASE_S, clock=clock)
+    other = DeliveryQueue(cut, CHANNEL, lease_s=LEASE_S, clock=clock)
     await chat.told("one")
     held = await taken(owner)
     if why == "outage":
@@ -501,14 +501,14 @@ async def test_a_chat_that_lapsed_in_an_outage_is_left_to_its_owner_for_half_a_l
         assert (await other.acquire(5))[0] == []
         clock.at += LEASE_S / 2
     [taken_over] = (await other.acquire(5))[0]
-    assert taken_over.taken_over
+    assert taken_over.owner_lost
     assert await owner.renew([held]) == {chat.session}
 
 
 async def test_after_the_grace_nothing_is_left_alone(client: RedisClient, chat: PlatformChat) -> None:
     """It is over half a lease after the start."""
     clock = HandClock()
-    other = Deliveries(client, CHANNEL, lease_s=LEASE_S, clock=clock)
+    other = DeliveryQueue(client, CHANNEL, lease_s=LEASE_S, clock=clock)
     await chat.told("one")
     await taken(gateway(client))
     await chat.time_passes(int(LEASE_S * 1000) + 1_000)
@@ -521,7 +521,7 @@ async def test_chats_that_were_taken_without_an_answer_are_given_back(
     client: RedisClient, chat: PlatformChat, cut: Cut
 ) -> None:
     """Once Redis is back, at once; what is under way is not touched."""
-    deliveries, known = Deliveries(cut, CHANNEL, lease_s=LEASE_S), PlatformChat(client, "43")
+    deliveries, known = DeliveryQueue(cut, CHANNEL, lease_s=LEASE_S), PlatformChat(client, "43")
     await known.told("known")
     mine = await taken(deliveries)
     await chat.told("one")
@@ -545,17 +545,17 @@ async def test_what_is_kept_of_a_chat_goes_when_it_is_quiet(client: RedisClient)
         chat = PlatformChat(client, str(n))
         await chat.told("one", "two")
         held = await taken(deliveries)
-        assert await deliveries.bubble(held, 1, "b")
+        assert await deliveries.save_streamed_message(held, 1, "b")
         await deliver(deliveries, held, 1)
-        await deliveries.later(held, 0, unclear=True)
+        await deliveries.requeue(held, 0, unclear=True)
         held = await taken(deliveries)
         await deliver(deliveries, held, 2)
-        assert await deliveries.leave(held)
+        assert await deliveries.release_quiet(held)
     left = await chat.keys()
     assert left == {"outtoken:telegram", "outboxes"}
     assert all([await client.command("PTTL", f"shoal:{name}") > 0 for name in left])
     assert await client.command("KEYS", "shoal:outbox:*") == []
-    assert await Outbox(client).read(chat.session, after=0) == []
+    assert await Outbox(client).read_after(chat.session, after=0) == []
 
 
 async def test_two_gateways_and_many_chats_share_the_work(client: RedisClient) -> None:

@@ -13,7 +13,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import Script
 from shared.store.delivery.fanout import Fanout
-from shared.store.delivery.listener_lease import LOOK_S, Exclusive, Holding
+from shared.store.delivery.listener_lease import LOOK_S, ListenerLease, ListenerLock
 from shared.tasks import cancel_all
 from tests.helpers.clock import HandClock
 
@@ -41,13 +41,13 @@ async def sometimes(redis_url: str) -> AsyncIterator[Sometimes]:
     await made.close()
 
 
-def replica(client: RedisClient) -> Exclusive:
-    return Exclusive(client, NAME, lease_s=LEASE_S)
+def replica(client: RedisClient) -> ListenerLock:
+    return ListenerLock(client, NAME, lease_s=LEASE_S)
 
 
-async def got(lock: Exclusive) -> Holding:
-    held = await lock.take()
-    assert isinstance(held, Holding)
+async def got(lock: ListenerLock) -> ListenerLease:
+    held = await lock.acquire()
+    assert isinstance(held, ListenerLease)
     return held
 
 
@@ -60,38 +60,38 @@ async def test_one_replica_at_a_time_has_it(client: RedisClient) -> None:
     """The others are told when to ask again; other names are other locks."""
     first, second = replica(client), replica(client)
     held = await got(first)
-    assert await second.take() == LOOK_S
+    assert await second.acquire() == LOOK_S
     await client.command("HINCRBY", keys.lock(NAME), "until", -29_500)
-    wait_s = await second.take()
+    wait_s = await second.acquire()
     assert isinstance(wait_s, float)
     assert 0 < wait_s <= 0.5
     assert await first.renew(held)
-    assert await second.take() == LOOK_S
-    assert isinstance(await Exclusive(client, "discord:1", lease_s=LEASE_S).take(), Holding)
+    assert await second.acquire() == LOOK_S
+    assert isinstance(await ListenerLock(client, "discord:1", lease_s=LEASE_S).acquire(), ListenerLease)
 
 
 async def test_a_lock_that_lapsed_is_taken_over_and_the_fence_is_above_all_before_it(client: RedisClient) -> None:
     """Whoever held it can keep, note and give up nothing; renewed in time it is kept."""
     first, second = replica(client), replica(client)
     old = await got(first)
-    assert not old.taken_over
+    assert not old.owner_lost
     await lapse(client)
     assert await first.renew(old), "nobody has taken it yet"
     await lapse(client)
     new = await got(second)
-    assert new.taken_over
+    assert new.owner_lost
     assert int(new.token) > int(old.token)
     assert not await first.renew(old)
-    assert not await first.save(old, b"old")
-    await first.give_up(old)
+    assert not await first.save_cursor(old, b"old")
+    await first.release(old)
     assert await second.renew(new)
-    assert await first.take() == LOOK_S
+    assert await first.acquire() == LOOK_S
 
 
 async def test_a_token_grows_also_when_the_clock_fell_back(client: RedisClient) -> None:
     """The next one is above the newest ever given."""
     lock = replica(client)
-    await lock.give_up(await got(lock))
+    await lock.release(await got(lock))
     await client.command("HSET", keys.lock(NAME), "token", 9_000_000_000_000_000)
     assert (await got(lock)).token == "9000000000000001"
 
@@ -111,10 +111,10 @@ async def test_how_far_was_read_is_known_to_whoever_has_it_next(client: RedisCli
     first, second = replica(client), replica(client)
     held = await got(first)
     assert held.cursor == b""
-    assert await first.save(held, b"s72594\x00")
-    await first.give_up(held)
+    assert await first.save_cursor(held, b"s72594\x00")
+    await first.release(held)
     held = await got(second)
-    assert (held.cursor, held.taken_over) == (b"s72594\x00", False)
+    assert (held.cursor, held.owner_lost) == (b"s72594\x00", False)
     assert 0 < await client.command("PTTL", keys.lock(NAME)) <= 30 * 86_400_000
 
 
@@ -123,8 +123,8 @@ async def test_what_is_noted_keeps_the_lock(client: RedisClient) -> None:
     first, second = replica(client), replica(client)
     held = await got(first)
     await lapse(client, ms=29_900)
-    assert await first.save(held, b"x")
-    assert await second.take() == LOOK_S
+    assert await first.save_cursor(held, b"x")
+    assert await second.acquire() == LOOK_S
 
 
 async def test_given_up_it_is_anothers_within_a_moment(client: RedisClient) -> None:
@@ -137,16 +137,16 @@ async def test_given_up_it_is_anothers_within_a_moment(client: RedisClient) -> N
         connected.set()
 
     fanout = Fanout(client, on_gap=ready)
-    await fanout.listen_raw(second.freed, second.wake)
+    await fanout.subscribe(second.freed, second.wake)
     listening = asyncio.create_task(fanout.run())
     await connected.wait()
-    assert await second.take() == LOOK_S
+    assert await second.acquire() == LOOK_S
     waiting = asyncio.create_task(second.wait(3600))
     started = time.monotonic()
-    await first.give_up(held)
+    await first.release(held)
     async with asyncio.timeout(60):
         await waiting
-    assert isinstance(await second.take(), Holding)
+    assert isinstance(await second.acquire(), ListenerLease)
     assert time.monotonic() - started < 60
     await cancel_all([listening])
 
@@ -156,7 +156,7 @@ async def test_a_wake_that_comes_between_look_and_wait_is_not_lost(client: Redis
     lock, other = replica(client), replica(client)
     await got(other)
     lock.wake()
-    assert await lock.take() == LOOK_S
+    assert await lock.acquire() == LOOK_S
     await lock.wait(0.01)
     lock.wake()
     async with asyncio.timeout(60):
@@ -168,16 +168,16 @@ async def test_after_an_outage_it_is_left_to_whoever_held_it_for_half_a_lease(
 ) -> None:
     """The holder reconnects at the same moment. What was given up is free at once."""
     clock = HandClock()
-    first, second = replica(client), Exclusive(sometimes, NAME, lease_s=LEASE_S, clock=clock)
+    first, second = replica(client), ListenerLock(sometimes, NAME, lease_s=LEASE_S, clock=clock)
     held = await got(first)
     sometimes.away = True
     with pytest.raises(RedisAway):
-        await second.take()
+        await second.acquire()
     sometimes.away = False
     await lapse(client, ms=44_000)
-    assert isinstance(await second.take(), float)
+    assert isinstance(await second.acquire(), float)
     assert await first.renew(held)
     await lapse(client, ms=31_000)
-    assert isinstance(await second.take(), float)
+    assert isinstance(await second.acquire(), float)
     clock.at += LEASE_S / 2
-    assert (await got(second)).taken_over
+    assert (await got(second)).owner_lost

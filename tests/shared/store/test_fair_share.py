@@ -14,7 +14,7 @@ from shared.errors import Refused
 from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage
 from shared.metrics import REGISTRY
-from shared.process.fleet_gauges import Readings
+from shared.process.fleet_gauges import FleetGauges
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import Presence, read_queue
@@ -156,7 +156,7 @@ async def _crashed(client: RedisClient, claim: Claim) -> None:
 
 
 async def _reclaimed(client: RedisClient, claim: Claim) -> None:
-    assert await queue_of(client).reclaim([]) == 2
+    assert await queue_of(client).release_unknown([]) == 2
 
 
 async def test_who_is_left_alone_in_grace_hides_nobody(client: RedisClient, inbox: Inbox) -> None:
@@ -214,7 +214,7 @@ async def test_a_lease_that_lapsed_is_taken_though_its_person_has_a_share(client
         await queue.acquire(1)
     await client.command("ZADD", keys.queue("turns"), 1000, keys.turn("web:p/c000"))
     [claim] = await queue_of(client, "other", share=0.5).acquire(1)
-    assert (claim.session, claim.taken_over) == ("web:p/c000", True)
+    assert (claim.session, claim.owner_lost) == ("web:p/c000", True)
 
 
 # Nobody more than a share
@@ -275,7 +275,7 @@ async def test_the_chats_of_a_group_are_no_one_persons(client: RedisClient, inbo
     for i in range(6):
         said = msgspec.structs.replace(message(chat=f"g/{i:03}"), sender_id="p", metadata={"group": "1"})
         await inbox.ingest(said)
-    assert await client.command("EXISTS", keys.SHARES) == 0
+    assert await client.command("EXISTS", keys.FAIR_KEYS) == 0
     slots = Slots(client, 1)
     await slots.fill()
     await person(inbox, "q")
@@ -400,9 +400,9 @@ async def test_what_is_taken_out_of_a_chat_leaves_the_background(
     else:
         line = OutboundMessage(content="New.", turn=1, kind="command")
         state = await sessions.state(SESSION)
-        await sessions.answer(message("/new"), line, state, change=change)  # type: ignore[arg-type]
+        await sessions.answer_command(message("/new"), line, state, change=change)  # type: ignore[arg-type]
     assert await where(client) == []
-    assert not await client.command("EXISTS", keys.SHARES, keys.inbox(SESSION))
+    assert not await client.command("EXISTS", keys.FAIR_KEYS, keys.inbox(SESSION))
     assert await take(client) == []
 
 
@@ -426,7 +426,7 @@ async def test_gauges_and_status_tell_them_apart(client: RedisClient, inbox: Inb
     turns, background = [await read_queue(client, name) for name in ("turns", keys.BACKGROUND)]
     assert (turns.due, turns.running, turns.delayed) == (1, 1, 0)
     assert (background.due, background.running, background.delayed) == (2, 1, 0)
-    await Readings(client).refresh()
+    await FleetGauges(client).refresh()
     assert REGISTRY.get_sample_value("shoal_queue_due", {"queue": "background"}) == 2
     assert REGISTRY.get_sample_value("shoal_queue_running", {"queue": "background"}) == 1
     worker = Presence(kind="worker", name="w", host="h", pid=1, started_at=0, version="0", details={"queues": "turns"})

@@ -25,7 +25,7 @@ async def test_each_connection_after_the_first_is_a_gap(client: RedisClient) -> 
         told.append(gaps() - before)
 
     fanout = Fanout(client, on_gap=on_gap)
-    await fanout.listen_raw("shoal:live:a", lambda _: None)
+    await fanout.subscribe("shoal:live:a", lambda _: None)
     running = asyncio.create_task(fanout.run())
     try:
         await eventually(lambda: told == [0], within_s=10)
@@ -49,7 +49,7 @@ async def test_who_listens_first_hears_what_is_said_right_after(client: RedisCli
         running = asyncio.create_task(fanout.run())
         try:
             await asyncio.sleep(0)  # it has begun, and waits for the first listener
-            await fanout.listen_raw(f"shoal:live:{number}", heard.append)
+            await fanout.subscribe(f"shoal:live:{number}", heard.append)
             assert await client.command("PUBLISH", f"shoal:live:{number}", b"hello") == 1
             await eventually(functools.partial(heard.__contains__, b"hello"), within_s=10)
         finally:
@@ -64,12 +64,12 @@ async def test_nobody_waits_for_a_redis_that_is_away() -> None:
 
     nowhere = RedisClient("redis://127.0.0.1:1/0", timeout_s=0.2)
     fanout = Fanout(nowhere, on_gap=on_gap)
-    await fanout.listen_raw("shoal:live:a", lambda _: None)  # before it runs
+    await fanout.subscribe("shoal:live:a", lambda _: None)  # before it runs
     running = asyncio.create_task(fanout.run())
     try:
         await asyncio.sleep(0)
         async with asyncio.timeout(SILENCE_S / 2):
-            await fanout.listen_raw("shoal:live:b", lambda _: None)
+            await fanout.subscribe("shoal:live:b", lambda _: None)
     finally:
         await cancel_all([running])
         await nowhere.close()

@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from shared.errors import LeaseLost
 from shared.ids import nonce
 from shared.messages.live import TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
-from shared.store.sessions.session import Change, InboxMoved, Sessions, SessionState
+from shared.store.sessions.session import Change, InboxChanged, Sessions, SessionState
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -117,14 +117,14 @@ class Chat(RuleBasedStateMachine):
         claim = self.claims[-1 - back % len(self.claims)]
         assert claim.turn is not None
         now, n = self.expected, claim.turn.n
-        if now.lease != claim.lease:
+        if now.lease != claim.lease_id:
             if n not in self._committed():
                 with pytest.raises(LeaseLost):
-                    self.run(self.turns.append(claim, 1, AssistantEntry(content="x", turn=n)))
+                    self.run(self.turns.append_step(claim, 1, AssistantEntry(content="x", turn=n)))
                 with pytest.raises(LeaseLost):
                     self.run(self._commit(claim))
         elif step:
-            self.run(self.turns.append(claim, 1, AssistantEntry(content="x", turn=n)))
+            self.run(self.turns.append_step(claim, 1, AssistantEntry(content="x", turn=n)))
         else:
             assert self.run(self._commit(claim)).first
             now.waiting.remove(n)
@@ -158,13 +158,13 @@ class Chat(RuleBasedStateMachine):
         meant = self.meant[-1 - back % len(self.meant)]
         said = message(f"/{meant.change}", id=meant.id)
         line = OutboundMessage(content="x", turn=0, in_reply_to=(said.id,), kind="command")
-        answering = self.sessions.answer(
-            said, line, meant.state, change=meant.change, show=SaidLine(id=said.id, text="x"), principal="owner"
+        answering = self.sessions.answer_command(
+            said, line, meant.state, change=meant.change, log_line=UserLine(id=said.id, text="x"), principal="owner"
         )
         if meant.done:
             assert self.run(answering).duplicate
         elif meant.change and not meant.fits:
-            with pytest.raises(InboxMoved):
+            with pytest.raises(InboxChanged):
                 self.run(answering)
         else:
             assert not self.run(answering).duplicate
@@ -198,12 +198,12 @@ class Chat(RuleBasedStateMachine):
         assert (state.entries, await ask("LLEN", keys.archive(SESSION))) == (now.entries, now.archived)
         if not now.waiting:
             assert await ask("EXISTS", keys.inbox(SESSION), keys.ledger(SESSION)) == 0
-        log = [one.line for one in await Outbox(self.client).read(SESSION, after=0)]
+        log = [one.line for one in await Outbox(self.client).read_after(SESSION, after=0)]
         assert [_told(line) for line in log] == now.lines
 
 
-def _told(line: SaidLine | OutboundMessage) -> str:
-    if isinstance(line, SaidLine):
+def _told(line: UserLine | OutboundMessage) -> str:
+    if isinstance(line, UserLine):
         return line.id
     return "command" if line.kind == "command" else f"reply {line.turn}"
 

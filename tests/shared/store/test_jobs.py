@@ -35,7 +35,7 @@ async def finish(
             keys.queue("jobs"), keys.leases("jobs"), keys.wake("jobs"),
             RESULT_PREFIX + id, RETRY + id, JOB_PREFIX + id, ABORTED,
         ],
-        [id, claim.lease, int(done), delay_ms, result, keep_ms],
+        [id, claim.lease_id, int(done), delay_ms, result, keep_ms],
     )  # fmt: skip
     return answer
 
@@ -58,7 +58,7 @@ async def test_only_the_owner_of_a_lease_ends_a_job(client: RedisClient) -> None
     claim = await taken(client)
     late = Claim(claim.member, claim.owner, "1", 0, False, None)
     assert await finish(client, late, result=b"late") == -1
-    assert await client.command("HGET", keys.leases("jobs"), "one") == claim.lease.encode()
+    assert await client.command("HGET", keys.leases("jobs"), "one") == claim.lease_id.encode()
     assert await client.command("EXISTS", JOB_PREFIX + "one") == 1
     assert await client.command("EXISTS", RESULT_PREFIX + "one") == 0
     assert await finish(client, claim) == 1
@@ -143,7 +143,7 @@ async def test_a_job_whose_worker_and_guardian_are_lost_counts_a_crash(client: R
     assert 55 < await due_in_s(client, id) <= 60
     await client.command("ZADD", keys.queue("jobs"), 1, id)
     again = await taken(client)
-    assert (again.job_crashes, again.taken_over) == (1, False)
+    assert (again.job_crashes, again.owner_lost) == (1, False)
 
 
 async def test_crashes_of_a_job_are_forgotten_when_it_is_done(client: RedisClient, redis_url: str) -> None:

@@ -11,8 +11,8 @@ from shared.ids import nonce
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import decode_inbound
 from shared.messages.live import TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine
-from shared.messages.transcript import AssistantEntry, TakenEntry, decode_ledger
+from shared.messages.outbound import OutboundMessage, UserLine
+from shared.messages.transcript import AssistantEntry, JoinEntry, decode_ledger
 from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -21,7 +21,7 @@ from shared.store.sessions.session import Sessions
 from shared.store.turns.dead_letters import DeadLetters
 from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
-from shared.store.turns.turn_writes import DeadLetter, Taken, Turns
+from shared.store.turns.turn_writes import DeadLetter, JoinedMessages, Turns
 from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import message, reply
 
@@ -38,14 +38,14 @@ class Chat:
         self.withdrawals, self.sessions = Withdrawals(client, limits), Sessions(client, limits)
 
     async def say(self, id: str, text: str = "hello") -> Accepted:
-        return await self.inbox.ingest(message(text, id=id), show=SaidLine(id=id, text=text), principal="owner")
+        return await self.inbox.ingest(message(text, id=id), log_line=UserLine(id=id, text=text), principal="owner")
 
     async def acquire(self) -> Claim:
         [claim] = await LeaseQueue(self.client, "turns", owner=nonce(), lease_s=30).acquire(1)
         return claim
 
-    async def take(self, claim: Claim, step: int, *, at_start: bool = False) -> Taken | None:
-        return await self.turns.take(claim, step, at_start=at_start)
+    async def take(self, claim: Claim, step: int, *, at_start: bool = False) -> JoinedMessages | None:
+        return await self.turns.join_waiting(claim, step, at_start=at_start)
 
     async def withdraw(self, id: str) -> str:
         return await self.withdrawals.withdraw("web", "owner/a", id)
@@ -72,7 +72,7 @@ async def test_what_was_taken_is_handed_to_a_successor_at_its_place(chat: Chat) 
     """The ledger says where, the inbox keeps the message; commit ends all of them."""
     await chat.say("a")
     claim = await chat.acquire()
-    await chat.turns.append(claim, 1, AssistantEntry(content="one", turn=1))
+    await chat.turns.append_step(claim, 1, AssistantEntry(content="one", turn=1))
     await chat.say("b")
     await chat.say("c")
     taken = await chat.take(claim, 2)
@@ -82,7 +82,7 @@ async def test_what_was_taken_is_handed_to_a_successor_at_its_place(chat: Chat) 
 
     again = await chat.acquire()
     assert again.turn is not None
-    assert [type(decode_ledger(step)) for step in again.turn.ledger] == [AssistantEntry, TakenEntry]
+    assert [type(decode_ledger(step)) for step in again.turn.ledger] == [AssistantEntry, JoinEntry]
     assert (ids(again.turn.joined), again.turn.steers) == (["b", "c"], True)
     await chat.say("d")
     await chat.commit(again)
@@ -202,7 +202,9 @@ async def test_new_drops_what_joined_as_well(chat: Chat) -> None:
     await chat.take(claim, 1)
     state = await chat.sessions.state(SESSION)
     said = message("/new")
-    await chat.sessions.answer(said, OutboundMessage(content="New.", turn=2, kind="command"), state, change="new")
+    await chat.sessions.answer_command(
+        said, OutboundMessage(content="New.", turn=2, kind="command"), state, change="new"
+    )
     assert await chat.client.command("HMGET", keys.session(SESSION), "taken", "cut") == [None, None]
     with pytest.raises(LeaseLost):
         await chat.commit(claim)
@@ -219,7 +221,7 @@ async def test_a_waiting_message_can_be_withdrawn(chat: Chat) -> None:
     taken = await chat.take(claim, 1)
     assert taken is not None
     assert ids(taken.records) == ["c"]
-    lines = [one.line for one in await Outbox(chat.client).read(SESSION, after=0)]
+    lines = [one.line for one in await Outbox(chat.client).read_after(SESSION, after=0)]
     [told] = [line for line in lines if isinstance(line, OutboundMessage)]
     assert (told.kind, told.in_reply_to, told.turn) == ("withdrawn", ("b",), 0)
     again = await chat.say("b")
@@ -265,7 +267,7 @@ async def test_the_head_withdrawn_lets_the_next_one_go_at_once(chat: Chat) -> No
     assert await chat.client.command("LLEN", keys.wake("turns")) == 1
     again = await chat.acquire()
     assert again.turn is not None
-    assert (again.turn.n, again.turn.away_ms) == (2, 0)
+    assert (again.turn.n, again.turn.model_unavailable_ms) == (2, 0)
 
 
 async def test_interrupt_ends_all_before_it_and_nothing_behind_it(client: RedisClient) -> None:
@@ -353,7 +355,7 @@ async def test_a_turn_whose_steps_the_server_lost_takes_nothing(chat: Chat) -> N
     """As with any step: whoever acquires next begins where the ledger really ends, and at once."""
     await chat.say("a")
     claim = await chat.acquire()
-    await chat.turns.append(claim, 1, AssistantEntry(content="one", turn=1))
+    await chat.turns.append_step(claim, 1, AssistantEntry(content="one", turn=1))
     await chat.client.command("DEL", keys.ledger(SESSION), keys.wake("turns"))
     await chat.say("b")
     with pytest.raises(LeaseLost):

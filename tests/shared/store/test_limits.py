@@ -8,7 +8,7 @@ import pytest
 
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.provider_limits import Ending, Entered, Held, LimitRules, ProviderLimits
+from shared.store.fleet.provider_limits import CallAllowed, CallHeld, Ending, LimitRules, ProviderLimits
 from tests.helpers.wait import eventually
 
 WAY = "openai:0123"
@@ -27,15 +27,15 @@ def limits(client: RedisClient) -> ProviderLimits:
     return ProviderLimits(client, rng=NoJitter())
 
 
-async def enter(limits: ProviderLimits, rules: LimitRules = RULES) -> Entered:
+async def enter(limits: ProviderLimits, rules: LimitRules = RULES) -> CallAllowed:
     answer = await limits.enter(WAY, rules)
-    assert isinstance(answer, Entered), answer
+    assert isinstance(answer, CallAllowed), answer
     return answer
 
 
-async def held(limits: ProviderLimits, rules: LimitRules = RULES) -> Held:
+async def held(limits: ProviderLimits, rules: LimitRules = RULES) -> CallHeld:
     answer = await limits.enter(WAY, rules)
-    assert isinstance(answer, Held), answer
+    assert isinstance(answer, CallHeld), answer
     return answer
 
 
@@ -44,7 +44,7 @@ async def fail(
 ) -> None:
     """So many calls, one after the other, that end in a fault."""
     for _ in range(times):
-        await limits.tell(WAY, RULES, await enter(limits), ending, retry_after_s=retry_after_s)
+        await limits.report(WAY, RULES, await enter(limits), ending, retry_after_s=retry_after_s)
 
 
 async def later(client: RedisClient, seconds: float) -> None:
@@ -55,10 +55,10 @@ async def later(client: RedisClient, seconds: float) -> None:
             await client.command("HINCRBY", keys.limit(WAY), field, -int(seconds * 1000))
 
 
-async def let_in(limits: ProviderLimits) -> list[Entered]:
+async def let_in(limits: ProviderLimits) -> list[CallAllowed]:
     """All calls that may be made at this moment by whoever asks; 100 stand for any number."""
-    entered: list[Entered] = []
-    while len(entered) < 100 and isinstance(answer := await limits.enter(WAY, RULES), Entered):
+    entered: list[CallAllowed] = []
+    while len(entered) < 100 and isinstance(answer := await limits.enter(WAY, RULES), CallAllowed):
         entered.append(answer)
     return entered
 
@@ -81,7 +81,7 @@ async def test_a_429_closes_the_way_for_every_worker_for_as_long_as_the_provider
     await fail(limits, retry_after_s=7.0)
     seen = await held(other)
     assert (6.5 < seen.wait_s <= 7.0, seen.reason) == (True, "rate_limit")
-    assert isinstance(await other.enter("openai:4567", RULES), Entered)
+    assert isinstance(await other.enter("openai:4567", RULES), CallAllowed)
     assert 7_000 < await client.command("PTTL", keys.limit(WAY)) <= 7_000 + 300_000 + 60_000
     await elsewhere.close()
 
@@ -113,7 +113,7 @@ async def test_after_the_pause_the_way_opens_by_itself(limits: ProviderLimits) -
     await held(limits)
 
     async def opened() -> bool:
-        return isinstance(await limits.enter(WAY, RULES), Entered)
+        return isinstance(await limits.enter(WAY, RULES), CallAllowed)
 
     await eventually(opened, within_s=2)
 
@@ -131,11 +131,11 @@ async def test_then_one_call_tries_and_each_success_lets_two_more_in(
         rounds.append(len(running))
         assert (await held(limits)).wait_s <= 0.5, "somebody is trying: look again soon"
         for one in running:
-            assert await limits.tell(WAY, RULES, one, "ok") is None
+            assert await limits.report(WAY, RULES, one, "ok") is None
     assert rounds == [1, 2, 4, 8, 16]
     running = await let_in(limits)
     assert len(running) == 32
-    assert await limits.tell(WAY, RULES, running[0], "ok") == "opened"
+    assert await limits.report(WAY, RULES, running[0], "ok") == "opened"
     assert not (await enter(limits)).watched
     await fail(limits)
     assert (await held(limits)).wait_s <= 1.0, "the next trouble begins with a short pause again"
@@ -146,7 +146,7 @@ async def test_a_failed_try_closes_the_way_again(client: RedisClient, limits: Pr
     await fail(limits)
     await later(client, 2)
     tried = await enter(limits)
-    assert await limits.tell(WAY, RULES, tried, "timeout") == "closed"
+    assert await limits.report(WAY, RULES, tried, "timeout") == "closed"
     seen = await held(limits)
     assert (1.0 < seen.wait_s <= 2.0, seen.reason) == (True, "overloaded")
 
@@ -156,10 +156,10 @@ async def test_a_closed_way_has_to_earn_all_its_successes_again(client: RedisCli
     await fail(limits, retry_after_s=5.0)
     await later(client, 5)
     for _ in range(31):
-        await limits.tell(WAY, RULES, await enter(limits), "ok")
+        await limits.report(WAY, RULES, await enter(limits), "ok")
     await fail(limits, retry_after_s=5.0)
     await later(client, 5)
-    assert await limits.tell(WAY, RULES, await enter(limits), "ok") is None
+    assert await limits.report(WAY, RULES, await enter(limits), "ok") is None
     assert len(await let_in(limits)) == 2
 
 
@@ -171,7 +171,7 @@ async def test_the_right_to_try_is_given_back_by_a_call_that_learned_nothing(
     await later(client, 5)
     tried = await enter(limits)
     await held(limits)
-    await limits.tell(WAY, RULES, tried, "void")
+    await limits.report(WAY, RULES, tried, "void")
     await enter(limits)
     await held(limits)
 
@@ -193,13 +193,13 @@ async def test_what_was_under_way_when_the_way_was_closed_counts_once(
 ) -> None:
     """Fifty 429s at the same moment are one pause; only a later time that the provider names is news."""
     running = await let_in(limits)
-    news = [await limits.tell(WAY, RULES, one, "rate_limit", retry_after_s=2.0) for one in running[:50]]
+    news = [await limits.report(WAY, RULES, one, "rate_limit", retry_after_s=2.0) for one in running[:50]]
     assert news.count("closed") == 1
     assert (await held(limits)).wait_s <= 2.0
-    await limits.tell(WAY, RULES, running[50], "rate_limit", retry_after_s=9.0)
+    await limits.report(WAY, RULES, running[50], "rate_limit", retry_after_s=9.0)
     assert 8.0 < (await held(limits)).wait_s <= 9.0
-    await limits.tell(WAY, RULES, running[51], "ok")
-    await limits.tell(WAY, RULES, running[52], "void")
+    await limits.report(WAY, RULES, running[51], "ok")
+    await limits.report(WAY, RULES, running[52], "void")
     await later(client, 10)
     assert len(await let_in(limits)) == 1, "a success from before the pause lets nobody in"
 
@@ -210,10 +210,10 @@ async def test_faults_in_a_row_close_the_way(limits: ProviderLimits, ending: End
     await fail(limits, ending, times=4)
     entered = await enter(limits)
     assert entered.watched, "so that a success is told"
-    await limits.tell(WAY, RULES, entered, "ok")
+    await limits.report(WAY, RULES, entered, "ok")
     await fail(limits, ending, times=4)
     entered = await enter(limits)
-    assert await limits.tell(WAY, RULES, entered, ending) == "closed"
+    assert await limits.report(WAY, RULES, entered, ending) == "closed"
     assert (await held(limits)).reason == "overloaded"
 
 
@@ -237,19 +237,19 @@ async def test_calls_a_minute_are_counted_for_the_whole_fleet(client: RedisClien
     elsewhere = RedisClient(redis_url)
     both = [ProviderLimits(client), ProviderLimits(elsewhere)]
     got = [await both[n % 2].enter(WAY, rules) for n in range(40)]
-    entered = [one for one in got if isinstance(one, Entered)]
+    entered = [one for one in got if isinstance(one, CallAllowed)]
     assert 10 <= len(entered) <= 13, "the burst, and what time itself lets in while we ask"
     refused = got[-1]
-    assert isinstance(refused, Held)
+    assert isinstance(refused, CallHeld)
     assert (refused.reason, refused.placed) == ("requests_per_minute", False)
     first, second = [await both[0].enter(WAY, rules, patience_s=2.0) for _ in range(2)]
-    assert isinstance(first, Held)
-    assert isinstance(second, Held)
+    assert isinstance(first, CallHeld)
+    assert isinstance(second, CallHeld)
     assert first.placed
     assert second.placed
     assert 0.05 < second.wait_s - first.wait_s < 0.15, "each its own place"
     for _ in range(3):
-        assert isinstance(await both[1].enter(WAY, rules, placed=True), Entered)
+        assert isinstance(await both[1].enter(WAY, rules, placed=True), CallAllowed)
     assert 0 < await client.command("PTTL", keys.limit(WAY)) < 10_000
     await elsewhere.close()
 
@@ -260,7 +260,7 @@ async def test_an_idle_hour_saves_no_places(client: RedisClient, limits: Provide
     seconds, micros = await client.command("TIME")
     await client.command("HSET", keys.limit(WAY), "tat", (int(seconds) - 3600) * 1_000_000 + int(micros))
     got = [await limits.enter(WAY, rules) for _ in range(40)]
-    assert 10 <= sum(isinstance(one, Entered) for one in got) <= 13
+    assert 10 <= sum(isinstance(one, CallAllowed) for one in got) <= 13
 
 
 async def test_what_is_remembered_is_forgotten_when_it_is_of_no_use(
@@ -285,7 +285,7 @@ async def test_a_place_is_of_no_use_while_the_way_is_closed(limits: ProviderLimi
     """Who waited for its place learns what happened meanwhile."""
     await fail(limits, retry_after_s=5.0)
     answer = await limits.enter(WAY, LimitRules(per_minute=600), placed=True)
-    assert isinstance(answer, Held)
+    assert isinstance(answer, CallHeld)
     assert answer.reason == "rate_limit"
 
 

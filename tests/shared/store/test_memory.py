@@ -14,8 +14,15 @@ from shared.messages.codec import encode
 from shared.messages.transcript import UserEntry, decode_transcript
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.schedules.agenda import Agenda, Due
-from shared.store.sessions.memory import MemoryChanged, MemoryLimits, MemoryStore, MemoryText, Unconsolidated, Waiting
+from shared.store.schedules.agenda import Agenda, AgendaEntry
+from shared.store.sessions.memory import (
+    MemoryChanged,
+    MemoryLimits,
+    MemoryStore,
+    MemoryText,
+    Unconsolidated,
+    UnconsolidatedCounts,
+)
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from tests.helpers.build import say
@@ -33,12 +40,12 @@ async def test_entries_become_an_entry_and_a_memory_in_one_step(client: RedisCli
     memory = MemoryStore(client)
     for n in (1, 2, 3):
         await talk(client, plain_turn(n))
-    read = await memory.unconsolidated(SESSION)
+    read = await memory.read_unconsolidated(SESSION)
     assert (len(read.entries), read.total, read.mark, read.scope) == (6, 6, 0, SCOPE)
     assert await memory.consolidate(SESSION, read, take=4, entry="[t] one", memory=MemoryText("- likes tea", "0"))
-    assert await memory.log(SCOPE) == ["[t] one"]
-    assert (await memory.read(SCOPE)).text == "- likes tea"
-    after = await memory.unconsolidated(SESSION)
+    assert await memory.read_log(SCOPE) == ["[t] one"]
+    assert (await memory.read_memory(SCOPE)).text == "- likes tea"
+    after = await memory.read_unconsolidated(SESSION)
     assert after.entries == read.entries[4:]
     assert after.mark == 4
     assert await field(client, keys.session(SESSION), "history") == sum(map(len, after.entries))
@@ -48,13 +55,13 @@ async def test_the_same_piece_is_never_consolidated_twice(client: RedisClient) -
     """A worker that died after the script, or whose answer was lost, calls it again: gone already, nothing changes."""
     memory = MemoryStore(client)
     await fill(client, 3)
-    read = await memory.unconsolidated(SESSION)
+    read = await memory.read_unconsolidated(SESSION)
     assert await memory.consolidate(SESSION, read, take=2, entry="one")
     assert not await memory.consolidate(SESSION, read, take=2, entry="one")
     assert not await memory.consolidate(SESSION, read, take=4, entry="two", memory=MemoryText("x", "0"))
-    assert await memory.log(SCOPE) == ["one"]
-    assert (await memory.read(SCOPE)).text == ""
-    assert (await memory.waiting(SESSION)).history == 4
+    assert await memory.read_log(SCOPE) == ["one"]
+    assert (await memory.read_memory(SCOPE)).text == ""
+    assert (await memory.count_unconsolidated(SESSION)).history == 4
 
 
 async def test_long_conversations_are_archived_whole_and_in_order(client: RedisClient) -> None:
@@ -63,36 +70,36 @@ async def test_long_conversations_are_archived_whole_and_in_order(client: RedisC
     for first in (1, 501):
         await fill(client, 500, first=first)
         await command(client, "new")
-    read = await memory.unconsolidated(SESSION, "archive")
+    read = await memory.read_unconsolidated(SESSION, "archive")
     assert [entry.turn for entry in map(decode_transcript, read.entries)] == [n for n in range(1, 1001) for _ in "qa"]
-    assert await memory.waiting(SESSION) == Waiting(0, 2000)
-    assert (await memory.unconsolidated(SESSION)).mark == 2000
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 2000)
+    assert (await memory.read_unconsolidated(SESSION)).mark == 2000
 
 
 async def test_a_memory_that_was_changed_meanwhile_is_not_overwritten(client: RedisClient) -> None:
     """Compare and swap: the loser gets MemoryChanged, and its piece is still there for another try."""
     memory = MemoryStore(client)
     await fill(client, 2)
-    read, old = await memory.unconsolidated(SESSION), await memory.read(SCOPE)
-    await memory.write(SCOPE, "by hand", version=old.version)
+    read, old = await memory.read_unconsolidated(SESSION), await memory.read_memory(SCOPE)
+    await memory.write_memory(SCOPE, "by hand", version=old.version)
     with pytest.raises(MemoryChanged):
         await memory.consolidate(SESSION, read, take=2, entry="one", memory=MemoryText("mine", old.version))
-    assert (await memory.read(SCOPE)).text == "by hand"
-    assert await memory.log(SCOPE) == []
+    assert (await memory.read_memory(SCOPE)).text == "by hand"
+    assert await memory.read_log(SCOPE) == []
     assert await memory.consolidate(SESSION, read, take=2, entry="one"), "an entry alone needs no version"
-    assert (await memory.read(SCOPE)).text == "by hand"
+    assert (await memory.read_memory(SCOPE)).text == "by hand"
 
 
 async def test_a_write_of_memory_names_the_version_it_was_made_from(client: RedisClient) -> None:
     """Versions only grow; the same write again, its answer lost, is the same write."""
     memory = MemoryStore(client)
-    first = await memory.write(SCOPE, "one", version="0")
-    second = await memory.write(SCOPE, "two", version=first)
+    first = await memory.write_memory(SCOPE, "one", version="0")
+    second = await memory.write_memory(SCOPE, "two", version=first)
     assert int(second) > int(first)
-    assert await memory.write(SCOPE, "two", version=first) == second
+    assert await memory.write_memory(SCOPE, "two", version=first) == second
     with pytest.raises(MemoryChanged, match=first):
-        await memory.write(SCOPE, "three", version=first)
-    assert await memory.read(SCOPE) == MemoryText("two", second)
+        await memory.write_memory(SCOPE, "three", version=first)
+    assert await memory.read_memory(SCOPE) == MemoryText("two", second)
 
 
 async def test_a_turn_that_lost_its_lease_writes_no_memory(client: RedisClient) -> None:
@@ -101,30 +108,32 @@ async def test_a_turn_that_lost_its_lease_writes_no_memory(client: RedisClient) 
     await say(Inbox(client))
     queue = LeaseQueue(client, "turns", owner=nonce(), lease_s=30)
     [claim] = await queue.acquire(1)
-    version = await memory.write(SCOPE, "one", version="0", claim=claim)
+    version = await memory.write_memory(SCOPE, "one", version="0", claim=claim)
     await queue.release(claim)
     with pytest.raises(LeaseLost):
-        await memory.write(SCOPE, "two", version=version, claim=claim)
-    assert (await memory.read(SCOPE)).text == "one"
+        await memory.write_memory(SCOPE, "two", version=version, claim=claim)
+    assert (await memory.read_memory(SCOPE)).text == "one"
 
 
 async def test_new_moves_the_conversation_and_names_the_archive_on_the_agenda(client: RedisClient) -> None:
     """Nothing is lost between `/new` and its archive job: the sweep finds it."""
     memory = MemoryStore(client)
     await fill(client, 2)
-    read = await memory.unconsolidated(SESSION)
+    read = await memory.read_unconsolidated(SESSION)
     await command(client, "new")
     assert not await memory.consolidate(SESSION, read, take=2, entry="late")
-    archived = await memory.unconsolidated(SESSION, "archive")
+    archived = await memory.read_unconsolidated(SESSION, "archive")
     assert archived.entries == read.entries
-    assert await memory.waiting(SESSION) == Waiting(0, 4)
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 4)
     assert [due.member for due in await memory.idle.due()] == [SESSION]
     await fill(client, 1)
     await command(client, "new")
-    assert (await memory.unconsolidated(SESSION, "archive")).entries[:4] == archived.entries, "behind the older ones"
+    assert (await memory.read_unconsolidated(SESSION, "archive")).entries[:4] == archived.entries, (
+        "behind the older ones"
+    )
     assert await memory.consolidate(SESSION, archived, take=4, entry="archived")
-    assert (await memory.unconsolidated(SESSION, "archive")).mark == 4
-    assert await memory.waiting(SESSION) == Waiting(0, 2)
+    assert (await memory.read_unconsolidated(SESSION, "archive")).mark == 4
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 2)
 
 
 async def test_new_without_a_conversation_leaves_nothing_to_do(client: RedisClient) -> None:
@@ -141,17 +150,17 @@ async def test_forget_deletes_everything_and_stops_whoever_began_earlier(client:
     await fill(client, 2)
     await command(client, "new")
     await fill(client, 2)
-    archived, read = await memory.unconsolidated(SESSION, "archive"), await memory.unconsolidated(SESSION)
+    archived, read = await memory.read_unconsolidated(SESSION, "archive"), await memory.read_unconsolidated(SESSION)
     assert await memory.consolidate(SESSION, read, take=2, entry="e", memory=MemoryText("m", "0"), rework_ms=HOUR_MS)
-    read, old = await memory.unconsolidated(SESSION), await memory.read(SCOPE)
+    read, old = await memory.read_unconsolidated(SESSION), await memory.read_memory(SCOPE)
     await command(client, "forget")
     assert not await memory.consolidate(SESSION, read, take=2, entry="late")
     assert not await memory.consolidate(SESSION, archived, take=2, entry="late", memory=old)
     with pytest.raises(MemoryChanged):
-        await memory.write(SCOPE, "late", version=old.version)
-    assert (await memory.read(SCOPE)).text == ""
-    assert await memory.log(SCOPE) == []
-    assert await memory.waiting(SESSION) == Waiting(0, 0)
+        await memory.write_memory(SCOPE, "late", version=old.version)
+    assert (await memory.read_memory(SCOPE)).text == ""
+    assert await memory.read_log(SCOPE) == []
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 0)
     assert await memory.rework.find(SCOPE) is None
     assert await memory.idle.find(SESSION) is None
 
@@ -177,15 +186,15 @@ async def test_entries_that_leave_while_a_conversation_is_read_are_not_taken_for
     try:
         memory = MemoryStore(client)
         entries = await fill(client, 3)
-        early = await memory.unconsolidated(SESSION)
+        early = await memory.read_unconsolidated(SESSION)
 
         async def another_worker() -> None:
             assert await memory.consolidate(SESSION, early, take=2, entry="theirs")
 
         client.meddle = another_worker
-        read = await memory.unconsolidated(SESSION)
+        read = await memory.read_unconsolidated(SESSION)
         assert not await memory.consolidate(SESSION, read, take=2, entry="ours")
-        left = (await memory.unconsolidated(SESSION)).entries
+        left = (await memory.read_unconsolidated(SESSION)).entries
         assert list(left) == [encode(entry) for entry in entries[2:]]
     finally:
         await client.close()
@@ -197,14 +206,14 @@ async def test_the_log_keeps_its_size_by_dropping_its_oldest_entries(client: Red
     await fill(client, 8)
 
     async def add(entry: str) -> None:
-        assert await memory.consolidate(SESSION, await memory.unconsolidated(SESSION), take=1, entry=entry)
+        assert await memory.consolidate(SESSION, await memory.read_unconsolidated(SESSION), take=1, entry=entry)
 
     for letter in "abc":
         await add(letter * 40)
-    assert await memory.log(SCOPE) == ["b" * 40, "c" * 40]
+    assert await memory.read_log(SCOPE) == ["b" * 40, "c" * 40]
     assert await field(client, keys.memory(SCOPE), "log") == 80
     await add("d" * 500)
-    assert await memory.log(SCOPE) == ["d" * 500]
+    assert await memory.read_log(SCOPE) == ["d" * 500]
     await client.command("DEL", keys.memlog(SCOPE))
     await add("e")
     assert await field(client, keys.memory(SCOPE), "log") == 1
@@ -214,7 +223,7 @@ async def test_memory_outlives_the_chat_but_not_for_ever(client: RedisClient) ->
     """Every key has its time to live, counted from the last consolidation."""
     memory = MemoryStore(client, MemoryLimits(keep_days=2))
     await fill(client, 1)
-    read = await memory.unconsolidated(SESSION)
+    read = await memory.read_unconsolidated(SESSION)
     await memory.consolidate(SESSION, read, take=2, entry="e", memory=MemoryText("m", "0"))
     for key in (keys.memory(SCOPE), keys.memlog(SCOPE)):
         assert 0 < await client.command("PTTL", key) <= 2 * 86_400_000
@@ -224,9 +233,11 @@ async def test_a_consolidation_makes_a_rework_due_once(client: RedisClient) -> N
     """The first one says when; those that follow do not push it away."""
     memory = MemoryStore(client)
     await fill(client, 2)
-    await memory.consolidate(SESSION, await memory.unconsolidated(SESSION), take=2, entry="e", rework_ms=HOUR_MS)
+    await memory.consolidate(SESSION, await memory.read_unconsolidated(SESSION), take=2, entry="e", rework_ms=HOUR_MS)
     first = await memory.rework.find(SCOPE)
-    await memory.consolidate(SESSION, await memory.unconsolidated(SESSION), take=2, entry="e", rework_ms=2 * HOUR_MS)
+    await memory.consolidate(
+        SESSION, await memory.read_unconsolidated(SESSION), take=2, entry="e", rework_ms=2 * HOUR_MS
+    )
     assert first is not None
     assert await memory.rework.find(SCOPE) == first
     assert await memory.rework.due() == []
@@ -237,10 +248,10 @@ async def test_memory_of_several_chats_can_be_one(client: RedisClient) -> None:
     memory = MemoryStore(client)
     await fill(client, 1)
     await client.command("HSET", keys.session(SESSION), "scope", "user:web:owner")
-    read = await memory.unconsolidated(SESSION)
+    read = await memory.read_unconsolidated(SESSION)
     assert await memory.consolidate(SESSION, read, take=2, entry="e", memory=MemoryText("m", "0"))
-    assert (await memory.read("user:web:owner")).text == "m"
-    assert (await memory.read(SCOPE)).text == ""
+    assert (await memory.read_memory("user:web:owner")).text == "m"
+    assert (await memory.read_memory(SCOPE)).text == ""
 
 
 @pytest.mark.parametrize("take", [0, -1, 5])
@@ -249,13 +260,13 @@ async def test_only_what_was_read_can_be_taken(client: RedisClient, take: int) -
     await fill(client, 2)
     memory = MemoryStore(client)
     with pytest.raises(ValueError, match=str(take)):
-        await memory.consolidate(SESSION, await memory.unconsolidated(SESSION), take=take, entry="e")
+        await memory.consolidate(SESSION, await memory.read_unconsolidated(SESSION), take=take, entry="e")
 
 
 async def test_a_long_conversation_is_read_in_parts(client: RedisClient) -> None:
     """The oldest ones, and how many there are."""
     await fill(client, 5)
-    read = await MemoryStore(client).unconsolidated(SESSION, limit=3)
+    read = await MemoryStore(client).read_unconsolidated(SESSION, limit=3)
     assert (len(read.entries), read.total) == (3, 10)
     assert isinstance(read, Unconsolidated)
     assert msgspec.msgpack.decode(read.entries[0], type=UserEntry).content == "question 1"
@@ -265,12 +276,12 @@ async def test_an_agenda_gives_what_is_due_and_forgets_nothing_that_changed(clie
     """Settling and putting off name the time they saw."""
     agenda = Agenda(client, keys.IDLE)
     await client.command("ZADD", keys.IDLE, 5, "b", 3, "a", 9_999_999_999_999, "later")
-    assert await agenda.due() == [Due("a", 3), Due("b", 5)]
-    assert await agenda.due(1) == [Due("a", 3)]
-    assert not await agenda.settle(Due("a", 4))
-    assert not await agenda.put_off(Due("gone", 4), HOUR_MS)
-    assert await agenda.settle(Due("a", 3))
-    assert await agenda.put_off(Due("b", 5), HOUR_MS)
+    assert await agenda.due() == [AgendaEntry("a", 3), AgendaEntry("b", 5)]
+    assert await agenda.due(1) == [AgendaEntry("a", 3)]
+    assert not await agenda.remove(AgendaEntry("a", 4))
+    assert not await agenda.put_off(AgendaEntry("gone", 4), HOUR_MS)
+    assert await agenda.remove(AgendaEntry("a", 3))
+    assert await agenda.put_off(AgendaEntry("b", 5), HOUR_MS)
     assert await agenda.due() == []
     assert await agenda.find("a") is None
     put_off = await agenda.find("b")

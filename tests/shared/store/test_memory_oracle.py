@@ -88,8 +88,8 @@ class World:
                 await command(self.client, "forget", chat=self.chat)
                 await self.forgotten()
             case "edit":  # by a turn, or by a rework: both write as they read
-                await self.memory.write(
-                    self.scope, f"edit {much}", version=(await self.memory.read(self.scope)).version
+                await self.memory.write_memory(
+                    self.scope, f"edit {much}", version=(await self.memory.read_memory(self.scope)).version
                 )
                 self.oracle.memory = f"edit {much}"
                 self.oracle.edition += 1
@@ -109,7 +109,9 @@ class World:
         assert done.entries == len(history)
 
     async def read(self, who: int, source: Source) -> None:
-        sight = Sight(await self.memory.unconsolidated(self.session, source), await self.memory.read(self.scope))
+        sight = Sight(
+            await self.memory.read_unconsolidated(self.session, source), await self.memory.read_memory(self.scope)
+        )
         assert sight.memory.text == self.oracle.memory
         self.sights[who] = (sight, self.oracle.edition) if sight.read.entries else None
 
@@ -160,14 +162,14 @@ class World:
         """Every entry is in exactly one place, and it is the right one."""
         for source in ("history", "archive"):
             assert await self.numbers_in(source) == self.oracle.lists[source]
-        assert await self.memory.log(self.scope) == self.oracle.log
-        assert (await self.memory.read(self.scope)).text == self.oracle.memory
+        assert await self.memory.read_log(self.scope) == self.oracle.log
+        assert (await self.memory.read_memory(self.scope)).text == self.oracle.memory
         assert self.oracle.whole() == list(range(1, self.made + 1))
         size = sum(map(len, await self.client.command("LRANGE", keys.history(self.session), 0, -1)))
         assert int(await self.client.command("HGET", keys.session(self.session), "history") or 0) == size
 
     async def numbers_in(self, source: Source) -> list[int]:
-        read = await self.memory.unconsolidated(self.session, source)
+        read = await self.memory.read_unconsolidated(self.session, source)
         return [decode_transcript(entry).turn for entry in read.entries]
 
 

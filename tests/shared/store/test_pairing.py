@@ -15,15 +15,23 @@ from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from shared.store.access import pairing
 from shared.store.access.audit import Audit
-from shared.store.access.pairing import ALPHABET, NotLetIn, Pairings, Person, let_in_line, new_code, shown_code
+from shared.store.access.pairing import (
+    ALPHABET,
+    PairedPerson,
+    PairingFailed,
+    Pairings,
+    let_in_line,
+    new_code,
+    shown_code,
+)
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.deliveries import Deliveries
+from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.outbox import Outbox
 from shared.store.schedules.schedules import Schedules
 from tests.helpers.schedules import schedule
 
-ADA = Person(channel="telegram", sender="7", session="telegram:7", name="Ada")
-BOB = Person(channel="telegram", sender="8", session="telegram:8")
+ADA = PairedPerson(channel="telegram", sender="7", session="telegram:7", name="Ada")
+BOB = PairedPerson(channel="telegram", sender="8", session="telegram:8")
 
 
 @pytest.fixture
@@ -43,24 +51,24 @@ def notice(code: str) -> OutboundMessage:
     return OutboundMessage(content=f"code {code}", turn=0, kind="notice")
 
 
-async def ask(pairings: Pairings, person: Person = ADA) -> str:
+async def ask(pairings: Pairings, person: PairedPerson = ADA) -> str:
     """What became of the request of a stranger."""
-    return (await pairings.ask(person, notice, reason="unknown_sender")).outcome
+    return (await pairings.offer_code(person, notice, reason="unknown_sender")).outcome
 
 
-async def code_of(client: RedisClient, person: Person = ADA) -> str:
+async def code_of(client: RedisClient, person: PairedPerson = ADA) -> str:
     """The newest code that somebody was told in their chat."""
     told = " ".join(await said(client, person))
     found: list[str] = re.findall(r"code (\S+)", told)
     return found[-1]
 
 
-async def said(client: RedisClient, person: Person = ADA) -> list[str]:
-    lines = [one.line for one in await Outbox(client).read(person.session, after=0)]
+async def said(client: RedisClient, person: PairedPerson = ADA) -> list[str]:
+    lines = [one.line for one in await Outbox(client).read_after(person.session, after=0)]
     return [line.content for line in lines if isinstance(line, OutboundMessage)]
 
 
-async def asked(pairings: Pairings, client: RedisClient, person: Person = ADA) -> str:
+async def asked(pairings: Pairings, client: RedisClient, person: PairedPerson = ADA) -> str:
     """A code that this person was just told."""
     assert await ask(pairings, person) == "told"
     return await code_of(client, person)
@@ -68,12 +76,12 @@ async def asked(pairings: Pairings, client: RedisClient, person: Person = ADA) -
 
 async def approve(
     pairings: Pairings, code: str, *, by: str = "console", request: str = "", channel: str = ""
-) -> Person:
+) -> PairedPerson:
     return await pairings.approve(code, let_in_line(0), by=by, request=request or nonce(), channel=channel)
 
 
-async def refusal(pairings: Pairings, code: str, **options: str) -> NotLetIn:
-    with pytest.raises(NotLetIn) as refused:
+async def refusal(pairings: Pairings, code: str, **options: str) -> PairingFailed:
+    with pytest.raises(PairingFailed) as refused:
         await approve(pairings, code, **options)
     return refused.value
 
@@ -81,7 +89,7 @@ async def refusal(pairings: Pairings, code: str, **options: str) -> NotLetIn:
 async def pass_time(client: RedisClient, ms: int) -> None:
     """Codes and guesses are so much older."""
     for digest, packed in _pairs(await client.command("HGETALL", keys.PAIRING)):
-        one = msgspec.msgpack.decode(packed, type=Person)
+        one = msgspec.msgpack.decode(packed, type=PairedPerson)
         older = msgspec.structs.replace(one, expires_at=one.expires_at - ms)
         await client.command("HSET", keys.PAIRING, digest, msgspec.msgpack.encode(older))
     for key in await client.command("KEYS", keys.tries("*")):
@@ -113,9 +121,9 @@ def test_a_code_has_forty_random_bits_and_nothing_that_is_misread() -> None:
 
 async def test_a_stranger_is_told_a_code_once(pairings: Pairings, other: Pairings, client: RedisClient) -> None:
     """In their chat, by whichever replica; then silence until the code is over."""
-    first = await pairings.ask(ADA, notice, reason="unknown_sender")
+    first = await pairings.offer_code(ADA, notice, reason="unknown_sender")
     assert (first.outcome, first.quiet_s) == ("told", 600)
-    again = await other.ask(ADA, notice, reason="unknown_sender")
+    again = await other.offer_code(ADA, notice, reason="unknown_sender")
     assert again.outcome == "silent"
     assert 590 < again.quiet_s <= 600
     [text] = await said(client)
@@ -140,7 +148,7 @@ async def test_a_new_code_is_told_when_one_is_over_three_times_a_day(pairings: P
         codes.append(await asked(pairings, client))
         await pass_time(client, 600_001)
     assert len(set(codes)) == 3
-    told = await pairings.ask(ADA, notice, reason="unknown_sender")
+    told = await pairings.offer_code(ADA, notice, reason="unknown_sender")
     assert told.outcome == "silent"
     assert told.quiet_s > 80_000
     assert await ask(pairings, BOB) == "told"
@@ -165,7 +173,7 @@ async def test_a_flood_of_strangers_leaves_little_behind(
     """So many of a channel are told anything in a minute; another channel has a count of its own."""
     monkeypatch.setattr(pairing, "TOLD_A_MINUTE", 3)
     crowd = [msgspec.structs.replace(ADA, sender=f"s{n}", session=f"telegram:s{n}") for n in range(8)]
-    told = [await pairings.ask(one, notice, reason="unknown_sender") for one in crowd]
+    told = [await pairings.offer_code(one, notice, reason="unknown_sender") for one in crowd]
     assert [one.outcome for one in told] == ["told"] * 3 + ["crowded"] * 5
     assert 0 < told[-1].quiet_s <= 60
     assert await client.command("HLEN", keys.PAIRING) == 3
@@ -214,7 +222,7 @@ async def test_a_chat_that_was_closed_is_open_for_the_notice(pairings: Pairings,
     """Who was blocked and writes again can be told."""
     await client.command("HSET", keys.out(ADA.session), "closed", "1")
     await ask(pairings)
-    assert not await Deliveries(client, "telegram", lease_s=5).reopen(ADA.session)
+    assert not await DeliveryQueue(client, "telegram", lease_s=5).reopen(ADA.session)
 
 
 async def test_a_full_store_refuses_strangers(pairings: Pairings, client: RedisClient) -> None:
@@ -281,8 +289,8 @@ async def test_of_two_approvals_at_once_exactly_one_counts(
         told = await asyncio.gather(
             approve(pairings, code, by="telegram:1"), approve(other, code, by="telegram:2"), return_exceptions=True
         )
-        winners = [one for one in told if isinstance(one, Person)]
-        losers = [one for one in told if isinstance(one, NotLetIn)]
+        winners = [one for one in told if isinstance(one, PairedPerson)]
+        losers = [one for one in told if isinstance(one, PairingFailed)]
         assert ([one.sender for one in winners], [one.code for one in losers]) == ([f"p{n}"], ["pair_used"])
     noted = await outcomes(client)
     assert min(noted.count("let_in"), noted.count("used_code")) >= 30
@@ -396,7 +404,7 @@ async def test_what_a_revoked_person_had_planned_rests(pairings: Pairings, clien
         await schedules.add(one, 1)
 
     async def resting() -> list[str]:
-        found = [one for session in (mine, thread, theirs) for one in await schedules.of(session.session)]
+        found = [one for session in (mine, thread, theirs) for one in await schedules.of_session(session.session)]
         return [one.schedule.id for one in found if one.paused]
 
     await approve(pairings, await asked(pairings, client))

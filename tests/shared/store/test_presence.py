@@ -6,7 +6,7 @@ import msgspec
 
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import Presence, announce, present, withdraw
+from shared.store.fleet.presence import Presence, announce, list_processes, remove_presence
 
 ONE = Presence(kind="worker", name="a", host="h", pid=1, started_at=0, version="0")
 
@@ -16,9 +16,9 @@ async def test_a_process_is_listed_until_it_leaves(client: RedisClient) -> None:
     await announce(client, ONE)
     await announce(client, msgspec.structs.replace(ONE, name="b", running=3))
     await announce(client, msgspec.structs.replace(ONE, running=2))
-    assert [(p.name, p.running) for p in await present(client)] == [("a", 2), ("b", 3)]
-    await withdraw(client, ONE)
-    assert [p.name for p in await present(client)] == ["b"]
+    assert [(p.name, p.running) for p in await list_processes(client)] == [("a", 2), ("b", 3)]
+    await remove_presence(client, ONE)
+    assert [p.name for p in await list_processes(client)] == ["b"]
 
 
 async def test_a_process_that_died_is_forgotten_with_its_place_in_the_index(client: RedisClient) -> None:
@@ -32,4 +32,4 @@ async def test_a_process_that_died_is_forgotten_with_its_place_in_the_index(clie
 
 async def test_nobody_is_there_at_first(client: RedisClient) -> None:
     """An empty store is no error."""
-    assert await present(client) == []
+    assert await list_processes(client) == []

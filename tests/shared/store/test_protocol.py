@@ -55,7 +55,7 @@ async def test_a_message_is_acquired_with_all_that_its_turn_needs(client: RedisC
     await commit(client, await one(queue(client)))
     accepted = await say(Inbox(client), "second")
     claim = await one(queue(client))
-    await Turns(client).append(claim, 1, AssistantEntry(content="thinking", turn=2))
+    await Turns(client).append_step(claim, 1, AssistantEntry(content="thinking", turn=2))
     await queue(client, owner=claim.owner).release(claim)
     again = await one(queue(client))
     assert accepted.turn == 2
@@ -148,7 +148,7 @@ async def test_a_lapsed_lease_is_taken_over_and_counts_a_crash(client: RedisClie
     await say(Inbox(client))
     dead = await one(queue(client, lease_s=SHORT_LEASE_S))
     taken = await eventually(lambda: queue(client).acquire(1), within_s=3)
-    assert taken[0].taken_over
+    assert taken[0].owner_lost
     assert taken[0].turn is not None
     assert taken[0].turn.crashes == 1
     with pytest.raises(LeaseLost):
@@ -167,7 +167,7 @@ async def test_grace_leaves_a_lapsed_lease_to_its_owner_for_half_a_lease(client:
     assert await owner.renew([held]) == [0]
     await _lapse(client, held, ago_s=16)
     [taken] = await fresh.acquire(5, grace=True)
-    assert taken.taken_over, "grace has an end, however many workers are in it"
+    assert taken.owner_lost, "grace has an end, however many workers are in it"
 
 
 async def _lapse(client: RedisClient, claim: Claim, *, ago_s: float) -> None:
@@ -188,7 +188,7 @@ async def test_tokens_grow_also_when_the_counter_is_lost(client: RedisClient) ->
 
 
 WRITES: dict[str, Callable[[RedisClient, Claim], Awaitable[object]]] = {
-    "ledger": lambda client, claim: Turns(client).append(claim, 1, AssistantEntry(content="x", turn=1)),
+    "ledger": lambda client, claim: Turns(client).append_step(claim, 1, AssistantEntry(content="x", turn=1)),
     "commit": commit,
     "release": lambda client, claim: queue(client, owner=claim.owner).release(claim),
 }
@@ -235,7 +235,7 @@ async def test_a_ledger_step_whose_answer_was_lost_can_be_sent_again(client: Red
     await say(Inbox(client))
     claim = await one(queue(client))
     for _ in range(2):
-        await Turns(client).append(claim, 1, AssistantEntry(content="x", turn=1))
+        await Turns(client).append_step(claim, 1, AssistantEntry(content="x", turn=1))
     assert await client.command("XLEN", keys.ledger(SESSION)) == 1
 
 
@@ -247,7 +247,7 @@ async def test_a_ledger_step_clears_the_crash_count(client: RedisClient) -> None
     claim = await one(worker)
     assert claim.turn is not None
     assert claim.turn.crashes == 1
-    await Turns(client).append(claim, 1, AssistantEntry(content="x", turn=1))
+    await Turns(client).append_step(claim, 1, AssistantEntry(content="x", turn=1))
     await worker.release(claim)
     again = await one(worker)
     assert again.turn is not None
@@ -259,9 +259,9 @@ async def test_a_ledger_has_a_cap(client: RedisClient) -> None:
     await say(Inbox(client))
     claim = await one(queue(client))
     big = AssistantEntry(content="x" * (LEDGER_CAP_BYTES // 2), turn=1)
-    await Turns(client).append(claim, 1, big)
+    await Turns(client).append_step(claim, 1, big)
     with pytest.raises(TurnLimited):
-        await Turns(client).append(claim, 2, big)
+        await Turns(client).append_step(claim, 2, big)
     assert await client.command("XLEN", keys.ledger(SESSION)) == 1
 
 
@@ -415,7 +415,7 @@ async def test_an_acquire_whose_answer_was_lost_is_reclaimed_without_a_crash(cli
     kept = await worker.acquire(1)
     await say(inbox, chat="owner/others")
     await other.acquire(1)
-    assert await worker.reclaim(kept) == 1
+    assert await worker.release_unknown(kept) == 1
     [again] = await worker.acquire(5)
     assert again.session == "web:owner/lost"
     assert again.turn is not None
@@ -435,9 +435,9 @@ async def test_the_log_of_a_chat_numbers_its_lines_and_is_trimmed_by_what_was_se
     await outbox.ack(SESSION, 10_000)
     await outbox.ack(SESSION, 5)
     await say(Inbox(client))
-    lines = await outbox.read(SESSION, after=0, limit=1000)
+    lines = await outbox.read_after(SESSION, after=0, limit=1000)
     assert [line.seq for line in lines] == list(range(103, 603))
-    assert (await outbox.state(SESSION)).last_seq == 602
+    assert (await outbox.position(SESSION)).last_seq == 602
 
 
 async def test_history_is_capped_in_bytes(client: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,14 +489,14 @@ async def test_a_step_that_does_not_follow_the_last_one_is_refused_and_the_turn_
     claim = await one(queue(client))
     turns = Turns(client)
     for step in (1, 2):
-        await turns.append(claim, step, AssistantEntry(content=f"step {step}", turn=1))
+        await turns.append_step(claim, step, AssistantEntry(content=f"step {step}", turn=1))
     await client.command("XDEL", keys.ledger(SESSION), "2-0")
     with pytest.raises(LeaseLost):
-        await turns.append(claim, 3, AssistantEntry(content="step 3", turn=1))
+        await turns.append_step(claim, 3, AssistantEntry(content="step 3", turn=1))
     again = await one(queue(client))
     assert again.turn is not None
     assert [decode_ledger(entry) for entry in again.turn.ledger] == [AssistantEntry(content="step 1", turn=1)]
-    assert (again.turn.crashes, again.turn.errors, again.taken_over) == (0, 0, False)
+    assert (again.turn.crashes, again.turn.errors, again.owner_lost) == (0, 0, False)
     assert await client.command("LLEN", keys.wake("turns")) == 1
 
 

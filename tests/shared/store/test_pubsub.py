@@ -7,20 +7,20 @@ import asyncio
 import pytest
 
 from shared.errors import RedisAway
-from shared.store.client.pubsub import Heard, pubsub
+from shared.store.client.pubsub import PubSubEvent, pubsub
 from shared.store.client.redis_client import RedisClient
 from tests.helpers.wait import eventually
 
 
 async def test_what_waited_is_handed_on_before_what_comes(client: RedisClient) -> None:
     """In the order of the server."""
-    heard: list[Heard] = []
+    heard: list[PubSubEvent] = []
     async with pubsub(client) as news:
         news.subscribe("a")
         await eventually(lambda: _listens(client))
         for text in (b"1", b"2"):
             await client.command("PUBLISH", "a", text)
-        handing = asyncio.create_task(news.hand_on(heard.append, 60))
+        handing = asyncio.create_task(news.dispatch(heard.append, 60))
         await eventually(lambda: len(heard) == 3)
         await client.command("PUBLISH", "a", b"3")
         await eventually(lambda: len(heard) == 4)
@@ -30,31 +30,31 @@ async def test_what_waited_is_handed_on_before_what_comes(client: RedisClient) -
 
 async def test_silence_is_told_from_an_answer(client: RedisClient) -> None:
     """So that whoever asked knows whether the connection is dead."""
-    heard: list[Heard] = []
+    heard: list[PubSubEvent] = []
     async with pubsub(client) as news:
-        assert not await news.hand_on(heard.append, 0.05)
+        assert not await news.dispatch(heard.append, 0.05)
         news.subscribe("a")
         news.ping()
-        assert await news.hand_on(heard.append, 0.2)
+        assert await news.dispatch(heard.append, 0.2)
     assert [one.kind for one in heard] == ["subscribe", "pong"]
 
 
 async def test_what_a_listener_raises_reaches_whoever_reads(client: RedisClient) -> None:
     """A bug ends the reading, and no other part of the process."""
 
-    def broken(heard: Heard) -> None:
+    def broken(heard: PubSubEvent) -> None:
         raise ZeroDivisionError
 
     async with pubsub(client) as news:
         news.subscribe("a")
         with pytest.raises(ZeroDivisionError):
-            await news.hand_on(broken, 60)
+            await news.dispatch(broken, 60)
 
 
 async def test_the_end_of_the_connection_is_told(client: RedisClient) -> None:
     """At once, not after the silence."""
     async with pubsub(client) as news:
-        handing = asyncio.create_task(news.hand_on(lambda heard: None, 60))
+        handing = asyncio.create_task(news.dispatch(lambda heard: None, 60))
         await client.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         with pytest.raises(RedisAway):
             await handing

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from shared.ephemeral import KEEP_MS, account_of, is_throw_away
+from shared.ephemeral import KEEP_MS, account_of, is_ephemeral
 from shared.ids import nonce
 from shared.messages.inbound import PRESET, InboundMessage
 from shared.messages.live import TurnEvent
@@ -17,8 +17,15 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.fleet.spending import Spending
-from shared.store.sessions.ephemeral import ThrowAways
-from shared.store.sessions.requests import ANSWER_LIMIT_BYTES, NOT_TAKEN_MS, UNASKED_MS, Asked, KeyReused, Requests
+from shared.store.sessions.ephemeral import EphemeralSessions
+from shared.store.sessions.requests import (
+    ANSWER_LIMIT_BYTES,
+    UNACCEPTED_MS,
+    UNASKED_MS,
+    ApiRequest,
+    KeyReused,
+    Requests,
+)
 from shared.store.turns.inbox import DAY_MS, Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -28,11 +35,11 @@ NAMED = "api:owner/a"
 
 async def begin(
     requests: Requests, *, key: str | None = "k", session: str | None = None, asked: str = "h", principal: str = "owner"
-) -> Asked:
+) -> ApiRequest:
     return await requests.begin(principal, key=key, session=session, asked=asked)
 
 
-def message_of(asked: Asked, **fields: object) -> InboundMessage:
+def message_of(asked: ApiRequest, **fields: object) -> InboundMessage:
     chat = asked.session.removeprefix("api:")
     made = InboundMessage(
         channel="api", chat_id=chat, sender_id="owner", id=asked.ticket, content="hello", timestamp=1_700_000_000_000
@@ -45,7 +52,7 @@ async def acquired(client: RedisClient) -> Claim:
     return claim
 
 
-async def committed(client: RedisClient, claim: Claim, asked: Asked, limits: InboxLimits | None = None) -> None:
+async def committed(client: RedisClient, claim: Claim, asked: ApiRequest, limits: InboxLimits | None = None) -> None:
     line = OutboundMessage(content="hi", turn=1, in_reply_to=(asked.ticket,))
     history = (UserEntry(content="hello", turn=1), AssistantEntry(content="hi", turn=1))
     await Turns(client, limits).commit(claim, history=history, lines=[line], event=TurnEvent(1, "done"))
@@ -60,7 +67,7 @@ async def test_many_at_once_with_one_key_are_one_request(redis_url: str, client:
         await other.close()
     assert len({one.ticket for one in found}) == 1
     assert sum(one.new for one in found) == 1
-    assert len(await client.command("ZRANGE", keys.THROW_AWAYS, 0, -1)) == 1
+    assert len(await client.command("ZRANGE", keys.EPHEMERAL, 0, -1)) == 1
 
 
 async def test_a_key_with_another_request_is_refused(client: RedisClient) -> None:
@@ -86,8 +93,8 @@ async def test_without_a_key_nothing_is_remembered_but_the_session(client: Redis
     requests = Requests(client)
     assert (await begin(requests, key=None)).ticket != (await begin(requests, key=None)).ticket
     assert (await begin(requests, key=None, session=NAMED)).session == NAMED
-    assert await client.command("KEYS", "*") == [keys.THROW_AWAYS.encode()]
-    assert await client.command("ZCARD", keys.THROW_AWAYS) == 2
+    assert await client.command("KEYS", "*") == [keys.EPHEMERAL.encode()]
+    assert await client.command("ZCARD", keys.EPHEMERAL) == 2
 
 
 async def test_a_request_knows_where_its_answer_can_be_in_the_log(client: RedisClient) -> None:
@@ -103,21 +110,21 @@ async def test_a_request_whose_message_nobody_took_is_soon_forgotten(client: Red
     """Refused ones cost ten minutes of a small key; one that was taken counts for a day."""
     requests = Requests(client)
     asked = await begin(requests)
-    assert NOT_TAKEN_MS - 60_000 < await client.command("PTTL", asked.key) <= NOT_TAKEN_MS
-    assert float(await client.command("ZSCORE", keys.THROW_AWAYS, asked.session)) == asked.at_ms + NOT_TAKEN_MS
-    await requests.taken(asked, throw_away=True)
+    assert UNACCEPTED_MS - 60_000 < await client.command("PTTL", asked.key) <= UNACCEPTED_MS
+    assert float(await client.command("ZSCORE", keys.EPHEMERAL, asked.session)) == asked.at_ms + UNACCEPTED_MS
+    await requests.mark_accepted(asked, ephemeral=True)
     assert KEEP_MS - 60_000 < await client.command("PTTL", asked.key) <= KEEP_MS
-    assert float(await client.command("ZSCORE", keys.THROW_AWAYS, asked.session)) == asked.at_ms + KEEP_MS
+    assert float(await client.command("ZSCORE", keys.EPHEMERAL, asked.session)) == asked.at_ms + KEEP_MS
 
 
 async def test_a_session_that_nobody_can_ask_for_goes_earlier(client: RedisClient) -> None:
     """Without a key, should its gateway die. One that was ended meanwhile does not come back."""
     requests = Requests(client)
     asked = await begin(requests, key=None)
-    await requests.taken(asked, throw_away=True)
-    assert float(await client.command("ZSCORE", keys.THROW_AWAYS, asked.session)) == asked.at_ms + UNASKED_MS
-    await client.command("DEL", keys.THROW_AWAYS)
-    await requests.taken(asked, throw_away=True)
+    await requests.mark_accepted(asked, ephemeral=True)
+    assert float(await client.command("ZSCORE", keys.EPHEMERAL, asked.session)) == asked.at_ms + UNASKED_MS
+    await client.command("DEL", keys.EPHEMERAL)
+    await requests.mark_accepted(asked, ephemeral=True)
     assert await client.command("KEYS", "*") == []
 
 
@@ -125,10 +132,10 @@ async def test_the_first_answer_stands(client: RedisClient) -> None:
     """Two gateways tell the same; if ever they differed, everybody would still get one."""
     requests = Requests(client)
     asked = await begin(requests)
-    assert await requests.answer(asked) is None
-    assert await requests.end(asked, b"one")
-    assert await requests.end(asked, b"two")
-    assert (await begin(requests)).answer == await requests.answer(asked) == b"one"
+    assert await requests.read_answer(asked) is None
+    assert await requests.store_answer(asked, b"one")
+    assert await requests.store_answer(asked, b"two")
+    assert (await begin(requests)).answer == await requests.read_answer(asked) == b"one"
     assert KEEP_MS - 60_000 < await client.command("PTTL", asked.key) <= KEEP_MS
 
 
@@ -136,13 +143,13 @@ async def test_what_cannot_be_kept_is_not(client: RedisClient) -> None:
     """Too long; without a key; a key that is over, or another's by now. No key comes to be that would never end."""
     requests = Requests(client)
     asked = await begin(requests)
-    assert not await requests.end(asked, b"x" * (ANSWER_LIMIT_BYTES + 1))
-    assert not await requests.end(await begin(requests, key=None), b"one")
+    assert not await requests.store_answer(asked, b"x" * (ANSWER_LIMIT_BYTES + 1))
+    assert not await requests.store_answer(await begin(requests, key=None), b"one")
     await client.command("DEL", asked.key)
-    assert not await requests.end(asked, b"one")
+    assert not await requests.store_answer(asked, b"one")
     assert await client.command("EXISTS", asked.key) == 0
     later = await begin(requests)
-    assert not await requests.end(asked, b"one")
+    assert not await requests.store_answer(asked, b"one")
     await requests.release(asked)
     assert (await begin(requests)).ticket == later.ticket
 
@@ -159,17 +166,17 @@ async def test_a_key_that_is_released_asks_anew(client: RedisClient) -> None:
 
 async def test_nothing_is_left_of_a_session_that_ends(client: RedisClient) -> None:
     """While its turn runs: the turn can write nothing more, and every key is gone but what the sweep needs."""
-    requests, ends = Requests(client), ThrowAways(client)
+    requests, ends = Requests(client), EphemeralSessions(client)
     asked = await begin(requests, key=None)
     await Inbox(client).ingest(message_of(asked))
     claim = await acquired(client)
-    await Turns(client).append(claim, 1, IntentEntry(call_id="c1", turn=1))
+    await Turns(client).append_step(claim, 1, IntentEntry(call_id="c1", turn=1))
     for key in (keys.memory(f"chat:{asked.session}"), keys.schedules(asked.session)):
         await client.command("HSET", key, "x", "y")
     await ends.end(asked.session)
     left = {key.decode() for key in await client.command("KEYS", "*")}
     assert {key for key in left if not key.startswith(("shoal:seen:", "shoal:wake:", "shoal:served"))} == {
-        keys.THROW_AWAYS
+        keys.EPHEMERAL
     }  # fmt: skip
     assert [due.member for due in await ends.agenda.due()] == [asked.session]
     with pytest.raises(Exception, match="lease"):
@@ -191,7 +198,7 @@ async def test_a_session_of_one_request_is_not_kept_as_a_chat_is(
     assert (await client.command("PTTL", keys.session(asked.session)) > 300 * DAY_MS) == (not short)
     assert await client.command("LLEN", keys.history(asked.session)) == (0 if short else 2)
     assert await client.command("ZCARD", keys.IDLE) == (0 if short else 1)
-    [line] = await Outbox(client).read(asked.session, after=asked.after)
+    [line] = await Outbox(client).read_after(asked.session, after=asked.after)
     assert line.seq == 1
 
 
@@ -236,5 +243,5 @@ async def test_one_persons_single_requests_have_one_account(client: RedisClient)
 )
 def test_only_the_apis_own_names_are_of_one_request(session: str, alone: bool) -> None:
     """The mark stands where no person can put it."""
-    assert is_throw_away(session) == alone
+    assert is_ephemeral(session) == alone
     assert account_of(session) == ("api:owner/~" if alone else session)

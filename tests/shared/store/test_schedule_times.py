@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import BadInput
-from shared.messages.schedule import At, Cron, Every, Plan, Schedule, local_time, told_plan
+from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan, Schedule, describe_plan, local_time
 from shared.store.schedules.times import HORIZON_MS, check_plan, check_timezone, next_tick, ticks_between
 
 BERLIN = "Europe/Berlin"
@@ -68,29 +68,29 @@ def test_a_cron_expression_follows_the_clock_of_its_place(
     expression: str, zone: str, after: str, ticks: list[str]
 ) -> None:
     """A time that a clock leaves out is run once, at the end of the gap; one that it repeats is run once."""
-    assert following(Cron(expression, zone), ms(after, zone), len(ticks)) == ticks
+    assert following(CronPlan(expression, zone), ms(after, zone), len(ticks)) == ticks
 
 
 def test_every_counts_the_time_that_passes() -> None:
     """A day of 23 hours and one of 25 change nothing."""
     start = ms("2026-03-28 12:00", BERLIN)
-    assert following(Every(24 * HOUR, start), start, 2) == ["2026-03-29 11:00", "2026-03-30 11:00"]
-    assert next_tick(Every(HOUR, start), start - 10 * HOUR) == start + HOUR, "never before it was made"
-    assert next_tick(Every(HOUR, start), start + 5 * HOUR) == start + 6 * HOUR
-    assert next_tick(Every(HOUR, start), start + 5 * HOUR + 1) == start + 6 * HOUR
+    assert following(EveryPlan(24 * HOUR, start), start, 2) == ["2026-03-29 11:00", "2026-03-30 11:00"]
+    assert next_tick(EveryPlan(HOUR, start), start - 10 * HOUR) == start + HOUR, "never before it was made"
+    assert next_tick(EveryPlan(HOUR, start), start + 5 * HOUR) == start + 6 * HOUR
+    assert next_tick(EveryPlan(HOUR, start), start + 5 * HOUR + 1) == start + 6 * HOUR
 
 
 def test_a_single_time_comes_once() -> None:
     """And after it nothing."""
-    assert next_tick(At(NOW), NOW - 1) == NOW
-    assert next_tick(At(NOW), NOW) is None
+    assert next_tick(AtPlan(NOW), NOW - 1) == NOW
+    assert next_tick(AtPlan(NOW), NOW) is None
 
 
 PLANS = st.one_of(
-    st.builds(At, st.integers(NOW - 10**10, NOW + 10**10)),
-    st.builds(Every, st.integers(1, 10**9), st.integers(NOW - 10**10, NOW + 10**10)),
+    st.builds(AtPlan, st.integers(NOW - 10**10, NOW + 10**10)),
+    st.builds(EveryPlan, st.integers(1, 10**9), st.integers(NOW - 10**10, NOW + 10**10)),
     st.builds(
-        lambda minute, hour, day, month, weekday, zone: Cron(f"{minute} {hour} {day} {month} {weekday}", zone),
+        lambda minute, hour, day, month, weekday, zone: CronPlan(f"{minute} {hour} {day} {month} {weekday}", zone),
         st.sampled_from(["*", "0", "30", "*/7", "0,30", "59", "10-20"]),
         st.sampled_from(["*", "0", "1", "2", "3", "*/5", "1-3", "23"]),
         st.sampled_from(["*", "1", "28", "29", "*/10", "L"]),
@@ -113,7 +113,7 @@ def test_the_next_tick_is_always_later_and_later(plan: Plan, after: int) -> None
     for _ in range(6):
         tick = next_tick(plan, after)
         if tick is None:
-            assert not isinstance(plan, Every)
+            assert not isinstance(plan, EveryPlan)
             return
         assert tick > after
         after = tick
@@ -125,8 +125,8 @@ def test_the_ticks_between_are_the_newest_of_those_that_come_one_by_one(
     plan: Plan, after: int, hours: int, limit: int
 ) -> None:
     """Looking from the end finds in any range what going through it finds."""
-    if isinstance(plan, Every) and plan.every_ms < 60_000:
-        plan = Every(60_000, plan.from_ms)
+    if isinstance(plan, EveryPlan) and plan.every_ms < 60_000:
+        plan = EveryPlan(60_000, plan.from_ms)
     until = after + hours * HOUR
     found = ticks_between(plan, after, until, limit=limit)
     assert len(found) <= limit
@@ -139,26 +139,26 @@ def test_the_ticks_between_are_the_newest_of_those_that_come_one_by_one(
 def test_a_year_of_minutes_is_not_gone_through() -> None:
     """What a long outage left behind is found from its end."""
     year = ms("2027-11-21 00:00") - ms("2026-11-21 00:00")
-    found = ticks_between(Cron("* * * * *", BERLIN), NOW, NOW + year, limit=10)
+    found = ticks_between(CronPlan("* * * * *", BERLIN), NOW, NOW + year, limit=10)
     assert found == [NOW + year - 60_000 * back for back in range(9, -1, -1)]
 
 
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        (At(NOW), "is past"),
-        (At(NOW - HOUR), "is past"),
-        (At(NOW + HORIZON_MS + 1), "ten years"),
-        (Every(59_999, NOW), "at least 60 s"),
-        (Cron("every morning", "UTC"), "five fields"),
-        (Cron("@daily", "UTC"), "five fields"),
-        (Cron("* * * * * *", "UTC"), "five fields"),
-        (Cron("61 * * * *", "UTC"), "Bad minute"),
-        (Cron("0 0 * * MONDAY", "UTC"), "Bad day-of-week"),
-        (Cron("0 0 30 2 *", "UTC"), "Bad day-of-month"),
-        (Cron("0 " * 200, "UTC"), "five fields"),
-        (Cron("0 9 * * *", "Mars/Olympus"), "IANA name"),
-        (Cron("0 9 * * *", "../../etc/passwd"), "IANA name"),
+        (AtPlan(NOW), "is past"),
+        (AtPlan(NOW - HOUR), "is past"),
+        (AtPlan(NOW + HORIZON_MS + 1), "ten years"),
+        (EveryPlan(59_999, NOW), "at least 60 s"),
+        (CronPlan("every morning", "UTC"), "five fields"),
+        (CronPlan("@daily", "UTC"), "five fields"),
+        (CronPlan("* * * * * *", "UTC"), "five fields"),
+        (CronPlan("61 * * * *", "UTC"), "Bad minute"),
+        (CronPlan("0 0 * * MONDAY", "UTC"), "Bad day-of-week"),
+        (CronPlan("0 0 30 2 *", "UTC"), "Bad day-of-month"),
+        (CronPlan("0 " * 200, "UTC"), "five fields"),
+        (CronPlan("0 9 * * *", "Mars/Olympus"), "IANA name"),
+        (CronPlan("0 9 * * *", "../../etc/passwd"), "IANA name"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_with_what_to_write(plan: Plan, said: str) -> None:
@@ -182,14 +182,14 @@ def test_an_expression_is_not_looked_for_further_than_the_horizon(
 
     monkeypatch.setattr(CronSim, "advance_month", count)
     with contextlib.suppress(BadInput):
-        check_plan(Cron(expression, BERLIN), now_ms=NOW, min_every_s=60)
+        check_plan(CronPlan(expression, BERLIN), now_ms=NOW, min_every_s=60)
     assert 0 < months < 100
 
 
 def test_an_expression_that_comes_round_too_late_is_refused() -> None:
     """The fifth Monday of a February comes every 28 years."""
     with pytest.raises(BadInput, match="ten years"):
-        check_plan(Cron("0 0 * 2 1#5", "UTC"), now_ms=NOW, min_every_s=60)
+        check_plan(CronPlan("0 0 * 2 1#5", "UTC"), now_ms=NOW, min_every_s=60)
 
 
 @pytest.mark.parametrize("expression", ["* * * * *", "0 * * * *", "30 8 * * 1-5"])
@@ -206,16 +206,16 @@ def test_missed_ticks_are_counted_without_going_through_many_more(
         return look(self)
 
     monkeypatch.setattr(CronSim, "__next__", count)
-    assert len(ticks_between(Cron(expression, BERLIN), NOW - HORIZON_MS, NOW, limit=250)) == 250
+    assert len(ticks_between(CronPlan(expression, BERLIN), NOW - HORIZON_MS, NOW, limit=250)) == 250
     assert looked < 3 * 250
 
 
 def test_an_expression_may_be_too_often_at_times() -> None:
     """What counts is the smallest gap, wherever it is."""
-    check_plan(Cron("0,1 9 * * *", "UTC"), now_ms=NOW, min_every_s=60)
+    check_plan(CronPlan("0,1 9 * * *", "UTC"), now_ms=NOW, min_every_s=60)
     with pytest.raises(BadInput, match="too often"):
-        check_plan(Cron("0,1 9 * * *", "UTC"), now_ms=NOW, min_every_s=120)
-    assert check_plan(Cron("0 9 29 2 *", "UTC"), now_ms=NOW, min_every_s=60) == ms("2028-02-29 09:00")
+        check_plan(CronPlan("0,1 9 * * *", "UTC"), now_ms=NOW, min_every_s=120)
+    assert check_plan(CronPlan("0 9 29 2 *", "UTC"), now_ms=NOW, min_every_s=60) == ms("2028-02-29 09:00")
 
 
 def test_a_zone_is_a_name() -> None:
@@ -229,13 +229,13 @@ def test_a_zone_is_a_name() -> None:
 def test_plans_and_times_are_told_in_words() -> None:
     """As people read them in the chat."""
     plans: list[tuple[Plan, str]] = [
-        (At(NOW), "once, at 2026-11-21 13:00 (Saturday, Europe/Berlin)"),
-        (Every(90_000, NOW), "every 90 s"),
-        (Every(1_800_000, NOW), "every 30 min"),
-        (Every(2 * 24 * HOUR, NOW), "every 2 d"),
-        (Cron("30 8 * * 1-5", BERLIN), "at '30 8 * * 1-5' (Europe/Berlin)"),
+        (AtPlan(NOW), "once, at 2026-11-21 13:00 (Saturday, Europe/Berlin)"),
+        (EveryPlan(90_000, NOW), "every 90 s"),
+        (EveryPlan(1_800_000, NOW), "every 30 min"),
+        (EveryPlan(2 * 24 * HOUR, NOW), "every 2 d"),
+        (CronPlan("30 8 * * 1-5", BERLIN), "at '30 8 * * 1-5' (Europe/Berlin)"),
     ]
     for plan, told in plans:
         schedule = Schedule(id="x", channel="c", chat_id="1", owner="o", text="t", plan=plan, timezone=BERLIN)
-        assert told_plan(schedule) == told
+        assert describe_plan(schedule) == told
     assert local_time(NOW, "Asia/Kolkata") == "2026-11-21 17:30 (Saturday, Asia/Kolkata)"

@@ -12,7 +12,7 @@ import pytest
 from shared.errors import BadInput, LeaseLost, Refused
 from shared.messages.codec import encode
 from shared.messages.outbound import OutboundMessage
-from shared.messages.schedule import BACKGROUND, At, Cron, Every, Schedule, is_background, tick_message
+from shared.messages.schedule import BACKGROUND, AtPlan, CronPlan, EveryPlan, Schedule, is_background, tick_message
 from shared.settings import CronSettings, Settings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -24,11 +24,11 @@ from shared.store.schedules.schedules import (
     MOVED,
     OVER,
     SKIPPED,
-    Due,
-    MadeBefore,
-    Move,
+    DueSchedule,
+    NextTick,
+    ScheduleOver,
     Schedules,
-    TooMany,
+    TooManySchedules,
 )
 from shared.store.sessions import erase as session_erase
 from shared.store.sessions.backup import SessionBackup, read_file, write_file
@@ -42,7 +42,7 @@ SESSION = "web:owner/a"
 NOW = 1_795_262_400_000
 
 
-async def due_now(schedules: Schedules, one: Schedule, tick: int = NOW) -> Due:
+async def due_now(schedules: Schedules, one: Schedule, tick: int = NOW) -> DueSchedule:
     """Make a schedule whose tick has come, and see it."""
     await schedules.add(one, tick, once=False)
     [due] = [due for due in (await schedules.due(now_ms=tick)).due if due.schedule == one]
@@ -50,12 +50,12 @@ async def due_now(schedules: Schedules, one: Schedule, tick: int = NOW) -> Due:
 
 
 async def fire(
-    schedules: Schedules, due: Due, *, to: int | None = NOW + MINUTE, skip_busy: bool = True, now: int = NOW
+    schedules: Schedules, due: DueSchedule, *, to: int | None = NOW + MINUTE, skip_busy: bool = True, now: int = NOW
 ) -> int:
     """Run a tick that was seen."""
     assert due.schedule is not None
     said = tick_message(due.schedule, due.tick, now_ms=now, late=False, text=due.schedule.text)
-    move = Move(to=to, due_ms=to or 0, skip_busy=skip_busy)
+    move = NextTick(to=to, due_ms=to or 0, skip_busy=skip_busy)
     return await schedules.fire(due, due.schedule, move, said, now_ms=now)
 
 
@@ -77,16 +77,16 @@ async def test_a_schedule_is_there_once_however_often_it_is_made(client: RedisCl
     again = await schedules.add(msgspec.structs.replace(one, created_at=5, text="other"), NOW + 5)
     assert (first.first, again.first) == (True, False)
     assert (again.schedule, again.next_ms) == (one, NOW)
-    [standing] = await schedules.of(SESSION)
+    [standing] = await schedules.of_session(SESSION)
     assert (standing.schedule, standing.next_ms, standing.runs, standing.last_ms) == (one, NOW, 0, None)
 
 
 async def test_one_that_is_over_is_not_made_again_by_the_same_call(client: RedisClient) -> None:
     """A reminder that rang while its maker was dead does not ring again."""
-    schedules, one = Schedules(client), schedule(plan=At(NOW))
+    schedules, one = Schedules(client), schedule(plan=AtPlan(NOW))
     await schedules.add(one, NOW)
     assert await schedules.remove(SESSION, one.id)
-    with pytest.raises(MadeBefore):
+    with pytest.raises(ScheduleOver):
         await schedules.add(one, NOW)
     assert (await schedules.add(one, NOW, once=False)).first
 
@@ -111,11 +111,11 @@ async def test_a_chat_and_the_fleet_have_so_many_and_no_more(client: RedisClient
     schedules = Schedules(client, CronSettings(per_chat=2, in_all=3))
     for id in ("aa", "bb"):
         await schedules.add(schedule(id), NOW)
-    with pytest.raises(TooMany, match="2 schedules"):
+    with pytest.raises(TooManySchedules, match="2 schedules"):
         await schedules.add(schedule("cc"), NOW)
     assert not (await schedules.add(schedule("bb"), NOW)).first
     await schedules.add(schedule("cc", chat="owner/b"), NOW)
-    with pytest.raises(TooMany, match="operator"):
+    with pytest.raises(TooManySchedules, match="operator"):
         await schedules.add(schedule("dd", chat="owner/b"), NOW)
 
 
@@ -134,7 +134,7 @@ async def test_a_tick_becomes_a_message_of_its_chat(client: RedisClient) -> None
     assert not is_background(message())
     assert said.content.endswith("]\n\nlook")
     assert await client.command("LLEN", keys.wake(TURNS)) == 1
-    [standing] = await schedules.of(SESSION)
+    [standing] = await schedules.of_session(SESSION)
     assert (standing.next_ms, standing.runs, standing.last_ms) == (NOW + MINUTE, 1, NOW)
     assert int(await client.command("PTTL", keys.session(SESSION))) > 0
     assert (await schedules.due(now_ms=NOW)).due == ()
@@ -182,7 +182,7 @@ async def test_a_tick_that_came_before_is_not_said_again(client: RedisClient) ->
 async def test_a_single_run_leaves_nothing_behind(client: RedisClient) -> None:
     """When its last tick is run, the schedule is gone."""
     schedules = Schedules(client)
-    due = await due_now(schedules, schedule(plan=At(NOW)))
+    due = await due_now(schedules, schedule(plan=AtPlan(NOW)))
     assert await fire(schedules, due, to=None) == FIRED
     assert await left(client) == []
     assert len(await answer_all(client)) == 1
@@ -197,7 +197,7 @@ async def test_a_tick_waits_or_is_passed_over_while_its_last_one_is_not_answered
     [again] = (await schedules.due(now_ms=NOW + MINUTE + 5000)).due
     assert (again.tick, again.put_off) == (due.tick, True)
     assert await fire(schedules, again, to=NOW + 2 * MINUTE, now=NOW + MINUTE) == SKIPPED
-    [standing] = await schedules.of(SESSION)
+    [standing] = await schedules.of_session(SESSION)
     assert (standing.next_ms, standing.missed, standing.runs) == (NOW + 2 * MINUTE, 1, 1)
     assert len(await answer_all(client)) == 1
     [due] = (await schedules.due(now_ms=NOW + 2 * MINUTE)).due
@@ -282,7 +282,7 @@ async def test_a_record_of_a_newer_release_is_left_alone(client: RedisClient) ->
     await client.command("HSET", keys.schedules(SESSION), "aa", encode(message()))
     [due] = (await schedules.due(now_ms=NOW)).due
     assert due.schedule is None
-    assert await schedules.of(SESSION) == []
+    assert await schedules.of_session(SESSION) == []
     assert await schedules.put_off(due, MINUTE)
 
 
@@ -297,10 +297,10 @@ async def test_the_schedules_of_a_blocked_chat_rest(client: RedisClient) -> None
     await due_now(schedules, schedule(chat="owner/b"))
     assert (await schedules.pause(SESSION), await schedules.pause(SESSION)) == (2, 0)
     assert [due.schedule for due in (await schedules.due(now_ms=NOW + MINUTE)).due] == [schedule(chat="owner/b")]
-    assert [one.paused for one in await schedules.of(SESSION)] == [True, True]
+    assert [one.paused for one in await schedules.of_session(SESSION)] == [True, True]
     assert (await schedules.resume(SESSION), await schedules.resume(SESSION)) == (2, 0)
     assert len((await schedules.due(now_ms=NOW)).due) == 3
-    assert not any(one.paused for one in await schedules.of(SESSION))
+    assert not any(one.paused for one in await schedules.of_session(SESSION))
     assert await schedules.pause("web:owner/none") == 0
     await schedules.pause(SESSION)
     await schedules.add(schedule("dd"), NOW)
@@ -374,9 +374,11 @@ async def test_a_command_takes_one_out_in_the_step_that_says_so(client: RedisCli
     said = message("/cron remove aa")
     answer = OutboundMessage(content="Removed.", turn=0, kind="command")
     for again in (False, True):
-        done = await sessions.answer(said, answer, await sessions.state(SESSION), change="unschedule", schedule="aa")
+        done = await sessions.answer_command(
+            said, answer, await sessions.state(SESSION), change="unschedule", schedule="aa"
+        )
         assert done.duplicate == again
-        assert [one.schedule.id for one in await schedules.of(SESSION)] == ["bb"]
+        assert [one.schedule.id for one in await schedules.of_session(SESSION)] == ["bb"]
 
 
 async def test_a_new_conversation_keeps_what_was_planned(client: RedisClient) -> None:
@@ -384,8 +386,8 @@ async def test_a_new_conversation_keeps_what_was_planned(client: RedisClient) ->
     schedules, sessions = Schedules(client), Sessions(client)
     await schedules.add(schedule(), NOW)
     answer = OutboundMessage(content="New.", turn=0, kind="command")
-    await sessions.answer(message("/new"), answer, await sessions.state(SESSION), change="new")
-    assert len(await schedules.of(SESSION)) == 1
+    await sessions.answer_command(message("/new"), answer, await sessions.state(SESSION), change="new")
+    assert len(await schedules.of_session(SESSION)) == 1
 
 
 async def test_plans_go_out_and_come_back_with_their_session(client: RedisClient) -> None:
@@ -394,12 +396,12 @@ async def test_plans_go_out_and_come_back_with_their_session(client: RedisClient
     await say(Inbox(client))
     await answer_all(client)
     await schedules.add(schedule("aa"), NOW)
-    await schedules.add(schedule("bb", plan=At(NOW)), NOW)
+    await schedules.add(schedule("bb", plan=AtPlan(NOW)), NOW)
     file = read_file(write_file(await backup.export(SESSION, now_ms=NOW)))
     assert {one.id for one in file.schedules} == {"aa", "bb"}
     file = msgspec.structs.replace(file, schedules=tuple(_past(one) for one in file.schedules))
     await backup.restore(file, "web:ann/b")
-    [standing] = await schedules.of("web:ann/b")
+    [standing] = await schedules.of_session("web:ann/b")
     assert (standing.schedule.id, standing.schedule.chat_id) == ("aa", "ann/b")
     assert standing.next_ms > await server_ms(client)
     assert (await backup.export(SESSION, now_ms=NOW, memory_only=True)).schedules == ()
@@ -411,8 +413,8 @@ async def test_plans_go_out_and_come_back_with_their_session(client: RedisClient
         ({"id": "aa:tick"}, "no id of a schedule"),
         ({"timezone": "Mars/Olympus"}, "IANA name"),
         ({"text": "x" * 33_000}, "32,768"),
-        ({"plan": Every(1, 0)}, "too often"),
-        ({"plan": Cron("61 * * * *", "UTC")}, "no cron expression"),
+        ({"plan": EveryPlan(1, 0)}, "too often"),
+        ({"plan": CronPlan("61 * * * *", "UTC")}, "no cron expression"),
     ],
 )
 async def test_a_file_that_was_changed_by_hand_is_checked_first(
@@ -443,4 +445,4 @@ async def test_plans_that_find_no_room_beside_others_are_refused_first(client: R
 
 
 def _past(one: Schedule) -> Schedule:
-    return msgspec.structs.replace(one, plan=At(1)) if isinstance(one.plan, At) else one
+    return msgspec.structs.replace(one, plan=AtPlan(1)) if isinstance(one.plan, AtPlan) else one

@@ -10,7 +10,7 @@ from shared.messages.live import TurnEvent
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import OUTBOX_CAP
 from shared.store.sessions.erase import erase
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -75,14 +75,14 @@ async def run_turn(watch: Watch) -> None:
         await watch.see("ingest", send(f"m{nth}"))
     await watch.see("duplicate", send(f"m{FULL - 1}"))
     await watch.see("acquire", queue.acquire(1))
-    assert await queue.reclaim([]) == 1
+    assert await queue.release_unknown([]) == 1
     claim = await acquire()
-    await watch.see("take", turns.take(claim, 1, at_start=False))
+    await watch.see("take", turns.join_waiting(claim, 1, at_start=False))
     assert len(await turns.joined(claim)) == FULL - 1
     await watch.see("duplicate of one that joined", send(f"m{FULL - 1}"))
     await watch.see("release", queue.release(claim))
     await watch.see("acquire with all that joined", queue.acquire(1))
-    assert await queue.reclaim([]) == 1
+    assert await queue.release_unknown([]) == 1
     claim = await acquire()
     assert claim.turn is not None
     n = claim.turn.n
@@ -105,7 +105,7 @@ async def cancel_subagents(watch: Watch) -> None:
     parent, other = await Parent.begin(watch.client), await Parent.begin(watch.client, chat="owner/b")
     await parent.spawn(*(f"a{nth:07}" for nth in range(100)))
     await other.spawn(*(f"b{nth:07}" for nth in range(100)))
-    await watch.see("cancel", Children(watch.client).cancel(SESSION))
+    await watch.see("cancel", Subagents(watch.client).cancel(SESSION))
     await watch.see("erase with subagents", erase(watch.client, "web:owner/b"))
 
 
@@ -118,12 +118,12 @@ async def deliver_and_close(watch: Watch) -> None:
     assert await deliveries.renew([]) == set()
     await chat.time_passes()
     held = await taken(deliveries)
-    await watch.see("out_sending", deliveries.sending(held, 1, 0))
-    await watch.see("out_look", deliveries.look(held))
-    await watch.see("out_sent", deliveries.sent(held, 1, 0, last=True, id="x"))
-    assert await deliveries.sending(held, 3, 0) is not None
-    await watch.see("out_refused of all", deliveries.refused(held, 3, "blocked", drop_all=True))
-    await watch.see("out_leave", deliveries.leave(held))
+    await watch.see("out_sending", deliveries.begin_post(held, 1, 0))
+    await watch.see("out_look", deliveries.read_chat(held))
+    await watch.see("out_sent", deliveries.finish_post(held, 1, 0, last=True, id="x"))
+    assert await deliveries.begin_post(held, 3, 0) is not None
+    await watch.see("out_refused of all", deliveries.give_up_line(held, 3, "blocked", drop_all=True))
+    await watch.see("out_leave", deliveries.release_quiet(held))
 
 
 async def test_no_script_holds_the_server_up(logged: RedisClient) -> None:

@@ -12,14 +12,14 @@ from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import TurnEvent, decode_live
-from shared.messages.outbound import OutboundMessage, SaidLine, decode_line
+from shared.messages.outbound import OutboundMessage, UserLine, decode_line
 from shared.messages.transcript import AssistantEntry, UserEntry, decode_transcript
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.outbox import Outbox, read_line
 from shared.store.sessions.memory import MemoryChanged, MemoryStore
-from shared.store.sessions.session import Answered, Change, InboxMoved, Sessions, SessionState
+from shared.store.sessions.session import Change, CommandAnswered, InboxChanged, Sessions, SessionState
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -58,14 +58,16 @@ async def answer(
     said: InboundMessage | None = None,
     state: SessionState | None = None,
     preset: str = "",
-) -> Answered:
+) -> CommandAnswered:
     """Answer a command as a gateway does."""
     said = said or message(f"/{change or 'status'}", id=nonce())
     sessions = Sessions(client)
     state = state or await sessions.state(said.session)
     line = OutboundMessage(content="done", turn=0, in_reply_to=(said.id,), kind="command")
-    shown = SaidLine(id=said.id, text=said.content)
-    return await sessions.answer(said, line, state, change=change, preset=preset, show=shown, principal="owner")
+    shown = UserLine(id=said.id, text=said.content)
+    return await sessions.answer_command(
+        said, line, state, change=change, preset=preset, log_line=shown, principal="owner"
+    )
 
 
 async def contents(client: RedisClient) -> dict[bytes, bytes]:
@@ -107,10 +109,10 @@ async def test_a_message_that_cannot_be_read_still_counts_as_waiting(client: Red
 async def test_an_answer_is_the_line_behind_its_command_and_no_turn(client: RedisClient) -> None:
     """Nothing is due, nobody wakes, the chat is listed."""
     answered = await answer(client, said=message("/status", id="c1"))
-    assert answered == Answered(1, duplicate=False)
-    first, second = await Outbox(client).read(SESSION, after=0)
+    assert answered == CommandAnswered(1, duplicate=False)
+    first, second = await Outbox(client).read_after(SESSION, after=0)
     assert (first.seq, second.seq) == (1, 2)
-    assert isinstance(first.line, SaidLine)
+    assert isinstance(first.line, UserLine)
     assert isinstance(second.line, OutboundMessage)
     assert (second.line.kind, second.line.in_reply_to) == ("command", ("c1",))
     left = await client.command("EXISTS", keys.queue("turns"), keys.wake("turns"), keys.inbox(SESSION))
@@ -154,14 +156,14 @@ async def test_a_command_delivered_everywhere_at_once_has_one_effect(client: Red
     answers = await asyncio.gather(*(_patient(client, said) for _ in range(30)))
     assert sum(not one.duplicate for one in answers) == 1
     assert (await Sessions(client).state(SESSION)).generation == 1
-    assert len(await Outbox(client).read(SESSION, after=0)) == 3
+    assert len(await Outbox(client).read_after(SESSION, after=0)) == 3
 
 
-async def _patient(client: RedisClient, said: InboundMessage) -> Answered:
+async def _patient(client: RedisClient, said: InboundMessage) -> CommandAnswered:
     while True:
         try:
             return await answer(client, "new", said=said)
-        except InboxMoved:
+        except InboxChanged:
             continue
 
 
@@ -176,7 +178,7 @@ async def test_an_id_that_was_a_command_is_no_message_afterwards(client: RedisCl
 async def test_an_id_that_was_a_message_is_no_command_afterwards(client: RedisClient) -> None:
     """The other way round."""
     accepted = await say(Inbox(client), "/new", id="m1")
-    assert await answer(client, "new", said=message("/new", id="m1")) == Answered(accepted.seq, duplicate=True)
+    assert await answer(client, "new", said=message("/new", id="m1")) == CommandAnswered(accepted.seq, duplicate=True)
     assert (await Sessions(client).state(SESSION)).waiting == ("m1",)
 
 
@@ -193,7 +195,7 @@ async def test_a_new_generation_ends_the_turn_drops_what_waits_and_begins_at_onc
         await say(inbox, id=id)
     old = await one(client)
     turns = Turns(client)
-    await turns.append(old, 1, AssistantEntry(content="thinking", turn=1))
+    await turns.append_step(old, 1, AssistantEntry(content="thinking", turn=1))
     await answer(client, change)
     state = await Sessions(client).state(SESSION)
     assert (state.generation, state.waiting, state.running, state.counter) == (1, (), False, 3)
@@ -213,9 +215,9 @@ async def test_a_new_generation_ends_the_turn_drops_what_waits_and_begins_at_onc
 def _writes(client: RedisClient, claim: Claim) -> list[Callable[[], Awaitable[object]]]:
     return [
         lambda: commit(client, claim),
-        lambda: Turns(client).append(claim, 2, AssistantEntry(content="more", turn=1)),
+        lambda: Turns(client).append_step(claim, 2, AssistantEntry(content="more", turn=1)),
         lambda: queue(client).release(claim, count="errors"),
-        lambda: MemoryStore(client).write(f"chat:{SESSION}", "late", version="0", claim=claim),
+        lambda: MemoryStore(client).write_memory(f"chat:{SESSION}", "late", version="0", claim=claim),
     ]
 
 
@@ -224,8 +226,8 @@ async def test_the_worker_and_the_page_are_told_that_the_turn_is_over(client: Re
     """On the control channel and on the chat's own, before the lines."""
     heard: list[bytes] = []
     news = Fanout(client, on_gap=_nothing)
-    await news.listen_raw(keys.CONTROL, heard.append)
-    await news.listen_raw(keys.live(SESSION), heard.append)
+    await news.subscribe(keys.CONTROL, heard.append)
+    await news.subscribe(keys.live(SESSION), heard.append)
     listening = asyncio.create_task(news.run())
     await eventually(lambda: _listened(client))
     await say(Inbox(client), id="m1")
@@ -258,12 +260,12 @@ async def test_an_answer_that_does_not_fit_any_more_is_refused_and_nothing_happe
     await say(inbox, id="m1")
     waiting = await sessions.state(SESSION)
     before = await contents(client)
-    with pytest.raises(InboxMoved):
+    with pytest.raises(InboxChanged):
         await answer(client, change, state=empty)
     assert await contents(client) == before
     await commit(client, await one(client))
     before = await contents(client)
-    with pytest.raises(InboxMoved):
+    with pytest.raises(InboxChanged):
         await answer(client, change, state=waiting)
     assert await contents(client) == before
 
@@ -278,7 +280,7 @@ async def test_another_message_in_the_place_of_the_one_that_was_seen_is_not_drop
     seen = await Sessions(client).state(SESSION)
     await commit(client, await one(client))
     await say(inbox, id="m2")
-    with pytest.raises(InboxMoved):
+    with pytest.raises(InboxChanged):
         await answer(client, change, state=seen)
     assert (await Sessions(client).state(SESSION)).waiting == ("m2",)
 
@@ -300,7 +302,7 @@ async def test_a_new_conversation_keeps_the_old_one_for_memory_in_order(client: 
         await commit(client, await one(client))
         await answer(client, "new")
         assert await client.command("LLEN", keys.archive(SESSION)) == 2 * n
-    found = await MemoryStore(client).unconsolidated(SESSION, "archive")
+    found = await MemoryStore(client).read_unconsolidated(SESSION, "archive")
     assert [read_turn(entry) for entry in found.entries] == [1, 1, 2, 2]
     assert await client.command("ZSCORE", keys.IDLE, SESSION) is not None
     await say(inbox)
@@ -327,25 +329,29 @@ async def test_forget_deletes_what_is_remembered_and_keeps_what_is_shown(client:
     await commit(client, await one(client))
     await answer(client, "new")
     await memory.consolidate(
-        SESSION, await memory.unconsolidated(SESSION, "archive"), take=1, entry="[2026-01-01 10:00] tea", rework_ms=1
+        SESSION,
+        await memory.read_unconsolidated(SESSION, "archive"),
+        take=1,
+        entry="[2026-01-01 10:00] tea",
+        rework_ms=1,
     )
-    version = await memory.write(scope, "likes tea", version=(await memory.read(scope)).version)
+    version = await memory.write_memory(scope, "likes tea", version=(await memory.read_memory(scope)).version)
     await say(inbox, "and coffee", id="m2")
     await commit(client, await one(client))
     sessions = Sessions(client)
-    had = await sessions.remembered(scope)
+    had = await sessions.memory_size(scope)
     assert (had.memory_bytes, had.log_entries) == (9, 1)
     await answer(client, "forget")
-    assert (await memory.read(scope)).text == ""
-    assert await memory.log(scope) == []
-    has = await sessions.remembered(scope)
+    assert (await memory.read_memory(scope)).text == ""
+    assert await memory.read_log(scope) == []
+    has = await sessions.memory_size(scope)
     assert (has.memory_bytes, has.log_entries) == (0, 0)
-    assert (await memory.unconsolidated(SESSION)).entries == ()
-    assert (await memory.unconsolidated(SESSION, "archive")).entries == ()
+    assert (await memory.read_unconsolidated(SESSION)).entries == ()
+    assert (await memory.read_unconsolidated(SESSION, "archive")).entries == ()
     assert await client.command("EXISTS", keys.REWORK, keys.IDLE) == 0
-    assert len(await Outbox(client).read(SESSION, after=0)) == 8
+    assert len(await Outbox(client).read_after(SESSION, after=0)) == 8
     with pytest.raises(MemoryChanged):
-        await memory.write(scope, "likes tea and coffee", version=version)
+        await memory.write_memory(scope, "likes tea and coffee", version=version)
 
 
 @pytest.mark.parametrize("change", ENDS)
@@ -359,15 +365,15 @@ async def test_a_consolidation_that_began_before_does_not_bring_back_what_is_ove
     await commit(client, await one(client))
     if source == "archive":
         await answer(client, "new")
-    read = await memory.unconsolidated(SESSION, "archive" if source == "archive" else "history")
-    old = await memory.read(read.scope)
+    read = await memory.read_unconsolidated(SESSION, "archive" if source == "archive" else "history")
+    old = await memory.read_memory(read.scope)
     await answer(client, change)
     new = type(old)("secret", old.version)
     done = await memory.consolidate(SESSION, read, take=2, entry="[2026-01-01 10:00] secret", memory=new)
     kept = source == "archive" and change == "new"
     assert done is kept
-    assert bool(await memory.log(read.scope)) is kept
-    assert ((await memory.read(read.scope)).text == "secret") is kept
+    assert bool(await memory.read_log(read.scope)) is kept
+    assert ((await memory.read_memory(read.scope)).text == "secret") is kept
 
 
 # Stop
@@ -397,10 +403,10 @@ async def test_a_stop_that_was_meant_for_an_earlier_turn_is_refused(client: Redi
     await say(inbox)
     meant = await sessions.state(SESSION)
     await commit(client, await one(client))
-    with pytest.raises(InboxMoved):
+    with pytest.raises(InboxChanged):
         await answer(client, "stop", state=meant)
     nothing = SessionState(scope=f"chat:{SESSION}")
-    with pytest.raises(InboxMoved):
+    with pytest.raises(InboxChanged):
         await answer(client, "stop", state=nothing)
     assert await client.command("HGET", keys.session(SESSION), "stop") is None
 
@@ -421,7 +427,7 @@ async def test_a_stop_wakes_somebody_for_a_turn_that_waits_for_its_model(client:
     [claim] = await worker.acquire(1)
     await worker.release(claim, delay_s=60, count="away")
     await client.command("DEL", keys.wake("turns"))
-    assert (await Sessions(client).state(SESSION)).away_since > 0
+    assert (await Sessions(client).state(SESSION)).model_unavailable_since > 0
     await answer(client, "stop")
     assert await client.command("LLEN", keys.wake("turns")) == 1
     [again] = await worker.acquire(1)
@@ -485,6 +491,6 @@ async def test_an_archive_over_its_cap_drops_its_oldest_entries_and_counts_them(
     assert int(await client.command("HGET", session, "archive_mark")) == 8 - len(kept)
     assert decode_transcript(kept[-1]).turn == 4, "the newest stay"
     store = MemoryStore(client)
-    read = await store.unconsolidated(SESSION, "archive")
+    read = await store.read_unconsolidated(SESSION, "archive")
     assert await store.consolidate(SESSION, read, take=len(kept), entry="all of it")
     assert await client.command("HGET", session, "archive") is None

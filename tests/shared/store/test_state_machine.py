@@ -27,7 +27,7 @@ from shared.messages.transcript import AssistantEntry
 from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.turns.queue import Claim
-from shared.store.turns.turn_writes import DeadLetter, Taken
+from shared.store.turns.turn_writes import DeadLetter, JoinedMessages
 from tests.helpers.build import message, say
 from tests.shared.store.stage import LEASE_S, LEDGER_CAP_BYTES, Held, Saved, Stage, believed, when
 from tests.shared.store.world import CHATS, INBOX_CAP, Chat, check, dump, look, restore
@@ -170,7 +170,7 @@ class Sessions(Stage):
         for name, claim in claims.items():
             chat = self.world.chats[name]
             lost = chat.lease is not None
-            chat.acquire(claim.lease)
+            chat.acquire(claim.lease_id)
             self.check_handed_over(claim, lost=lost)
             if heard:
                 self.held[name].append(Held(claim, len(chat.ledger)))
@@ -206,15 +206,15 @@ class Sessions(Stage):
 
     def _answer(self, claim: Claim) -> int | None:
         chat = self.world.chats[claim.session]
-        return chat.counts.get("stop", 0) if chat.lease == claim.lease else None
+        return chat.counts.get("stop", 0) if chat.lease == claim.lease_id else None
 
     def _reclaim(self, owner: int) -> None:
         queue = self.queues[owner]
         known = [held.claim for held in (*self.held[CHATS[0]], *self.held[CHATS[1]])]
-        leases = {claim.lease for claim in known}
+        leases = {claim.lease_id for claim in known}
         mine = [chat for chat in self.world.chats.values() if (chat.lease or "").startswith(queue.owner)]
         unknown = [chat for chat in mine if chat.lease not in leases]
-        assert self.run(queue.reclaim(known)) == len(unknown)
+        assert self.run(queue.release_unknown(known)) == len(unknown)
         for chat in unknown:
             chat.release(later=False, count="")
             self.world.wake = True
@@ -278,19 +278,19 @@ class Sessions(Stage):
         now = self.world.chats[name]
         claim, step = held.claim, held.steps + 1
         entry = AssistantEntry(content=f"step {step} of {claim.token}", turn=1)
-        if now.lease == claim.lease and len(now.ledger) < held.steps:
+        if now.lease == claim.lease_id and len(now.ledger) < held.steps:
             # A lost tail took steps that this worker remembers: the next one would leave a hole.
             with pytest.raises(LeaseLost):
-                self.run(self.turns.append(claim, step, entry))
+                self.run(self.turns.append_step(claim, step, entry))
             now.release(later=False, count="")
             now.behind = False
             self.world.wake = True
             return
         size = sum(map(len, now.ledger)) + len(encode(entry))
-        if now.lease == claim.lease and len(now.ledger) < step and size > LEDGER_CAP_BYTES:
+        if now.lease == claim.lease_id and len(now.ledger) < step and size > LEDGER_CAP_BYTES:
             with pytest.raises(TurnLimited):
-                self.run(self.unchanged(lambda: self.turns.append(claim, step, entry)))
-        elif self.attempt(claim, lambda: self.turns.append(claim, step, entry), again):
+                self.run(self.unchanged(lambda: self.turns.append_step(claim, step, entry)))
+        elif self.attempt(claim, lambda: self.turns.append_step(claim, step, entry), again):
             self.held[name][self.held[name].index(held)] = Held(claim, step)
             if len(now.ledger) < step:
                 self.accepted(claim).write_step(encode(entry))
@@ -299,21 +299,21 @@ class Sessions(Stage):
         """A border of the turn: what waits right behind it and was marked for it joins."""
         claim, step, now = held.claim, held.steps + 1, self.world.chats[held.claim.session]
 
-        async def take() -> Taken | None:
-            return await self.turns.take(claim, step, at_start=step == 1)
+        async def take() -> JoinedMessages | None:
+            return await self.turns.join_waiting(claim, step, at_start=step == 1)
 
-        if now.lease == claim.lease and len(now.ledger) < held.steps:
+        if now.lease == claim.lease_id and len(now.ledger) < held.steps:
             with pytest.raises(LeaseLost):
                 self.run(take())
             now.release(later=False, count="")
             now.behind = False
             self.world.wake = True
             return
-        if now.lease == claim.lease and now.is_stopped():
+        if now.lease == claim.lease_id and now.is_stopped():
             with pytest.raises(TurnStopped):
                 self.run(self.unchanged(take))
             return
-        if now.lease != claim.lease:
+        if now.lease != claim.lease_id:
             with pytest.raises(LeaseLost):
                 self.run(self.unchanged(take))
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.jobs.jobs import Jobs
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.queue import SubagentCaps
 from tests.helpers.children import SESSION, Parent, jobs, take
 
@@ -72,7 +72,7 @@ async def test_a_subagent_wakes_those_who_have_room_for_one(client: RedisClient)
     await queue.release(claim)
     assert await woken() == [False, True]
     await client.command("DEL", keys.queue("jobs"))
-    assert await Children(client).put_back() == 1
+    assert await Subagents(client).requeue_lost() == 1
     assert await woken() == [False, True]
 
 
@@ -84,6 +84,6 @@ async def test_as_many_places_as_a_cancel_frees_are_offered_at_once(client: Redi
     assert len(await take(client, 20, caps=caps)) == 6
     assert await take(client, 20, caps=caps) == []
     await client.command("DEL", *WAKES)
-    assert await Children(client).cancel(SESSION) == 6
+    assert await Subagents(client).cancel(SESSION) == 6
     assert await client.command("EXISTS", *WAKES) == 1
     assert len(await take(client, 20, caps=caps)) == 6

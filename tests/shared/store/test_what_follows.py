@@ -66,7 +66,7 @@ async def test_what_joined_the_turn_does_not_follow_it(client: RedisClient) -> N
     await person(inbox, "owner")
     await tick(inbox)
     claim = await take(client)
-    assert await Turns(client).take(claim, 1, at_start=False) is not None
+    assert await Turns(client).join_waiting(claim, 1, at_start=False) is not None
     await end(client, claim)
     assert await where(client) == [keys.BACKGROUND]
 
@@ -105,9 +105,9 @@ async def test_the_place_of_a_turn_that_was_given_back_is_not_its_successors(cli
     inbox = Inbox(client)
     await person(inbox, "owner")
     await person(inbox, "owner")
-    whose = await client.command("HGET", keys.SHARES, MEMBER)
+    whose = await client.command("HGET", keys.FAIR_KEYS, MEMBER)
     claim = await take(client)
     await LeaseQueue(client, "turns", owner="w", lease_s=60).release(claim)
-    assert await client.command("HGET", keys.SHARES, MEMBER) == b"+" + whose
+    assert await client.command("HGET", keys.FAIR_KEYS, MEMBER) == b"+" + whose
     await end(client, await take(client))
-    assert await client.command("HGET", keys.SHARES, MEMBER) == whose
+    assert await client.command("HGET", keys.FAIR_KEYS, MEMBER) == whose

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from shared.messages.outbound import SaidLine, decode_line
+from shared.messages.outbound import UserLine, decode_line
 from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.turns.withdrawals import Withdrawal
+from shared.store.turns.withdrawals import WithdrawalOutcome
 
 INBOX_CAP: Final = 3
 CHATS: Final = ("web:owner/a", "web:owner/b")
@@ -121,7 +121,7 @@ class Chat:
                 row.append(n)
         return row
 
-    def withdraw(self, id: str) -> Withdrawal:
+    def withdraw(self, id: str) -> WithdrawalOutcome:
         n, seq = self.answers.get(id, (0, 0))
         if id in self.withdrawn:
             return "withdrawn"
@@ -259,7 +259,7 @@ async def check(client: RedisClient, found: World, expected: World) -> None:
             left = {kind for kind in ("inbox", "ledger", *IDLE_KINDS) if f"shoal:{kind}:{name}" in names}
             assert left <= IDLE_KINDS, "I8: debris"
             assert set(await client.command("HKEYS", keys.session(name))) <= IDLE_FIELDS, "I8: debris in the session"
-            assert not await client.command("HEXISTS", keys.SHARES, keys.turn(name)), "I8: it has no share"
+            assert not await client.command("HEXISTS", keys.FAIR_KEYS, keys.turn(name)), "I8: it has no share"
     known = {"queue", "leases", "wake", "dead", "seen", "chats", "inbox", "ledger", "shares", "served", *IDLE_KINDS}
     assert {name.split(":")[1] for name in names} <= known, "I8: keys of a kind that nobody knows"
 
@@ -291,6 +291,6 @@ def _numbers(entries: list[list[bytes]]) -> list[int]:
 
 def _line(record: bytes) -> tuple[str, str]:
     line = decode_line(record)
-    if isinstance(line, SaidLine):
+    if isinstance(line, UserLine):
         return "said", line.id
     return line.kind, ",".join(line.in_reply_to)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import LeaseLost
-from shared.messages.effects import Say
+from shared.messages.effects import SayEffect
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, EffectEntry, IntentEntry, LedgerEntry, ToolCall, UserEntry
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
@@ -18,8 +18,8 @@ STORED = AssistantEntry(content=None, turn=7, tool_calls=(ToolCall("c1", "tell",
 BEGUN = IntentEntry(call_id="c1", turn=7)
 
 
-def said(text: str) -> Say:
-    return Say(session="s", line=OutboundMessage(content=text, turn=7))
+def said(text: str) -> SayEffect:
+    return SayEffect(session="s", line=OutboundMessage(content=text, turn=7))
 
 
 async def tell_twice(_arguments: AnyArguments, context: ToolContext) -> str:

@@ -8,8 +8,8 @@ import pytest
 from shared.errors import TurnStopped
 from shared.messages.transcript import (
     AssistantEntry,
+    JoinEntry,
     LedgerEntry,
-    TakenEntry,
     ToolCall,
     ToolEntry,
     TranscriptEntry,
@@ -65,9 +65,9 @@ async def test_a_successor_goes_on_with_the_same_messages_at_the_same_place(stor
     ledger: list[LedgerEntry] = [
         AssistantEntry(content=None, turn=7, tool_calls=(ToolCall("c", "look", "{}"),)),
         ToolEntry(call_id="c", name="look", content="seen", turn=7),
-        TakenEntry(turn=7, messages=(8,)),
+        JoinEntry(turn=7, messages=(8,)),
         AssistantEntry(content="first", turn=7),
-        TakenEntry(turn=7, messages=(9,)),
+        JoinEntry(turn=7, messages=(9,)),
     ]
     ledger += [AssistantEntry(content="second", turn=7)] if stored else []
     spec = msgspec.structs.replace(SPEC, resume=tuple(ledger), joined={8: said("b"), 9: said("c")})
@@ -90,7 +90,7 @@ async def test_a_follow_up_has_its_images_and_in_groups_its_sender() -> None:
     image = Image("image/png", b"hi")
     one = FollowupMessage(UserEntry(content="look", turn=7), (image,), "Ann", "u1")
     for resumed in (False, True):
-        spec = msgspec.structs.replace(SPEC, resume=(TakenEntry(turn=7, messages=(8,)),), joined={8: one})
+        spec = msgspec.structs.replace(SPEC, resume=(JoinEntry(turn=7, messages=(8,)),), joined={8: one})
         turn = Turn(["fine"], spec=spec if resumed else SPEC)
         turn.journal.coming = [] if resumed else [(one,)]
         await turn.run(followups=turn.journal)
@@ -111,7 +111,7 @@ async def test_a_stop_behind_an_answer_keeps_it() -> None:
 
 def test_history_of_a_stopped_turn_has_what_was_said_in_front() -> None:
     """An answer in the middle is in the final text; what was taken is there once."""
-    steps: list[LedgerEntry] = [AssistantEntry(content="a", turn=7), TakenEntry(turn=7, messages=(8,))]
+    steps: list[LedgerEntry] = [AssistantEntry(content="a", turn=7), JoinEntry(turn=7, messages=(8,))]
     final = AssistantEntry(content="a\n\nb [stopped]", turn=7)
     joined = UserEntry(content="more", turn=7)
     kept = saved_history(SPEC.entry, steps, final, joined=[joined])

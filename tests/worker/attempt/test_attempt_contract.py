@@ -19,7 +19,7 @@ from shared.settings import AgentSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -117,7 +117,7 @@ class TurnBench(Bench):
         )
 
     async def replies(self) -> list[str]:
-        found = await Outbox(self.client).read(SESSION, after=0)
+        found = await Outbox(self.client).read_after(SESSION, after=0)
         return [one.line.content for one in found if isinstance(one.line, OutboundMessage)]
 
     async def stop(self) -> None:
@@ -140,14 +140,14 @@ class SubagentBench(Bench):
         async def call(_claim: Any, _task: object, journal: LeaseJournal) -> AgentResult:
             return AgentResult(content=await agent(journal), entries=(), rounds=1, usage=TokenUsage())
 
-        children = Children(self.client)
+        children = Subagents(self.client)
         return RunSubagent(children, call, settings=settings, quarantine=quarantine, clock=self.clock, rng=NoWaits())
 
     async def replies(self) -> list[str]:
         return [report.content for report in await reports(self.client)]
 
     async def stop(self) -> None:
-        assert await Children(self.client).cancel(SESSION) == 1
+        assert await Subagents(self.client).cancel(SESSION) == 1
 
 
 @pytest.fixture(params=[TurnBench, SubagentBench], ids=["turn", "subagent"])

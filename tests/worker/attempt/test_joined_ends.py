@@ -19,7 +19,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
-from shared.store.turns.turn_writes import Taken, Turns
+from shared.store.turns.turn_writes import JoinedMessages, Turns
 from tests.helpers.build import say
 from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.wait import eventually
@@ -42,8 +42,10 @@ class Unheard(Turns):
 
     took = asyncio.Event()
 
-    async def take(self, claim: Claim, step: int, *, at_start: bool, retry_for_s: float = 0.0) -> Taken | None:
-        if await super().take(claim, step, at_start=at_start) is not None:
+    async def join_waiting(
+        self, claim: Claim, step: int, *, at_start: bool, retry_for_s: float = 0.0
+    ) -> JoinedMessages | None:
+        if await super().join_waiting(claim, step, at_start=at_start) is not None:
             self.took.set()
             await asyncio.Event().wait()
         return None
@@ -76,7 +78,7 @@ class Worker:
         return self.loop.running == 0 and not await self.client.command("ZCARD", keys.queue("turns"))
 
     async def lines(self) -> list[OutboundMessage]:
-        found = [one.line for one in await Outbox(self.client).read(SESSION, after=0)]
+        found = [one.line for one in await Outbox(self.client).read_after(SESSION, after=0)]
         return [one for one in found if isinstance(one, OutboundMessage)]
 
 

@@ -75,7 +75,7 @@ async def hearing(client: RedisClient, loop: LeaseLoop) -> AsyncIterator[None]:
             lease.interrupt(TurnStopped())
 
     news = Fanout(client, on_gap=loop.renew_once)
-    await news.listen_raw(keys.CONTROL, heard)
+    await news.subscribe(keys.CONTROL, heard)
     running = asyncio.create_task(news.run())
     await eventually(lambda: client.command("PUBSUB", "CHANNELS", keys.CONTROL))
     try:
@@ -88,11 +88,11 @@ async def begin_anew(client: RedisClient, change: Change = "new") -> None:
     """`/new`, as a gateway answers it."""
     sessions, said = Sessions(client), message("/new", id=nonce())
     line = OutboundMessage(content="New conversation.", turn=0, in_reply_to=(said.id,), kind="command")
-    await sessions.answer(said, line, await sessions.state(SESSION), change=change)
+    await sessions.answer_command(said, line, await sessions.state(SESSION), change=change)
 
 
 async def told(client: RedisClient) -> list[tuple[str, str]]:
-    found = [one.line for one in await Outbox(client).read(SESSION, after=0)]
+    found = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     return [(line.kind, line.content) for line in found if isinstance(line, OutboundMessage)]
 
 

@@ -17,7 +17,7 @@ from shared.settings import AgentSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.erase import forget
-from shared.store.subagents.subagents import Child, Children
+from shared.store.subagents.subagents import SubagentInfo, Subagents
 from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.children import SESSION, Parent, reports
 from tests.helpers.wait import eventually
@@ -52,7 +52,7 @@ def raising(fault: BaseException) -> Agent:
 
 def make_loop(client: RedisClient, agent: Agent, *, timeout_s: float = 60, give_up_s: float = 900) -> LeaseLoop:
     settings = AgentSettings(subagent_timeout_s=timeout_s, give_up_s=give_up_s)
-    runner = RunSubagent(Children(client), agent, settings=settings, rng=NoWaits())
+    runner = RunSubagent(Subagents(client), agent, settings=settings, rng=NoWaits())
     return LeaseLoop(LeaseQueue(client, "jobs", owner=nonce(), lease_s=30), slots=10, run=runner)
 
 
@@ -63,13 +63,13 @@ async def spawned(client: RedisClient) -> None:
     await parent.commit()
 
 
-async def ended(client: RedisClient, loop: LeaseLoop) -> Child:
+async def ended(client: RedisClient, loop: LeaseLoop) -> SubagentInfo:
     async def over() -> bool:
         await loop.claim_once()
         return loop.running == 0 and not await client.command("ZCARD", keys.SUBAGENTS)
 
     await eventually(over, within_s=10)
-    child = await Children(client).read(ID)
+    child = await Subagents(client).read_info(ID)
     assert child is not None
     return child
 
@@ -151,7 +151,7 @@ async def test_a_model_that_is_away_costs_no_slot_and_is_given_up_in_the_end(cli
     loop = make_loop(client, away)
     await loop.claim_once()
     await eventually(lambda: loop.running == 0)
-    child = await Children(client).read(ID)
+    child = await Subagents(client).read_info(ID)
     assert child is not None
     assert child.open
     await client.command("HSET", keys.child(ID), "away", 1)
@@ -220,7 +220,7 @@ async def test_a_cancelled_one_writes_nothing_more(client: RedisClient) -> None:
     loop = make_loop(client, agent)
     await loop.claim_once()
     await going.wait()
-    assert await Children(client).cancel(SESSION) == 1
+    assert await Subagents(client).cancel(SESSION) == 1
     await loop.renew_once()
     await eventually(lambda: loop.running == 0)
     assert await reports(client) == []

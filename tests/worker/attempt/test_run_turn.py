@@ -14,7 +14,7 @@ from shared.errors import ModelError, TurnLimited
 from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.transcript import AssistantEntry, ToolCall, decode_transcript
 from shared.metrics import REGISTRY
 from shared.settings import AgentSettings
@@ -71,7 +71,7 @@ async def run_until_idle(client: RedisClient, loop: LeaseLoop, *, within_s: floa
 
 
 async def lines(client: RedisClient) -> list[OutboundMessage]:
-    found = await Outbox(client).read(SESSION, after=0)
+    found = await Outbox(client).read_after(SESSION, after=0)
     return [one.line for one in found if isinstance(one.line, OutboundMessage)]
 
 
@@ -408,7 +408,7 @@ async def test_how_long_people_waited_is_counted_by_how_it_ended(client: RedisCl
     accepted_at = SystemClock().now_ms() - 4000
     for content in ("fine", "bad"):
         said = msgspec.structs.replace(message(content), timestamp=accepted_at)
-        await inbox.ingest(said, show=SaidLine(id=said.id, text=content), principal="owner")
+        await inbox.ingest(said, log_line=UserLine(id=said.id, text=content), principal="owner")
     await run_until_idle(client, make_loop(client, broken))
     after = waited()
     assert len(tries) == 3

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ToolFailed
-from shared.media.store import MediaStore, NoSuchMedia
+from shared.media.store import MediaNotFound, MediaStore
 from shared.messages.inbound import InboundMessage
 from shared.settings import MediaSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.sessions.ephemeral import ThrowAways
-from shared.store.sessions.requests import Asked, Requests
+from shared.store.sessions.ephemeral import EphemeralSessions
+from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Inbox
 from worker.guards.workspace import Workspaces
 from worker.jobs import ephemeral_sessions
 from worker.jobs.ephemeral_sessions import EphemeralSweep
 
 
-async def request(client: RedisClient) -> Asked:
+async def request(client: RedisClient) -> ApiRequest:
     """One whose message waits."""
     asked = await Requests(client).begin("owner", key=None, session=None, asked="h")
     chat = asked.session.removeprefix("api:")
@@ -53,12 +53,12 @@ async def test_the_files_of_an_ended_session_go(client: RedisClient, tmp_path: P
     ref = made.media.put(asked.session, b"sent along", "a.txt")
     await made.workspaces.workspace_of(asked.session).write_file("notes.md", b"own")
     older(tmp_path)
-    await ThrowAways(client).end(asked.session)
+    await EphemeralSessions(client).end(asked.session)
     assert await made.sweep.run_once() == 1
-    with pytest.raises(NoSuchMedia):
+    with pytest.raises(MediaNotFound):
         made.media.read(asked.session, ref)
     assert [path for path in tmp_path.rglob("*.md") if path.is_file()] == []
-    assert await client.command("EXISTS", keys.THROW_AWAYS) == 0
+    assert await client.command("EXISTS", keys.EPHEMERAL) == 0
     assert await made.sweep.run_once() == 0
     made.workspaces.close()
 
@@ -68,7 +68,7 @@ async def test_a_session_whose_gateway_died_goes_when_its_time_has_come(client: 
     made, asked = Swept(client, tmp_path), await request(client)
     assert await made.sweep.run_once() == 0
     assert await client.command("EXISTS", keys.inbox(asked.session)) == 1
-    await client.command("ZADD", keys.THROW_AWAYS, 1, asked.session)
+    await client.command("ZADD", keys.EPHEMERAL, 1, asked.session)
     assert await made.sweep.run_once() == 1
     left = {key.decode() for key in await client.command("KEYS", "*")}
     assert {key for key in left if not key.startswith(("shoal:seen:", "shoal:wake:"))} == set()
@@ -79,7 +79,9 @@ async def test_a_sweep_takes_many(client: RedisClient, tmp_path: Path) -> None:
     """More than one batch, in one go."""
     made = Swept(client, tmp_path)
     for _ in range(ephemeral_sessions.BATCH + 5):
-        await ThrowAways(client).end((await Requests(client).begin("o", key=None, session=None, asked="h")).session)
+        await EphemeralSessions(client).end(
+            (await Requests(client).begin("o", key=None, session=None, asked="h")).session
+        )
     assert await made.sweep.run_once() == ephemeral_sessions.BATCH + 5
     made.workspaces.close()
 
@@ -92,10 +94,10 @@ async def test_a_volume_that_is_away_is_asked_again_later(client: RedisClient, t
             raise ToolFailed("the volume is slow")
 
     asked = await request(client)
-    await ThrowAways(client).end(asked.session)
+    await EphemeralSessions(client).end(asked.session)
     away = Away(tmp_path)
     sweep = EphemeralSweep(client, MediaStore(MediaSettings(dir=tmp_path)), away)
     assert await sweep.run_once() == 0
-    assert await ThrowAways(client).agenda.due() == []
-    assert await client.command("ZSCORE", keys.THROW_AWAYS, asked.session) is not None
+    assert await EphemeralSessions(client).agenda.due() == []
+    assert await client.command("ZSCORE", keys.EPHEMERAL, asked.session) is not None
     away.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shared.errors import ToolFailed, TryLater
-from shared.media.store import MediaStore, NoSuchMedia, folder_name
+from shared.media.store import MediaNotFound, MediaStore, folder_name
 from shared.settings import MediaSettings
 from worker.guards.workspace import Workspaces
 from worker.jobs.media import expire_media, forget_media
@@ -48,7 +48,7 @@ async def test_the_files_of_a_forgotten_session_go_and_later_ones_stay(tmp_path:
     after = store.put(SESSION, b"after", "b.txt")
     await forget_media(context(store, asked=asked), folder_name(SESSION))
     assert store.read(SESSION, after) == b"after"
-    with pytest.raises(NoSuchMedia):
+    with pytest.raises(MediaNotFound):
         store.read(SESSION, before)
     await forget_media(context(store), folder_name("web:owner/nothing"))
 

@@ -22,7 +22,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.jobs.jobs import Jobs
 from shared.store.jobs.memory_jobs import MemoryJobs
-from shared.store.sessions.memory import MemoryChanged, MemoryStore, Waiting
+from shared.store.sessions.memory import MemoryChanged, MemoryStore, UnconsolidatedCounts
 from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import SCOPE, SESSION, command, fill, plain_turn, talk
@@ -76,9 +76,9 @@ async def test_consolidate_and_idle_bring_a_conversation_down_to_their_sizes(cli
     deps = dependencies(client, lambda _: saved())
     await fill(client, 10)
     await consolidate(context(deps), SESSION)
-    assert await deps.memory.waiting(SESSION) == Waiting(4, 0)
+    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(4, 0)
     await idle(context(deps), SESSION)
-    assert await deps.memory.waiting(SESSION) == Waiting(2, 0)
+    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(2, 0)
 
 
 async def test_idle_settles_a_conversation_unless_somebody_spoke_meanwhile(client: RedisClient) -> None:
@@ -108,7 +108,7 @@ async def test_idle_does_not_settle_a_session_whose_archive_waits(client: RedisC
     await idle(context(deps), SESSION)
     assert await deps.memory.idle.find(SESSION) is not None
     await archive(context(deps), SESSION)
-    assert await deps.memory.waiting(SESSION) == Waiting(0, 0)
+    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(0, 0)
 
 
 async def test_rework_is_settled_when_it_is_done(client: RedisClient) -> None:
@@ -164,9 +164,9 @@ async def test_a_model_that_stays_away_for_a_day_costs_no_word(client: RedisClie
     await fill(client, 10)
     with pytest.raises(TryLater):
         await consolidate(context(deps, PATIENT_TRIES), SESSION)
-    assert await deps.memory.waiting(SESSION) == Waiting(20, 0)
+    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(20, 0)
     await consolidate(context(deps, PATIENT_TRIES + 1), SESSION)
-    assert await deps.memory.waiting(SESSION) == Waiting(4, 0)
+    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(4, 0)
     [entry] = await deps.memory.log(SCOPE)
     assert "[RAW]" in entry
 
@@ -258,7 +258,7 @@ async def test_jobs_run_from_the_queue_by_their_names(client: RedisClient, redis
     deps = dependencies(client, lambda _: saved())
     jobs = MemoryJobs(Jobs(client))
 
-    async def runs(job: Callable[[str], Awaitable[None]], waiting: Waiting) -> None:
+    async def runs(job: Callable[[str], Awaitable[None]], waiting: UnconsolidatedCounts) -> None:
         await job(SESSION)
         await eventually(lambda: _empty(client))
         assert await deps.memory.waiting(SESSION) == waiting
@@ -266,11 +266,11 @@ async def test_jobs_run_from_the_queue_by_their_names(client: RedisClient, redis
     async with serving(redis_url, deps):
         for _ in range(2):
             await fill(client, 10)
-            await runs(jobs.consolidate, Waiting(4, 0))
-            await runs(jobs.idle, Waiting(2, 0))
+            await runs(jobs.consolidate, UnconsolidatedCounts(4, 0))
+            await runs(jobs.idle, UnconsolidatedCounts(2, 0))
             await command(client, "new")
-            await runs(jobs.archive, Waiting(0, 0))
-        await runs(jobs.rework, Waiting(0, 0))
+            await runs(jobs.archive, UnconsolidatedCounts(0, 0))
+        await runs(jobs.rework, UnconsolidatedCounts(0, 0))
     assert await client.command("KEYS", "arq:*") == []
 
 
@@ -360,7 +360,7 @@ async def test_a_job_that_workers_die_of_keeps_its_piece_raw(client: RedisClient
     async with serving(redis_url, deps) as worker:
         await MemoryJobs(Jobs(client)).consolidate(SESSION)
         await eventually(lambda: worker.jobs_complete == 1)
-    assert await deps.memory.waiting(SESSION) == Waiting(4, 0)
+    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(4, 0)
     [entry] = await deps.memory.log(SCOPE)
     assert "[RAW]" in entry
     assert "question 1" in entry

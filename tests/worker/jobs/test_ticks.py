@@ -12,12 +12,12 @@ import pytest
 
 from shared.errors import RedisAway, Refused, ToolFailed
 from shared.messages.inbound import InboundMessage
-from shared.messages.schedule import HEARTBEAT, At, Cron, Every, Misfire, Plan, Schedule
+from shared.messages.schedule import HEARTBEAT, AtPlan, CronPlan, EveryPlan, Misfire, Plan, Schedule
 from shared.metrics import SCHEDULES_FIRED
 from shared.settings import CronSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.schedules.schedules import BATCH, Due, Move, Schedules
+from shared.store.schedules.schedules import BATCH, DueSchedule, NextTick, Schedules
 from tests.helpers.schedules import MINUTE, answer_all, inbox, left, schedule, server_ms
 from tests.helpers.wait import eventually
 from worker.jobs.ticks import POLL_S, SOON_S, Ticker, TickPlan, plan_tick
@@ -48,7 +48,7 @@ class Sleeper(Schedules):
         self.awake = asyncio.Event()
         self.late = 0
 
-    async def fire(self, due: Due, *args: Any, **kwargs: Any) -> int:
+    async def fire(self, due: DueSchedule, *args: Any, **kwargs: Any) -> int:
         self.asleep.set()
         await self.awake.wait()
         self.late += 1
@@ -59,7 +59,7 @@ async def test_a_thousand_ticks_and_three_workers_make_a_thousand_messages(clien
     """One of the workers sleeps in the middle of running its ticks, for longer than all the others need, and then goes
     on with what it saw: nothing is run twice, nothing is left out, and each chat has its ticks in order."""
     chats, each = 10, 100
-    plan = Every(1000, NOW)
+    plan = EveryPlan(1000, NOW)
     one_second = CronSettings(min_every_s=1)
     for number in range(chats):
         await Schedules(client, one_second).add(schedule(chat=f"owner/{number}", plan=plan), NOW + 1000)
@@ -89,7 +89,7 @@ async def test_a_worker_that_dies_while_it_runs_ticks_loses_and_doubles_none(cli
     """Before the step nothing has happened, after it everything: another worker does the rest."""
 
     class Dying(Schedules):
-        async def fire(self, due: Due, *args: Any, **kwargs: Any) -> int:
+        async def fire(self, due: DueSchedule, *args: Any, **kwargs: Any) -> int:
             if due.schedule == schedule("bb"):
                 raise RedisAway("died before it")
             done = await super().fire(due, *args, **kwargs)
@@ -112,35 +112,35 @@ def at(minutes: float) -> int:
     return NOW + int(minutes * MINUTE)
 
 
-EVERY_10 = Every(10 * MINUTE, NOW)
-CLOCK = Cron("*/20 * * * *", "UTC")
+EVERY_10 = EveryPlan(10 * MINUTE, NOW)
+CLOCK = CronPlan("*/20 * * * *", "UTC")
 
 
 @pytest.mark.parametrize(
     ("plan", "misfire", "tick", "now", "wanted"),
     [
         # In time, or a little late: run, whatever the policy is.
-        (EVERY_10, "skip", 10, 10, TickPlan(True, Move(to=at(20), due_ms=at(20)))),
-        (EVERY_10, "skip", 10, 11, TickPlan(True, Move(to=at(20), due_ms=at(20)))),
-        (EVERY_10, "once", 10, 11, TickPlan(True, Move(to=at(20), due_ms=at(20), skip_busy=False))),
-        (EVERY_10, "all", 10, 11, TickPlan(True, Move(to=at(20), due_ms=at(20), skip_busy=False))),
-        (At(at(10)), "once", 10, 10, TickPlan(True, Move(to=None, skip_busy=False))),
+        (EVERY_10, "skip", 10, 10, TickPlan(True, NextTick(to=at(20), due_ms=at(20)))),
+        (EVERY_10, "skip", 10, 11, TickPlan(True, NextTick(to=at(20), due_ms=at(20)))),
+        (EVERY_10, "once", 10, 11, TickPlan(True, NextTick(to=at(20), due_ms=at(20), skip_busy=False))),
+        (EVERY_10, "all", 10, 11, TickPlan(True, NextTick(to=at(20), due_ms=at(20), skip_busy=False))),
+        (AtPlan(at(10)), "once", 10, 10, TickPlan(True, NextTick(to=None, skip_busy=False))),
         # An hour away: the ticks of 10, 20, .. 60 were missed.
-        (EVERY_10, "skip", 10, 65, TickPlan(False, Move(to=at(70), due_ms=at(70), missed=6))),
-        (EVERY_10, "once", 10, 65, TickPlan(True, Move(to=at(70), due_ms=at(70), missed=5, skip_busy=False))),
-        (EVERY_10, "all", 10, 65, TickPlan(True, Move(to=at(20), due_ms=at(65) + 1, skip_busy=False))),
+        (EVERY_10, "skip", 10, 65, TickPlan(False, NextTick(to=at(70), due_ms=at(70), missed=6))),
+        (EVERY_10, "once", 10, 65, TickPlan(True, NextTick(to=at(70), due_ms=at(70), missed=5, skip_busy=False))),
+        (EVERY_10, "all", 10, 65, TickPlan(True, NextTick(to=at(20), due_ms=at(65) + 1, skip_busy=False))),
         # Of those that shall all be run, the newest ten.
-        (EVERY_10, "all", 10, 145, TickPlan(False, Move(to=at(50), due_ms=at(145), missed=4))),
-        (EVERY_10, "all", 50, 145, TickPlan(True, Move(to=at(60), due_ms=at(145) + 1, skip_busy=False))),
-        (EVERY_10, "all", 140, 145, TickPlan(True, Move(to=at(150), due_ms=at(150), skip_busy=False))),
+        (EVERY_10, "all", 10, 145, TickPlan(False, NextTick(to=at(50), due_ms=at(145), missed=4))),
+        (EVERY_10, "all", 50, 145, TickPlan(True, NextTick(to=at(60), due_ms=at(145) + 1, skip_busy=False))),
+        (EVERY_10, "all", 140, 145, TickPlan(True, NextTick(to=at(150), due_ms=at(150), skip_busy=False))),
         # A single time.
-        (At(at(10)), "skip", 10, 65, TickPlan(False, Move(to=None, missed=1))),
-        (At(at(10)), "once", 10, 65, TickPlan(True, Move(to=None, skip_busy=False))),
-        (At(at(10)), "all", 10, 65, TickPlan(True, Move(to=None, skip_busy=False))),
+        (AtPlan(at(10)), "skip", 10, 65, TickPlan(False, NextTick(to=None, missed=1))),
+        (AtPlan(at(10)), "once", 10, 65, TickPlan(True, NextTick(to=None, skip_busy=False))),
+        (AtPlan(at(10)), "all", 10, 65, TickPlan(True, NextTick(to=None, skip_busy=False))),
         # The clock of a place.
-        (CLOCK, "skip", 20, 65, TickPlan(False, Move(to=at(80), due_ms=at(80), missed=3))),
-        (CLOCK, "once", 20, 65, TickPlan(True, Move(to=at(80), due_ms=at(80), missed=2, skip_busy=False))),
-        (CLOCK, "all", 20, 65, TickPlan(True, Move(to=at(40), due_ms=at(65) + 1, skip_busy=False))),
+        (CLOCK, "skip", 20, 65, TickPlan(False, NextTick(to=at(80), due_ms=at(80), missed=3))),
+        (CLOCK, "once", 20, 65, TickPlan(True, NextTick(to=at(80), due_ms=at(80), missed=2, skip_busy=False))),
+        (CLOCK, "all", 20, 65, TickPlan(True, NextTick(to=at(40), due_ms=at(65) + 1, skip_busy=False))),
     ],
 )  # fmt: skip
 def test_what_becomes_of_a_tick(plan: Plan, misfire: Misfire, tick: float, now: float, wanted: TickPlan) -> None:
@@ -157,14 +157,14 @@ async def test_an_outage_of_an_hour_ends_as_the_schedule_says(
 ) -> None:
     """Twelve ticks were missed: none, one for all, or the newest ten are made up for; the rest is counted."""
     schedules, now = Schedules(client), NOW + 58 * MINUTE
-    await schedules.add(schedule(plan=Every(5 * MINUTE, NOW), misfire=misfire), NOW)
+    await schedules.add(schedule(plan=EveryPlan(5 * MINUTE, NOW), misfire=misfire), NOW)
     ticker, answered = Ticker(schedules, AT_ONCE), list[InboundMessage]()
     for look in range(25):
         await ticker.run_once(now_ms=now + look)
         answered += await answer_all(client)
     assert ticks_of(answered) == wanted
     assert all("was due at" in message.content for message in answered if int(message.metadata["tick"]) < now - MINUTE)
-    [standing] = await schedules.of("web:owner/a")
+    [standing] = await schedules.of_session("web:owner/a")
     assert (standing.next_ms, standing.missed, standing.runs) == (NOW + HOUR, missed, len(wanted))
 
 
@@ -173,7 +173,7 @@ async def test_the_runs_after_an_outage_are_spread(client: RedisClient) -> None:
     schedules, now = Schedules(client), await server_ms(client)
     settings = CronSettings(spread_s=3600)
     for number in range(1000):
-        one = schedule(chat=f"owner/{number}", plan=At(now - HOUR), misfire="once")
+        one = schedule(chat=f"owner/{number}", plan=AtPlan(now - HOUR), misfire="once")
         await schedules.add(one, now - HOUR)
     tickers = [Ticker(schedules, settings, rng=random.Random(seed)) for seed in range(3)]
     for _ in range(20):
@@ -249,7 +249,9 @@ async def test_a_ticker_outlives_a_store_that_is_away(client: RedisClient) -> No
 async def test_a_schedule_that_cannot_be_run_is_in_nobodys_way(client: RedisClient) -> None:
     """One whose zone this machine does not know, and one of a newer release, are looked at again a minute later."""
     schedules, now = Schedules(client), await server_ms(client)
-    broken = msgspec.structs.replace(schedule("bb", plan=Cron("0 9 * * *", "Mars/Olympus")), timezone="Mars/Olympus")
+    broken = msgspec.structs.replace(
+        schedule("bb", plan=CronPlan("0 9 * * *", "Mars/Olympus")), timezone="Mars/Olympus"
+    )
     for one in (schedule("aa"), broken, schedule("cc")):
         await schedules.add(one, now)
     await client.command("HSET", keys.schedules("web:owner/a"), "cc", b"\xc1")
@@ -274,7 +276,7 @@ async def test_what_came_of_ticks_is_counted(client: RedisClient) -> None:
     """`schedules_fired_total`, once for each tick and by who did it."""
     schedules = Schedules(client)
     for id, tick in (("aa", NOW), ("bb", NOW - HOUR)):
-        await schedules.add(schedule(id, plan=Every(10 * MINUTE, NOW - 2 * HOUR)), tick)
+        await schedules.add(schedule(id, plan=EveryPlan(10 * MINUTE, NOW - 2 * HOUR)), tick)
     before = fired("fired"), fired("missed"), fired("lost")
     tickers = [Ticker(schedules, AT_ONCE) for _ in range(3)]
     await asyncio.gather(*(ticker.run_once(now_ms=NOW) for ticker in tickers))
@@ -285,7 +287,7 @@ async def test_what_came_of_ticks_is_counted(client: RedisClient) -> None:
 
 
 def heartbeat() -> Schedule:
-    return msgspec.structs.replace(schedule(HEARTBEAT, plan=Every(30 * MINUTE, NOW)), text="(HEARTBEAT.md)")
+    return msgspec.structs.replace(schedule(HEARTBEAT, plan=EveryPlan(30 * MINUTE, NOW)), text="(HEARTBEAT.md)")
 
 
 def beating(schedules: Schedules, content: str | Exception, *, every_s: float = 1800.0) -> Ticker:
@@ -306,7 +308,7 @@ async def test_a_heartbeat_brings_what_the_file_says(client: RedisClient) -> Non
     [said] = await inbox(client)
     assert said.content.endswith("- water {the} plants")
     assert "HEARTBEAT_OK" in said.content
-    assert (await schedules.of("web:owner/a"))[0].next_ms == NOW + 30 * MINUTE
+    assert (await schedules.of_session("web:owner/a"))[0].next_ms == NOW + 30 * MINUTE
 
 
 @pytest.mark.parametrize(("content", "every_s"), [("", 1800.0), (" \n\n", 1800.0), ("water", 0.0)])
@@ -326,7 +328,7 @@ async def test_a_heartbeat_follows_the_setting_and_makes_up_for_nothing(client: 
     await schedules.add(heartbeat(), NOW)
     await beating(schedules, "water", every_s=600.0).run_once(now_ms=NOW + HOUR + 1)
     assert await inbox(client) == []
-    [standing] = await schedules.of("web:owner/a")
+    [standing] = await schedules.of_session("web:owner/a")
     assert (standing.next_ms, standing.missed) == (NOW + HOUR + 10 * MINUTE, 7)
 
 

@@ -22,8 +22,8 @@ class Counting(LeaseQueue):
 
     reclaims = 0
 
-    async def reclaim(self, running: Iterable[Claim]) -> int:
-        found = await super().reclaim(running)
+    async def release_unknown(self, running: Iterable[Claim]) -> int:
+        found = await super().release_unknown(running)
         self.reclaims += 1
         return found
 

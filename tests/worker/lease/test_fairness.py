@@ -44,7 +44,7 @@ class Loops:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, *, slots: int, owner: str = "") -> LeaseLoop:
-        queue = SeldomLooks(self._client, "turns", owner=owner or nonce(), lease_s=LEASE_S, share=0.5)
+        queue = SeldomLooks(self._client, "turns", owner=owner or nonce(), lease_s=LEASE_S, person_share=0.5)
         loop = LeaseLoop(queue, slots=slots, run=self._run)
         self.made.append(loop)
         self._tasks.append(asyncio.create_task(loop.run()))
@@ -95,7 +95,7 @@ async def test_a_fifth_of_all_turns_is_of_the_background_and_none_waits_for_ever
     ticks = [chat for chat in loops.begun[:100] if chat.startswith("tick/")]
     assert 18 <= len(ticks) <= 22
     assert set(ticks) <= {f"tick/{i}" for i in range(25)}, "in the order in which they came"
-    assert await client.command("EXISTS", keys.queue("turns"), keys.queue(keys.BACKGROUND), keys.SHARES) == 0
+    assert await client.command("EXISTS", keys.queue("turns"), keys.queue(keys.BACKGROUND), keys.FAIR_KEYS) == 0
 
 
 async def test_a_tick_is_begun_at_once_by_an_idle_worker(client: RedisClient, loops: Loops) -> None:

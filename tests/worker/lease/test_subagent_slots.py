@@ -51,7 +51,7 @@ class Workers:
         member = lease.claim.member
         self.gates[member] = asyncio.Event()
         await self.gates[member].wait()
-        if lease.claim.child is not None:
+        if lease.claim.subagent is not None:
             await end(self.client, lease.claim)
 
 

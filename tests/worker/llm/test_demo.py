@@ -8,7 +8,7 @@ import pytest
 
 from shared.messages.subagent import SubagentTask, report
 from shared.messages.transcript import TranscriptEntry, UserEntry
-from shared.store.subagents.subagents import Children
+from shared.store.subagents.subagents import Subagents
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from worker.agent.loop import run_agent
 from worker.agent.tools.tool import Toolbox
@@ -134,7 +134,7 @@ async def test_max_tokens_cut_the_reply() -> None:
 
 async def test_it_starts_a_subagent_and_tells_what_each_report_says() -> None:
     """A newcomer sees it without a key; reports that come together are told together."""
-    model, spawn = DemoModel(), SpawnTool(cast(Children, None))
+    model, spawn = DemoModel(), SpawnTool(cast(Subagents, None))
     offered = Toolbox([spawn]).specs()
     reply = await model.chat([{"role": "user", "content": "Ask a subagent to calculate 6 * 7"}], offered)
     [wanted] = reply.tool_calls

@@ -34,19 +34,19 @@ def said(text: str, turn: int) -> list[UserEntry | AssistantEntry]:
 async def test_what_a_person_told_it_comes_into_memory(client: RedisClient) -> None:
     """Facts as notes, the newest of each kind, beside what others wrote there; and an account of the conversation."""
     memory = MemoryStore(client)
-    await memory.write(SCOPE, "# Notes\n- The person's name is Bob.\n- likes tea", version="0")
+    await memory.write_memory(SCOPE, "# Notes\n- The person's name is Bob.\n- likes tea", version="0")
     await put(client, said("Hi, my name is Ada. My favourite colour is dark\nblue.", 1))
     await fill(client, 3, first=2)
     await put(client, said("my favourite colour is green", 5))
     consolidator = Consolidator(memory, DemoModel(), MemorySettings())
     await consolidator.consolidate(SESSION, 0)
-    assert (await memory.read(SCOPE)).text.splitlines() == [
+    assert (await memory.read_memory(SCOPE)).text.splitlines() == [
         "# Notes",
         "- likes tea",
         "- The person's name is Ada.",
         "- The person's favourite colour is green.",
     ]
-    assert await memory.log(SCOPE) == [
+    assert await memory.read_log(SCOPE) == [
         (
             "[2026-06-21 12:05] The person wrote 5 messages. It began with “Hi, my name is Ada. My favourite colour is "
             "dark blue.” and ended with “my favourite colour is green”."
@@ -92,7 +92,7 @@ async def test_a_rework_is_answered(client: RedisClient) -> None:
     assert logged == []
     await client.command("RPUSH", keys.memlog(SCOPE), "[2026-06-21 12:05] They wrote: “My name is Ada”.")
     assert await consolidator.rework(SCOPE)
-    assert (await memory.read(SCOPE)).text == "- The person's name is Ada."
+    assert (await memory.read_memory(SCOPE)).text == "- The person's name is Ada."
     assert not await consolidator.rework(SCOPE), "another time it comes to the same"
 
 

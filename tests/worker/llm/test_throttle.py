@@ -15,7 +15,7 @@ from shared.metrics import REGISTRY
 from shared.settings import ModelSettings, Secret
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.provider_limits import Entered, LimitRules, ProviderLimits
+from shared.store.fleet.provider_limits import CallAllowed, LimitRules, ProviderLimits
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel
 from tests.helpers.wait import eventually
@@ -87,15 +87,15 @@ class Trial:
     async def close_way(self, retry_after_s: float = 30.0) -> None:
         """As another worker would."""
         entered = await self.limits.enter(WAY, RULES)
-        assert isinstance(entered, Entered)
-        await self.limits.tell(WAY, RULES, entered, "rate_limit", retry_after_s=retry_after_s)
+        assert isinstance(entered, CallAllowed)
+        await self.limits.report(WAY, RULES, entered, "rate_limit", retry_after_s=retry_after_s)
 
     async def end_pause(self) -> None:
         """As if the pause were over."""
         await self.client.command("HSET", keys.limit(WAY), "closed_at", 1, "open_at", 2)
 
     async def closed(self) -> bool:
-        return not isinstance(await self.limits.enter(WAY, RULES), Entered)
+        return not isinstance(await self.limits.enter(WAY, RULES), CallAllowed)
 
 
 async def test_while_the_way_is_closed_nobody_is_asked(client: RedisClient) -> None:
@@ -131,7 +131,7 @@ async def test_who_waits_for_another_ones_try_gives_up_after_two_seconds(client:
     trial = Trial(client)
     await trial.close_way()
     await trial.end_pause()
-    assert isinstance(await trial.limits.enter(WAY, RULES), Entered), "somebody tries"
+    assert isinstance(await trial.limits.enter(WAY, RULES), CallAllowed), "somebody tries"
     error = await trial.fail()
     assert isinstance(error, ModelClosed)
     assert 3 <= len(trial.waits_s) <= 8
@@ -301,8 +301,8 @@ async def test_a_closed_model_is_passed_over_at_once(client: RedisClient, server
     limits = ProviderLimits(client)
     way, rules = way_of(settings, choose(settings)), rules_of(settings)
     entered = await limits.enter(way, rules)
-    assert isinstance(entered, Entered)
-    await limits.tell(way, rules, entered, "rate_limit", retry_after_s=60.0)
+    assert isinstance(entered, CallAllowed)
+    await limits.report(way, rules, entered, "rate_limit", retry_after_s=60.0)
     model = build_model(settings, limits)
     began = time.monotonic()
     assert (await model.chat(ASK)).content

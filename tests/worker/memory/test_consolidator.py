@@ -19,7 +19,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
 from shared.store.sessions import erase
-from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Waiting
+from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, UnconsolidatedCounts
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, command, fill, plain_turn, put, tool_turn
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
@@ -78,10 +78,10 @@ async def test_a_long_conversation_keeps_its_newest_entries(client: RedisClient)
     entries = await fill(client, 50)
     before = outcome("memory")
     await consolidator(client, model, timezone="Europe/Berlin").consolidate(SESSION, 50)
-    left = await memory.unconsolidated(SESSION)
+    left = await memory.read_unconsolidated(SESSION)
     assert list(left.entries) == [encode(entry) for entry in entries[50:]]
-    assert await memory.log(SCOPE) == ["[2026-06-21 14:25] Old things."]
-    assert (await memory.read(SCOPE)).text == "- likes tea"
+    assert await memory.read_log(SCOPE) == ["[2026-06-21 14:25] Old things."]
+    assert (await memory.read_memory(SCOPE)).text == "- likes tea"
     assert model.asked[0][0]["content"] == prompt("consolidate")
     assert "<memory>\n(nothing yet)\n</memory>" in asked(model)
     assert "[2026-06-21 14:01] USER: question 1\n" in asked(model)
@@ -95,39 +95,39 @@ async def test_a_conversation_that_is_short_enough_costs_no_call(client: RedisCl
     await fill(client, 25)
     await consolidator(client, ScriptedModel([])).consolidate(SESSION, 50)
     await consolidator(client, ScriptedModel([])).archive(SESSION)
-    assert await MemoryStore(client).waiting(SESSION) == Waiting(50, 0)
+    assert await MemoryStore(client).count_unconsolidated(SESSION) == UnconsolidatedCounts(50, 0)
 
 
 async def test_a_memory_that_did_not_change_is_not_written(client: RedisClient) -> None:
     """Its version stays, so that nobody else's change is refused because of us."""
     memory = MemoryStore(client)
-    version = await memory.write(SCOPE, "- likes tea\n", version="0")
+    version = await memory.write_memory(SCOPE, "- likes tea\n", version="0")
     await fill(client, 5)
     await consolidator(client, ScriptedModel([save(memory="- likes tea")])).consolidate(SESSION, 0)
-    assert (await memory.read(SCOPE)).version == version
-    assert len(await memory.log(SCOPE)) == 1
+    assert (await memory.read_memory(SCOPE)).version == version
+    assert len(await memory.read_log(SCOPE)) == 1
 
 
 async def test_a_memory_is_never_emptied_by_its_model(client: RedisClient) -> None:
     """An empty update is a mistake; the entry is written all the same."""
     memory = MemoryStore(client)
-    await memory.write(SCOPE, "- likes tea", version="0")
+    await memory.write_memory(SCOPE, "- likes tea", version="0")
     await fill(client, 5)
     await consolidator(client, ScriptedModel([save(memory="")])).consolidate(SESSION, 0)
-    assert (await memory.read(SCOPE)).text == "- likes tea"
-    assert await memory.waiting(SESSION) == Waiting(0, 0)
+    assert (await memory.read_memory(SCOPE)).text == "- likes tea"
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 0)
 
 
 async def test_a_memory_over_its_limit_stays_as_it_was(client: RedisClient) -> None:
     """One try to have it shortened, then the entry alone."""
     memory = MemoryStore(client)
-    await memory.write(SCOPE, "- likes tea", version="0")
+    await memory.write_memory(SCOPE, "- likes tea", version="0")
     await fill(client, 5)
     model = ScriptedModel([save("One.", "x" * 2000), save("Two.", "x" * 1500)])
     before = outcome("refused")
     await consolidator(client, model, settings=MemorySettings(file_bytes=1024)).consolidate(SESSION, 0)
-    assert (await memory.read(SCOPE)).text == "- likes tea"
-    assert await memory.log(SCOPE) == ["[2026-06-21 12:05] One."]
+    assert (await memory.read_memory(SCOPE)).text == "- likes tea"
+    assert await memory.read_log(SCOPE) == ["[2026-06-21 12:05] One."]
     assert outcome("refused") == before + 1
 
 
@@ -147,8 +147,8 @@ async def test_a_very_long_conversation_goes_in_pieces_that_fit_the_model(client
     assert "- part 4" in seen[-1]
     assert [n for n in range(1, 13) if any(f"USER: q{n} " in text for text in seen)] == list(range(1, 11))
     memory = MemoryStore(client)
-    assert len(await memory.log(SCOPE)) == 5
-    assert await memory.waiting(SESSION) == Waiting(4, 0)
+    assert len(await memory.read_log(SCOPE)) == 5
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(4, 0)
 
 
 async def test_a_conversation_too_long_for_the_model_is_asked_about_in_smaller_pieces(client: RedisClient) -> None:
@@ -162,9 +162,9 @@ async def test_a_conversation_too_long_for_the_model_is_asked_about_in_smaller_p
     model = ScriptedModel(reply)
     await consolidator(client, model).consolidate(SESSION, 0)
     memory = MemoryStore(client)
-    assert await memory.waiting(SESSION) == Waiting(0, 0)
-    assert not any("[RAW]" in entry for entry in await memory.log(SCOPE))
-    assert len(await memory.log(SCOPE)) == 4
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 0)
+    assert not any("[RAW]" in entry for entry in await memory.read_log(SCOPE))
+    assert len(await memory.read_log(SCOPE)) == 4
 
 
 @pytest.mark.parametrize("reply", [REFUSED, "I cannot call tools."])
@@ -175,12 +175,12 @@ async def test_what_no_model_can_sum_up_is_kept_as_it_was_said(client: RedisClie
     model = ScriptedModel(lambda _: reply)
     await consolidator(client, model).consolidate(SESSION, 0)
     memory = MemoryStore(client)
-    log = await memory.log(SCOPE)
+    log = await memory.read_log(SCOPE)
     assert len(log) == 3
     assert all(entry.startswith("[2026-06-21 12:") and "] [RAW] [2026-06-21 12:" in entry for entry in log)
     assert all(len(entry) < RAW_CHARS + 100 for entry in log)
     assert [n for n in range(1, 21) if f"USER: q{n} " in "\n".join(log)] == list(range(1, 21))
-    assert await memory.waiting(SESSION) == Waiting(0, 0)
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 0)
     assert len(model.asked) == (1 if reply is REFUSED else 3), "not asked again about what it could not do"
 
 
@@ -188,7 +188,7 @@ async def test_a_huge_message_is_kept_raw_without_its_middle(client: RedisClient
     """A sensible size, and a note of what is missing."""
     await put(client, plain_turn(1, "a" * 100_000))
     await consolidator(client, ScriptedModel(lambda _: REFUSED)).consolidate(SESSION, 0)
-    [entry] = await MemoryStore(client).log(SCOPE)
+    [entry] = await MemoryStore(client).read_log(SCOPE)
     assert len(entry) < RAW_CHARS + 200
     assert "answer 1" in entry
     assert "…" in entry or "left out here" in entry
@@ -202,11 +202,11 @@ async def test_a_model_that_is_away_leaves_the_conversation_untouched(client: Re
     with pytest.raises(ModelError):
         await consolidator(client, ScriptedModel([fault])).consolidate(SESSION, 50)
     memory = MemoryStore(client)
-    assert await memory.waiting(SESSION) == Waiting(100, 0)
-    assert await memory.log(SCOPE) == []
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(100, 0)
+    assert await memory.read_log(SCOPE) == []
     await consolidator(client, ScriptedModel([fault])).consolidate(SESSION, 50, patient=False)
-    assert await memory.waiting(SESSION) == Waiting(50, 0)
-    assert "[RAW]" in (await memory.log(SCOPE))[0]
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(50, 0)
+    assert "[RAW]" in (await memory.read_log(SCOPE))[0]
 
 
 async def test_a_job_that_is_run_again_goes_on_behind_what_it_did(client: RedisClient) -> None:
@@ -216,10 +216,10 @@ async def test_a_job_that_is_run_again_goes_on_behind_what_it_did(client: RedisC
     with pytest.raises(ModelError):
         await consolidator(client, ScriptedModel([save("One."), AWAY]), context_tokens=8192).consolidate(SESSION, 0)
     memory = MemoryStore(client)
-    assert await memory.waiting(SESSION) == Waiting(10, 0)
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(10, 0)
     await consolidator(client, ScriptedModel(lambda _: save("More.")), context_tokens=8192).consolidate(SESSION, 0)
-    assert await memory.waiting(SESSION) == Waiting(0, 0)
-    assert len(await memory.log(SCOPE)) == 6
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 0)
+    assert len(await memory.read_log(SCOPE)) == 6
 
 
 async def test_an_edit_in_between_is_kept_and_the_summary_made_anew(client: RedisClient) -> None:
@@ -228,13 +228,13 @@ async def test_an_edit_in_between_is_kept_and_the_summary_made_anew(client: Redi
     await fill(client, 5)
 
     async def edit() -> None:
-        await memory.write(SCOPE, "- by hand", version=(await memory.read(SCOPE)).version)
+        await memory.write_memory(SCOPE, "- by hand", version=(await memory.read_memory(SCOPE)).version)
 
     model = Meddled([save("First.", "- likes tea"), save("Second.", "- by hand\n- likes tea")], edit)
     await consolidator(client, model).consolidate(SESSION, 0)
     assert "<memory>\n- by hand\n</memory>" in asked(model)
-    assert (await memory.read(SCOPE)).text == "- by hand\n- likes tea"
-    assert await memory.log(SCOPE) == ["[2026-06-21 12:05] Second."]
+    assert (await memory.read_memory(SCOPE)).text == "- by hand\n- likes tea"
+    assert await memory.read_log(SCOPE) == ["[2026-06-21 12:05] Second."]
 
 
 async def test_a_memory_that_never_rests_sends_the_job_to_later(client: RedisClient) -> None:
@@ -243,14 +243,14 @@ async def test_a_memory_that_never_rests_sends_the_job_to_later(client: RedisCli
     await fill(client, 5)
 
     async def edit() -> None:
-        old = await memory.read(SCOPE)
-        await memory.write(SCOPE, old.text + "x", version=old.version)
+        old = await memory.read_memory(SCOPE)
+        await memory.write_memory(SCOPE, old.text + "x", version=old.version)
 
     model = Meddled(lambda _: save(memory="- mine"), *[edit] * SWAPS)
     with pytest.raises(MemoryChanged):
         await consolidator(client, model).consolidate(SESSION, 0)
-    assert (await memory.read(SCOPE)).text == "x" * SWAPS
-    assert await memory.waiting(SESSION) == Waiting(10, 0)
+    assert (await memory.read_memory(SCOPE)).text == "x" * SWAPS
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(10, 0)
 
 
 @pytest.mark.parametrize("edited", [False, True])
@@ -261,16 +261,16 @@ async def test_two_workers_at_once_lose_nothing_and_write_nothing_twice(client: 
 
     async def other() -> None:
         if edited:
-            await memory.write(SCOPE, "- by hand", version="0")
+            await memory.write_memory(SCOPE, "- by hand", version="0")
         theirs = ScriptedModel([save("Theirs.", "- theirs")])
         await consolidator(client, theirs).consolidate(SESSION, 10)
 
     model = Meddled([save("Ours.", "- ours")], other)
     before = outcome("gone")
     await consolidator(client, model).consolidate(SESSION, 10)
-    assert await memory.log(SCOPE) == ["[2026-06-21 12:15] Theirs."]
-    assert (await memory.read(SCOPE)).text == "- theirs"
-    assert await memory.waiting(SESSION) == Waiting(10, 0)
+    assert await memory.read_log(SCOPE) == ["[2026-06-21 12:15] Theirs."]
+    assert (await memory.read_memory(SCOPE)).text == "- theirs"
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(10, 0)
     assert outcome("gone") == before + 1
 
 
@@ -284,10 +284,10 @@ async def test_two_workers_with_different_cuts_take_each_entry_once(client: Redi
 
     model = Meddled([save("Wasted."), save("Ours.")], other)
     await consolidator(client, model).consolidate(SESSION, 10)
-    assert await memory.log(SCOPE) == ["[2026-06-21 12:05] Theirs.", "[2026-06-21 12:15] Ours."]
+    assert await memory.read_log(SCOPE) == ["[2026-06-21 12:05] Theirs.", "[2026-06-21 12:15] Ours."]
     assert "question 5" not in asked(model)
     assert "question 6" in asked(model)
-    assert await memory.waiting(SESSION) == Waiting(10, 0)
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(10, 0)
 
 
 async def test_two_workers_side_by_side(client: RedisClient) -> None:
@@ -306,8 +306,8 @@ async def test_two_workers_side_by_side(client: RedisClient) -> None:
     await asyncio.gather(
         consolidator(client, ours).consolidate(SESSION, 10), consolidator(client, theirs).consolidate(SESSION, 10)
     )
-    assert len(await memory.log(SCOPE)) == 1
-    assert await memory.waiting(SESSION) == Waiting(10, 0)
+    assert len(await memory.read_log(SCOPE)) == 1
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(10, 0)
 
 
 @pytest.mark.parametrize("change", ["new", "forget"])
@@ -322,18 +322,18 @@ async def test_a_command_in_the_middle_ends_the_consolidation_of_what_it_took(cl
 
     model = Meddled([save("Late.", "- late")], meddle)
     await consolidator(client, model).consolidate(SESSION, 10)
-    assert await memory.log(SCOPE) == []
-    assert (await memory.read(SCOPE)).text == ""
-    assert await memory.waiting(SESSION) == Waiting(1, 40 if change == "new" else 0)
+    assert await memory.read_log(SCOPE) == []
+    assert (await memory.read_memory(SCOPE)).text == ""
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(1, 40 if change == "new" else 0)
     if change == "new":
         await consolidator(client, ScriptedModel([save("Archived.")])).archive(SESSION)
-        assert await memory.log(SCOPE) == ["[2026-06-21 12:20] Archived."]
+        assert await memory.read_log(SCOPE) == ["[2026-06-21 12:20] Archived."]
 
 
 async def test_forget_in_the_middle_of_archiving_brings_nothing_back(client: RedisClient) -> None:
     """Neither entry nor memory, also in a scope that had a memory before."""
     memory = MemoryStore(client)
-    await memory.write(SCOPE, "- secret", version="0")
+    await memory.write_memory(SCOPE, "- secret", version="0")
     await fill(client, 5)
     await command(client, "new")
 
@@ -341,9 +341,9 @@ async def test_forget_in_the_middle_of_archiving_brings_nothing_back(client: Red
         await command(client, "forget")
 
     await consolidator(client, Meddled([save("Late.", "- secret and more")], forget)).archive(SESSION)
-    assert await memory.log(SCOPE) == []
-    assert (await memory.read(SCOPE)).text == ""
-    assert await memory.waiting(SESSION) == Waiting(0, 0)
+    assert await memory.read_log(SCOPE) == []
+    assert (await memory.read_memory(SCOPE)).text == ""
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 0)
 
 
 async def test_archiving_goes_on_until_nothing_is_left(client: RedisClient) -> None:
@@ -358,8 +358,8 @@ async def test_archiving_goes_on_until_nothing_is_left(client: RedisClient) -> N
         await fill(client, 1)
 
     await consolidator(client, Meddled([save("One."), save("Two.")], again)).archive(SESSION)
-    assert await memory.waiting(SESSION) == Waiting(2, 0)
-    assert len(await memory.log(SCOPE)) == 2
+    assert await memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(2, 0)
+    assert len(await memory.read_log(SCOPE)) == 2
 
 
 async def test_turns_with_tools_stay_whole(client: RedisClient) -> None:
@@ -368,7 +368,7 @@ async def test_turns_with_tools_stay_whole(client: RedisClient) -> None:
         await put(client, tool_turn(n, rounds=3))
     model = ScriptedModel(lambda _: save())
     await consolidator(client, model).consolidate(SESSION, 20)
-    left = await MemoryStore(client).unconsolidated(SESSION)
+    left = await MemoryStore(client).read_unconsolidated(SESSION)
     assert len(left.entries) == 24
     assert left.entries[0] == encode(tool_turn(7)[0])
     assert asked(model).count("[tools: calculate]:\n") == asked(model).count("TOOL [tools: calculate]: result") == 18
@@ -379,7 +379,7 @@ async def test_a_conversation_longer_than_one_reading_is_done_to_the_end(client:
     for start in range(1, 1502, 500):
         await fill(client, 500, first=start)
     await consolidator(client, ScriptedModel(lambda _: save())).consolidate(SESSION, 50)
-    assert await MemoryStore(client).waiting(SESSION) == Waiting(50, 0)
+    assert await MemoryStore(client).count_unconsolidated(SESSION) == UnconsolidatedCounts(50, 0)
 
 
 async def test_a_rework_writes_memory_anew_from_the_entries(client: RedisClient) -> None:
@@ -391,11 +391,11 @@ async def test_a_rework_writes_memory_anew_from_the_entries(client: RedisClient)
     assert await memory.rework.find(SCOPE) is not None
 
     async def edit() -> None:
-        await memory.write(SCOPE, "- tea\n- by hand", version=(await memory.read(SCOPE)).version)
+        await memory.write_memory(SCOPE, "- tea\n- by hand", version=(await memory.read_memory(SCOPE)).version)
 
     model = Meddled([save("", "- green tea"), save("", "- green tea\n- by hand")], edit)
     assert await consolidator(client, model, settings=settings).rework(SCOPE)
-    assert (await memory.read(SCOPE)).text == "- green tea\n- by hand"
+    assert (await memory.read_memory(SCOPE)).text == "- green tea\n- by hand"
     assert "<history>\n[2026-06-21 12:05] Tea.\n</history>" in asked(model)
     assert "- by hand" in asked(model)
     assert model.asked[0][0]["content"] == prompt("rework")
@@ -406,10 +406,10 @@ async def test_a_rework_does_not_bring_back_a_memory_that_was_erased_meanwhile(c
     memory = MemoryStore(client)
     await fill(client, 5)
     await consolidator(client, ScriptedModel([save("Tea.")])).consolidate(SESSION, 0)
-    assert (await memory.read(SCOPE)).text == ""
+    assert (await memory.read_memory(SCOPE)).text == ""
     model = Meddled([save("", "- green tea")], partial(erase.erase, client, SESSION))
     assert not await consolidator(client, model).rework(SCOPE)
-    assert await memory.read(SCOPE) == MemoryText()
+    assert await memory.read_memory(SCOPE) == MemoryText()
 
 
 async def test_without_a_rework_setting_none_is_ever_due(client: RedisClient) -> None:
@@ -426,7 +426,7 @@ async def test_a_rework_that_fails_leaves_memory_as_it_is(client: RedisClient, r
     await fill(client, 5)
     await consolidator(client, ScriptedModel([save("Tea.", "- tea")])).consolidate(SESSION, 0)
     assert not await consolidator(client, ScriptedModel(lambda _: reply)).rework(SCOPE)
-    assert (await memory.read(SCOPE)).text == "- tea"
+    assert (await memory.read_memory(SCOPE)).text == "- tea"
     with pytest.raises(ModelError):
         await consolidator(client, ScriptedModel([AWAY])).rework(SCOPE)
     assert not await consolidator(client, ScriptedModel([AWAY])).rework(SCOPE, patient=False)
@@ -443,7 +443,7 @@ async def test_forget_in_the_middle_of_a_rework_brings_nothing_back(client: Redi
         await command(client, "forget")
 
     assert not await consolidator(client, Meddled([save("", "- late")], forget)).rework(SCOPE)
-    assert (await memory.read(SCOPE)).text == ""
+    assert (await memory.read_memory(SCOPE)).text == ""
 
 
 async def test_what_the_jobs_use_counts_for_the_chat(client: RedisClient) -> None:
@@ -477,7 +477,7 @@ async def test_nothing_is_refused_for_a_budget_that_cannot_be_counted(client: Re
     await fill(client, 5)
     nobody = RedisClient("redis://127.0.0.1:1")
     await consolidator(client, ScriptedModel([save("Tea.")]), spending=Spending(nobody)).consolidate(SESSION, 0)
-    assert len(await MemoryStore(client).log(SCOPE)) == 1
+    assert len(await MemoryStore(client).read_log(SCOPE)) == 1
     await nobody.close()
 
 
@@ -504,7 +504,7 @@ async def test_what_kills_its_readers_is_kept_unread(
         await made.archive(SESSION, unread=True)
     else:
         await made.consolidate(SESSION, 2, unread=True)
-    raw, rest = await MemoryStore(client).log(SCOPE)
+    raw, rest = await MemoryStore(client).read_log(SCOPE)
     assert raw.startswith("[2026-06-21 12:00] [RAW] ")
     assert "kill xxx" in raw
     assert "answer 1" in raw
@@ -518,5 +518,5 @@ async def test_nothing_is_kept_unread_that_would_stay(client: RedisClient) -> No
     """A conversation that is short enough is left alone, whatever died beside it."""
     await fill(client, 2)
     await consolidator(client, ScriptedModel([])).consolidate(SESSION, 4, unread=True)
-    assert await MemoryStore(client).waiting(SESSION) == Waiting(4, 0)
-    assert await MemoryStore(client).log(SCOPE) == []
+    assert await MemoryStore(client).count_unconsolidated(SESSION) == UnconsolidatedCounts(4, 0)
+    assert await MemoryStore(client).read_log(SCOPE) == []

@@ -51,7 +51,7 @@ class Chat:
 
     async def turn(self, said: str, replies: Replies) -> list[dict[str, Any]]:
         """What the model saw in the last call of the turn."""
-        memory = await self._store.read(SCOPE)
+        memory = await self._store.read_memory(SCOPE)
         skills = self._catalogue.skills()
         self.system = self._prompt.text(memory.text)
         spec = AgentRunSpec(
@@ -66,7 +66,7 @@ class Chat:
         return model.asked[-1]
 
     async def memory(self) -> str:
-        return (await self._store.read(SCOPE)).text
+        return (await self._store.read_memory(SCOPE)).text
 
     def location(self, name: str) -> str:
         """Where the prompt says that a skill is."""

@@ -15,7 +15,7 @@ from shared.settings import AgentSettings, BudgetSettings, ModelSettings, Secret
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
 from shared.store.sessions.memory import MemoryStore
-from shared.store.turns.queue import ChildWork, Claim
+from shared.store.turns.queue import Claim, SubagentWork
 from tests.helpers.children import SESSION, task
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal
@@ -53,7 +53,7 @@ async def do(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> Asy
         )
         made.append(TurnAgent(settings, client, MemoryStore(client)))
         asked = replace(task("aaaaaaaa"), context=context)
-        work = ChildWork(encode(asked), 0, 0, 1, 0, (), "", 0, 0)
+        work = SubagentWork(encode(asked), 0, 0, 1, 0, (), "", 0, 0)
         claim = Claim("sub:aaaaaaaa", "worker", "1", 0, False, None, 0, work)
         journal = MemoryJournal()
         return await made[-1].subagent(claim, asked, cast(LeaseJournal, journal)), journal

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shared.errors import LeaseLost, ToolFailed
-from shared.messages.schedule import BACKGROUND, HEARTBEAT, At, Cron, Every
+from shared.messages.schedule import BACKGROUND, HEARTBEAT, AtPlan, CronPlan, EveryPlan
 from shared.messages.transcript import AssistantEntry, ToolCall, TranscriptEntry
 from shared.settings import CronSettings
 from shared.store.client.redis_client import RedisClient
@@ -78,8 +78,8 @@ async def test_what_is_planned_is_told_with_its_first_run(client: RedisClient, c
         "Schedule ID is made: at '30 8 * * 1-5' (America/New_York); first 2026-11-23 08:30 (Monday, America/New_York).",
         "Schedule ID is made: once, at 2026-11-22 04:30 (Sunday, Europe/Berlin).",
     ]
-    standing = {one.schedule.id: one.schedule for one in await Schedules(client).of(SESSION)}
-    assert [type(standing[id].plan) for id in ids] == [At, Every, Cron, At]
+    standing = {one.schedule.id: one.schedule for one in await Schedules(client).of_session(SESSION)}
+    assert [type(standing[id].plan) for id in ids] == [AtPlan, EveryPlan, CronPlan, AtPlan]
     assert [standing[id].misfire for id in ids] == ["once", "skip", "all", "once"]
     assert {(one.session, one.owner, one.created_at) for one in standing.values()} == {(SESSION, "owner", NOW)}
 
@@ -89,10 +89,10 @@ async def test_the_same_call_again_plans_nothing_anew(client: RedisClient, claim
     first = await asked(context(client, claim), action="add", message="Tea!", every_seconds=60)
     later = msgspec.structs.replace(context(client, claim), clock=HandClock(CLOCK.at + 30))
     assert await asked(later, action="add", message="Tea!", every_seconds=60) == first
-    assert len(await Schedules(client).of(SESSION)) == 1
+    assert len(await Schedules(client).of_session(SESSION)) == 1
     await asked(context(client, claim, call_id="c2"), action="add", message="Tea!", every_seconds=60)
     await asked(context(client, claim), action="add", message="Coffee!", every_seconds=60)
-    assert len(await Schedules(client).of(SESSION)) == 3
+    assert len(await Schedules(client).of_session(SESSION)) == 3
 
 
 async def test_one_that_is_over_already_is_not_made_again(client: RedisClient, claim: Claim) -> None:
@@ -238,7 +238,7 @@ async def test_a_chat_full_of_plans_still_answers(client: RedisClient, claim: Cl
     """A heartbeat that cannot be made is in the log, and no fault of the turn."""
     store = Schedules(client, CronSettings(per_chat=1))
     schedules = TurnSchedules(store, CronSettings(), claim, message())
-    await schedules.add("x", Every(60_000, NOW), misfire="skip", timezone="UTC", key="k", now_ms=NOW)
+    await schedules.add("x", EveryPlan(60_000, NOW), misfire="skip", timezone="UTC", key="k", now_ms=NOW)
     await schedules.keep_heartbeat(wrote("HEARTBEAT.md"), every_s=600, now_ms=NOW)
     assert [one.schedule.text for one in await schedules.listed()] == ["x"]
 

@@ -10,7 +10,7 @@ import pytest
 from shared.errors import BadInput, ToolFailed
 from shared.media.reference import read_reference
 from shared.media.store import MediaStore
-from shared.messages.effects import Effect, Say
+from shared.messages.effects import Effect, SayEffect
 from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.settings import MediaSettings
 from tests.helpers.media_files import archive
@@ -77,11 +77,11 @@ class Effects:
     """Keeps what was carried out; `missing` are chats that are not there."""
 
     def __init__(self, *missing: str) -> None:
-        self.done: list[Say] = []
+        self.done: list[SayEffect] = []
         self._missing = missing
 
     async def carry_out(self, effect: Effect) -> bool:
-        assert isinstance(effect, Say)
+        assert isinstance(effect, SayEffect)
         if effect.session in self._missing:
             raise BadInput("no_chat", "there is no chat")
         self.done.append(effect)
@@ -113,7 +113,7 @@ async def test_a_line_to_its_own_chat_is_a_part_of_the_turn(tmp_path: Path) -> N
     assert "will not be sent" in outcome.content
     [said] = speaker.effects.done
     assert (said.session, said.listed_for, said.history) == (OWN, "", ())
-    assert (said.line.content, said.line.turn, said.line.kind, said.line.said) == ("Which?", 7, "notice", True)
+    assert (said.line.content, said.line.turn, said.line.kind, said.line.sent_by_tool) == ("Which?", 7, "notice", True)
     assert said.line.buttons == ("Yes", "No")
     ref = read_reference(said.line.media[0])
     assert (ref.name, speaker.media.read(OWN, ref)) == ("plan.txt", b"the plan")

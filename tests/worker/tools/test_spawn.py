@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import BadInput, ToolFailed, TurnReleased
-from shared.messages.effects import Effect, Spawn
+from shared.messages.effects import Effect, SpawnEffect
 from shared.messages.subagent import LABEL_CHARS
-from shared.store.subagents.subagents import Awaited
+from shared.store.subagents.subagents import AwaitedSubagent
 from tests.helpers.clock import HandClock
 from worker.agent.tools.tool import ToolContext
 from worker.tools.spawn import SpawnArguments, SpawnTool, child_id
@@ -17,14 +17,14 @@ class Effects:
     """Keeps what was carried out; `border` counts, and ends the turn when it shall."""
 
     def __init__(self, *, refusal: BadInput | None = None, drain_at: int = 0, clock: HandClock | None = None) -> None:
-        self.done: list[Spawn] = []
+        self.done: list[SpawnEffect] = []
         self.borders = 0
         self._refusal, self._drain_at, self._clock = refusal, drain_at, clock
 
     async def carry_out(self, effect: Effect) -> bool:
         if self._refusal is not None:
             raise self._refusal
-        assert isinstance(effect, Spawn)
+        assert isinstance(effect, SpawnEffect)
         self.done.append(effect)
         return True
 
@@ -39,18 +39,18 @@ class Effects:
 class Waits:
     """What a store tells of a subagent, one answer after the other; the last one stays."""
 
-    def __init__(self, *told: Awaited | None, detached: bool = True) -> None:
+    def __init__(self, *told: AwaitedSubagent | None, detached: bool = True) -> None:
         self._told = list(told)
         self._detached = detached
 
-    async def awaited(self, id: str) -> Awaited | None:
+    async def read_awaited(self, id: str) -> AwaitedSubagent | None:
         return self._told.pop(0) if len(self._told) > 1 else self._told[0]
 
     async def detach(self, id: str) -> bool:
         return self._detached
 
 
-RUNS = Awaited("running", True, "")
+RUNS = AwaitedSubagent("running", True, "")
 
 
 def context(effects: Effects, clock: HandClock | None = None) -> ToolContext:
@@ -88,7 +88,7 @@ async def test_too_many_are_refused_with_the_number() -> None:
 
 async def test_waiting_it_answers_with_the_result() -> None:
     """As soon as it is there."""
-    tool = SpawnTool(Waits(RUNS, RUNS, Awaited("ok", True, "gold")))
+    tool = SpawnTool(Waits(RUNS, RUNS, AwaitedSubagent("ok", True, "gold")))
     told = await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
     assert told == "Subagent [dig] completed successfully. Result:\ngold"
 
@@ -96,7 +96,7 @@ async def test_waiting_it_answers_with_the_result() -> None:
 @pytest.mark.parametrize("state", ["failed", "timeout", "poison"])
 async def test_waiting_it_tells_of_a_failure(state: str) -> None:
     """As of any tool that failed."""
-    tool = SpawnTool(Waits(Awaited(state, True, "no shovel")))  # type: ignore[arg-type]
+    tool = SpawnTool(Waits(AwaitedSubagent(state, True, "no shovel")))  # type: ignore[arg-type]
     with pytest.raises(ToolFailed, match="no shovel"):
         await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
 
@@ -106,7 +106,7 @@ async def test_waiting_has_an_end_and_the_chat_is_told_later() -> None:
     for state, text in (("running", "is still running"), ("queued", "no worker had room")):
         clock = HandClock()
         effects = Effects(clock=clock)
-        tool = SpawnTool(Waits(Awaited(state, True, "")), wait_s=150)  # type: ignore[arg-type]
+        tool = SpawnTool(Waits(AwaitedSubagent(state, True, "")), wait_s=150)  # type: ignore[arg-type]
         told = await tool.run(SpawnArguments(task="dig", wait=True), context(effects, clock))
         assert text in told
         assert "I'll notify you" in told
@@ -114,12 +114,16 @@ async def test_waiting_has_an_end_and_the_chat_is_told_later() -> None:
 
 async def test_a_successor_does_not_wait_for_one_that_reports_already() -> None:
     """Else its result would come twice, also when it has ended by then."""
-    for reporting in (Awaited("running", False, ""), Awaited("ok", False, "gold"), Awaited("failed", False, "none")):
+    for reporting in (
+        AwaitedSubagent("running", False, ""),
+        AwaitedSubagent("ok", False, "gold"),
+        AwaitedSubagent("failed", False, "none"),
+    ):
         tool = SpawnTool(Waits(reporting))
         told = await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
         assert "I'll notify you" in told
         assert "gold" not in told
-    cancelled = SpawnTool(Waits(Awaited("cancelled", False, "")))
+    cancelled = SpawnTool(Waits(AwaitedSubagent("cancelled", False, "")))
     assert "was cancelled" in await cancelled.run(SpawnArguments(task="dig", wait=True), context(Effects()))
 
 

@@ -17,7 +17,7 @@ from gateway.commands.registry import build_commands
 from proof.chaos.verdict import torn
 from shared.ids import nonce
 from shared.messages.inbound import InboundMessage
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.schedule import BACKGROUND
 from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntry, decode_transcript
 from shared.settings import AgentSettings, Settings
@@ -111,7 +111,7 @@ class Fleet:
 
     async def say(self, nth: int, *, chat: str = "owner/a", text: str = "") -> Accepted:
         said = message(text or f"m{nth}", id=f"id{nth}", chat=chat)
-        show = SaidLine(id=said.id, text=said.content)
+        show = UserLine(id=said.id, text=said.content)
         return await self.gateways[nth % 2].ingest(said, show=show, principal="owner")
 
     async def tick(self) -> bool:
@@ -127,7 +127,7 @@ class Fleet:
         await eventually(self.tick, within_s=60, what="the fleet to be done")
 
     async def lines(self, *kinds: str) -> list[OutboundMessage]:
-        found = [one.line for one in await Outbox(self.client).read(SESSION, after=0)]
+        found = [one.line for one in await Outbox(self.client).read_after(SESSION, after=0)]
         return [one for one in found if isinstance(one, OutboundMessage) and (not kinds or one.kind in kinds)]
 
     async def history(self) -> list[TranscriptEntry]:

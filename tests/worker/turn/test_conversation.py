@@ -25,7 +25,7 @@ def test_what_a_message_brings_stands_before_it() -> None:
         crashes=0,
         stop=0,
         attempt=1,
-        away_ms=0,
+        model_unavailable_ms=0,
         ledger=(),
         history=(encode(own),),
     )

@@ -42,7 +42,7 @@ async def files_of(
 ) -> TurnFiles:
     """The files of a turn that begins now."""
     store = MemoryStore(client)
-    seen = await store.read(SCOPE)
+    seen = await store.read_memory(SCOPE)
     return TurnFiles(store, SCOPE, seen, claim=claim, limit_bytes=limit_bytes, skills=skills, workspace=workspace)
 
 
@@ -58,8 +58,8 @@ async def stored(client: RedisClient, text: str | None = None) -> str:
     """What MEMORY.md holds, after somebody else has written `text` if given."""
     store = MemoryStore(client)
     if text is not None:
-        await store.write(SCOPE, text, version=(await store.read(SCOPE)).version)
-    return (await store.read(SCOPE)).text
+        await store.write_memory(SCOPE, text, version=(await store.read_memory(SCOPE)).version)
+    return (await store.read_memory(SCOPE)).text
 
 
 async def test_memory_is_a_file(client: RedisClient) -> None:
@@ -101,9 +101,9 @@ async def test_a_change_that_is_made_already_is_no_error(client: RedisClient) ->
     await stored(client, "tea")
     before = await files_of(client)
     await stored(client, "coffee")
-    version = (await MemoryStore(client).read(SCOPE)).version
+    version = (await MemoryStore(client).read_memory(SCOPE)).version
     await before.replace("MEMORY.md", "coffee", was="tea")
-    assert (await MemoryStore(client).read(SCOPE)).version == version
+    assert (await MemoryStore(client).read_memory(SCOPE)).version == version
     await before.replace("MEMORY.md", "juice", was="coffee")
     assert await stored(client) == "juice"
 

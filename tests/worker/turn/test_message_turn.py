@@ -89,7 +89,7 @@ def speak(text: str = "Here it is.", **arguments: Any) -> Any:
 
 
 async def lines(client: RedisClient, session: str = A) -> list[OutboundMessage]:
-    found = await Outbox(client).read(session, after=0)
+    found = await Outbox(client).read_after(session, after=0)
     return [one.line for one in found if isinstance(one.line, OutboundMessage)]
 
 
@@ -103,7 +103,13 @@ async def test_who_has_spoken_does_not_say_it_again(client: RedisClient, tmp_pat
     await say(Inbox(client), "hi", id="x1")
     await Fleet(client, [speak(), "I have told you."], tmp_path).run()
     said, end = await lines(client)
-    assert (said.content, said.kind, said.said, said.turn, said.in_reply_to) == ("Here it is.", "notice", True, 1, ())
+    assert (said.content, said.kind, said.sent_by_tool, said.turn, said.in_reply_to) == (
+        "Here it is.",
+        "notice",
+        True,
+        1,
+        (),
+    )
     assert (end.content, end.kind, end.turn, end.in_reply_to) == ("", "reply", 1, ("x1",))
     assert (await saved(client, A))[-1] == "I have told you."
 
@@ -133,11 +139,11 @@ async def test_a_line_to_another_chat_leaves_the_answer_here(client: RedisClient
     await say(Inbox(client), "first", chat="owner/b")
     await Fleet(client, ["yes?"], tmp_path).run()
     await say(Inbox(client), "tell the other", chat="owner/a")
-    before = (await Outbox(client).state(B)).last_seq
+    before = (await Outbox(client).position(B)).last_seq
     await Fleet(client, [speak("News!", chat="b"), "told"], tmp_path, tool=Interrupted).run()
-    [said] = [line for line in await lines(client, B) if line.said]
+    [said] = [line for line in await lines(client, B) if line.sent_by_tool]
     assert (said.content, said.turn) == ("News!", 0)
-    assert (await Outbox(client).state(B)).last_seq == before + 1
+    assert (await Outbox(client).position(B)).last_seq == before + 1
     assert [line.content for line in await lines(client, A)] == ["told"]
     chats = await client.command("ZREVRANGE", keys.chats("web", "owner"), 0, -1)
     assert chats == [b"owner/b", b"owner/a"]
@@ -193,15 +199,15 @@ class Unheard(Turns):
     written = True
     cut = False
 
-    async def append(
+    async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
     ) -> None:
         if effect is not None and not self.cut:
             self.cut = True
             if self.written:
-                await super().append(claim, step, entry, effect)
+                await super().append_step(claim, step, entry, effect)
             await asyncio.Event().wait()
-        await super().append(claim, step, entry, effect)
+        await super().append_step(claim, step, entry, effect)
 
 
 class Hasty(Message):

@@ -19,9 +19,9 @@ from shared.clock import SystemClock
 from shared.errors import ModelError, RedisAway, TurnLimited, TurnReleased
 from shared.ids import log_id, nonce
 from shared.log import configure
-from shared.messages.effects import Spawn
+from shared.messages.effects import SpawnEffect
 from shared.messages.outbound import OutboundMessage
-from shared.messages.schedule import Every, Schedule
+from shared.messages.schedule import EveryPlan, Schedule
 from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import AssistantEntry, EffectEntry
 from shared.settings import AgentSettings, CronSettings, LogSettings
@@ -29,8 +29,8 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.schedules.schedules import Schedules
-from shared.store.subagents.subagents import Children
-from shared.store.turns.approvals import asking
+from shared.store.subagents.subagents import Subagents
+from shared.store.turns.approvals import question_line
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -106,7 +106,7 @@ async def say(
 
 
 async def newest(client: RedisClient) -> OutboundMessage:
-    line = (await Outbox(client).read(SESSION, after=0))[-1].line
+    line = (await Outbox(client).read_after(SESSION, after=0))[-1].line
     assert isinstance(line, OutboundMessage)
     return line
 
@@ -135,10 +135,10 @@ async def test_a_message_of_no_trace_is_answered_all_the_same(client: RedisClien
 
 async def test_what_is_begun_in_a_turn_carries_its_trace(client: RedisClient) -> None:
     """A subagent's task and a question to a person."""
-    done: list[Spawn] = []
+    done: list[SpawnEffect] = []
 
     class Effects:
-        async def carry_out(self, effect: Spawn) -> bool:
+        async def carry_out(self, effect: SpawnEffect) -> bool:
             done.append(effect)
             return True
 
@@ -149,7 +149,7 @@ async def test_what_is_begun_in_a_turn_carries_its_trace(client: RedisClient) ->
     with continued(CAME.traceparent):
         await tool.run(arguments, context)
         question: Any = SimpleNamespace(arguments="{}", id="q", tool="exec", turn=1, digest="d")
-        assert asking(question, wait_s=60).traceparent == CAME.traceparent
+        assert question_line(question, wait_s=60).traceparent == CAME.traceparent
     assert done[0].task.traceparent == CAME.traceparent
 
 
@@ -311,14 +311,14 @@ async def spawned(parent: Parent, id: str) -> None:
         traceparent=CAME.traceparent,
     )
     entry = EffectEntry(call_id=asked.call_id, turn=asked.turn, kind="spawn", to=id)
-    await Turns(parent.client).append(parent.claim, parent.steps, entry, Spawn(task=asked, per_turn=9))
+    await Turns(parent.client).append_step(parent.claim, parent.steps, entry, SpawnEffect(task=asked, per_turn=9))
 
 
 def subagents_of(client: RedisClient) -> LeaseLoop:
     async def agent(_claim: Claim, _task: SubagentTask, _journal: LeaseJournal) -> AgentResult:
         return AgentResult(content="canary", entries=(), rounds=1, usage=TokenUsage())
 
-    runner = RunSubagent(Children(client), agent, settings=AgentSettings(), rng=NoWaits())
+    runner = RunSubagent(Subagents(client), agent, settings=AgentSettings(), rng=NoWaits())
     return LeaseLoop(LeaseQueue(client, "jobs", owner=nonce(), lease_s=30), slots=10, run=runner)
 
 
@@ -404,7 +404,7 @@ async def test_what_a_tool_begins_is_below_its_span() -> None:
 
 
 async def planned(client: RedisClient, *, traceparent: str | None) -> Schedule:
-    plan = replace(schedule(plan=Every(MINUTE, NOW), text="canary"), traceparent=traceparent)
+    plan = replace(schedule(plan=EveryPlan(MINUTE, NOW), text="canary"), traceparent=traceparent)
     await Schedules(client).add(plan, NOW + MINUTE)
     return plan
 

@@ -16,7 +16,7 @@ from shared.errors import ModelError
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.schedule import HEARTBEAT
-from shared.messages.transcript import AssistantEntry, TakenEntry, ToolEntry, TranscriptEntry, UserEntry
+from shared.messages.transcript import AssistantEntry, JoinEntry, ToolEntry, TranscriptEntry, UserEntry
 from shared.metrics import MODEL_REQUESTS
 from shared.settings import (
     AgentSettings,
@@ -85,7 +85,7 @@ async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> As
         )
         store = MemoryStore(client)
         made.append(TurnAgent(settings, client, store))
-        memory = await store.read(SCOPE)
+        memory = await store.read_memory(SCOPE)
         numbers = tuple(range(len(history) + 2, len(history) + 2 + len(joined)))
         work = TurnWork(
             n=len(history) + 1,
@@ -94,8 +94,8 @@ async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> As
             crashes=0,
             stop=0,
             attempt=1,
-            away_ms=0,
-            ledger=(encode(TakenEntry(turn=len(history) + 1, messages=numbers)),) if joined else (),
+            model_unavailable_ms=0,
+            ledger=(encode(JoinEntry(turn=len(history) + 1, messages=numbers)),) if joined else (),
             joined=tuple((number, encode(one)) for number, one in zip(numbers, joined, strict=True)),
             history=tuple(map(encode, history)),
             scope=SCOPE,
@@ -157,7 +157,7 @@ async def test_a_result_is_cut_for_the_model_and_more_for_history_as_the_setting
     ask: Ask, server: ScriptedOpenAI, client: RedisClient
 ) -> None:
     """`agent.result_bytes` and `agent.saved_result_chars`."""
-    await MemoryStore(client).write(SCOPE, "x" * 5_000, version="0")
+    await MemoryStore(client).write_memory(SCOPE, "x" * 5_000, version="0")
     result = await ask(LOOK, Answer(role="tool", text="done"), agent={"result_bytes": 400, "saved_result_chars": 60})
     shown = server.requests()[-1].body["messages"][-1]["content"]
     assert shown.startswith(
@@ -207,7 +207,7 @@ async def test_the_system_text_has_what_the_operator_wrote_and_what_is_remembere
     """The files and skills of `agent.dir`, and the MEMORY.md of the turn."""
     (tmp_path / "AGENTS.md").write_text("Speak like a sailor.")
     write_skill(tmp_path / "skills", "knots", "How to tie knots.", text="Take a rope.")
-    await MemoryStore(client).write(SCOPE, "- likes tea", version="0")
+    await MemoryStore(client).write_memory(SCOPE, "- likes tea", version="0")
     read = Call("read_file", '{"path": "skills/knots/SKILL.md"}')
     await ask(Answer(role="user", calls=[read]), Answer(role="tool", text="tied"))
     request, after = server.requests()
@@ -239,7 +239,7 @@ async def test_memory_has_the_limit_of_the_settings(ask: Ask, server: ScriptedOp
     told = server.requests()[-1].body["messages"][-1]["content"]
     assert told.startswith("Error: ")
     assert "1,024" in told
-    assert (await MemoryStore(client).read(SCOPE)).text == ""
+    assert (await MemoryStore(client).read_memory(SCOPE)).text == ""
 
 
 async def test_a_chat_without_budget_left_costs_no_call(ask: Ask, server: ScriptedOpenAI, client: RedisClient) -> None:

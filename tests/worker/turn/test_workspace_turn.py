@@ -53,7 +53,7 @@ async def turn_on_a_new_worker(
         crashes=0,
         stop=0,
         attempt=1,
-        away_ms=0,
+        model_unavailable_ms=0,
         ledger=(),
         history=(),
         scope=scope,

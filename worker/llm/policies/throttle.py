@@ -12,7 +12,7 @@ from shared.errors import ModelClosed, ModelError, RedisAway, Refused
 from shared.log import logger
 from shared.metrics import MODEL_THROTTLED
 from shared.settings import ModelSettings
-from shared.store.fleet.provider_limits import Ending, Entered, Held, LimitRules, ProviderLimits
+from shared.store.fleet.provider_limits import CallAllowed, CallHeld, Ending, LimitRules, ProviderLimits
 from worker.agent.model.model import LLMResponse, Model, OnDelta, ToolSpec
 from worker.llm.providers import Route
 
@@ -113,7 +113,7 @@ class ThrottledModel:
             if untold or ending in _PROVIDER_FAULTS:
                 await self._tell(entered, ending, retry_after_s)
 
-    async def _enter(self) -> Entered | None:
+    async def _enter(self) -> CallAllowed | None:
         """Wait until the call may be made; None when nobody can say. Raises ModelClosed."""
         left_s, placed, noted = PATIENCE_S, False, False
         while True:
@@ -123,7 +123,7 @@ class ThrottledModel:
                 self._note_away()
                 return None
             self._away = False
-            if isinstance(answer, Entered):
+            if isinstance(answer, CallAllowed):
                 return answer
             if not noted:
                 MODEL_THROTTLED.labels(self.name, answer.reason).inc()
@@ -134,11 +134,11 @@ class ThrottledModel:
             placed = placed or answer.placed
             await self._sleep(answer.wait_s)
 
-    async def _tell(self, entered: Entered | None, ending: Ending, retry_after_s: float | None = None) -> None:
+    async def _tell(self, entered: CallAllowed | None, ending: Ending, retry_after_s: float | None = None) -> None:
         if entered is None:
             return
         try:
-            news = await self._limits.tell(self._way, self._rules, entered, ending, retry_after_s=retry_after_s)
+            news = await self._limits.report(self._way, self._rules, entered, ending, retry_after_s=retry_after_s)
         except (RedisAway, Refused):
             self._note_away()
             return
@@ -147,7 +147,7 @@ class ThrottledModel:
         elif news == "opened":
             log.info("provider opened", model=self.name, way=self._way)
 
-    def _closed(self, held: Held) -> ModelClosed:
+    def _closed(self, held: CallHeld) -> ModelClosed:
         wait_s = held.wait_s + self._rng.uniform(0.0, 1.0 + held.wait_s / 4)  # or all held turns return as one crowd
         kind = "overloaded" if held.reason == "overloaded" else "rate_limit"
         text = f"the model {self.name!r} was not asked: {_WHY[held.reason]}; it may be in {held.wait_s:.1f} s"

@@ -20,7 +20,7 @@ from gateway.channels.web.api.request import CompletionRequest
 from gateway.channels.web.api.turn_follower import TurnFollower
 from gateway.channels.web.http.auth import Login, Principals
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.ephemeral import API, throw_away_chat
+from shared.ephemeral import API, ephemeral_chat
 from shared.errors import BadInput, RedisAway, Refused
 from shared.ids import log_id, session_id
 from shared.log import logger
@@ -29,8 +29,8 @@ from shared.messages.answer import StoredAnswer, decode_answer
 from shared.messages.codec import encode
 from shared.messages.inbound import PRESET, InboundMessage
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
-from shared.store.sessions.ephemeral import ThrowAways
-from shared.store.sessions.requests import Asked, Requests
+from shared.store.sessions.ephemeral import EphemeralSessions
+from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Accepted
 
 SILENCE_S: Final = 2.0
@@ -49,7 +49,7 @@ class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
     principals: Principals
     watch: FollowerHub
     requests: Requests
-    throw_aways: ThrowAways
+    throw_aways: EphemeralSessions
     media: MediaStore
     closing: asyncio.Event
     limits: ApiLimits = ApiLimits()
@@ -65,7 +65,7 @@ class Completion:
         self.answer: StoredAnswer | None = None
         """How it ended, once that is known."""
 
-        self.begun: Asked
+        self.begun: ApiRequest
         """Once it is begun."""
 
         self.follower: TurnFollower | None = None
@@ -113,7 +113,7 @@ class Completion:
         self.follower.number = accepted.turn
         self.follower.stale = self.follower.stale or accepted.duplicate or accepted.turn == 0
 
-    async def _ingest(self, asked: Asked, waiting: TurnFollower, traceparent: str | None) -> Accepted:
+    async def _ingest(self, asked: ApiRequest, waiting: TurnFollower, traceparent: str | None) -> Accepted:
         services, name, principal, spoken = (
             self._services,
             self.request.name,
@@ -123,7 +123,7 @@ class Completion:
         files = await store_files(services.media, asked.session, spoken.files, limit=services.limits.files)
         message = InboundMessage(
             channel=API,
-            chat_id=throw_away_chat(principal, asked.ticket) if name is None else f"{principal}/{name}",
+            chat_id=ephemeral_chat(principal, asked.ticket) if name is None else f"{principal}/{name}",
             sender_id=principal,
             id=asked.ticket,
             content=spoken.text,
@@ -176,7 +176,7 @@ class Completion:
     async def _check_answer(self, waiting: TurnFollower) -> None:
         services, asked = self._services, self.begun
         if not self._counted:
-            await services.requests.taken(asked, throw_away=self.request.name is None)
+            await services.requests.mark_accepted(asked, ephemeral=self.request.name is None)
             self._counted = True
         silent = services.clock.monotonic() - waiting.last_event_at >= SILENCE_S
         if waiting.end is None and (waiting.stale or silent):
@@ -186,7 +186,7 @@ class Completion:
         if waiting.end is not None:
             await self._store_answer(waiting)
         elif waiting.lost:
-            stored = await services.requests.answer(asked)  # another gateway told it, and ended the session
+            stored = await services.requests.read_answer(asked)  # another gateway told it, and ended the session
             self.answer = decode_answer(stored) if stored else DROPPED
 
     async def _store_answer(self, waiting: TurnFollower) -> None:
@@ -198,7 +198,7 @@ class Completion:
             await self._services.requests.release(self.begun)
             raise
         with contextlib.suppress(RedisAway, Refused):  # whoever asks again finds the line in the log
-            self._stored = await self._services.requests.end(self.begun, encode(answer))
+            self._stored = await self._services.requests.store_answer(self.begun, encode(answer))
         self.answer = answer
 
     async def _decline_approval(self, question: str) -> None:

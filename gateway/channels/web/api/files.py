@@ -9,7 +9,7 @@ from gateway.channels.web.api.errors import ApiError, bad_parameter
 from gateway.channels.web.api.messages import SentFile
 from shared.errors import BadInput
 from shared.log import logger
-from shared.media.store import MediaStore, TooMuch
+from shared.media.store import MediaStore, MediaTooBig
 
 RETRY_S = 5.0
 
@@ -29,7 +29,7 @@ async def store_files(store: MediaStore, session: str, files: Sequence[SentFile]
 async def _store_file(store: MediaStore, session: str, file: SentFile) -> str:
     try:
         return str(await asyncio.to_thread(store.put, session, file.data, file.name))
-    except TooMuch as exc:
+    except MediaTooBig as exc:
         raise ApiError(413, exc.message, code=exc.code, param=file.param) from None
     except BadInput as exc:
         raise bad_parameter(file.param, exc.message, code=exc.code) from None

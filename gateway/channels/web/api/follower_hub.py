@@ -59,7 +59,7 @@ class FollowerHub:
         returned is missed."""
         room = self._chats.get(session)
         if room is None:
-            listening = asyncio.ensure_future(self._news.listen(session, partial(self._on_event, session)))
+            listening = asyncio.ensure_future(self._news.follow_chat(session, partial(self._on_event, session)))
             room = self._chats[session] = _FollowedChat(listening)
         room.followers.add(waiting)
         await asyncio.shield(room.subscribed)
@@ -73,19 +73,19 @@ class FollowerHub:
         await asyncio.wait([room.subscribed])
         if not room.followers and self._chats.get(session) is room:
             del self._chats[session]
-            await self._news.leave(session)
+            await self._news.unfollow_chat(session)
 
     async def read_log(self, session: str, waiting: TurnFollower) -> None:
         """Read what the log has. A message that waits no more and has no answer there is lost.
         Raises RedisAway."""
         waiting.stale = False
         async with self._readers:
-            state = await self._log.state(session)
+            state = await self._log.position(session)
             if state.last_seq < waiting.seq:
                 waiting.restart()
             more = True
             while more and waiting.end is None:
-                page = await self._log.read(session, after=waiting.seq, limit=PAGE)
+                page = await self._log.read_after(session, after=waiting.seq, limit=PAGE)
                 for numbered in page:
                     waiting.add_line(numbered)
                 more = len(page) == PAGE

@@ -90,7 +90,7 @@ class TurnFollower:
             self.question = line.approval if line.approval.state == "open" else None
             if self.question is not None:
                 self._asides.append(Aside(line.turn, line.content, is_question=True))
-        elif line.said:
+        elif line.sent_by_tool:
             self._asides.append(Aside(line.turn, _aside_text(line)))
 
     def restart(self) -> None:

@@ -26,7 +26,7 @@ from shared.ids import session_id
 from shared.log import logger
 from shared.media.kinds import KINDS
 from shared.media.reference import MediaRef, clean_name, read_file_name, read_reference
-from shared.media.store import MediaStore, NoSuchMedia, TooMuch
+from shared.media.store import MediaNotFound, MediaStore, MediaTooBig
 from shared.messages.web import MediaFrame
 
 CHANNEL: Final = "web"
@@ -129,7 +129,7 @@ class MediaRouter:
         try:
             async with asyncio.timeout(self._within_s), self._own_slots[login.principal], self._slots:
                 ref = await self._store_body(request, _session(login.principal, chat), clean_name(name))
-        except TooMuch as exc:
+        except MediaTooBig as exc:
             await _read_on(request)
             return problem(413, exc.message, {"Connection": "close"})
         except BadInput as exc:
@@ -158,7 +158,7 @@ class MediaRouter:
         ref = MediaRef(*found, 0, clean_name(request.query_params.get("name", "")))
         try:
             file = await asyncio.to_thread(self._store.open, _session(login.principal, chat), ref)
-        except NoSuchMedia:
+        except MediaNotFound:
             return problem(404, "this file is not there any more")
         except OSError as exc:
             log.error("files away", error=type(exc).__name__)
@@ -179,7 +179,7 @@ class MediaRouter:
     async def _check_reference(self, session: str, ref: MediaRef) -> MediaRef:
         try:
             size_bytes = await asyncio.to_thread(self._store.size, session, ref)
-        except NoSuchMedia:
+        except MediaNotFound:
             raise BadInput("bad_media", f"the file {ref.name!r} is not there any more; attach it again") from None
         except OSError:
             raise BadInput("bad_media", "files cannot be read just now; try again in a moment") from None

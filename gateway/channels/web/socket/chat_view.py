@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from shared.messages.outbound import LogLine, OutboundMessage, SaidLine
+from shared.messages.outbound import LogLine, OutboundMessage, UserLine
 
 
 class Subscriber(Protocol):
@@ -94,7 +94,7 @@ class OpenChat:
     def add_line(self, line: LogLine) -> None:
         """A line was seen, live or in the log."""
         match line:
-            case SaidLine(id=id):
+            case UserLine(id=id):
                 self._unanswered.add(id)
             case OutboundMessage(turn=turn, in_reply_to=ids, kind=kind):
                 self._unanswered.difference_update(ids)

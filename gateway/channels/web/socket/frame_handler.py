@@ -18,7 +18,7 @@ from shared.errors import BadInput, RedisAway
 from shared.ids import log_id, session_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.web import (
     AcceptedFrame,
     AckFrame,
@@ -146,7 +146,7 @@ class FrameHandler:
         )
         accepted = await self._sink.ingest(
             message,
-            show=SaidLine(id=frame.id, text=frame.text, at=now_ms, media=media),
+            show=UserLine(id=frame.id, text=frame.text, at=now_ms, media=media),
             principal=self._principal,
             retry_for_s=max(0.0, came_at + self._limits.retry_s - self._clock.monotonic()),
         )
@@ -191,7 +191,7 @@ class FrameHandler:
     async def _send_history(self, chat: str, before: int | None) -> None:
         found: list[NumberedLine] = []
         if before is None or before > 1:
-            found = await self._outbox.before(self._session(chat), seq=before, limit=HISTORY_LINES + 1)
+            found = await self._outbox.read_before(self._session(chat), seq=before, limit=HISTORY_LINES + 1)
         kept: list[LineFrame] = []
         chars = 0
         for numbered in reversed(found):
@@ -231,5 +231,5 @@ class FrameHandler:
 
 def _text_chars(numbered: NumberedLine) -> int:
     match numbered.line:
-        case SaidLine(text=text) | OutboundMessage(content=text):
+        case UserLine(text=text) | OutboundMessage(content=text):
             return len(text)

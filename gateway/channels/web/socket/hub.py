@@ -25,7 +25,7 @@ from shared.log import logger
 from shared.messages.live import JoinedEvent, ProgressEvent, TurnEvent
 from shared.messages.web import ErrorFrame, ResumedFrame
 from shared.store.delivery.fanout import ChatNews, Listener
-from shared.store.delivery.outbox import ChatState, NumberedLine
+from shared.store.delivery.outbox import LogPosition, NumberedLine
 
 PAGE: Final = 100
 SILENCE_S: Final = 2.0
@@ -43,9 +43,9 @@ log = logger("hub")
 class LiveFeed(Protocol):
     """Where live news comes from: `shared.store.delivery.fanout.Fanout`."""
 
-    async def listen(self, session: str, listener: Listener) -> None: ...
+    async def follow_chat(self, session: str, listener: Listener) -> None: ...
 
-    async def leave(self, session: str) -> None: ...
+    async def unfollow_chat(self, session: str) -> None: ...
 
     async def run(self) -> None: ...
 
@@ -53,9 +53,9 @@ class LiveFeed(Protocol):
 class ChatLog(Protocol):
     """Where the truth is: `shared.store.delivery.outbox.Outbox`."""
 
-    async def state(self, session: str) -> ChatState: ...
+    async def position(self, session: str) -> LogPosition: ...
 
-    async def read(self, session: str, *, after: int, limit: int) -> list[NumberedLine]: ...
+    async def read_after(self, session: str, *, after: int, limit: int) -> list[NumberedLine]: ...
 
 
 class Hub:
@@ -105,7 +105,7 @@ class Hub:
         if room is None:
             room = self._chats[session] = OpenChat(session, chat, self._clock.monotonic())
             # First the subscription, then the log: nothing can fall between them.
-            room.subscribed = asyncio.ensure_future(self._feed.listen(session, partial(self.on_event, session)))
+            room.subscribed = asyncio.ensure_future(self._feed.follow_chat(session, partial(self.on_event, session)))
         self.leave(viewer, session)
         view = room.subscriptions[viewer] = Subscription(viewer, after, announce=announce)
         self._start_catch_up(room, view)
@@ -175,7 +175,7 @@ class Hub:
         for session, room in list(self._chats.items()):
             if not room.subscriptions:
                 del self._chats[session]
-                await self._feed.leave(session)
+                await self._feed.unfollow_chat(session)
                 continue
             if room.reply_due and now - room.last_event_at >= SILENCE_S:
                 room.last_event_at = now
@@ -229,13 +229,13 @@ class Hub:
         in the log."""
         had, open_before = view.sent, room.unanswered()
         async with self._log_access():
-            state = await self._log.state(room.session)
+            state = await self._log.position(room.session)
         if had > state.last_seq:
             view.sent, view.reset = 0, True
         more = True
         while more:
             async with self._log_access():
-                page = await self._log.read(room.session, after=view.sent, limit=PAGE)
+                page = await self._log.read_after(room.session, after=view.sent, limit=PAGE)
             for numbered in page:
                 line = await self._lines.render_soon(room.chat, numbered)
                 room.add_line(numbered.line)

@@ -8,7 +8,7 @@ from gateway.channels.web.http.media import media_frames
 from gateway.channels.web.markdown import MarkdownRenderer
 from gateway.channels.web.socket.protocol import ServerFrame
 from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.schedule import is_tick
 from shared.messages.subagent import ID_PREFIX
 from shared.messages.web import (
@@ -34,7 +34,7 @@ class LineRenderer:
     def render_now(self, chat: str, numbered: NumberedLine) -> LineFrame | None:
         """The frame, or None when rendering would hold the event loop up."""
         match numbered.line:
-            case SaidLine() as said:
+            case UserLine() as said:
                 return _message_frame(chat, numbered.seq, said)
             case OutboundMessage() as reply:
                 if not self._markdown.is_quick(reply.content):
@@ -44,7 +44,7 @@ class LineRenderer:
     async def render_soon(self, chat: str, numbered: NumberedLine) -> LineFrame:
         """The frame, rendered beside the event loop."""
         match numbered.line:
-            case SaidLine() as said:
+            case UserLine() as said:
                 return _message_frame(chat, numbered.seq, said)
             case OutboundMessage() as reply:
                 return _reply_frame(chat, numbered.seq, reply, await self._markdown.html_soon(reply.content))
@@ -63,7 +63,7 @@ def live_frame(chat: str, event: LiveEvent) -> ServerFrame:
             return JoinedFrame(chat, turn, messages)
 
 
-def _message_frame(chat: str, seq: int, line: SaidLine) -> MessageFrame:
+def _message_frame(chat: str, seq: int, line: UserLine) -> MessageFrame:
     return MessageFrame(chat, seq, line.id, line.text, line.at, media_frames(chat, line.media))
 
 
@@ -75,7 +75,8 @@ def _reply_frame(chat: str, seq: int, line: OutboundMessage, html: str) -> Reply
         )  # fmt: skip
     files = media_frames(chat, line.media)
     return ReplyFrame(
-        chat, seq, line.turn, line.content, html, line.in_reply_to, line.kind, line.at, files, line.buttons, line.said,
+        chat, seq, line.turn, line.content, html, line.in_reply_to, line.kind, line.at, files, line.buttons,
+        line.sent_by_tool,
         _origin(line.in_reply_to),
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 -- Begin to answer a request over HTTP, or find the one that was begun with the same key.
 -- KEYS   1 answer ('' = the request has no key)  2 session ('' = one of this request alone)  3 throw-away sessions
 -- ARGV   1 hash of what is asked  2 a ticket, if it is new  3 what the name of a session of one request begins with
---        4 keep all this ms, unless `Requests.taken` says more
+--        4 keep all this ms, unless `Requests.mark_accepted` says more
 -- returns {1 begun | 0 known | -1 the key is of another request, ticket, when it began in ms,
 --         number of the last line of its chat's log then, answer ('' = none yet)}
 local now = now_ms()

@@ -12,7 +12,7 @@ import msgspec
 from openai import AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletionChunk
 
-from shared.ephemeral import API, is_throw_away
+from shared.ephemeral import API, is_ephemeral
 from shared.ids import nonce, session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent
@@ -173,7 +173,7 @@ async def left_behind(client: RedisClient) -> list[str]:
     return sorted(
         key
         for key in found
-        if not key.startswith(("shoal:seen:", "shoal:brake:", "shoal:wake:", keys.PRESENCE, keys.THROW_AWAYS))
+        if not key.startswith(("shoal:seen:", "shoal:brake:", "shoal:wake:", keys.PRESENCE, keys.EPHEMERAL))
     )
 
 
@@ -195,7 +195,7 @@ def error_in(stream: bytes) -> dict[str, Any]:
 
 def of_one_request(turns: list[tuple[str, str]]) -> list[str]:
     """The sessions of turns that were of one request alone."""
-    return [session for session, _ in turns if is_throw_away(session)]
+    return [session for session, _ in turns if is_ephemeral(session)]
 
 
 @contextlib.asynccontextmanager

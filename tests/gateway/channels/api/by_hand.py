@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from shared.ids import nonce
-from shared.messages.effects import Say
+from shared.messages.effects import SayEffect
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, JoinedEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage
@@ -47,10 +47,10 @@ class TurnByHand:
     async def say(self, text: str, **fields: Any) -> None:
         """The agent says something with its message tool."""
         self._steps += 1
-        line = OutboundMessage(content=text, turn=self.number, kind="notice", said=True, **fields)
-        entry = EffectEntry(call_id=f"c{self._steps}", turn=self.number, kind=Say.kind, to=self.claim.session)
-        effect = Say(session=self.claim.session, line=line)
-        await Turns(self._client).append(self.claim, self._steps, entry, effect)
+        line = OutboundMessage(content=text, turn=self.number, kind="notice", sent_by_tool=True, **fields)
+        entry = EffectEntry(call_id=f"c{self._steps}", turn=self.number, kind=SayEffect.kind, to=self.claim.session)
+        effect = SayEffect(session=self.claim.session, line=line)
+        await Turns(self._client).append_step(self.claim, self._steps, entry, effect)
 
     async def end(self, content: str, **fields: Any) -> None:
         """The last line."""

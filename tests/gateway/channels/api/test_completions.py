@@ -151,7 +151,7 @@ async def test_nothing_is_left_of_a_request_without_a_session(redis_url: str, cl
             assert await text_of(stream) == f"you said: s{n}"
         assert len(set(of_one_request(worker.turns))) == 20
         await eventually(lambda: none_left(client), within_s=10)
-    due = await client.command("ZRANGE", keys.THROW_AWAYS, 0, -1, "WITHSCORES")
+    due = await client.command("ZRANGE", keys.EPHEMERAL, 0, -1, "WITHSCORES")
     assert (len(due), set(due[1::2])) == (40, {b"0"}), "their files are swept within a minute"
 
 

@@ -62,7 +62,7 @@ async def test_twenty_requests_with_one_key_through_two_gateways_are_one_turn(
         assert all(b"said: hello" in one.body for one in told)
         if "user" not in body:
             [answer] = await eventually(lambda: only_the_answer(client), within_s=10)
-            assert answer.startswith(keys.answer(""))
+            assert answer.startswith(keys.request_answer(""))
 
 
 async def only_the_answer(client: RedisClient) -> list[str]:
@@ -281,7 +281,7 @@ async def test_an_answer_that_is_too_long_to_be_kept_is_read_from_its_log(redis_
     for key in (keys.session(session), keys.outbox(session)):
         assert 0 < await client.command("PTTL", key) <= KEEP_MS
     assert await client.command("EXISTS", keys.history(session)) == 0
-    due = float(await client.command("ZSCORE", keys.THROW_AWAYS, session))
+    due = float(await client.command("ZSCORE", keys.EPHEMERAL, session))
     assert due > 0, "swept when nobody can ask any more"
 
 

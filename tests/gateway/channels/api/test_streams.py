@@ -184,7 +184,7 @@ async def test_a_turn_goes_on_without_its_client_when_its_answer_can_be_had(
             pass
         await eventually(lambda: at.channel.facts()["web.requests"] == "0", within_s=10)
         await turn.end("still here")
-        [line] = await Outbox(client).read(turn.claim.session, after=0)
+        [line] = await Outbox(client).read_after(turn.claim.session, after=0)
         assert line.seq == 1
         if "headers" in asked:
             again = await post(at.address, HELLO, headers=asked["headers"])

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.channels.web.api.turn_follower import TurnFollower
 from shared.messages.live import DeltaEvent, JoinedEvent, ProgressEvent, TurnEvent
-from shared.messages.outbound import OutboundMessage, SaidLine
+from shared.messages.outbound import OutboundMessage, UserLine
 from shared.store.delivery.fanout import ChatNews
 from shared.store.delivery.outbox import NumberedLine
 
@@ -76,9 +76,9 @@ def test_a_line_that_was_missed_is_noticed() -> None:
 def test_lines_of_others_are_nobodys_answer() -> None:
     """Of another message, of another turn, of a person."""
     made = waiting()
-    made.add_line(NumberedLine(1, SaidLine(id="m1", text="hello")))
+    made.add_line(NumberedLine(1, UserLine(id="m1", text="hello")))
     made.add_line(line(2, "for another", in_reply_to=("m0",)))
-    made.add_line(NumberedLine(3, OutboundMessage(content="beside another", turn=7, kind="notice", said=True)))
+    made.add_line(NumberedLine(3, OutboundMessage(content="beside another", turn=7, kind="notice", sent_by_tool=True)))
     assert (made.end, made.asides, made.seq) == (None, [], 3)
 
 
