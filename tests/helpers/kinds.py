@@ -65,6 +65,7 @@ PROCESS: Final = (
     "tests/shared/test_health.py::test_the_second_signal",
     "tests/shared/test_health.py::test_wrong_settings_end_the_start",
     "tests/shared/tracing/test_export.py::test_a_process_that_sends_no_traces",
+    "tests/shoal/test_plugin.py::test_one_side_does_not_load_the_other",
     "tests/test_layering.py::test_a_process_starts_without_what_it_does_not_need",
     "tests/test_layering.py::test_the_contracts_are_checked_by_import_linter_too",
     "tests/test_layering.py::test_who_outlives_the_others_needs_only_the_standard_library",

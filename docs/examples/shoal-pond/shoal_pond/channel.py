@@ -10,30 +10,32 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gateway.platform.access import read_channel
-from gateway.platform.protocol import (
+from shoal.plugin import (
     Abilities,
+    BuiltPlatform,
     ChannelBroken,
     ChatClosed,
+    Cursor,
     HookAnswer,
     HookRequest,
+    InboundMessage,
     Inlet,
     MarkupRefused,
     MaybeSent,
     NotAccepted,
     Piece,
+    PlatformContext,
     Post,
     PostRefused,
     PostTarget,
     Rate,
     RemoteFile,
     RunMode,
+    SettingsError,
     Throttled,
+    cancel_all,
+    read_channel,
 )
-from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
-from shared.errors import SettingsError
-from shared.messages.inbound import InboundMessage
-from shared.tasks import cancel_all
 from shoal_pond.settings import PondSettings
 from shoal_pond.wire import Event, heard, is_signed, read_event, render
 

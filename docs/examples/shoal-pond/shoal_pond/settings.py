@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gateway.platform.access import AccessSettings
-from shared.settings import Secret
+from shoal.plugin import AccessSettings, Secret
 
 
 class PondSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.platform.protocol import Piece, PlatformMessage, RemoteFile
-from shared.messages.inbound import InboundMessage
+from shoal.plugin import InboundMessage, Piece, PlatformMessage, RemoteFile
 
 BOT: Final = "shoal"
 LIMIT: Final = 400

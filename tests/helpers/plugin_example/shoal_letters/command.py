@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.commands.command import CommandAnswer, CommandContext
+from shoal.plugin import CommandAnswer, CommandContext
 
 
 class Letters:
     """Answers `11 letters.`"""
 
     name = "letters"
-    about = "count the letters of what you write behind it"
+    about = "count the letters of what you write after it"
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
         return CommandAnswer(f"{sum(sign.isalpha() for sign in context.argument)} letters.")

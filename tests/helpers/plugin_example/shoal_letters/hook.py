@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.agent.hook import AgentHook
+from shoal.plugin import AgentHook
 
 
 class Signed(AgentHook):

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from shared.errors import ToolFailed
-from worker.agent.tools.tool import Safety, ToolContext
+from shoal.plugin import Safety, ToolContext, ToolFailed
 
 
 class CountLettersArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
