@@ -21,7 +21,7 @@ import uvloop
 from proof.bench.children import memory_kb
 from proof.bench.stub import model_name, text_of
 from shared.settings import ModelSettings, Secret
-from worker.agent.model.model import ToolSpec
+from worker.agent.model.model import ModelRequest, ToolSpec
 from worker.llm.clients.wire import RequestWriter, offer
 from worker.llm.providers import choose
 from worker.llm.registry import build_model
@@ -76,7 +76,7 @@ async def ours(name: str, base_url: str) -> Call:
     async def call(model: str, stream: bool) -> str:
         if model not in models:
             models[model] = build_model(settings(name, model, base_url))
-        reply = await models[model].chat(messages, offered, on_delta=ignore if stream else None)
+        reply = await models[model].chat(ModelRequest(messages, offered), ignore if stream else None)
         return reply.content or ""
 
     await build_model(settings(name, model_name(1), base_url)).preload()
@@ -130,7 +130,7 @@ async def socket(base_url: str) -> Call:
     async def call(model: str, stream: bool) -> str:
         if (model, stream) not in requests:
             made = RequestWriter(choose(settings("socket", model, base_url)))
-            body = made.write(messages, offered, max_tokens=4096, temperature=0.7, stream=stream)
+            body = made.write(ModelRequest(messages, offered), stream=stream)
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
             requests[model, stream] = head.encode() + body
         writer.write(requests[model, stream])

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from proof.bench.stub import text_of
 from shared.settings import ModelSettings
-from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolCallRequest, ToolSpec
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage, ToolCallRequest
 from worker.llm.providers import Route
 
 TOOL: Final = "use a tool"
@@ -35,16 +35,8 @@ class ReadyModel:
     async def close(self) -> None:
         """There is nothing to let go."""
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
-        last = messages[-1]
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+        last = request.messages[-1]
         if last["role"] == "user" and TOOL in last["content"]:
             return LLMResponse(content=None, tool_calls=(CALL,), finish_reason="tool_calls", usage=TokenUsage(7000, 10))
         named = MODEL.search(last["content"])

@@ -18,7 +18,7 @@ from tests.helpers.scripted_model import Reply, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
-from worker.agent.model.model import LLMResponse, Model, ToolCallRequest
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, ToolCallRequest
 from worker.agent.model.think import strip_think
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
@@ -118,7 +118,7 @@ async def collect(model: Model, messages: list[dict[str, Any]]) -> tuple[LLMResp
     async def note(delta: str) -> None:
         deltas.append(delta)
 
-    return await model.chat(messages, SPECS, on_delta=note), deltas
+    return await model.chat(ModelRequest(messages, SPECS), note), deltas
 
 
 async def test_the_deltas_joined_are_the_content(model: Model) -> None:
@@ -133,7 +133,7 @@ async def test_the_deltas_joined_are_the_content(model: Model) -> None:
 async def test_a_reply_is_the_same_streamed_or_not(model: Model) -> None:
     """Who listens does not change what is said."""
     streamed, _ = await collect(model, HELLO)
-    whole = await model.chat(HELLO, SPECS)
+    whole = await model.chat(ModelRequest(HELLO, SPECS))
     assert (whole.content, whole.tool_calls, whole.finish_reason) == (streamed.content, (), "stop")
     assert streamed.finish_reason == "stop"
 
@@ -150,7 +150,7 @@ async def test_a_tool_call_has_an_id_a_name_and_an_object(model: Model) -> None:
 
 async def test_calls_and_results_are_taken_back(model: Model) -> None:
     """The conversation after a tool has run, with null content beside the calls."""
-    reply = await model.chat(ANSWERED, SPECS)
+    reply = await model.chat(ModelRequest(ANSWERED, SPECS))
     assert reply.content
     assert reply.tool_calls == ()
 
@@ -173,7 +173,7 @@ async def test_what_the_listener_raises_goes_up_unchanged(model: Model) -> None:
         raise Stop
 
     with pytest.raises(Stop):
-        await model.chat(HELLO, SPECS, on_delta=stop)
+        await model.chat(ModelRequest(HELLO, SPECS), stop)
 
 
 async def test_a_call_can_be_cancelled(model: Model) -> None:
@@ -184,7 +184,7 @@ async def test_a_call_can_be_cancelled(model: Model) -> None:
         shown.set()
         await asyncio.Event().wait()
 
-    task = asyncio.ensure_future(model.chat(HELLO, SPECS, on_delta=hang))
+    task = asyncio.ensure_future(model.chat(ModelRequest(HELLO, SPECS), hang))
     await shown.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -196,9 +196,9 @@ async def test_warm_and_close_may_be_called_at_any_time(model: Model) -> None:
     await model.close()
     await model.preload()
     await model.preload()
-    await model.chat(HELLO)
+    await model.chat(ModelRequest(HELLO))
     await model.close()
-    assert (await model.chat(HELLO)).content
+    assert (await model.chat(ModelRequest(HELLO))).content
     assert model.name
 
 
@@ -242,7 +242,7 @@ class Client:
     async def ask(self, *answers: Answer, streamed: bool = False, **settings: Any) -> LLMResponse:
         self.server.script(*answers)
         said = [{"role": "user", "content": TEXT}]
-        return await self.model(**settings).chat(said, on_delta=self.note if streamed else None)
+        return await self.model(**settings).chat(ModelRequest(said), self.note if streamed else None)
 
     async def fail(self, *answers: Answer, streamed: bool = False, **settings: Any) -> ModelError:
         with pytest.raises(ModelError) as raised:
@@ -310,8 +310,8 @@ async def test_only_what_was_set_is_sent(client: Client) -> None:
     """Tools and tool_choice only together; at least one token; own headers; the key as the provider wants it."""
     model = client.model(headers={"X-Team": "shoal"})
     messages = [{"role": "system", "content": "be"}, {"role": "user", "content": "hi"}]
-    await model.chat(messages, max_tokens=0, temperature=0.1)
-    await model.chat(messages, Toolbox(build_tools(["calculate"])).specs(), on_delta=client.note)
+    await model.chat(ModelRequest(messages, max_tokens=0, temperature=0.1))
+    await model.chat(ModelRequest(messages, Toolbox(build_tools(["calculate"])).specs()), client.note)
     first, second = client.server.requests()
     assert first.body["messages"] == messages
     assert (first.body["max_tokens"], first.body["temperature"], first.body["model"]) == (1, 0.1, "scripted")
@@ -421,7 +421,7 @@ async def test_what_the_listener_raises_goes_up_and_ends_the_call(client: Client
 
     client.server.script(Answer(text="a " * 1000, delta_s=0.05))
     with pytest.raises(TurnStopped):
-        await client.model().chat([{"role": "user", "content": "hi"}], on_delta=stop)
+        await client.model().chat(ModelRequest([{"role": "user", "content": "hi"}]), stop)
     await eventually(lambda: client.server.stats()["open"] == 0)
 
 
@@ -440,7 +440,7 @@ async def test_many_calls_run_at_once(client: Client) -> None:
     client.server.script(Answer(text="one two three", total_s=0.3, times=0))
     model = client.model()
     replies = await asyncio.gather(
-        *(model.chat([{"role": "user", "content": "hi"}], on_delta=client.note) for _ in range(30))
+        *(model.chat(ModelRequest([{"role": "user", "content": "hi"}]), client.note) for _ in range(30))
     )
     assert {reply.content for reply in replies} == {"one two three"}
     assert client.server.stats()["most_open"] > 15

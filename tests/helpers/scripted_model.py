@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolCallRequest, ToolSpec
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage, ToolCallRequest
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -43,17 +43,9 @@ class ScriptedModel:
     async def close(self) -> None:
         pass
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
-        self.asked.append([dict(message) for message in messages])
-        self.offered.append([tool.name for tool in tools])
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+        self.asked.append([dict(message) for message in request.messages])
+        self.offered.append([tool.name for tool in request.tools])
         reply = self._next()
         if isinstance(reply, BaseException):
             raise reply

@@ -16,10 +16,10 @@ from shared.store.fleet.provider_limits import ProviderLimits
 from worker.agent.model.model import Model
 from worker.llm.catalogue import Catalogue, ModelFacts
 from worker.llm.policies.fallback import FallbackModel
-from worker.llm.policies.late import LateModel
+from worker.llm.policies.lazy import LazyModel
 from worker.llm.policies.pricing import PricedModel
 from worker.llm.policies.retry import RetryingModel
-from worker.llm.policies.throttle import ThrottledModel, rules_of, way_of
+from worker.llm.policies.throttle import ThrottledModel, limit_rules, provider_route
 from worker.llm.policies.traced import traced
 from worker.llm.providers import choose, detect
 
@@ -78,7 +78,7 @@ class Models:
         """By which way each model is reached whose calls the fleet limits, by its name."""
         settings = [self._settings, *_fallbacks(self._settings), *self._presets.values()] if self._limits else []
         # Of two that have one name the usual one counts.
-        return {one.name: way_of(one, choose(one)) for one in reversed(settings) if one.name != DEMO}
+        return {one.name: provider_route(one, choose(one)) for one in reversed(settings) if one.name != DEMO}
 
     async def limits_of(self, preset: str = "") -> ModelLimits:
         """What a call to the model of a preset may have."""
@@ -196,11 +196,11 @@ def _build(settings: ModelSettings, limits: ProviderLimits | None, catalogue: Ca
         return traced(_client(DEMO)(), asked=DEMO, provider=DEMO)
     route = choose(settings)
     headers = {name: value.reveal() for name, value in settings.headers.items()}
-    client = LateModel(settings.name, lambda: _client(route.client)(settings, route=route, headers=headers))
+    client = LazyModel(settings.name, lambda: _client(route.client)(settings, route=route, headers=headers))
     model: Model = PricedModel(client, catalogue)
     model = traced(model, asked=route.model, provider=route.provider, address=route.api_base)
     if limits is not None:
-        model = ThrottledModel(model, limits, way=way_of(settings, route), rules=rules_of(settings))
+        model = ThrottledModel(model, limits, route_key=provider_route(settings, route), rules=limit_rules(settings))
     return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)
 
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from shared.errors import ModelError, ShoalError
 from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
-from worker.agent.model.model import LLMResponse, Model, TokenUsage, ToolCallRequest, ToolSpec
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, TokenUsage, ToolCallRequest, ToolSpec
 from worker.agent.model.prompt import clean
 from worker.agent.tools.schema import object_schema
 from worker.agent.tools.tool import shorten
@@ -147,9 +147,7 @@ class Scribe:
     async def _call(self, messages: list[dict[str, Any]], tool: ToolSpec) -> LLMResponse:
         name, started = self._model.name, time.monotonic()
         try:
-            response = await self._model.chat(
-                messages, [tool], max_tokens=self._max_tokens, temperature=self._temperature
-            )
+            response = await self._model.chat(ModelRequest(messages, [tool], self._max_tokens, self._temperature))
         except ModelError as exc:
             MODEL_REQUESTS.labels(name, exc.kind).inc()
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from tests.worker.agent.turns import BUSY, SPEC, Turn
 from worker.agent.hook import AgentHook
 from worker.agent.limits import estimate_tokens
 from worker.agent.model.compact import Compacted
-from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolSpec
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage
 from worker.agent.ports import NULL_PORTS
 from worker.agent.run import NO_ANSWER
 
@@ -210,15 +210,7 @@ async def test_a_call_that_is_cancelled_counts_and_stays_cancelled(said: str) ->
     purse, thinking = Purse(), asyncio.Event()
 
     class Endless(ScriptedModel):
-        async def chat(
-            self,
-            messages: Sequence[Mapping[str, Any]],
-            tools: Sequence[ToolSpec] = (),
-            *,
-            max_tokens: int = 4096,
-            temperature: float = 0.7,
-            on_delta: OnDelta | None = None,
-        ) -> LLMResponse:
+        async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
             if said and on_delta is not None:
                 await on_delta(said)
             thinking.set()

@@ -31,7 +31,7 @@ from worker.agent.model.compact import (
     make_compact,
     shorten_results,
 )
-from worker.agent.model.model import LLMResponse, TokenUsage, ToolSpec
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 TOO_LONG = ModelError("context_length", "too long", retryable=False)
@@ -489,12 +489,12 @@ async def test_a_successor_compacts_what_it_finds() -> None:
 
 async def test_a_summary_is_asked_for_with_few_tokens_and_no_stream() -> None:
     """It is for the model, not for the chat."""
-    asked: list[dict[str, Any]] = []
+    asked: list[tuple[int, float, OnDelta | None]] = []
 
     class Watched(ScriptedModel):
-        async def chat(self, messages: Any, tools: Sequence[ToolSpec] = (), **named: Any) -> LLMResponse:
-            asked.append(named)
-            return await super().chat(messages, tools, **named)
+        async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+            asked.append((request.max_tokens, request.temperature, on_delta))
+            return await super().chat(request, on_delta)
 
     await compacted([SYSTEM, TASK, *rounds(1, 2, 3)], Watched(["notes"]))
-    assert asked == [{"max_tokens": SUMMARY_TOKENS, "temperature": 0.3}]
+    assert asked == [(SUMMARY_TOKENS, 0.3, None)]

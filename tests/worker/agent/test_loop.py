@@ -17,7 +17,7 @@ from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import BUSY, SPEC, Turn
 from worker.agent.hook import AgentHook, CompositeHook, Iteration, IterationDone, ToolRun
 from worker.agent.model.ask import CONTINUE
-from worker.agent.model.model import LLMResponse, TokenUsage, ToolCallRequest
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage, ToolCallRequest
 from worker.agent.ports import NULL_PORTS
 from worker.agent.run import NO_ANSWER
 from worker.llm.clients.arguments import parse_arguments
@@ -169,9 +169,9 @@ async def test_a_model_is_asked_for_one_token_at_least(wanted: int, asked: int) 
     seen: list[int] = []
 
     class Watched(ScriptedModel):
-        async def chat(self, *args: Any, **named: Any) -> LLMResponse:
-            seen.append(named["max_tokens"])
-            return await super().chat(*args, **named)
+        async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+            seen.append(request.max_tokens)
+            return await super().chat(request, on_delta)
 
     turn = Turn([], spec=msgspec.structs.replace(SPEC, max_tokens=wanted))
     turn.model = Watched(["x"])
@@ -446,9 +446,9 @@ async def test_without_an_audience_the_model_does_not_stream() -> None:
     streamed: list[bool] = []
 
     class Watched(ScriptedModel):
-        async def chat(self, *args: Any, **named: Any) -> LLMResponse:
-            streamed.append(named["on_delta"] is not None)
-            return await super().chat(*args, **named)
+        async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+            streamed.append(on_delta is not None)
+            return await super().chat(request, on_delta)
 
     turn = Turn(["x", "x"])
     turn.model = Watched(["x", "x"])

@@ -24,6 +24,7 @@ from tests.helpers.build import say
 from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.attempt.run_turn import RunTurn
@@ -129,8 +130,8 @@ async def test_the_message_tool_stands_for_the_messages_it_answered_only(
     joins_behind = next(reply for reply in replies if isinstance(reply, str)) if len(replies) > 2 else None
 
     class Joining(ScriptedModel):
-        async def chat(self, *given: Any, **more: Any) -> Any:
-            reply = await super().chat(*given, **more)
+        async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+            reply = await super().chat(request, on_delta)
             if reply.content == joins_behind and len(await said_by(client)) == 1:
                 await say(worker.inbox, "and the time?", id="x2")
             return reply

@@ -11,6 +11,7 @@ from shared.messages.transcript import TranscriptEntry, UserEntry
 from shared.store.subagents.subagents import Subagents
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from worker.agent.loop import run_agent
+from worker.agent.model.model import ModelRequest
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.demo.demo_model import PIECE_S, DemoModel
@@ -121,14 +122,14 @@ async def test_it_streams_word_by_word() -> None:
 
 async def test_without_its_tools_it_answers_in_words() -> None:
     """It never asks for a tool that it was not offered."""
-    reply = await DemoModel().chat([{"role": "user", "content": "Calculate 1 + 1"}])
+    reply = await DemoModel().chat(ModelRequest([{"role": "user", "content": "Calculate 1 + 1"}]))
     assert reply.tool_calls == ()
     assert reply.content
 
 
 async def test_max_tokens_cut_the_reply() -> None:
     """So that continuing can be tried without a provider."""
-    reply = await DemoModel().chat([{"role": "user", "content": "tell me a story"}], max_tokens=5)
+    reply = await DemoModel().chat(ModelRequest([{"role": "user", "content": "tell me a story"}], max_tokens=5))
     assert (len((reply.content or "").split()), reply.finish_reason) == (5, "length")
 
 
@@ -136,12 +137,14 @@ async def test_it_starts_a_subagent_and_tells_what_each_report_says() -> None:
     """A newcomer sees it without a key; reports that come together are told together."""
     model, spawn = DemoModel(), SpawnTool(cast(Subagents, None))
     offered = Toolbox([spawn]).specs()
-    reply = await model.chat([{"role": "user", "content": "Ask a subagent to calculate 6 * 7"}], offered)
+    reply = await model.chat(ModelRequest([{"role": "user", "content": "Ask a subagent to calculate 6 * 7"}], offered))
     [wanted] = reply.tool_calls
     assert (wanted.name, (wanted.arguments or {})["task"]) == ("spawn", "calculate 6 * 7")
     asked = SubagentTask(id="a", session="web:owner/a", turn=1, call_id="c", task="calculate 6 * 7", label="sums")
     reports = [report(asked, "ok", "42", now_ms=1), report(asked, "timeout", "too slow", now_ms=1)]
     said = [{"role": "user", "content": told.content} for told in reports]
-    answer = (await model.chat([{"role": "assistant", "content": "started"}, *said], offered)).content or ""
+    answer = (
+        await model.chat(ModelRequest([{"role": "assistant", "content": "started"}, *said], offered))
+    ).content or ""
     assert "Done in the background (“sums”): 42" in answer
     assert "did not work out: too slow" in answer

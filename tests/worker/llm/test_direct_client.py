@@ -24,7 +24,7 @@ from shared.errors import ModelError, SettingsError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.helpers.stream_server import stream_server
-from worker.agent.model.model import LLMResponse, ToolSpec
+from worker.agent.model.model import LLMResponse, ModelRequest, ToolSpec
 from worker.agent.tools.tool import Toolbox
 from worker.llm.clients.direct_client import DirectModel
 from worker.llm.providers import choose
@@ -59,7 +59,7 @@ class Asker:
 
     async def ask(self, *pieces: bytes, streamed: bool = True, **answer: Any) -> LLMResponse:
         self.server.answer(*pieces, **answer)
-        return await self.model.chat(HELLO, on_delta=self.note if streamed else None)
+        return await self.model.chat(ModelRequest(HELLO), self.note if streamed else None)
 
     async def fail(self, *pieces: bytes, streamed: bool = True, **answer: Any) -> ModelError:
         with pytest.raises(ModelError) as raised:
@@ -192,7 +192,7 @@ async def test_a_connection_is_used_again(asker: Asker) -> None:
 async def test_two_models_share_their_connections(asker: Asker) -> None:
     """One pool a process."""
     await asker.ask(WHOLE, streamed=False, content_type="application/json")
-    await asker.made(name="openai/y").chat(HELLO)
+    await asker.made(name="openai/y").chat(ModelRequest(HELLO))
     assert asker.server.connections == 1
 
 
@@ -291,7 +291,7 @@ async def test_system_text_and_tools_are_written_once_and_stay_the_same(asker: A
     specs = Toolbox(build_tools()).specs()
     asker.server.answer(WHOLE, content_type="application/json")
     for tools in (specs, specs, list(specs), specs[:1], ()):
-        await asker.model.chat(HELLO, tools)
+        await asker.model.chat(ModelRequest(HELLO, tools))
     bodies = [body for _, body in asker.server.requests]
     assert bodies[0] == bodies[1] == bodies[2]
     asked = [json.loads(body) for body in bodies]
@@ -305,7 +305,7 @@ async def test_kept_bytes_are_never_those_of_another_text(asker: Asker) -> None:
     asker.server.answer(WHOLE, content_type="application/json")
     for n in range(200):
         tools = (ToolSpec(f"tool_{n}", "d", {"type": "object"}),)
-        await asker.model.chat([{"role": "system", "content": f"system {n}"}, HELLO[1]], tools)
+        await asker.model.chat(ModelRequest([{"role": "system", "content": f"system {n}"}, HELLO[1]], tools))
     for n, (_, body) in enumerate(asker.server.requests):
         asked = json.loads(body)
         assert asked["messages"][0] == {"role": "system", "content": f"system {n}"}
@@ -318,7 +318,7 @@ async def test_a_cache_gets_its_marks_where_it_needs_them(asker: Asker) -> None:
     before = repr(HELLO)
     specs = Toolbox(build_tools(["calculate", "roll_dice"])).specs()
     asker.server.answer(WHOLE, content_type="application/json")
-    await asker.model.chat(HELLO, specs)
+    await asker.model.chat(ModelRequest(HELLO, specs))
     asked = json.loads(asker.server.requests[0][1])
     mark = {"cache_control": {"type": "ephemeral"}}
     assert asked["model"] == "anthropic/claude-sonnet-4.5"
@@ -346,7 +346,7 @@ async def test_a_provider_gets_the_parameters_that_it_takes(
     """As the registry says."""
     asker.model = asker.made(name=name)
     asker.server.answer(WHOLE, content_type="application/json")
-    await asker.model.chat(HELLO, max_tokens=9, on_delta=asker.note if streamed else None)
+    await asker.model.chat(ModelRequest(HELLO, max_tokens=9), asker.note if streamed else None)
     asked = json.loads(asker.server.requests[0][1])
     assert asked == asked | sent
     assert not absent & asked.keys()
@@ -356,7 +356,7 @@ async def test_a_provider_gets_the_parameters_that_it_takes(
 async def test_what_cannot_be_written_is_a_bad_request(asker: Asker, content: object) -> None:
     """Nothing is sent, and the turn learns of it."""
     with pytest.raises(ModelError) as raised:
-        await asker.model.chat([{"role": "user", "content": content}])
+        await asker.model.chat(ModelRequest([{"role": "user", "content": content}]))
     assert (raised.value.kind, asker.server.requests) == ("bad_request", [])
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from shared.errors import ModelClosed, ModelError, TurnStopped
 from tests.helpers.scripted_model import Broken, Reply, ScriptedModel
+from worker.agent.model.model import ModelRequest
 from worker.llm.policies.fallback import FallbackModel
 
 ASK = [{"role": "user", "content": "hi"}]
@@ -27,7 +28,7 @@ class Trial:
         self.shown.append(delta)
 
     async def ask(self) -> str | None:
-        return (await self.model.chat(ASK, on_delta=self.note)).content
+        return (await self.model.chat(ModelRequest(ASK), self.note)).content
 
     @property
     def asked(self) -> list[int]:

@@ -11,6 +11,7 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.wait import eventually
+from worker.agent.model.model import ModelRequest
 from worker.agent.tools.tool import Toolbox
 from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.tools.registry import build_tools
@@ -33,7 +34,7 @@ async def test_a_refused_body_is_a_bad_request(server: ScriptedOpenAI, streamed:
     server.script(Answer(status=422, times=0))
     model = LiteLLMModel(ModelSettings(name="openai/x", api_base=server.base_url, api_key=Secret("sk-x")))
     with pytest.raises(ModelError) as raised:
-        await model.chat(HELLO, on_delta=note if streamed else None)
+        await model.chat(ModelRequest(HELLO), note if streamed else None)
     assert (raised.value.kind, raised.value.retryable) == ("bad_request", False)
     assert server.stats()["requests"] <= 3
     await model.close()
@@ -43,7 +44,7 @@ async def test_an_unknown_provider_is_a_bad_request() -> None:
     """A name without a known prefix reaches nobody, and says what to check."""
     model = LiteLLMModel(ModelSettings(name="no-such-provider/x"))
     with pytest.raises(ModelError, match=r"check model\.name") as raised:
-        await model.chat(HELLO)
+        await model.chat(ModelRequest(HELLO))
     assert (raised.value.kind, raised.value.retryable) == ("bad_request", False)
     await model.close()
 
@@ -54,7 +55,7 @@ async def test_a_gateway_gets_the_whole_name_and_the_marks_for_its_cache(server:
         name="openrouter/anthropic/claude-sonnet-4.5", api_base=server.base_url, api_key=Secret("sk-or-x")
     )
     model = LiteLLMModel(settings)
-    await model.chat(HELLO, Toolbox(build_tools(["calculate", "roll_dice"])).specs())
+    await model.chat(ModelRequest(HELLO, Toolbox(build_tools(["calculate", "roll_dice"])).specs()))
     (request,) = server.requests()
     assert request.body["model"] == "anthropic/claude-sonnet-4.5"
     mark = {"type": "ephemeral"}
@@ -86,7 +87,7 @@ async def test_geminis_signatures_in_the_ids_of_calls_go_to_gemini_alone(
     """A chat may change its model; LiteLLM cuts them off where it makes a record of a call, which is ours here."""
     model = LiteLLMModel(ModelSettings(name=name, api_base=server.base_url, api_key=Secret("sk-x")))
     before = repr(SIGNED)
-    await model.chat(SIGNED)
+    await model.chat(ModelRequest(SIGNED))
     (request,) = server.requests()
     messages = request.body["messages"]
     assert [call["id"] for call in messages[1]["tool_calls"]] == [id_, "c2"]
@@ -105,8 +106,8 @@ async def test_openai_is_told_the_organisation_and_the_project_of_the_environmen
     key = Secret("sk-x")
     at_openai = LiteLLMModel(ModelSettings(name="openai/x", api_key=key, client="litellm"), headers={"X-Team": "a"})
     elsewhere = LiteLLMModel(ModelSettings(name="openai/x", api_base=server.base_url, api_key=key))
-    await at_openai.chat(HELLO)
-    await elsewhere.chat(HELLO)
+    await at_openai.chat(ModelRequest(HELLO))
+    await elsewhere.chat(ModelRequest(HELLO))
     first, second = (request.headers for request in server.requests())
     assert (first["openai-organization"], first["openai-project"], first["x-team"]) == ("org-1", "proj-1", "a")
     assert not {"openai-organization", "openai-project"} & set(second)
@@ -138,7 +139,7 @@ async def test_litellm_tells_nobody_of_a_call(
         pass
 
     async def ours() -> object:
-        return await model.chat(HELLO, on_delta=note if streamed else None)
+        return await model.chat(ModelRequest(HELLO), note if streamed else None)
 
     async def theirs() -> object:
         return await litellm.acompletion(

@@ -23,7 +23,7 @@ socket.socket.connect = lambda self, address: refuse(address)
 from shared.settings import ModelSettings
 from worker.llm.clients.litellm_client import LiteLLMModel
 
-asyncio.run(LiteLLMModel(ModelSettings(name="gemini/x")).warm())
+asyncio.run(LiteLLMModel(ModelSettings(name="gemini/x")).preload())
 print(json.dumps(asked))
 """
 

@@ -12,7 +12,7 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.worker.llm.test_streams import EVERY, REPLIES, cut, stream_of
-from worker.agent.model.model import LLMResponse, TokenUsage, ToolCallRequest
+from worker.agent.model.model import LLMResponse, ModelRequest, TokenUsage, ToolCallRequest
 from worker.llm.clients.litellm_client import LiteLLMModel
 
 pytestmark = [  # of LiteLLM's own types
@@ -49,7 +49,7 @@ class Asked:
 
         settings = ModelSettings(name=name, api_base=self.server.base_url, api_key=Secret("sk-x"))
         self.models.append(LiteLLMModel(settings))
-        reply = await self.models[-1].chat(HI, on_delta=note)
+        reply = await self.models[-1].chat(ModelRequest(HI), note)
         return reply, "".join(deltas)
 
 

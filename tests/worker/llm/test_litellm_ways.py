@@ -16,7 +16,7 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.worker.llm.test_streams import stream_of
-from worker.agent.model.model import ToolSpec
+from worker.agent.model.model import ModelRequest, ToolSpec
 from worker.llm.clients.litellm_client import LiteLLMModel
 
 pytestmark = [  # of LiteLLM's own types
@@ -39,6 +39,7 @@ MESSAGES: Final[list[dict[str, Any]]] = [
 CALLED = """
 import asyncio, sys
 from shared.settings import ModelSettings, Secret
+from worker.agent.model.model import ModelRequest
 from worker.llm.clients.litellm_client import LiteLLMModel
 
 async def note(delta):
@@ -46,9 +47,9 @@ async def note(delta):
 
 async def main():
     model = LiteLLMModel(ModelSettings(name=sys.argv[1], api_base=sys.argv[2], api_key=Secret("sk-x")))
-    await model.warm()
+    await model.preload()
     before = set(sys.modules)
-    await model.chat([{"role": "user", "content": "hi"}], on_delta=note)
+    await model.chat(ModelRequest([{"role": "user", "content": "hi"}]), note)
     print(*(set(sys.modules) - before))
     print("openai.resources" in sys.modules)
     await model.close()
@@ -73,7 +74,7 @@ async def requested(server: ByteServer, name: str) -> tuple[str, dict[str, str],
     async def note(delta: str) -> None:
         pass
 
-    await model.chat(MESSAGES, TOOLS, on_delta=note)
+    await model.chat(ModelRequest(MESSAGES, TOOLS), note)
     await model.close()
     head, body = server.requests.pop()
     assert server.requests == []
@@ -132,7 +133,7 @@ async def test_a_provider_that_only_the_sdk_reaches_is_reached_and_so_are_the_ot
 
 @pytest.mark.slow
 async def test_the_first_call_loads_nothing_big_and_no_sdk(server: ByteServer) -> None:
-    """What it needs was loaded in warm(), beside the event loop; the SDK's 13 MB never."""
+    """What it needs was loaded by preload(), in a thread; the SDK's 13 MB never."""
     command = [sys.executable, "-W", "ignore", "-c", CALLED, "openai/x", server.base_url]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=True)
     loaded, sdk = done.stdout.splitlines()

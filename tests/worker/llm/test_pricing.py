@@ -8,7 +8,7 @@ import pytest
 
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
-from worker.agent.model.model import LLMResponse, TokenUsage
+from worker.agent.model.model import LLMResponse, ModelRequest, TokenUsage
 from worker.llm.clients.assembly import usage_of
 from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.llm.registry import build_model
@@ -30,7 +30,7 @@ def settings(server: ScriptedOpenAI, **more: Any) -> ModelSettings:
 async def asked(settings: ModelSettings) -> LLMResponse:
     model = build_model(settings)
     try:
-        return await model.chat(ASK)
+        return await model.chat(ModelRequest(ASK))
     finally:
         await model.close()
 

@@ -12,10 +12,11 @@ from shared.settings import ModelSettings, PresetSettings, Secret
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.provider_limits import ProviderLimits
 from tests.helpers.openai_server import ScriptedOpenAI
+from worker.agent.model.model import ModelRequest
 from worker.llm.demo.demo_model import DemoModel
 from worker.llm.policies.fallback import FallbackModel
 from worker.llm.policies.retry import RetryingModel
-from worker.llm.policies.throttle import way_of
+from worker.llm.policies.throttle import provider_route
 from worker.llm.providers import choose
 from worker.llm.registry import ModelLimits, Models, build_model, fallback_settings, preset_settings
 
@@ -65,14 +66,14 @@ def test_a_way_that_is_not_there_is_a_settings_error() -> None:
 
 
 def test_the_direct_way_needs_no_litellm() -> None:
-    """Neither made nor warmed; a worker with such a model never pays the 3 s and 170 MB."""
-    loaded = loaded_by("name='openai/x', api_base='http://127.0.0.1:1/v1'", "asyncio.run(model.warm())")
+    """Neither made nor preloaded; a worker with such a model never pays the 3 s and 170 MB."""
+    loaded = loaded_by("name='openai/x', api_base='http://127.0.0.1:1/v1'", "asyncio.run(model.preload())")
     assert "aiohttp" in loaded
     assert loaded & {"litellm", "openai", "httpx", "pydantic", "json_repair", "mcp"} == set()
 
 
 def test_no_client_is_imported_before_it_is_needed() -> None:
-    """The demo needs neither library, and LiteLLM waits for warm()."""
+    """The demo needs neither library, and LiteLLM waits for preload()."""
     assert loaded_by("") & {"litellm", "aiohttp"} == set()
     assert loaded_by("name='anthropic/x'") & {"litellm", "aiohttp"} == set()
 
@@ -179,7 +180,7 @@ async def test_the_ways_to_all_models_are_known_without_making_them(client: Redi
     assert models.ways.keys() == {"openai/x", "openai/b", "anthropic/c", "openai/fast"}
     assert models.ways["openai/x"] == models.ways["openai/b"] == models.ways["openai/fast"]
     assert models.ways["anthropic/c"].startswith("anthropic:")
-    assert models.ways["openai/x"] == way_of(settings, choose(settings))
+    assert models.ways["openai/x"] == provider_route(settings, choose(settings))
     assert Models(settings).ways == {}
     await models.close()
 
@@ -255,7 +256,7 @@ async def test_headers_of_the_settings_go_to_the_endpoint_they_are_for_and_nowhe
         )
         models = Models(settings)
         for preset in ("", "own"):
-            await models.get(preset).chat([{"role": "user", "content": "hi"}])
+            await models.get(preset).chat(ModelRequest([{"role": "user", "content": "hi"}]))
         await models.close()
         assert [request.headers.get("x-team") for request in server.requests()] == ["the-chat-team"]
         assert [request.headers.get("x-team") for request in other.requests()] == [None]

@@ -6,7 +6,7 @@ import pytest
 
 from shared.errors import ModelClosed, ModelError, TurnStopped
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel
-from worker.agent.model.model import Model, OnDelta
+from worker.agent.model.model import Model, ModelRequest, OnDelta
 from worker.llm.policies.retry import RetryingModel
 
 ASK = [{"role": "user", "content": "hi"}]
@@ -36,7 +36,7 @@ class Trial:
         self.now_s += seconds
 
     async def ask(self, on_delta: OnDelta | None = None) -> str | None:
-        return (await self.model.chat(ASK, on_delta=on_delta)).content
+        return (await self.model.chat(ModelRequest(ASK), on_delta)).content
 
 
 async def test_the_waits_are_1_2_and_4_seconds() -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from shared.settings import ModelSettings
 from tests.helpers.openai_bytes import byte_server
-from worker.agent.model.model import LLMResponse, TokenUsage, ToolCallRequest
+from worker.agent.model.model import LLMResponse, ModelRequest, TokenUsage, ToolCallRequest
 from worker.llm.clients.direct_client import DirectModel
 
 _COLOGNE: Final = '{"city":"Köln"}'
@@ -78,7 +78,7 @@ async def ask(pieces: Sequence[bytes], *, chunked: bool = True) -> LLMResponse:
         server.answer(*pieces, chunked=chunked)
         model = DirectModel(ModelSettings(name="openai/x", api_base=server.base_url))
         try:
-            reply = await model.chat([{"role": "user", "content": "hi"}], on_delta=note)
+            reply = await model.chat(ModelRequest([{"role": "user", "content": "hi"}]), note)
         finally:
             await model.close()
     assert "".join(deltas) == (reply.content or "")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -19,8 +18,8 @@ from shared.store.fleet.provider_limits import CallAllowed, LimitRules, Provider
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel
 from tests.helpers.wait import eventually
-from worker.agent.model.model import LLMResponse, OnDelta, ToolSpec
-from worker.llm.policies.throttle import PATIENCE_S, ThrottledModel, rules_of, way_of
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
+from worker.llm.policies.throttle import LONGEST_WAIT_S, ThrottledModel, limit_rules, provider_route
 from worker.llm.providers import choose
 from worker.llm.registry import build_model
 
@@ -46,15 +45,7 @@ class Silent(ScriptedModel):
         super().__init__([])
         self.begun = asyncio.Event()
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         self.begun.set()
         await asyncio.Event().wait()
         raise AssertionError("nobody ends the wait")
@@ -69,7 +60,7 @@ class Trial:
         self.inner = ScriptedModel(replies)
         self.waits_s: list[float] = []
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
-        self.model = ThrottledModel(self.inner, self.limits, way=WAY, rules=rules, sleep=self.sleep)
+        self.model = ThrottledModel(self.inner, self.limits, route_key=WAY, rules=rules, sleep=self.sleep)
 
     async def sleep(self, seconds: float) -> None:
         self.waits_s.append(seconds)
@@ -77,7 +68,7 @@ class Trial:
             await self.meanwhile()
 
     async def ask(self, on_delta: OnDelta | None = None) -> str | None:
-        return (await self.model.chat(ASK, on_delta=on_delta)).content
+        return (await self.model.chat(ModelRequest(ASK), on_delta)).content
 
     async def fail(self, on_delta: OnDelta | None = None) -> ModelError:
         with pytest.raises(ModelError) as raised:
@@ -135,7 +126,7 @@ async def test_who_waits_for_another_ones_try_gives_up_after_two_seconds(client:
     error = await trial.fail()
     assert isinstance(error, ModelClosed)
     assert 3 <= len(trial.waits_s) <= 8
-    assert PATIENCE_S - 0.5 < sum(trial.waits_s) <= PATIENCE_S
+    assert LONGEST_WAIT_S - 0.5 < sum(trial.waits_s) <= LONGEST_WAIT_S
 
 
 async def test_a_429_closes_the_way_for_all_and_goes_up(client: RedisClient) -> None:
@@ -194,7 +185,7 @@ async def test_a_stopped_try_is_given_to_somebody_else(client: RedisClient) -> N
     await trial.close_way()
     await trial.end_pause()
     silent = Silent()
-    task = asyncio.create_task(ThrottledModel(silent, trial.limits, way=WAY, rules=RULES).chat(ASK))
+    task = asyncio.create_task(ThrottledModel(silent, trial.limits, route_key=WAY, rules=RULES).chat(ModelRequest(ASK)))
     await silent.begun.wait()
     assert await trial.closed()
     task.cancel()
@@ -244,7 +235,7 @@ async def test_a_place_in_the_minute_is_waited_for_and_used_once(client: RedisCl
         await trial.limits.enter(WAY, LimitRules(per_minute=600), patience_s=9.0)
     error = await trial.fail()
     assert (type(error), error.kind) == (ModelClosed, "rate_limit")
-    assert (error.retry_after_s or 0.0) > PATIENCE_S
+    assert (error.retry_after_s or 0.0) > LONGEST_WAIT_S
     assert "model.requests_per_minute is reached" in str(error)
 
 
@@ -285,27 +276,27 @@ def test_a_way_is_a_provider_an_address_and_a_key_and_shows_none_of_them_whole()
 
     def way(name: str = "openai/a", key: str | None = key, api_base: str | None = None) -> str:
         settings = ModelSettings(name=name, api_key=Secret(key) if key else None, api_base=api_base, total_s=99.0)
-        return way_of(settings, choose(settings))
+        return provider_route(settings, choose(settings))
 
     assert way() == way("openai/b")
     ways = {way(), way(key="sk-other"), way(key=None), way("groq/a"), way(api_base="http://h/v1")}
     assert len(ways) == 5
     assert not any("canary" in one or key in one for one in ways)
     settings = ModelSettings(total_s=99.0, breaker_after=3, breaker_s=7.0, requests_per_minute=5)
-    assert rules_of(settings) == LimitRules(breaker_after=3, breaker_s=7.0, hang_s=99.0, per_minute=5)
+    assert limit_rules(settings) == LimitRules(breaker_after=3, breaker_s=7.0, hang_s=99.0, per_minute=5)
 
 
 async def test_a_closed_model_is_passed_over_at_once(client: RedisClient, server: ScriptedOpenAI) -> None:
     """Its fallback answers without a wait, and nobody asks the closed one."""
     settings = ModelSettings(name="openai/busy", api_base=server.base_url, api_key=Secret("sk-a"), fallbacks=("demo",))
     limits = ProviderLimits(client)
-    way, rules = way_of(settings, choose(settings)), rules_of(settings)
+    way, rules = provider_route(settings, choose(settings)), limit_rules(settings)
     entered = await limits.enter(way, rules)
     assert isinstance(entered, CallAllowed)
     await limits.report(way, rules, entered, "rate_limit", retry_after_s=60.0)
     model = build_model(settings, limits)
     began = time.monotonic()
-    assert (await model.chat(ASK)).content
+    assert (await model.chat(ModelRequest(ASK))).content
     assert time.monotonic() - began < 0.9, "no retries of what is closed: the first would come after 1 s"
     assert server.stats()["requests"] == 0
     await model.close()
@@ -333,7 +324,7 @@ async def test_a_crowd_on_two_workers_meets_a_busy_provider_with_few_requests(
         """As a turn does it that is released and comes back, but at once."""
         while True:
             with contextlib.suppress(ModelError):
-                return (await models[model % 2].chat(ASK)).content
+                return (await models[model % 2].chat(ModelRequest(ASK))).content
 
     first = asyncio.create_task(answered(0))
     if one_first:

@@ -13,7 +13,7 @@ from shared.tracing.spans import FIRST, TURN
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.recorded import Kept, recording
 from tests.helpers.scripted_model import Broken, ScriptedModel
-from worker.agent.model.model import LLMResponse, TokenUsage
+from worker.agent.model.model import LLMResponse, ModelRequest, TokenUsage
 from worker.llm.policies.traced import TracedModel, traced
 from worker.llm.registry import Models, build_model
 
@@ -44,7 +44,7 @@ async def test_a_call_is_a_span_of_the_conventions_for_generative_models(server:
     server.script(Answer(text="the canary sings"))
     with recording() as kept, span(TURN):
         model = build_model(reached(server))
-        await model.chat(ASKED, max_tokens=99, temperature=0.5, on_delta=heard)
+        await model.chat(ModelRequest(ASKED, max_tokens=99, temperature=0.5), heard)
         await model.close()
     chat, turn = kept.spans
     assert (chat.name, chat.type.kind, chat.parent) == ("chat gpt-4o", "client", turn.context)
@@ -78,7 +78,7 @@ async def test_a_call_that_is_not_streamed_has_no_first_token(server: ScriptedOp
     server.script(Answer(calls=[Call("look", '{"at": "canary"}')], cached_tokens=5))
     with recording() as kept:
         model = build_model(reached(server))
-        await model.chat(ASKED)
+        await model.chat(ModelRequest(ASKED))
         await model.close()
     chat = kept.one("chat gpt-4o")
     assert chat.parent is None, "a call outside of any turn begins a trace"
@@ -94,7 +94,7 @@ async def test_each_request_is_a_span_and_a_fault_is_its_kind(server: ScriptedOp
     server.script(Answer(status=503, times=2, error={"message": "canary"}), Answer(text="fine"))
     with recording() as kept:
         model = build_model(reached(server, fallbacks=("openai/small",)))
-        assert (await model.chat(ASKED)).content == "fine"
+        assert (await model.chat(ModelRequest(ASKED))).content == "fine"
         await model.close()
     assert [(one.name, one.error) for one in kept.spans] == [
         ("chat gpt-4o", "overloaded"),
@@ -110,7 +110,7 @@ async def test_a_stream_that_breaks_off_has_told_of_its_first_word() -> None:
     with recording() as kept:
         model = TracedModel(ScriptedModel([Broken(fault, ("canary",))]), asked="m", provider="mistral")
         with pytest.raises(ModelError):
-            await model.chat(ASKED, on_delta=heard)
+            await model.chat(ModelRequest(ASKED), heard)
     chat = kept.one("chat m")
     assert (chat.error, [name for name, _ in chat.events]) == ("connection", [FIRST])
     assert chat.attributes["gen_ai.provider.name"] == "mistral_ai"
@@ -121,7 +121,7 @@ async def test_a_reply_without_a_name_or_a_price_tells_neither() -> None:
     """Nothing is made up."""
     reply = LLMResponse(content="x", usage=TokenUsage(2, 1))
     with recording() as kept:
-        await TracedModel(ScriptedModel([reply]), asked="m", provider="p").chat(ASKED)
+        await TracedModel(ScriptedModel([reply]), asked="m", provider="p").chat(ModelRequest(ASKED))
     names = kept.one("chat m").attributes.keys()
     assert not names & {"gen_ai.response.model", "shoal.cost_usd", "gen_ai.usage.cache_read.input_tokens"}
 
@@ -139,7 +139,7 @@ def test_where_no_traces_are_sent_a_model_is_as_it_was() -> None:
 async def test_the_built_in_model_has_spans_too() -> None:
     """`make up` shows what a trace looks like without any key."""
     with recording() as kept:
-        await build_model(ModelSettings()).chat([{"role": "user", "content": "hello"}])
+        await build_model(ModelSettings()).chat(ModelRequest([{"role": "user", "content": "hello"}]))
     assert kept.one("chat demo").attributes["gen_ai.provider.name"] == "demo"
 
 
@@ -151,10 +151,10 @@ async def test_the_trace_is_told_to_an_endpoint_of_ones_own_that_is_to_know_it(
     came = fresh(sampled=True)
     with continued(came.traceparent):
         model = build_model(reached(server, client=client, traceparent=True))
-        await model.chat(ASKED)
+        await model.chat(ModelRequest(ASKED))
         with recording() as kept:
             model = build_model(reached(server, client=client, traceparent=True))
-            await model.chat(ASKED)
+            await model.chat(ModelRequest(ASKED))
         await model.close()
     off, on = (request.headers.get("traceparent") for request in server.requests())
     [chat] = kept.spans
@@ -166,7 +166,7 @@ async def test_without_being_asked_for_it_no_provider_learns_of_a_trace(server: 
     """It could tell which requests are of one conversation."""
     with recording(), span(TURN):
         model = build_model(reached(server, client=client))
-        await model.chat(ASKED)
+        await model.chat(ModelRequest(ASKED))
         await model.close()
     [request] = server.requests()
     assert "traceparent" not in request.headers
@@ -177,7 +177,7 @@ async def test_an_address_of_a_preset_is_ones_own_and_a_provider_elsewhere_is_no
     preset = PresetSettings(name="openai/b", api_base=server.base_url, api_key=Secret("o"), client="direct")
     models = Models(reached(server, traceparent=True, presets={"own": preset}))
     with continued(fresh().traceparent):
-        await models.get("own").chat(ASKED)
+        await models.get("own").chat(ModelRequest(ASKED))
     await models.close()
     [request] = server.requests()
     assert "traceparent" in request.headers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText,
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, command, fill, plain_turn, put, tool_turn
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
-from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolSpec
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage
 from worker.memory.consolidator import RAW_CHARS, SWAPS, Consolidator, prompt
 from worker.memory.pieces import read_entries
 
@@ -57,16 +57,8 @@ class Meddled(ScriptedModel):
         super().__init__(replies)
         self._meddling = list(meddling)
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
-        reply = await super().chat(messages, tools)
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+        reply = await super().chat(request)
         if self._meddling:
             await self._meddling.pop(0)()
         return reply

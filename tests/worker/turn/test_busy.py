@@ -33,6 +33,7 @@ from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.attempt.run_turn import INTERRUPTED, RunTurn
@@ -63,12 +64,12 @@ class Model(ScriptedModel):
         new = [text_of(one) for one in messages[last + 1 :] if one["role"] == "user"] or asked
         return "answer to " + ", ".join(new)
 
-    async def chat(self, messages: Any, tools: Any = (), **more: Any) -> Any:
-        if more.get("on_delta") is not None and not self.gate.is_set():
-            await more["on_delta"]("thinking")
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+        if on_delta is not None and not self.gate.is_set():
+            await on_delta("thinking")
         self.begun.set()
         await self.gate.wait()
-        return await super().chat(messages, tools, **more)
+        return await super().chat(request, on_delta)
 
 
 def text_of(message: dict[str, Any]) -> str:

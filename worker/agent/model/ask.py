@@ -10,7 +10,7 @@ import msgspec
 
 from shared.errors import ModelError
 from worker.agent.limits import Meter
-from worker.agent.model.model import LLMResponse, Model, ToolCallRequest, ToolSpec
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, ToolCallRequest, ToolSpec
 from worker.agent.model.stream import ReplyStream
 from worker.agent.model.think import strip_think
 from worker.agent.ports import NULL_PORTS, Journal
@@ -92,6 +92,8 @@ class Asker:
     async def _call(self, messages: Messages, stream: ReplyStream) -> LLMResponse:
         """Make one call, and repeat it if its stream broke after text was shown: only here can that
         text be taken back, so the retries inside the model leave such faults alone."""
+        request = ModelRequest(messages, self._tools, self._max_tokens, self._spec.temperature)
+        request = ModelRequest(messages, self._tools, self._max_tokens, self._spec.temperature)
         for restarts_left in range(RESTARTS, -1, -1):
             await self._journal.checkpoint()
             # The previous text is cleared after the checkpoint, not before it: a turn that is stopped
@@ -102,13 +104,7 @@ class Asker:
                 if self._streams:
                     await stream.begin()
             try:
-                return await self._model.chat(
-                    messages,
-                    self._tools,
-                    max_tokens=self._max_tokens,
-                    temperature=self._spec.temperature,
-                    on_delta=stream.delta if self._streams else None,
-                )
+                return await self._model.chat(request, stream.delta if self._streams else None)
             except BaseException as exc:  # a cancelled call has cost tokens too
                 if stream.touched or _had_begun(exc):
                     self._meter.add_estimate(messages, self._tools, output=stream.unkept)

@@ -13,7 +13,7 @@ import msgspec
 
 from shared.errors import ModelError
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
-from worker.agent.model.model import Model, TokenUsage
+from worker.agent.model.model import Model, ModelRequest, TokenUsage
 from worker.agent.model.think import strip_think
 from worker.agent.tools.tool import shorten, valid_text
 
@@ -79,11 +79,8 @@ def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMAR
             return known, None
         record = _render_record(middle, task, max(aim_tokens * CHARS_PER_TOKEN, 20 * _LEAST_CHARS))
         try:
-            reply = await model.chat(
-                [{"role": "system", "content": prompt}, {"role": "user", "content": record}],
-                max_tokens=max_tokens,
-                temperature=_TEMPERATURE,
-            )
+            prompt_messages = [{"role": "system", "content": prompt}, _user_message(record)]
+            reply = await model.chat(ModelRequest(prompt_messages, (), max_tokens, _TEMPERATURE))
         except ModelError:
             return [*known, _user_message(LEFT_OUT)], None
         summary = strip_think(valid_text(reply.content or ""))

@@ -11,7 +11,7 @@ OnDelta = Callable[[str], Awaitable[None]]
 
 
 class ToolCallRequest(msgspec.Struct, frozen=True):
-    """A model's wish to use a tool. `raw` is its JSON text; `arguments` is None when that text
+    """A model's request to run a tool. `raw` is its JSON text; `arguments` is None if that text
     cannot be repaired."""
 
     id: str
@@ -21,8 +21,8 @@ class ToolCallRequest(msgspec.Struct, frozen=True):
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
-    """Tokens of one call, or of several added up. `cached_tokens` are those of the prompt that a
-    provider's cache held; `cost_usd` is 0 where no price is known."""
+    """Tokens of one call, or the sum of several. `cached_tokens` is the part of the prompt that the
+    provider's cache held; `cost_usd` is 0 if no price is known."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -39,9 +39,8 @@ class TokenUsage(msgspec.Struct, frozen=True):
 
 
 class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, or what else the provider says.
-    `model` is the name of the model that answered, in the provider's words; `""` when it says
-    none."""
+    """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, or another word of the provider.
+    `model` is the provider's name of the model that answered; `""` if it gives none."""
 
     content: str | None
     tool_calls: tuple[ToolCallRequest, ...] = ()
@@ -59,8 +58,17 @@ class ToolSpec(msgspec.Struct, frozen=True):
     parameters: dict[str, Any]
 
 
+class ModelRequest(msgspec.Struct, frozen=True):
+    """One call of a model: `messages` in OpenAI's chat form, the tools it may ask for, and limits."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[ToolSpec] = ()
+    max_tokens: int = 4096
+    temperature: float = 0.7
+
+
 class Model(Protocol):
-    """Whatever answers messages in OpenAI's chat form."""
+    """A client of one chat model, or a wrapper that adds one policy to another Model."""
 
     @property
     def name(self) -> str:
@@ -68,26 +76,18 @@ class Model(Protocol):
         ...
 
     async def preload(self) -> None:
-        """Do what the first call would have to wait for. May be called at any time, and again."""
+        """Do the slow part of the first call in advance. May be called at any time, and again."""
         ...
 
     async def close(self) -> None:
-        """Let connections go; the next call opens them again."""
+        """Close connections; the next call opens them again."""
         ...
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
-        """Answer once. With `on_delta` the reply is streamed: its deltas joined are the content.
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+        """Return one reply. With `on_delta` it is streamed: its deltas joined are the content.
 
-        Raises shared.errors.ModelError. When that happens after a delta, the text given so far is
-        void and the caller decides whether to ask again. What `on_delta` raises goes up unchanged,
-        and the call is given up.
+        Raises shared.errors.ModelError. If that happens after a delta, the text so far is void and
+        the caller decides whether to ask again. An exception of `on_delta` is raised unchanged, and
+        ends the call.
         """
         ...

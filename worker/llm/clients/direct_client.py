@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -14,7 +14,7 @@ import msgspec
 from shared.errors import ModelError
 from shared.settings import ModelSettings
 from shared.version import VERSION
-from worker.agent.model.model import LLMResponse, OnDelta, ToolSpec
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.llm.clients.answers import only_reply, understood
 from worker.llm.clients.assembly import Assembly
 from worker.llm.clients.faults import fault, kind_of_refusal, retry_after_s
@@ -99,19 +99,9 @@ class DirectModel:
         """Close the connections of this process to all such endpoints."""
         await _CONNECTIONS.close()
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         with self._faults():
-            body = self._writer.write(
-                messages, tools, max_tokens=max_tokens, temperature=temperature, stream=on_delta is not None
-            )
+            body = self._writer.write(request, stream=on_delta is not None)
         with Patience(self._settings) as patience:
             if on_delta is None:  # nobody is told anything on the way: one limit for all of it
                 return await patience.for_all(self._exchange(body, None, None))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ import msgspec
 
 from shared.errors import ModelError
 from shared.settings import ModelSettings
-from worker.agent.model.model import LLMResponse, OnDelta, ToolSpec
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.llm.caching import marked_messages, marked_tools
 from worker.llm.clients.assembly import Assembly, whole_reply
 from worker.llm.clients.faults import fault, retry_after_s
@@ -74,47 +74,40 @@ class LiteLLMModel:
         if self._library is not None:
             await self._library.close()
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         await self.preload()
         caching = self._route.caching
-        request = self._fixed | {
-            "messages": self._library.unsigned(marked_messages(messages) if caching else messages, self._route.model),
-            "max_tokens": max(1, max_tokens),
-            "temperature": temperature,
+        messages = marked_messages(request.messages) if caching else request.messages
+        arguments = self._fixed | {
+            "messages": self._library.unsigned(messages, self._route.model),
+            "max_tokens": max(1, request.max_tokens),
+            "temperature": request.temperature,
             "timeout": self._settings.total_s,
         }
-        if tools:
-            offers = [offer(tool) for tool in tools]
-            request |= {"tools": marked_tools(offers) if caching else offers, "tool_choice": "auto"}
+        if request.tools:
+            offers = [offer(tool) for tool in request.tools]
+            arguments |= {"tools": marked_tools(offers) if caching else offers, "tool_choice": "auto"}
         if extra := self._headers | trace_header(self._settings):
-            request["extra_headers"] = extra
+            arguments["extra_headers"] = extra
         if on_delta is not None:
-            request |= {"stream": True, "stream_options": {"include_usage": True}}
-        request = self._route.overridden(request)
+            arguments |= {"stream": True, "stream_options": {"include_usage": True}}
+        arguments = self._route.overridden(arguments)
         with Patience(self._settings) as patience:
             if on_delta is not None:
-                return await self._stream(request, patience, on_delta)
+                return await self._stream(arguments, patience, on_delta)
             with self._faults():
-                return whole_reply(self._answered(await patience.for_all(self._library.ask(request))))
+                return whole_reply(self._answered(await patience.for_all(self._library.ask(arguments))))
 
-    async def _stream(self, request: dict[str, Any], patience: Patience, on_delta: OnDelta) -> LLMResponse:
+    async def _stream(self, arguments: dict[str, Any], patience: Patience, on_delta: OnDelta) -> LLMResponse:
         with self._faults():
-            stream = self._answered(await patience.for_next(self._library.ask(request)))
+            stream = self._answered(await patience.for_next(self._library.ask(arguments)))
         answer = self._library.http_answer(stream)
         if answer is None:
             return await self._chunks(stream, patience, on_delta)
         reply = await AnswerReader(answer, self.name, patience, on_delta).read()
         if reply.usage.prompt_tokens or reply.usage.completion_tokens:
             return reply
-        usage = await asyncio.to_thread(self._library.counted, request["messages"], reply, self._route.model)
+        usage = await asyncio.to_thread(self._library.counted, arguments["messages"], reply, self._route.model)
         return msgspec.structs.replace(reply, usage=usage)
 
     async def _chunks(self, stream: Any, patience: Patience, on_delta: OnDelta) -> LLMResponse:

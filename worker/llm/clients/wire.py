@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from worker.agent.model.model import ToolSpec
+from worker.agent.model.model import ModelRequest, ToolSpec
 from worker.llm.caching import marked_messages, marked_tools
 from worker.llm.providers import Route
 
@@ -94,30 +94,22 @@ class RequestWriter:
         self._encoder = msgspec.json.Encoder()
         self._kept: dict[int, tuple[object, msgspec.Raw]] = {}
 
-    def write(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec],
-        *,
-        max_tokens: int,
-        temperature: float,
-        stream: bool,
-    ) -> bytes:
-        """The body of a request. Raises what msgspec raises for a message that is no JSON."""
+    def write(self, request: ModelRequest, *, stream: bool) -> bytes:
+        """Return the body of a request. Raises an error of msgspec for a message that is not JSON."""
         route = self._route
-        request: dict[str, Any] = {
+        body: dict[str, Any] = {
             "model": route.model,
-            "messages": self._messages(messages),
-            route.max_tokens_key: max(1, max_tokens),
-            "temperature": temperature,
+            "messages": self._messages(request.messages),
+            route.max_tokens_key: max(1, request.max_tokens),
+            "temperature": request.temperature,
         }
-        if tools:
-            request |= {"tools": self._tools(tools), "tool_choice": "auto"}
+        if request.tools:
+            body |= {"tools": self._tools(request.tools), "tool_choice": "auto"}
         if stream:
-            request["stream"] = True
+            body["stream"] = True
             if route.stream_usage:
-                request["stream_options"] = {"include_usage": True}
-        return self._encoder.encode(route.overridden(request))
+                body["stream_options"] = {"include_usage": True}
+        return self._encoder.encode(route.overridden(body))
 
     def _messages(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
         first = messages[0] if messages else {}

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
-from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolCallRequest, ToolSpec
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage, ToolCallRequest, ToolSpec
 from worker.agent.model.prompt import RUNTIME_MARK
 from worker.llm.demo import memory
 from worker.llm.demo import text as demo_text
@@ -58,28 +58,20 @@ class DemoModel:
     async def close(self) -> None:
         """There is nothing to let go."""
 
-    async def chat(
-        self,
-        messages: Messages,
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
-        text, calls = _reply(messages, {tool.name: tool for tool in tools})
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+        text, calls = _reply(request.messages, {tool.name: tool for tool in request.tools})
         pieces = re.findall(r"\s*\S+", text)
-        cut = len(pieces) > max_tokens
-        text = "".join(pieces[:max_tokens])
+        cut = len(pieces) > request.max_tokens
+        text = "".join(pieces[: request.max_tokens])
         if on_delta is not None:
-            for piece in pieces[:max_tokens]:
+            for piece in pieces[: request.max_tokens]:
                 await self._sleep(self._piece_s)
                 await on_delta(piece)
         return LLMResponse(
             content=text or None,
             tool_calls=() if cut else calls,
             finish_reason="length" if cut else "tool_calls" if calls else "stop",
-            usage=TokenUsage(estimate_tokens(messages, tools), len(text) // CHARS_PER_TOKEN),
+            usage=TokenUsage(estimate_tokens(request.messages, request.tools), len(text) // CHARS_PER_TOKEN),
         )
 
 

@@ -1,18 +1,15 @@
-"""What each call cost."""
+"""The price of each call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from msgspec.structs import replace
 
-from worker.agent.model.model import LLMResponse, Model, OnDelta, ToolSpec
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
 from worker.llm.catalogue import Catalogue
 
 
 class PricedModel:
-    """Another model, whose replies say what they cost by the price of that model."""
+    """Another model, with the cost of each reply set from that model's price."""
 
     def __init__(self, model: Model, catalogue: Catalogue) -> None:
         self.name = model.name
@@ -26,18 +23,8 @@ class PricedModel:
     async def close(self) -> None:
         await self._model.close()
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
-        reply = await self._model.chat(
-            messages, tools, max_tokens=max_tokens, temperature=temperature, on_delta=on_delta
-        )
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+        reply = await self._model.chat(request, on_delta)
         facts = await self._catalogue.of(self.name)
         cost_usd = facts.cost_usd(reply.usage)
         if cost_usd == reply.usage.cost_usd:

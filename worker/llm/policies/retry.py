@@ -1,30 +1,30 @@
-"""Asking again when a model is busy or away."""
+"""Retries while a model is busy or unavailable."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import ModelClosed, ModelError
-from worker.agent.model.model import LLMResponse, Model, OnDelta, ToolSpec
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
 
 WAITS_S: Final = (1.0, 2.0, 4.0)
 DEADLINE_S: Final = 300.0
 LONGEST_WAIT_S: Final = 10.0
-"""A turn holds a slot while it waits here; for longer than this it is better released."""
+"""The longest wait here. A waiting turn holds a slot; for a longer wait it is better released."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
 class RetryingModel:
-    """Another model, asked again after 1, 2 and 4 s; what the provider says in Retry-After wins.
+    """Another model, asked again after 1, 2 and 4 s, or after the time in the provider's Retry-After.
 
     No try begins later than `deadline_s` after the first, nor after a wait of more than
-    LONGEST_WAIT_S: then the fault goes up, and so does ModelClosed, at once. A fault after a delta
-    is not retried here: the text was shown, and only the caller can take it back before it asks
-    again. Raises the last ModelError.
+    LONGEST_WAIT_S: then the fault is raised. ModelClosed is raised at once. A fault after a delta is
+    not retried here: text was shown, and only the caller can take it back before it asks again.
+    Raises the last ModelError.
     """
 
     def __init__(
@@ -49,15 +49,7 @@ class RetryingModel:
     async def close(self) -> None:
         await self._model.close()
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         deadline = self._clock.monotonic() + self._deadline_s
         shown = False
 
@@ -65,20 +57,14 @@ class RetryingModel:
             nonlocal shown
             shown = True
             assert on_delta is not None
-            return on_delta(delta)  # handed on, not waited for: each coroutine more would cost every delta
+            return on_delta(delta)  # not awaited here: one coroutine less for every delta
 
         waits_s = iter(self._waits_s)
         while True:
             try:
-                return await self._model.chat(
-                    messages,
-                    tools,
-                    max_tokens=max_tokens,
-                    temperature=temperature,
-                    on_delta=None if on_delta is None else pass_on,
-                )
+                return await self._model.chat(request, None if on_delta is None else pass_on)
             except ModelClosed:
-                raise
+                raise  # the fleet's limiter has waited already; the turn should give up its slot
             except ModelError as exc:
                 wait_s = next(waits_s, None)
                 if wait_s is None or shown or not exc.retryable:

@@ -1,23 +1,23 @@
-"""The spans of model calls: one for each request that is made of a provider, its repeats too."""
+"""Spans of model calls: one for each request to a provider, including repeats."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable
+from typing import Final
 from urllib.parse import urlsplit
 
 from shared.settings import ModelSettings
 from shared.tracing import Span, current_traceparent, is_on, span
 from shared.tracing.spans import CHAT, FIRST
-from worker.agent.model.model import LLMResponse, Model, OnDelta, ToolSpec
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
 
 PROVIDERS: Final = {"mistral": "mistral_ai", "moonshot": "moonshot_ai", "xai": "x_ai"}
-"""Providers that have another name in OpenTelemetry's conventions."""
+"""Providers whose name in OpenTelemetry's conventions is another one."""
 
 
 class TracedModel:
-    """Another model, whose calls are spans. `asked` is the name by which `provider` knows it."""
+    """Another model, with a span for each call. `asked` is the name by which `provider` knows it."""
 
     def __init__(self, model: Model, *, asked: str, provider: str, address: str | None = None) -> None:
         self.name = model.name
@@ -32,73 +32,64 @@ class TracedModel:
     async def close(self) -> None:
         await self._model.close()
 
-    async def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        max_tokens: int = 4096,
-        temperature: float = 0.7,
-        on_delta: OnDelta | None = None,
-    ) -> LLMResponse:
-        with span(CHAT, self._asked) as now:
-            if now.on:
-                self._asks(now, max_tokens, temperature, streams=on_delta is not None)
-                on_delta = None if on_delta is None else _first_told(now, on_delta)
-            reply = await self._model.chat(
-                messages, tools, max_tokens=max_tokens, temperature=temperature, on_delta=on_delta
-            )
-            if now.on:
-                _answers(now, reply)
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+        with span(CHAT, self._asked) as chat_span:
+            if chat_span.on:
+                self._set_request_attributes(chat_span, request, streams=on_delta is not None)
+                on_delta = None if on_delta is None else _with_first_token_event(chat_span, on_delta)
+            reply = await self._model.chat(request, on_delta)
+            if chat_span.on:
+                _set_response_attributes(chat_span, reply)
             return reply
 
-    def _asks(self, now: Span, max_tokens: int, temperature: float, *, streams: bool) -> None:
-        now.set("gen_ai.operation.name", "chat")
-        now.set("gen_ai.provider.name", self._provider)
-        now.set("gen_ai.request.model", self._asked)
-        now.set("gen_ai.request.max_tokens", max_tokens)
-        now.set("gen_ai.request.temperature", temperature)
-        now.set("gen_ai.request.stream", streams)
+    def _set_request_attributes(self, chat_span: Span, request: ModelRequest, *, streams: bool) -> None:
+        chat_span.set("gen_ai.operation.name", "chat")
+        chat_span.set("gen_ai.provider.name", self._provider)
+        chat_span.set("gen_ai.request.model", self._asked)
+        chat_span.set("gen_ai.request.max_tokens", request.max_tokens)
+        chat_span.set("gen_ai.request.temperature", request.temperature)
+        chat_span.set("gen_ai.request.stream", streams)
         if self._host:
-            now.set("server.address", self._host)
+            chat_span.set("server.address", self._host)
 
 
 def traced(model: Model, *, asked: str, provider: str, address: str | None = None) -> Model:
-    """The model with spans where this process sends traces, else the same."""
+    """Return the model with spans if this process sends traces, else the model itself."""
     return TracedModel(model, asked=asked, provider=provider, address=address) if is_on() else model
 
 
 def trace_header(settings: ModelSettings) -> dict[str, str]:
-    """The header that says to which trace a request belongs: for an endpoint of the operator's own,
-    who has asked for it. No provider elsewhere learns which requests are of one conversation."""
+    """Return the header that names the trace of a request: only for the operator's own endpoint, and
+    only if the settings ask for it. No other provider learns which requests belong to one
+    conversation."""
     if not settings.traceparent or settings.api_base is None:
         return {}
     traceparent = current_traceparent()
     return {"traceparent": traceparent} if traceparent else {}
 
 
-def _first_told(now: Span, on_delta: OnDelta) -> OnDelta:
+def _with_first_token_event(chat_span: Span, on_delta: OnDelta) -> OnDelta:
     began: float | None = time.perf_counter()
 
     def pass_on(delta: str) -> Awaitable[None]:
         nonlocal began
         if began is not None:
-            now.set("gen_ai.response.time_to_first_chunk", time.perf_counter() - began)
-            now.event(FIRST)
+            chat_span.set("gen_ai.response.time_to_first_chunk", time.perf_counter() - began)
+            chat_span.event(FIRST)
             began = None
         return on_delta(delta)
 
     return pass_on
 
 
-def _answers(now: Span, reply: LLMResponse) -> None:
-    used = reply.usage
+def _set_response_attributes(chat_span: Span, reply: LLMResponse) -> None:
+    usage = reply.usage
     if reply.model:
-        now.set("gen_ai.response.model", reply.model)
-    now.set("gen_ai.response.finish_reasons", (reply.finish_reason,))
-    now.set("gen_ai.usage.input_tokens", used.prompt_tokens)
-    now.set("gen_ai.usage.output_tokens", used.completion_tokens)
-    if used.cached_tokens:
-        now.set("gen_ai.usage.cache_read.input_tokens", used.cached_tokens)
-    if used.cost_usd:
-        now.set("shoal.cost_usd", used.cost_usd)
+        chat_span.set("gen_ai.response.model", reply.model)
+    chat_span.set("gen_ai.response.finish_reasons", (reply.finish_reason,))
+    chat_span.set("gen_ai.usage.input_tokens", usage.prompt_tokens)
+    chat_span.set("gen_ai.usage.output_tokens", usage.completion_tokens)
+    if usage.cached_tokens:
+        chat_span.set("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
+    if usage.cost_usd:
+        chat_span.set("shoal.cost_usd", usage.cost_usd)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from tests.helpers.scripted_model import ScriptedModel
-from worker.llm.policies.late import LateModel
+from worker.agent.model.model import ModelRequest
+from worker.llm.policies.lazy import LazyModel
 
 
 class Making:
@@ -22,11 +23,11 @@ class Making:
 async def test_it_is_made_once_and_beside_the_event_loop() -> None:
     """By the first call, if nobody warmed it."""
     making = Making()
-    model = LateModel("openai/x", making)
+    model = LazyModel("openai/x", making)
     assert (model.name, making.threads) == ("openai/x", [])
-    assert (await model.chat([{"role": "user", "content": "a"}])).content == "one"
+    assert (await model.chat(ModelRequest([{"role": "user", "content": "a"}]))).content == "one"
     await model.preload()
-    assert (await model.chat([{"role": "user", "content": "b"}])).content == "two"
+    assert (await model.chat(ModelRequest([{"role": "user", "content": "b"}]))).content == "two"
     [thread] = making.threads
     assert thread != threading.main_thread().name
 
@@ -34,5 +35,5 @@ async def test_it_is_made_once_and_beside_the_event_loop() -> None:
 async def test_one_that_was_never_needed_has_nothing_to_close() -> None:
     """Nor is it made for that."""
     making = Making()
-    await LateModel("openai/x", making).close()
+    await LazyModel("openai/x", making).close()
     assert making.threads == []

@@ -1,0 +1,36 @@
+"""A model client that is imported when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+
+
+class LazyModel:
+    """Another model, called `name`, that `make` builds in a thread when it is preloaded or first
+    called: a client imports an HTTP library, which would delay the start of a worker."""
+
+    def __init__(self, name: str, make: Callable[[], Model]) -> None:
+        self.name = name
+        self._make = make
+        self._model: Model | None = None
+        self._making = asyncio.Lock()
+
+    async def preload(self) -> None:
+        await (await self._load()).preload()
+
+    async def close(self) -> None:
+        if self._model is not None:
+            await self._model.close()
+
+    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
+        model = self._model or await self._load()
+        return await model.chat(request, on_delta)
+
+    async def _load(self) -> Model:
+        async with self._making:  # turns that begin at the same time build one client
+            if self._model is None:
+                self._model = await asyncio.to_thread(self._make)
+        return self._model
