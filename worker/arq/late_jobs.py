@@ -38,7 +38,7 @@ class LateJobs:
         try:
             await after()
             arq_settings = await asyncio.to_thread(import_module, "worker.arq.settings")
-            worker: LeaseWorker = arq_settings.jobs_worker(self._context)
+            worker: LeaseWorker = arq_settings.make_jobs_worker(self._context)
             freeze_heap()
             worker.open()
             self._worker.set_result(worker)

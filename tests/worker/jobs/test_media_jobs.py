@@ -26,7 +26,7 @@ class NoWorkspaces:
         self.fault = fault
         self.asked: list[str] = []
 
-    async def forget(self, folder: str, *, before_s: float) -> int:
+    async def erase_session(self, folder: str, *, before_s: float) -> int:
         self.asked.append(folder)
         if self.fault is not None:
             raise self.fault
