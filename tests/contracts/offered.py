@@ -38,7 +38,7 @@ from worker.sandbox import landlock
 from worker.sandbox.command import CommandLimits, Sandbox
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
-from worker.tools.message import Message
+from worker.tools.message import MessageTool
 from worker.tools.plugins import plugin_tools
 from worker.tools.registry import TOOLS, build_tools
 from worker.tools.spawn import SpawnTool
@@ -137,7 +137,7 @@ class NoEffectEver(Effects):
 
 @contextlib.asynccontextmanager
 async def message(folder: Path) -> AsyncIterator[Offered]:
-    tool = Message(ChatPolicy(), MediaStore(MediaSettings(dir=folder)), files=4)
+    tool = MessageTool(ChatPolicy(), MediaStore(MediaSettings(dir=folder)), files=4)
     good = {"text": "hello", "media": ["MEMORY.md"], "buttons": ["yes"]}
     yield Offered(
         tool=tool, good=good, safety="idempotent", parts={"effects": Effects()}, hangs=(tool, good),

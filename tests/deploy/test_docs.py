@@ -19,7 +19,7 @@ from worker.agent.run import NO_ANSWER
 from worker.agent.turn import TurnOutcome
 from worker.attempt.apologies import APOLOGIES
 from worker.llm.clients.faults import RETRYABLE
-from worker.skills.catalogue import BUILT_IN, Catalogue
+from worker.skills.catalogue import BUILT_IN, SkillCatalogue
 from worker.tools.registry import TOOLS
 
 ROOT = Path(__file__).parents[2]
@@ -156,7 +156,7 @@ def test_every_built_in_skill_is_named_with_an_example(tmp_path: Path) -> None:
     """The table has each of them, says whether it is always there, and has something to ask."""
     [built_in] = [rows for head, rows in tables(SKILLS) if head[0] == "skill"]
     told = {spans(name)[0]: always == "yes" for name, always, _ in built_in}
-    assert told == {skill.name: skill.always for skill in Catalogue(tmp_path, built_in=BUILT_IN).skills()}
+    assert told == {skill.name: skill.always for skill in SkillCatalogue(tmp_path, built_in=BUILT_IN).skills()}
     assert all('"' in example for _, _, example in built_in)
 
 
@@ -168,7 +168,7 @@ def test_the_example_skill_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / place
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    [skill] = [one for one in Catalogue(tmp_path).skills() if one.origin == "operator"]
+    [skill] = [one for one in SkillCatalogue(tmp_path).skills() if one.origin == "operator"]
     assert (skill.name, skill.always, skill.missing) == ("minutes", False, ())
     assert skill.description.startswith("Turn notes of a meeting into minutes")
     assert skill.text.startswith("# Minutes\n")

@@ -42,7 +42,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
         )
 
 
-class _Entry(msgspec.Struct):
+class _CatalogueEntry(msgspec.Struct):
     """The part of a table's entry that we read."""
 
     litellm_provider: str = ""
@@ -64,7 +64,7 @@ class _Entry(msgspec.Struct):
         )
 
 
-class Catalogue:
+class ModelCatalogue:
     """Facts of the models that the settings name. The table (3 MB) is read once, beside the event
     loop, and dropped.
 
@@ -76,14 +76,14 @@ class Catalogue:
         self._settings = settings
         self._table = table
         self._found: dict[str, ModelFacts] | None = None
-        self._told: dict[str, ModelFacts] = {}
+        self._facts: dict[str, ModelFacts] = {}
         self._reading = asyncio.Lock()
 
-    async def of(self, name: str) -> ModelFacts:
+    async def facts_of(self, name: str) -> ModelFacts:
         """The facts of a model by its name in the settings; empty ones for a model that nobody
         knows."""
-        if name in self._told:
-            return self._told[name]
+        if name in self._facts:
+            return self._facts[name]
         found = await self._load()
         facts = found.get(name, ModelFacts())
         if name in self._settings.prices:
@@ -92,17 +92,17 @@ class Catalogue:
         context = self._settings.context_tokens
         if context is not None and (name == self._settings.name or not facts.context_tokens):
             facts = msgspec.structs.replace(facts, context_tokens=context)
-        self._told[name] = facts
+        self._facts[name] = facts
         return facts
 
     async def _load(self) -> dict[str, ModelFacts]:
         if self._found is None:
             async with self._reading:
                 if self._found is None:
-                    self._found = await asyncio.to_thread(self._read)
+                    self._found = await asyncio.to_thread(self._read_table)
         return self._found
 
-    def _read(self) -> dict[str, ModelFacts]:
+    def _read_table(self) -> dict[str, ModelFacts]:
         settings = self._settings
         names = {settings.name, *settings.fallbacks, *(preset.name for preset in settings.presets.values())}
         try:
@@ -111,7 +111,7 @@ class Catalogue:
         except (OSError, msgspec.DecodeError) as exc:
             log.warning("no prices", error=type(exc).__name__, doing="counting tokens only")
             return {}
-        return dict(_facts(names, entries))
+        return dict(_facts_by_name(names, entries))
 
 
 def _shipped() -> Path:
@@ -122,22 +122,22 @@ def _shipped() -> Path:
     return Path(spec.submodule_search_locations[0], TABLE)
 
 
-def _facts(names: Iterable[str], entries: dict[str, msgspec.Raw]) -> Iterable[tuple[str, ModelFacts]]:
+def _facts_by_name(names: Iterable[str], entries: dict[str, msgspec.Raw]) -> Iterable[tuple[str, ModelFacts]]:
     for name in names:
         provider, _, short = name.partition("/")
-        entry = _entry(entries.get(name))
+        entry = _parse_entry(entries.get(name))
         if entry is None and short:
-            entry = _entry(entries.get(short))
+            entry = _parse_entry(entries.get(short))
             if entry is not None and not entry.litellm_provider.startswith(provider):
                 entry = None  # the same name at somebody else's: another price, another context
         if entry is not None:
             yield name, entry.facts()
 
 
-def _entry(raw: msgspec.Raw | None) -> _Entry | None:
+def _parse_entry(raw: msgspec.Raw | None) -> _CatalogueEntry | None:
     if raw is None:
         return None
     try:
-        return msgspec.json.decode(raw, type=_Entry)
+        return msgspec.json.decode(raw, type=_CatalogueEntry)
     except msgspec.DecodeError:
         return None

@@ -97,7 +97,7 @@ class Route(Struct, frozen=True, kw_only=True):
     stream_usage: bool = True
     caching: bool = False
 
-    def overridden(self, request: dict[str, Any]) -> dict[str, Any]:
+    def apply_overrides(self, request: dict[str, Any]) -> dict[str, Any]:
         """The request with what this model wants."""
         if not self.overrides:
             return request

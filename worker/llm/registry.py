@@ -14,7 +14,7 @@ from shared.errors import SettingsError
 from shared.settings import ModelSettings, PresetSettings
 from shared.store.fleet.provider_limits import ProviderLimits
 from worker.agent.model.model import Model
-from worker.llm.catalogue import Catalogue, ModelFacts
+from worker.llm.catalogue import ModelCatalogue, ModelFacts
 from worker.llm.policies.fallback import FallbackModel
 from worker.llm.policies.lazy import LazyModel
 from worker.llm.policies.pricing import PricedModel
@@ -50,10 +50,10 @@ class Models:
     def __init__(self, settings: ModelSettings, limits: ProviderLimits | None = None) -> None:
         self._settings = settings
         self._limits = limits
-        self._catalogue = Catalogue(settings)
+        self._catalogue = ModelCatalogue(settings)
         self._presets = {name: preset_settings(settings, preset) for name, preset in settings.presets.items()}
         for name, preset in self._presets.items():
-            _check(name, preset)
+            _check_preset(name, preset)
         self._usual = build_model(settings, limits, self._catalogue)
         self._made: dict[str, Model] = {}
 
@@ -74,7 +74,7 @@ class Models:
         return self._made[preset]
 
     @property
-    def ways(self) -> dict[str, str]:
+    def provider_routes(self) -> dict[str, str]:
         """By which way each model is reached whose calls the fleet limits, by its name."""
         settings = [self._settings, *_fallbacks(self._settings), *self._presets.values()] if self._limits else []
         # Of two that have one name the usual one counts.
@@ -89,7 +89,7 @@ class Models:
 
     async def facts_of(self, preset: str = "") -> ModelFacts:
         """Prices and sizes of the model of a preset, as far as they are known."""
-        return await self._catalogue.of(self._presets.get(preset, self._settings).name)
+        return await self._catalogue.facts_of(self._presets.get(preset, self._settings).name)
 
     async def unpriced(self) -> list[str]:
         """The models that cost nothing because nobody said what they cost, by name: no budget in
@@ -99,12 +99,12 @@ class Models:
         unpriced = []
         for name in names:
             if name != DEMO and name not in settings.prices:
-                facts = await self._catalogue.of(name)
+                facts = await self._catalogue.facts_of(name)
                 if not (facts.input_usd or facts.output_usd):
                     unpriced.append(name)
         return unpriced
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """Do what the first call of the usual model would have to wait for."""
         await self._usual.preload()
 
@@ -115,7 +115,7 @@ class Models:
 
 
 def build_model(
-    settings: ModelSettings, limits: ProviderLimits | None = None, catalogue: Catalogue | None = None
+    settings: ModelSettings, limits: ProviderLimits | None = None, catalogue: ModelCatalogue | None = None
 ) -> Model:
     """The model of the settings, with retries, and its fallbacks behind it. Imports only the
     clients that they need.
@@ -123,7 +123,7 @@ def build_model(
     With `limits` it keeps to what the fleet may ask. Raises SettingsError for one that cannot be
     reached as the settings want it.
     """
-    return _chain([settings, *_fallbacks(settings)], limits, catalogue or Catalogue(settings))
+    return _chain([settings, *_fallbacks(settings)], limits, catalogue or ModelCatalogue(settings))
 
 
 def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSettings:
@@ -176,7 +176,7 @@ def _elsewhere(settings: ModelSettings) -> Any:
     return "litellm" if settings.client == "litellm" else "auto"
 
 
-def _check(name: str, settings: ModelSettings) -> None:
+def _check_preset(name: str, settings: ModelSettings) -> None:
     """Raises SettingsError for a preset that cannot be reached, without loading anything."""
     if settings.name == DEMO:
         return
@@ -186,12 +186,12 @@ def _check(name: str, settings: ModelSettings) -> None:
         raise SettingsError(re.sub(r"\bmodel\.(?=api_|client)", f"model.presets.{name}.", str(exc))) from None
 
 
-def _chain(each: Iterable[ModelSettings], limits: ProviderLimits | None, catalogue: Catalogue) -> Model:
-    models = [_build(settings, limits, catalogue) for settings in each]
+def _chain(each: Iterable[ModelSettings], limits: ProviderLimits | None, catalogue: ModelCatalogue) -> Model:
+    models = [_build_one(settings, limits, catalogue) for settings in each]
     return models[0] if len(models) == 1 else FallbackModel(models)
 
 
-def _build(settings: ModelSettings, limits: ProviderLimits | None, catalogue: Catalogue) -> Model:
+def _build_one(settings: ModelSettings, limits: ProviderLimits | None, catalogue: ModelCatalogue) -> Model:
     if settings.name == DEMO:
         return traced(_client(DEMO)(), asked=DEMO, provider=DEMO)
     route = choose(settings)

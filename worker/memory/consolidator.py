@@ -17,8 +17,8 @@ from shared.store.fleet.spending import Spending
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
 from worker.agent.limits import CHARS_PER_TOKEN
 from worker.agent.model.model import Model, TokenUsage
-from worker.memory.pieces import Piece, cut, middle_out, next_piece, read_entries, stamp, unread_piece
-from worker.memory.scribe import CONSOLIDATE, REWORK, NoGoodReply, Scribe
+from worker.memory.pieces import ConversationPiece, cut_point, middle_out, next_piece, read_entries, stamp, unread_piece
+from worker.memory.scribe import CONSOLIDATE, REWORK, MemoryWriter, UnusableReply
 
 PIECE_CHARS: Final = 48_000
 PIECE_LEAST_CHARS: Final = 4_000
@@ -65,14 +65,16 @@ class Consolidator:
         self._spending = spending
         self._chars = _room(context_tokens, max_tokens, settings.file_bytes)
         self._rework_ms = int(settings.rework_h * HOUR_MS)
-        self._scribe = Scribe(model, limit_bytes=settings.file_bytes, max_tokens=max_tokens, temperature=TEMPERATURE)
+        self._scribe = MemoryWriter(
+            model, limit_bytes=settings.file_bytes, max_tokens=max_tokens, temperature=TEMPERATURE
+        )
 
     async def consolidate(self, session: str, keep: int, *, patient: bool = True, unread: bool = False) -> None:
         """Bring all but about the newest `keep` entries of a conversation into memory."""
         if unread:
             await self._keep_unread(session, "history", keep)
         read = await self._memory.read_unconsolidated(session)
-        while take := cut(read_entries(read.entries), read.total, keep):
+        while take := cut_point(read_entries(read.entries), read.total, keep):
             whole = read.total == len(read.entries)
             read = await self._advance(session, read, read.mark + take, patient)
             if whole:
@@ -83,7 +85,7 @@ class Consolidator:
         if unread:
             await self._keep_unread(session, "archive", 0)
         read = await self._memory.read_unconsolidated(session, "archive")
-        while take := cut(read_entries(read.entries), read.total, 0):
+        while take := cut_point(read_entries(read.entries), read.total, 0):
             read = await self._advance(session, read, read.mark + take, patient)
 
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
@@ -103,7 +105,7 @@ class Consolidator:
             text = f"{_notes(old.text)}\n\n<history>\n{told[-self._chars :]}\n</history>"
             try:
                 saved = await self._scribe.ask(prompt("rework"), text, REWORK, old=old.text, count=count)
-            except (NoGoodReply, ModelError) as exc:
+            except (UnusableReply, ModelError) as exc:
                 if patient and _may_pass(exc):
                     raise
                 log.warning("rework given up", error=_kind(exc))
@@ -131,7 +133,7 @@ class Consolidator:
             else:
                 try:
                     outcome = await self._summarise(session, read, piece)
-                except (NoGoodReply, ModelError) as exc:
+                except (UnusableReply, ModelError) as exc:
                     if _kind(exc) == "context_length" and chars > PIECE_LEAST_CHARS:
                         chars //= 2
                         continue
@@ -146,7 +148,7 @@ class Consolidator:
             read = await self._memory.read_unconsolidated(session, read.source)
         return read
 
-    async def _summarise(self, session: str, read: Unconsolidated, piece: Piece) -> str:
+    async def _summarise(self, session: str, read: Unconsolidated, piece: ConversationPiece) -> str:
         """One piece through the model into memory; the outcome. Raises NoGoodReply, ModelError,
         MemoryChanged."""
         for _ in range(SWAPS):
@@ -187,12 +189,12 @@ class Consolidator:
         CONSOLIDATIONS.labels(outcome).inc()
         log.error("conversation kept raw", error="crashes", entries=piece.take)
 
-    async def _keep_raw(self, session: str, read: Unconsolidated, piece: Piece) -> str:
+    async def _keep_raw(self, session: str, read: Unconsolidated, piece: ConversationPiece) -> str:
         entry = f"[{self._stamp(piece)}] [RAW] {middle_out(piece.text, RAW_CHARS)}"
         done = await self._memory.consolidate(session, read, take=piece.take, entry=entry, rework_ms=self._rework_ms)
         return "raw" if done else "gone"
 
-    def _stamp(self, piece: Piece) -> str:
+    def _stamp(self, piece: ConversationPiece) -> str:
         return stamp(piece.last_ms or self._clock.now_ms(), self._timezone)
 
 
@@ -215,11 +217,11 @@ def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
     return min(PIECE_CHARS, max(PIECE_LEAST_CHARS, room // 2))
 
 
-def _may_pass(exc: NoGoodReply | ModelError) -> bool:
+def _may_pass(exc: UnusableReply | ModelError) -> bool:
     """Whether it is about the service and not about this text. A key that is not accepted will be
     replaced."""
     return isinstance(exc, ModelError) and (exc.retryable or exc.kind == "auth")
 
 
-def _kind(exc: NoGoodReply | ModelError) -> str:
+def _kind(exc: UnusableReply | ModelError) -> str:
     return exc.kind if isinstance(exc, ModelError) else "no_call"

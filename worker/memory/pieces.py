@@ -27,7 +27,7 @@ LATEST_MS: Final = 253_402_000_000_000
 """Later times have no year of four digits."""
 
 
-class Piece(msgspec.Struct, frozen=True):
+class ConversationPiece(msgspec.Struct, frozen=True):
     """The oldest `take` entries of a conversation as text; the newest of them is of `last_ms` (0:
     unknown)."""
 
@@ -38,10 +38,10 @@ class Piece(msgspec.Struct, frozen=True):
 
 def read_entries(records: Sequence[bytes]) -> list[Entry]:
     """The entries of stored records, one for each."""
-    return [_read(record) for record in records]
+    return [_parse_entry(record) for record in records]
 
 
-def cut(entries: Sequence[Entry], total: int, keep: int) -> int:
+def cut_point(entries: Sequence[Entry], total: int, keep: int) -> int:
     """How many of the oldest `entries` go, so that about `keep` of `total` stay and what stays
     begins with a message.
 
@@ -59,7 +59,7 @@ def cut(entries: Sequence[Entry], total: int, keep: int) -> int:
     return min(borders, key=lambda at: (abs(at - target), at), default=0)
 
 
-def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Piece:
+def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> ConversationPiece:
     """As many of the oldest messages, each with its whole turn, as have at most `chars` characters
     as text.
 
@@ -69,28 +69,28 @@ def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Piece:
     if not entries:
         raise ValueError("there are no entries to make a piece of; ask only when some are left")
     zone, named = ZoneInfo(timezone), _several_senders(entries)
-    taken: list[str] = []
+    texts: list[str] = []
     take = size = 0
     for turn in _turns(entries):
-        lines = [_line(entry, zone, named) for entry in turn]
-        text = _fitted(lines, chars)
-        if taken and size + len(text) > chars:
+        lines = [_render_line(entry, zone, named) for entry in turn]
+        text = _fit_lines(lines, chars)
+        if texts and size + len(text) > chars:
             break
-        taken.append(text)
+        texts.append(text)
         take += len(turn)
         size += len(text) + 1
     last_ms = max((entry.at for entry in entries[:take] if entry is not None), default=0)
-    return Piece(take, "\n".join(taken), last_ms)
+    return ConversationPiece(take, "\n".join(texts), last_ms)
 
 
-def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) -> Piece | None:
+def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) -> ConversationPiece | None:
     """The oldest messages, each with its whole turn, of about `chars` characters, without decoding
     any of them: for records that nobody survives reading. None when nothing can go."""
     if not records or total <= keep:
         return None
-    said = [record[1:].startswith(_USER) for record in records]
+    is_user = [record[1:].startswith(_USER) for record in records]
     # Messages that one turn answers stand together; every turn ends with an answer.
-    borders = [at for at in range(1, len(said)) if said[at] and not said[at - 1]]
+    borders = [at for at in range(1, len(is_user)) if is_user[at] and not is_user[at - 1]]
     if keep == 0 if len(records) == total else not borders:
         borders.append(len(records))
     if not borders:
@@ -99,10 +99,12 @@ def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) ->
     fitting = [at for at in borders if at <= total - keep and sizes[at - 1] <= chars]
     take = fitting[-1] if fitting else borders[0]
     each = max(LINE_LEAST_CHARS, chars // take)
-    return Piece(take, middle_out("\n".join(_glance(record, each) for record in records[:take]), chars), 0)
+    return ConversationPiece(
+        take, middle_out("\n".join(_printable_part(record, each) for record in records[:take]), chars), 0
+    )
 
 
-def _glance(record: bytes, chars: int) -> str:
+def _printable_part(record: bytes, chars: int) -> str:
     """The printable part of a record, the middle of a long one left out, on one line."""
     if len(record) > chars:
         record = record[: chars // 2] + b" ... " + record[-(chars // 2) :]
@@ -111,10 +113,10 @@ def _glance(record: bytes, chars: int) -> str:
 
 def stamp(at_ms: int, timezone: str) -> str:
     """`YYYY-MM-DD HH:MM` in a zone with an IANA name; `?` for 0."""
-    return _stamp(at_ms, ZoneInfo(timezone))
+    return _render_time(at_ms, ZoneInfo(timezone))
 
 
-def _read(record: bytes) -> Entry:
+def _parse_entry(record: bytes) -> Entry:
     try:
         return decode_transcript(record)
     except BadRecord:
@@ -142,7 +144,7 @@ def _several_senders(entries: Sequence[Entry]) -> bool:
     return len({entry.sender_id for entry in entries if isinstance(entry, UserEntry)}) > 1
 
 
-def _line(entry: Entry, zone: ZoneInfo, named: bool) -> str:
+def _render_line(entry: Entry, zone: ZoneInfo, named: bool) -> str:
     match entry:
         case None:
             return "[?] UNKNOWN: (an entry that cannot be read)"
@@ -156,11 +158,11 @@ def _line(entry: Entry, zone: ZoneInfo, named: bool) -> str:
             role, tools, text = "TOOL", entry.name, entry.content
     used = f" [tools: {tools}]" if tools else ""
     # Lines of a text are set in, so that nothing in it can pass for a line of somebody else.
-    first, *others = f"[{_stamp(entry.at, zone)}] {role}{used}: {text}".rstrip().splitlines()
+    first, *others = f"[{_render_time(entry.at, zone)}] {role}{used}: {text}".rstrip().splitlines()
     return "\n    ".join([first, *others])
 
 
-def _fitted(lines: Sequence[str], chars: int) -> str:
+def _fit_lines(lines: Sequence[str], chars: int) -> str:
     text = "\n".join(lines)
     if len(text) <= chars:
         return text
@@ -177,5 +179,5 @@ def middle_out(text: str, chars: int) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half:,} characters are left out here]\n{text[-half:]}"
 
 
-def _stamp(at_ms: int, zone: ZoneInfo) -> str:
+def _render_time(at_ms: int, zone: ZoneInfo) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, zone):%Y-%m-%d %H:%M}" if 0 < at_ms < LATEST_MS else "?"

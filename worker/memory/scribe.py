@@ -61,7 +61,7 @@ CONSOLIDATE: Final = ToolSpec(
 REWORK: Final = ToolSpec(TOOL_NAME, "Write MEMORY.md anew.", object_schema(_MemoryUpdate))
 
 
-class Saved(msgspec.Struct, frozen=True):
+class SavedMemory(msgspec.Struct, frozen=True):
     """What a model saved. `memory` is None when MEMORY.md stays as it is; `refused` says that the
     model wanted otherwise, and that its text would not do."""
 
@@ -70,11 +70,11 @@ class Saved(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
-class NoGoodReply(ShoalError):
+class UnusableReply(ShoalError):
     """A model was asked often enough and never answered with a call that can be used."""
 
 
-class Scribe:
+class MemoryWriter:
     """Asks one model. `limit_bytes` is how big a MEMORY.md may be."""
 
     def __init__(self, model: Model, *, limit_bytes: int, max_tokens: int, temperature: float) -> None:
@@ -85,7 +85,7 @@ class Scribe:
 
     async def ask(
         self, system: str, text: str, tool: ToolSpec, *, old: str, stamp: str = "", count: Count | None = None
-    ) -> Saved:
+    ) -> SavedMemory:
         """What the model saves of `text`, given that MEMORY.md is `old`.
 
         With the tool CONSOLIDATE an entry is wanted; one without a time gets `stamp`. A MEMORY.md
@@ -93,26 +93,26 @@ class Scribe:
         that. Raises NoGoodReply, ModelError.
         """
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": text}]
-        call = await self._good(messages, tool, REPLIES, count)
-        entry, memory = _entry(call, stamp), _memory(call, old)
+        call = await self._usable_call(messages, tool, REPLIES, count)
+        entry, memory = _history_entry(call, stamp), _memory_update(call, old)
         objection = self._objection(memory, old)
         if not objection:
-            return Saved(entry, memory)
+            return SavedMemory(entry, memory)
         messages += _sent_back(call, f"{objection} Call `{TOOL_NAME}` again, whole.")
         try:
-            call = await self._good(messages, tool, 1, count)
-        except NoGoodReply:
-            return Saved(entry, refused=True)
+            call = await self._usable_call(messages, tool, 1, count)
+        except UnusableReply:
+            return SavedMemory(entry, refused=True)
         except ModelError as exc:
             if exc.retryable:
                 raise
-            return Saved(entry, refused=True)
-        memory = _memory(call, old)
+            return SavedMemory(entry, refused=True)
+        memory = _memory_update(call, old)
         if self._objection(memory, old):
-            return Saved(entry, refused=True)
-        return Saved(_entry(call, stamp), memory)
+            return SavedMemory(entry, refused=True)
+        return SavedMemory(_history_entry(call, stamp), memory)
 
-    async def _good(
+    async def _usable_call(
         self, messages: list[dict[str, Any]], tool: ToolSpec, replies: int, count: Count | None
     ) -> ToolCallRequest:
         """A call that can be used. `messages` grows by what came before it."""
@@ -121,12 +121,12 @@ class Scribe:
             if count is not None:
                 await count(response.usage)
             call = next((call for call in response.tool_calls if call.name == TOOL_NAME), None)
-            fault = _fault(response, call, tool)
+            fault = _fault_of(response, call, tool)
             if call is not None and not fault:
                 return call
             said = clean({"role": "assistant", "content": response.content})
             messages += [said, {"role": "user", "content": f"{fault} Call `{TOOL_NAME}` now, and say nothing else."}]
-        raise NoGoodReply(f"{self._model.name!r} gave no call of {TOOL_NAME!r} that can be used; a larger model may")
+        raise UnusableReply(f"{self._model.name!r} gave no call of {TOOL_NAME!r} that can be used; a larger model may")
 
     def _objection(self, memory: str | None, old: str) -> str:
         if memory is None:
@@ -159,7 +159,7 @@ class Scribe:
         return response
 
 
-def _fault(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpec) -> str:
+def _fault_of(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpec) -> str:
     """What is wrong with a reply, as a sentence for the model; `""` for nothing."""
     if response.finish_reason == "length":
         return "Your reply was cut off because it was too long. Write less, so that the whole call has room."
@@ -168,7 +168,7 @@ def _fault(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpec) 
     if call.arguments is None:
         return f"The arguments of `{TOOL_NAME}` were not one complete JSON object."
     for name in tool.parameters.get("required", ()):
-        if not _text(call.arguments.get(name)):
+        if not _argument_text(call.arguments.get(name)):
             return f"The argument `{name}` of `{TOOL_NAME}` was missing or empty."
     return ""
 
@@ -181,19 +181,19 @@ def _sent_back(call: ToolCallRequest, text: str) -> list[dict[str, Any]]:
     return [clean(said), {"role": "tool", "tool_call_id": id, "name": TOOL_NAME, "content": f"Error: {text}"}]
 
 
-def _entry(call: ToolCallRequest, stamp: str) -> str:
-    entry = shorten(_text((call.arguments or {}).get("history_entry")), ENTRY_CHARS)
+def _history_entry(call: ToolCallRequest, stamp: str) -> str:
+    entry = shorten(_argument_text((call.arguments or {}).get("history_entry")), ENTRY_CHARS)
     return entry if not entry or _STAMPED.match(entry) else f"[{stamp}] {entry}"
 
 
-def _memory(call: ToolCallRequest, old: str) -> str | None:
+def _memory_update(call: ToolCallRequest, old: str) -> str | None:
     """The new text; None for one that says nothing new. Nothing at all is never what a memory was
     meant to become."""
-    text = _text((call.arguments or {}).get("memory_update"))
+    text = _argument_text((call.arguments or {}).get("memory_update"))
     return None if not text or text == old.strip() or _UNCHANGED.fullmatch(text) else text
 
 
-def _text(value: Any) -> str:
+def _argument_text(value: Any) -> str:
     """An argument as text: models also write objects, lists and numbers where text is asked for."""
     match value:
         case None:

@@ -133,7 +133,7 @@ class WorkerDeps:
             version=VERSION,
             slots=settings.worker.turns if "turns" in self.queues else 0,
             details={"model": settings.model.name, "queues": ",".join(self.queues)},
-            provider_routes=self._turn_agent.runner.models.ways,
+            provider_routes=self._turn_agent.runner.models.provider_routes,
         )
         self._process_stats = StatsReader()
 

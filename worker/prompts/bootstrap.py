@@ -9,7 +9,7 @@ from typing import Final
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
 from shared.log import logger
-from worker.skills.watched_files import Seldom, Watched
+from worker.skills.watched_files import CheckInterval, WatchedFile
 
 BOOTSTRAP: Final = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "IDENTITY.md")
 
@@ -26,8 +26,8 @@ class Bootstrap:
     def __init__(self, agent_dir: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._agent_dir = agent_dir
         self._starting = True
-        self._files = [Watched(agent_dir / name, _read, self._teller(name)) for name in BOOTSTRAP]
-        self._seldom = Seldom(clock)
+        self._files = [WatchedFile(agent_dir / name, _read_text, self._reporter(name)) for name in BOOTSTRAP]
+        self._seldom = CheckInterval(clock)
         self._parts: tuple[str, ...] = ()
         self.parts()
         self._starting = False
@@ -36,13 +36,13 @@ class Bootstrap:
         """Each file under its name, in a fixed order. The same object as long as nothing changed.
         Looks at the files at most once a second, and reads only those that changed."""
         if self._seldom.due():
-            texts = [(name, file.look()) for name, file in zip(BOOTSTRAP, self._files, strict=True)]
+            texts = [(name, file.read_if_changed()) for name, file in zip(BOOTSTRAP, self._files, strict=True)]
             parts = tuple(f"## {name}\n\n{text}" for name, text in texts if text)
             if parts != self._parts:
                 self._parts = parts
         return self._parts
 
-    def _teller(self, name: str) -> Callable[[Exception], None]:
+    def _reporter(self, name: str) -> Callable[[Exception], None]:
         def tell(exc: Exception) -> None:
             why = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
             if self._starting:
@@ -53,5 +53,5 @@ class Bootstrap:
         return tell
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip()

@@ -18,11 +18,11 @@ def identity(name: str = "Shoal", *, tools: Collection[str] = (), workspace: str
     """
     system = f"{platform.system()} ({platform.machine()}), Python {platform.python_version()}"
     rule = MESSAGE_RULE if "message" in tools else ""
-    parts = [_text("identity.md").format(name=" ".join(name.split()), system=system, message_rule=rule)]
+    parts = [_read_template("identity.md").format(name=" ".join(name.split()), system=system, message_rule=rule)]
     if "read_file" in tools:
-        parts.append(_text("files.md").format(workspace=workspace))
+        parts.append(_read_template("files.md").format(workspace=workspace))
     return "\n\n".join(part.strip() for part in parts)
 
 
-def _text(name: str) -> str:
+def _read_template(name: str) -> str:
     return files("worker.prompts").joinpath(name).read_text(encoding="utf-8")

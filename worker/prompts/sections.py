@@ -41,11 +41,11 @@ def active_section(skills: Iterable[Skill]) -> str:
 
 def skill_list(skills: Iterable[Skill]) -> str:
     """Names, purposes and places of all other skills; empty without any."""
-    listed = [_entry(skill) for skill in skills if not skill.active]
+    listed = [_skill_entry(skill) for skill in skills if not skill.active]
     return "\n".join([_SKILLS, "", "<skills>", *listed, "</skills>"]) if listed else ""
 
 
-def _entry(skill: Skill) -> str:
+def _skill_entry(skill: Skill) -> str:
     written = ' written-by="agent"' if skill.origin == "agent" else ""
     fields = [("name", skill.name), ("description", skill.description), ("location", skill.location)]
     if skill.missing:

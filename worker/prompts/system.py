@@ -10,7 +10,7 @@ from worker.agent.model.prompt import system_prompt
 from worker.prompts.bootstrap import Bootstrap
 from worker.prompts.identity import identity
 from worker.prompts.sections import active_section, memory_section, skill_list
-from worker.skills.catalogue import Catalogue, Skill
+from worker.skills.catalogue import Skill, SkillCatalogue
 
 
 class SystemPrompt:
@@ -25,7 +25,7 @@ class SystemPrompt:
     def __init__(
         self,
         agent_dir: Path,
-        catalogue: Catalogue,
+        catalogue: SkillCatalogue,
         *,
         name: str = "Shoal",
         tools: Collection[str] = (),
@@ -37,16 +37,16 @@ class SystemPrompt:
         self._catalogue = catalogue
         self._skills: Sequence[Skill] | None = None
         self._active = self._listed = ""
-        self._look()  # now rather than in the first turn
+        self._refresh_skills()  # now rather than in the first turn
 
-    def text(self, memory: str = "", own: Sequence[Skill] = ()) -> str:
+    def render(self, memory: str = "", own: Sequence[Skill] = ()) -> str:
         """The whole text. `memory` is the MEMORY.md of the turn, `own` are the skills of its
         workspace."""
-        skills = self._look()
+        skills = self._refresh_skills()
         listed = skill_list([*skills, *own]) if own else self._listed
         return system_prompt([self._identity, *self._bootstrap.parts(), memory_section(memory), self._active, listed])
 
-    def _look(self) -> Sequence[Skill]:
+    def _refresh_skills(self) -> Sequence[Skill]:
         skills = self._catalogue.skills()
         if skills is not self._skills:
             self._skills = skills

@@ -15,7 +15,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 from worker.skills.below import entries_below, names_below, read_below
 from worker.skills.front_matter import Head, parse_skill
-from worker.skills.watched_files import Seldom, Watched
+from worker.skills.watched_files import CheckInterval, WatchedFile
 
 SKILL: Final = "SKILL.md"
 OWN: Final = "skills"
@@ -29,7 +29,7 @@ PROGRAM_KEPT_S: Final = 30.0
 """How long it counts whether a program is there: to look is a walk through every folder of PATH."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TOLD_LIMIT: Final = 256
+_LOGGED_LIMIT: Final = 256
 _PROGRAMS_LIMIT: Final = 1000
 
 Origin = Literal["built-in", "operator", "agent"]
@@ -70,7 +70,7 @@ class Skill(msgspec.Struct, frozen=True):
         return names_below(self.root, self.prefix, links=self.origin != "agent")
 
 
-class Catalogue:
+class SkillCatalogue:
     """The skills of a worker. `environment` holds the names of the variables that are set; `find`
     finds programs."""
 
@@ -84,11 +84,11 @@ class Catalogue:
         built_in: Path = BUILT_IN,
     ) -> None:
         self._environment = frozenset(environment)
-        self._programs = _Programs(find, clock)
-        self._seldom = Seldom(clock)
-        self._shelves = (_Shelf(built_in, "built-in"), _Shelf(agent_dir / "skills", "operator"))
+        self._programs = _ProgramCache(find, clock)
+        self._seldom = CheckInterval(clock)
+        self._shelves = (_SkillFolder(built_in, "built-in"), _SkillFolder(agent_dir / "skills", "operator"))
         self._skills: tuple[Skill, ...] = ()
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def skills(self) -> tuple[Skill, ...]:
         """Built-in skills and the operator's, by name; the operator's beat built-in ones. The same
@@ -97,13 +97,13 @@ class Catalogue:
         if self._seldom.due():
             found: dict[str, Skill] = {}
             for shelf in self._shelves:
-                found.update((name, self._skill(name, shelf, *parsed)) for name, parsed in shelf.look().items())
+                found.update((name, self._skill(name, shelf, *parsed)) for name, parsed in shelf.read_changed().items())
             skills = tuple(found[name] for name in sorted(found))
             if skills != self._skills:
                 self._skills = skills
         return self._skills
 
-    def own(self, workspace: Path) -> tuple[Skill, ...]:
+    def workspace_skills(self, workspace: Path) -> tuple[Skill, ...]:
         """Skills that an agent wrote into the folder OWN of its workspace, by name, at most 50:
         never `always`, and none that has the name of one that `skills` named last. Blocking, to be
         called in a thread; broken ones are skipped."""
@@ -118,7 +118,7 @@ class Catalogue:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as exc:
-                self._tell_once(name, _reason(exc))
+                self._log_once(name, _reason(exc))
                 continue
             missing = self._missing(head)
             found.append(Skill(name, head.description, "", workspace, prefix, "agent", missing=missing))
@@ -130,7 +130,7 @@ class Catalogue:
         except OSError:
             return []  # a link where the folder should be
 
-    def _skill(self, name: str, shelf: _Shelf, head: Head, text: str) -> Skill:
+    def _skill(self, name: str, shelf: _SkillFolder, head: Head, text: str) -> Skill:
         return Skill(
             name,
             head.description,
@@ -145,13 +145,13 @@ class Catalogue:
         programs = tuple(f"CLI: {name}" for name in head.bins if not self._programs.has(name))
         return programs + tuple(f"ENV: {name}" for name in head.env if name not in self._environment)
 
-    def _tell_once(self, name: str, why: str) -> None:
-        if (name, why) not in self._told and len(self._told) < _TOLD_LIMIT:
-            self._told.add((name, why))
+    def _log_once(self, name: str, why: str) -> None:
+        if (name, why) not in self._logged and len(self._logged) < _LOGGED_LIMIT:
+            self._logged.add((name, why))
             log.warning("skill skipped", path=f"skills/{name}/{SKILL}", origin="agent", why=why)
 
 
-class _Programs:
+class _ProgramCache:
     """Which programs there are, as of up to 30 s ago. Asked from the event loop and from
     threads."""
 
@@ -171,16 +171,16 @@ class _Programs:
         return there
 
 
-class _Shelf:
+class _SkillFolder:
     """A folder of skills that only the operator, or a release, writes."""
 
     def __init__(self, root: Path, origin: Origin) -> None:
         self.root = root
         self.origin: Origin = origin
-        self._files: dict[str, Watched[tuple[Head, str]]] = {}
+        self._files: dict[str, WatchedFile[tuple[Head, str]]] = {}
         self._away = False
 
-    def look(self) -> Mapping[str, tuple[Head, str]]:
+    def read_changed(self) -> Mapping[str, tuple[Head, str]]:
         try:
             names = set(_folders(self.root, links=True))
             self._away = False
@@ -190,17 +190,17 @@ class _Shelf:
                 log.warning("skills unreadable", origin=self.origin, why=_reason(exc), doing="keeping those known")
             self._away = True
         for name in names - self._files.keys():
-            self._files[name] = Watched(self.root / name / SKILL, self._load, self._teller(name))
+            self._files[name] = WatchedFile(self.root / name / SKILL, self._load, self._reporter(name))
         for name in self._files.keys() - names:
             del self._files[name]
-        looked = {name: file.look() for name, file in self._files.items()}
+        looked = {name: file.read_if_changed() for name, file in self._files.items()}
         return {name: parsed for name, parsed in looked.items() if parsed is not None}
 
     @staticmethod
     def _load(path: Path) -> tuple[Head, str]:
         return parse_skill(read_below(path.parent, path.name, links=True))
 
-    def _teller(self, name: str) -> Callable[[Exception], None]:
+    def _reporter(self, name: str) -> Callable[[Exception], None]:
         def tell(exc: Exception) -> None:
             log.warning(
                 "skill skipped",

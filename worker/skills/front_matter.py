@@ -46,7 +46,7 @@ class _Metadata(msgspec.Struct, frozen=True):
     nanobot: _Nanobot | None = None
 
 
-class _Written(msgspec.Struct, frozen=True):
+class _WrittenHead(msgspec.Struct, frozen=True):
     description: str
     metadata: _Metadata | str | None = None
 
@@ -56,14 +56,14 @@ def parse_skill(text: str) -> tuple[Head, str]:
     found = _HEAD.match(text.removeprefix("\ufeff"))
     if found is None:
         raise BadSkill("it does not begin with a head between two lines of '---'")
-    head = _read(found[1])
+    head = _parse_head(found[1])
     if isinstance(head, str):
         raise BadSkill(head)
     return head, text.removeprefix("\ufeff")[found.end() :].strip()
 
 
 @lru_cache(maxsize=256)
-def _read(text: str) -> Head | str:
+def _parse_head(text: str) -> Head | str:
     """A head, or what is wrong with it: skills of workspaces are read in every turn, and YAML is
     slow."""
     import yaml  # type: ignore[import-untyped]  # here, for a worker without skills never needs it
@@ -72,7 +72,7 @@ def _read(text: str) -> Head | str:
         return f"its head has more than {HEAD_LIMIT_BYTES:,} bytes"
     try:
         _refuse_bombs(text)
-        written = msgspec.convert(yaml.safe_load(text), _Written)
+        written = msgspec.convert(yaml.safe_load(text), _WrittenHead)
         meta = written.metadata
         if isinstance(meta, str):
             meta = msgspec.json.decode(meta, type=_Metadata)

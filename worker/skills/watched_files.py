@@ -17,7 +17,7 @@ turns."""
 T = TypeVar("T")
 
 
-class Seldom:
+class CheckInterval:
     """Says yes at most once in LOOK_EVERY_S."""
 
     def __init__(self, clock: Clock) -> None:
@@ -32,7 +32,7 @@ class Seldom:
         return True
 
 
-class Watched(Generic[T]):
+class WatchedFile(Generic[T]):
     """What a file holds. A file that breaks or cannot be read any more keeps its last good content;
     one that is gone has none.
 
@@ -43,31 +43,31 @@ class Watched(Generic[T]):
     def __init__(self, path: Path, load: Callable[[Path], T], tell: Callable[[Exception], None]) -> None:
         self._path = path
         self._load = load
-        self._tell = tell
+        self._report = tell
         self._mark: tuple[int, ...] | None = None
         self._away = False
         self._content: T | None = None
 
-    def look(self) -> T | None:
+    def read_if_changed(self) -> T | None:
         """The content as of now; reads the file only if its times, its size or its inode
         changed."""
         try:
             info = os.stat(self._path)
             mark = (info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino)
             if mark != self._mark:
-                self._read(mark)
+                self._reload(mark)
             self._away = False
         except (FileNotFoundError, NotADirectoryError):
             self._mark, self._content, self._away = None, None, False
         except OSError as exc:
             if not self._away:
                 self._away = True
-                self._tell(exc)
+                self._report(exc)
         return self._content
 
-    def _read(self, mark: tuple[int, ...]) -> None:
+    def _reload(self, mark: tuple[int, ...]) -> None:
         try:
             self._content = self._load(self._path)
         except ValueError as exc:
-            self._tell(exc)
+            self._report(exc)
         self._mark = mark  # also of a broken one: it is tried again when somebody has mended it

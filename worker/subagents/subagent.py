@@ -19,7 +19,7 @@ from worker.guards.workspace import Workspaces
 from worker.hooks.subagent_progress import SubagentProgress
 from worker.mcp.servers import Toolboxes
 from worker.prompts.subagent import subagent_system, subagent_task
-from worker.skills.catalogue import Catalogue
+from worker.skills.catalogue import SkillCatalogue
 from worker.subagents.files import SubagentFiles
 from worker.turn.agent_runner import AgentRunner, report_fault
 from worker.turn.journal import LeaseJournal
@@ -45,7 +45,7 @@ class SubagentAgent:
         *,
         tools: Toolboxes,
         workspaces: Workspaces,
-        skills: Catalogue,
+        skills: SkillCatalogue,
     ) -> None:
         self._runner = runner
         self._children = children

@@ -103,7 +103,7 @@ class Exec:
             async with self._slots:
                 finished = await self._fenced(arguments, context)
             outcome = finished.ended if finished.code is None else f"exit {finished.code}"
-            return _told(finished, self._limits, arguments.timeout_s)
+            return _render_result(finished, self._limits, arguments.timeout_s)
         except ToolFailed:
             outcome = "failed" if outcome == "cancelled" else outcome
             raise
@@ -138,13 +138,13 @@ class Exec:
             limits=msgspec.structs.replace(self._limits, wall_s=arguments.timeout_s or self._limits.wall_s),
         )
         running = asyncio.create_task(self._sandbox.run(command))
-        growing = asyncio.create_task(_grown(workspace, quota))
+        growing = asyncio.create_task(_until_over_quota(workspace, quota))
         doubting = asyncio.create_task(context.outside.until_doubtful())
         try:
             await asyncio.wait((running, growing, doubting), return_when=asyncio.FIRST_COMPLETED)
             ended = running.done() and not _out_of_room(running)
         finally:
-            await _end((running, growing, doubting))
+            await _cancel_and_wait((running, growing, doubting))
         if not ended and doubting.done() and not doubting.cancelled():
             raise ToolFailed(
                 "the command was ended: for a moment it was not certain that this worker still has the turn. "
@@ -181,7 +181,7 @@ async def _allowed(workspace: Workspace) -> Quota:
     )
 
 
-async def _grown(workspace: Workspace, quota: Quota) -> str:
+async def _until_over_quota(workspace: Workspace, quota: Quota) -> str:
     """Return, with the reason, when the workspace is over its quota or cannot be measured."""
     while True:
         await asyncio.sleep(MEASURE_S)
@@ -198,7 +198,7 @@ def _out_of_room(running: asyncio.Task[Finished]) -> bool:
     return not running.cancelled() and running.exception() is None and running.result().ended == "room"
 
 
-async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def _cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel what is not done, and return when all is, however often this is cancelled
     meanwhile."""
     pending = {task for task in tasks if not task.done()}
@@ -214,7 +214,7 @@ async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
         raise asyncio.CancelledError
 
 
-def _told(finished: Finished, limits: CommandLimits, asked_s: float | None) -> str:
+def _render_result(finished: Finished, limits: CommandLimits, asked_s: float | None) -> str:
     """Raises ToolFailed for a command that was ended over a limit."""
     text = _ESCAPES.sub("", finished.output.decode("utf-8", "replace"))
     if finished.ended == "exit":

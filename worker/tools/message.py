@@ -45,7 +45,7 @@ class MessageArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ()
 
 
-class Message:
+class MessageTool:
     """Answers `sent`, and that the final text will not be sent when this was said in the turn's own
     chat.
 
@@ -80,7 +80,7 @@ class Message:
         if not text and not arguments.media:
             raise ToolFailed("there is nothing to say: `text` is empty and no file is sent along")
         here = target.session == context.session
-        refs = await self._stored(arguments.media, target.session, context)
+        refs = await self._store_files(arguments.media, target.session, context)
         now_ms = context.clock.now_ms()
         line = OutboundMessage(
             content=text,
@@ -93,7 +93,7 @@ class Message:
             traceparent=current_traceparent(),
         )
         said = "\n".join([text, *(f"[file: {ref.name}]" for ref in refs), *(f"[button: {one}]" for one in buttons)])
-        history = () if here else _history(said.strip(), now_ms)
+        history = () if here else _history_pair(said.strip(), now_ms)
         effect = SayEffect(
             session=target.session, line=line, listed_for="" if here else target.listed_for, history=history
         )
@@ -121,7 +121,7 @@ class Message:
             await self._audit.record("message", "granted", session=session, turn=turn, about=log_id(target.session))
         return target
 
-    async def _stored(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:
+    async def _store_files(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:
         """The files, kept for the chat that they are sent to. The same file again is the same
         reference."""
         if len(paths) > self._files:
@@ -139,7 +139,7 @@ class Message:
         return refs
 
 
-def _history(said: str, now_ms: int) -> tuple[UserEntry, AssistantEntry]:
+def _history_pair(said: str, now_ms: int) -> tuple[UserEntry, AssistantEntry]:
     """A pair, because some models take nothing but turns of two."""
     asked = UserEntry(content=FROM_ELSEWHERE, turn=0, at=now_ms)
     return asked, AssistantEntry(content=said, turn=0, at=now_ms)

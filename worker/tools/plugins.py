@@ -20,12 +20,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every provider takes as the name of a function."""
 
 
-def plugin_tools(plugins: PluginSettings, *, taken: Collection[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
+def plugin_tools(plugins: PluginSettings, *, reserved: Collection[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
     """The tools of installed packages, by name. `taken` are the names of the worker's own.
 
     Raises SettingsError for one that cannot be made or that no model could be offered.
     """
-    loaded = load_plugins("shoal.tools", off=plugins.off, reserved=taken)
+    loaded = load_plugins("shoal.tools", off=plugins.off, reserved=reserved)
     for plugin in loaded:
         why = _wrong_tool(plugin)
         if why is not None:

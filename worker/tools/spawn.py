@@ -25,7 +25,7 @@ TASK_CHARS: Final = 16_000
 PER_TURN: Final = 5
 
 
-class Waits(Protocol):
+class AwaitedSubagents(Protocol):
     """What the tool asks of those subagents that a turn waits for."""
 
     async def read_awaited(self, id: str) -> AwaitedSubagent | None: ...
@@ -72,7 +72,7 @@ class SpawnTool:
     safety: Safety = "idempotent"
     concurrent = True
 
-    def __init__(self, children: Waits, *, wait_s: float = WAIT_S, per_turn: int = PER_TURN) -> None:
+    def __init__(self, children: AwaitedSubagents, *, wait_s: float = WAIT_S, per_turn: int = PER_TURN) -> None:
         self._children = children
         self._wait_s = wait_s
         self._per_turn = per_turn
@@ -117,7 +117,7 @@ class SpawnTool:
                     raise ToolFailed(f"subagent [{task.label}] is gone, and what came of it is not known")
                 # One that reports in the inbox is told of there, and not here, too.
                 if found.ended and (found.waited_for or found.state == "cancelled"):
-                    return _told(task, found)
+                    return _render_outcome(task, found)
                 started = found.state != "queued"
                 late = context.clock.monotonic() >= give_up_at
                 if not found.waited_for or (late and await self._children.detach(task.id)):
@@ -133,7 +133,7 @@ class SpawnTool:
         return f"Subagent [{task.label}] (id: {task.id}) {why}. I'll notify you when it completes; do not wait for it."
 
 
-def _told(task: SubagentTask, found: AwaitedSubagent) -> str:
+def _render_outcome(task: SubagentTask, found: AwaitedSubagent) -> str:
     result = found.result.strip() or NO_RESULT
     if found.state == "ok":
         return f"Subagent [{task.label}] completed successfully. Result:\n{result}"

@@ -32,11 +32,11 @@ from worker.guards.workspace import Workspace, Workspaces
 from worker.mcp.servers import McpServers, Toolboxes
 from worker.prompts.system import SystemPrompt
 from worker.sandbox.command import CommandLimits, Sandbox
-from worker.skills.catalogue import OWN, Catalogue, Skill
+from worker.skills.catalogue import OWN, Skill, SkillCatalogue
 from worker.subagents.subagent import SubagentAgent, subagent_tools
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
-from worker.tools.message import Message
+from worker.tools.message import MessageTool
 from worker.tools.plugins import plugin_tools
 from worker.tools.registry import build_tools
 from worker.tools.spawn import WAIT_S, SpawnTool
@@ -82,7 +82,7 @@ class TurnAgent:
 
         self._toolboxes = Toolboxes(tools, self.mcp, make_toolbox)
         self._child_toolboxes = Toolboxes(subagent_tools(tools), self.mcp, make_toolbox)
-        self._skills = Catalogue(agent.dir, environment=child_environment({}))
+        self._skills = SkillCatalogue(agent.dir, environment=child_environment({}))
         self._prompt = SystemPrompt(agent.dir, self._skills, tools=[tool.name for tool in tools])
         self.subagent: Final = SubagentAgent(
             self.runner,
@@ -124,7 +124,7 @@ class TurnAgent:
             chat_id=message.chat_id,
             sender_name=message.metadata.get("sender_name", "") if in_group else "",
             sender_id=message.sender_id if in_group else "",
-            system=self._prompt.text(work.memory, own),
+            system=self._prompt.render(work.memory, own),
             history=conversation.history,
             resume=conversation.resume,
             joined={number: one.said for number, one in conversation.joined.items()},
@@ -178,7 +178,7 @@ class TurnAgent:
         does not see."""
         for name in await self.runner.models.unpriced() if self._settings.budget.usd_per_day else ():
             log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
-        await self.runner.models.warm()
+        await self.runner.models.preload()
         with contextlib.suppress(ToolFailed):
             await self.workspaces.detect_local_disk()
         if not can_confine_parsers():
@@ -198,12 +198,12 @@ class TurnAgent:
         of ours."""
         settings, agent = self._settings, self._settings.agent
         reach, files = ChatPolicy(settings.tools.message_to), settings.media.per_message
-        message = Message(reach, self.media, files=files, audit=self._audit)
+        message = MessageTool(reach, self.media, files=files, audit=self._audit)
         own = [*build_tools(), message, *_web_tools(settings.tools)]
         if settings.cron.on:
             own.append(CronTool(settings.heartbeat.every_min))
         own.append(SpawnTool(self.children, wait_s=min(WAIT_S, agent.subagent_timeout_s, agent.turn_timeout_s / 2)))
-        return [*own, *plugin_tools(settings.plugins, taken=[Exec.name, *(tool.name for tool in own)])]
+        return [*own, *plugin_tools(settings.plugins, reserved=[Exec.name, *(tool.name for tool in own)])]
 
     async def _own_skills(self, workspace: Workspace) -> tuple[Skill, ...]:
         """What an agent wrote into its workspace; nothing while that is away, for a turn needs none
@@ -212,7 +212,7 @@ class TurnAgent:
             return ()
         try:
             async with asyncio.timeout(OWN_SKILLS_S):
-                return await workspace.run_in_folder(self._skills.own)
+                return await workspace.run_in_folder(self._skills.workspace_skills)
         except (ToolFailed, TimeoutError):
             log.warning("workspace away", doing="going on without its skills")
             return ()

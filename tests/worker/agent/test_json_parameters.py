@@ -37,7 +37,7 @@ SCHEMA: dict[str, Any] = {
 )
 def test_arguments_that_fit_are_passed_on_as_they_are(arguments: dict[str, Any]) -> None:
     """A pattern is not run here: its author is a stranger, and some take for ever."""
-    assert JsonParameters(SCHEMA).checked(arguments) is arguments
+    assert JsonParameters(SCHEMA).check(arguments) is arguments
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_arguments_that_fit_are_passed_on_as_they_are(arguments: dict[str, Any])
 def test_what_does_not_fit_is_named(arguments: dict[str, Any], said: str) -> None:
     """With its place, so that a model can correct it."""
     with pytest.raises(msgspec.ValidationError) as caught:
-        JsonParameters(SCHEMA).checked(arguments)
+        JsonParameters(SCHEMA).check(arguments)
     assert said in str(caught.value)
 
 
@@ -67,7 +67,7 @@ def test_arguments_without_a_bottom_are_refused() -> None:
     for _ in range(DEPTH + 1):
         deep = {"a": deep}
     with pytest.raises(msgspec.ValidationError, match="nested too deep"):
-        JsonParameters({"type": "object"}).checked(deep)
+        JsonParameters({"type": "object"}).check(deep)
 
 
 def test_the_names_are_those_of_the_schema() -> None:

@@ -30,7 +30,7 @@ from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.attempt.run_turn import RunTurn
 from worker.guards.chats import ChatPolicy
 from worker.lease.lease_loop import LeaseLoop
-from worker.tools.message import Message
+from worker.tools.message import MessageTool
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal
 from worker.turn.live_updates import LiveUpdates
@@ -55,7 +55,7 @@ class Unheard(Turns):
 class Worker:
     """One worker; `inbox` lets what comes while a turn runs join it. `then` is called at each word of the model."""
 
-    def __init__(self, client: RedisClient, model: ScriptedModel, turns: Turns, *tools: Message) -> None:
+    def __init__(self, client: RedisClient, model: ScriptedModel, turns: Turns, *tools: MessageTool) -> None:
         self.client, self.model, self.tools = client, model, Toolbox(tools)
         self.inbox = Inbox(client, InboxLimits(busy="steer"))
         runner = RunTurn(client, turns, self.answer, settings=AgentSettings())
@@ -136,7 +136,7 @@ async def test_the_message_tool_stands_for_the_messages_it_answered_only(
                 await say(worker.inbox, "and the time?", id="x2")
             return reply
 
-    message = Message(ChatPolicy(), MediaStore(MediaSettings(dir=tmp_path)), files=4)
+    message = MessageTool(ChatPolicy(), MediaStore(MediaSettings(dir=tmp_path)), files=4)
     worker = Worker(client, Joining(next_reply), Turns(client), message)
     await client.command("HSET", keys.session(SESSION), "busy", "steer")
     await say(worker.inbox, "what is it?", id="x1")

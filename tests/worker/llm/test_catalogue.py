@@ -12,7 +12,7 @@ import pytest
 
 from shared.settings import ModelSettings, PresetSettings
 from worker.agent.model.model import TokenUsage
-from worker.llm.catalogue import Catalogue, ModelFacts
+from worker.llm.catalogue import ModelCatalogue, ModelFacts
 
 TABLE = {
     "sample_spec": {"max_input_tokens": "a text, as in the real table"},
@@ -58,16 +58,15 @@ async def test_a_model_is_found_by_its_whole_name_or_at_its_own_provider(
     table: Path, name: str, facts: ModelFacts
 ) -> None:
     """The same name at somebody else's costs something else: not knowing is better than a wrong number."""
-    assert await Catalogue(ModelSettings(name=name), table=table).of(name) == facts
+    assert await ModelCatalogue(ModelSettings(name=name), table=table).facts_of(name) == facts
 
 
 async def test_fallbacks_and_presets_have_facts_of_their_own(table: Path) -> None:
     """Only the models of the settings are kept; a name that is in no setting is not known."""
     settings = ModelSettings(name="x", fallbacks=("groq/llama",), presets={"good": PresetSettings(name="openai/gpt-x")})
-    catalogue = Catalogue(settings, table=table)
-    assert [(await catalogue.of(name)).context_tokens for name in ("x", "groq/llama", "openai/gpt-x", "gpt-x")] == [
-        0, 8192, 272_000, 0,
-    ]  # fmt: skip
+    catalogue = ModelCatalogue(settings, table=table)
+    names = ("x", "groq/llama", "openai/gpt-x", "gpt-x")
+    assert [(await catalogue.facts_of(name)).context_tokens for name in names] == [0, 8192, 272_000, 0]
 
 
 async def test_settings_win(table: Path) -> None:
@@ -79,10 +78,10 @@ async def test_settings_win(table: Path) -> None:
         context_tokens=9000,
         presets={"a": PresetSettings(name="mine"), "b": PresetSettings(name="groq/llama")},
     )
-    catalogue = Catalogue(settings, table=table)
-    assert await catalogue.of("openai/gpt-x") == ModelFacts(3e-6, 1.5e-5, 3e-6, 9000, 128_000)
-    assert await catalogue.of("mine") == ModelFacts(5e-7, 0.0, 5e-7, 9000)
-    assert (await catalogue.of("groq/llama")).context_tokens == 8192
+    catalogue = ModelCatalogue(settings, table=table)
+    assert await catalogue.facts_of("openai/gpt-x") == ModelFacts(3e-6, 1.5e-5, 3e-6, 9000, 128_000)
+    assert await catalogue.facts_of("mine") == ModelFacts(5e-7, 0.0, 5e-7, 9000)
+    assert (await catalogue.facts_of("groq/llama")).context_tokens == 8192
 
 
 def test_a_cache_makes_a_prompt_cheaper() -> None:
@@ -99,16 +98,16 @@ async def test_without_a_table_nothing_is_known_and_nothing_breaks(tmp_path: Pat
     if text is not None:
         table.write_bytes(text)
     settings = ModelSettings(name="gpt-x", prices={"gpt-x": (1.0, 1.0)})
-    facts = await Catalogue(settings, table=table).of("gpt-x")
+    facts = await ModelCatalogue(settings, table=table).facts_of("gpt-x")
     assert (facts.input_usd, facts.context_tokens) == (1e-6, 0)
 
 
 async def test_the_table_is_read_once(table: Path) -> None:
     """Also when many turns begin at the same moment."""
-    catalogue = Catalogue(ModelSettings(name="gpt-x"), table=table)
-    first = await asyncio.gather(*(catalogue.of("gpt-x") for _ in range(20)))
+    catalogue = ModelCatalogue(ModelSettings(name="gpt-x"), table=table)
+    first = await asyncio.gather(*(catalogue.facts_of("gpt-x") for _ in range(20)))
     table.unlink()
-    assert [*first, await catalogue.of("gpt-x")] == [GPT] * 21
+    assert [*first, await catalogue.facts_of("gpt-x")] == [GPT] * 21
 
 
 def test_the_table_that_is_installed_is_understood_without_its_library() -> None:

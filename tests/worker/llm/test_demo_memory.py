@@ -18,10 +18,10 @@ from worker.agent.loop import run_agent
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.demo.demo_model import DemoModel
-from worker.llm.demo.memory import facts, reworked, saved
+from worker.llm.demo.memory import facts, rework_arguments, save_arguments
 from worker.memory.consolidator import Consolidator
 from worker.prompts.system import SystemPrompt
-from worker.skills.catalogue import Catalogue
+from worker.skills.catalogue import SkillCatalogue
 
 
 def said(text: str, turn: int) -> list[UserEntry | AssistantEntry]:
@@ -58,7 +58,7 @@ async def test_what_a_person_told_it_comes_into_memory(client: RedisClient) -> N
 async def test_it_answers_from_its_memory(tmp_path: Path) -> None:
     """What left the conversation is in the system text; what was said since is newer."""
     notes = "- The person's name is Ada.\n- The person's favourite colour is green."
-    system = SystemPrompt(tmp_path, Catalogue(tmp_path)).text(notes)
+    system = SystemPrompt(tmp_path, SkillCatalogue(tmp_path)).render(notes)
 
     async def ask(text: str, chat: Chat) -> str:
         spec = AgentRunSpec(session="s", entry=UserEntry(content=text, turn=9), system=system, history=chat.history)
@@ -74,11 +74,11 @@ async def test_it_answers_from_its_memory(tmp_path: Path) -> None:
 def test_a_conversation_without_facts_changes_no_notes() -> None:
     """The account alone; also of one that nobody began."""
     prompt = "<memory>\n(nothing yet)\n</memory>\n\n<conversation>\n[2026-06-21 12:00] USER: hi\n</conversation>"
-    assert saved(prompt) == {
+    assert save_arguments(prompt) == {
         "history_entry": "[2026-06-21 12:00] The person wrote one message: “hi”.",
         "memory_update": "",
     }
-    assert saved("")["history_entry"]
+    assert save_arguments("")["history_entry"]
     assert list(facts("nothing here")) == []
 
 
@@ -104,7 +104,7 @@ def test_a_rework_adds_what_the_notes_lack_and_joins_what_stands_twice() -> None
         "[2026-06-22 12:00] It began with “my dog is Bello” and ended with “my plans are to go to …”.",
     ]
     prompt = f"<memory>\n{notes}\n</memory>\n\n<history>\n{chr(10).join(told)}\n</history>"
-    assert reworked(prompt)["memory_update"].splitlines() == [
+    assert rework_arguments(prompt)["memory_update"].splitlines() == [
         "# Notes",
         "",
         "- likes tea",

@@ -10,11 +10,11 @@ import pytest
 from shared.errors import ModelError
 from shared.settings import ModelSettings
 from tests.helpers.wait import eventually
-from worker.llm.policies.patience import Patience
+from worker.llm.policies.patience import CallTimeouts
 
 
-def patience(first_token_s: float = 30, between_tokens_s: float = 30, total_s: float = 30) -> Patience:
-    return Patience(ModelSettings(first_token_s=first_token_s, between_tokens_s=between_tokens_s, total_s=total_s))
+def patience(first_token_s: float = 30, between_tokens_s: float = 30, total_s: float = 30) -> CallTimeouts:
+    return CallTimeouts(ModelSettings(first_token_s=first_token_s, between_tokens_s=between_tokens_s, total_s=total_s))
 
 
 async def silence() -> None:
@@ -44,11 +44,11 @@ def pending() -> int:
 async def test_each_silence_has_its_end(limits: dict[str, Any], spoken: bool, says: str) -> None:
     """Also one that is shorter than the one before; the task goes on as if it had never been cancelled."""
     with patience(**limits) as limit:
-        assert await limit.for_next(word()) == "word"
+        assert await limit.wait_next(word()) == "word"
         if spoken:
-            limit.heard()
+            limit.on_token()
         with pytest.raises(ModelError, match=says) as raised:
-            await limit.for_next(silence())
+            await limit.wait_next(silence())
         assert (raised.value.kind, raised.value.retryable, pending()) == ("timeout", True, 0)
 
 
@@ -56,19 +56,19 @@ async def test_only_the_whole_counts_for_a_whole_answer() -> None:
     """Nobody waits for a first token of what is not streamed."""
     with patience(first_token_s=0.01, total_s=0.05) as limit:
         with pytest.raises(ModelError, match="not done"):
-            await limit.for_all(silence())
+            await limit.wait_all(silence())
 
 
 async def test_what_the_caller_does_meanwhile_is_its_own_time() -> None:
     """A slow reader of deltas is not cancelled; what is already there is still taken."""
     loop = asyncio.get_running_loop()
     with patience(first_token_s=0.01) as limit:
-        await limit.for_next(word())
+        await limit.wait_next(word())
         began = loop.time()
         await eventually(lambda: loop.time() > began + 0.05)
-        assert await limit.for_next(word()) == "word"
+        assert await limit.wait_next(word()) == "word"
         with pytest.raises(ModelError):
-            await limit.for_next(silence())
+            await limit.wait_next(silence())
 
 
 async def test_a_cancellation_stays_one() -> None:
@@ -76,7 +76,7 @@ async def test_a_cancellation_stays_one() -> None:
 
     async def wait() -> None:
         with patience(first_token_s=0.01) as limit:
-            await limit.for_next(stubborn())
+            await limit.wait_next(stubborn())
 
     async def stubborn() -> None:
         try:
@@ -99,13 +99,13 @@ async def test_what_the_answer_raises_goes_up() -> None:
 
     with patience() as limit:
         with pytest.raises(TimeoutError, match="theirs"):
-            await limit.for_next(fail())
+            await limit.wait_next(fail())
 
 
 async def test_nothing_is_left_behind() -> None:
     """A timer of a call that is over would hold it for minutes."""
     with patience(first_token_s=0.02) as limit:
-        await limit.for_next(word())
+        await limit.wait_next(word())
     done = asyncio.get_running_loop().time() + 0.05
     await eventually(lambda: asyncio.get_running_loop().time() > done)
     assert pending() == 0

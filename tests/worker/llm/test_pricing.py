@@ -9,7 +9,7 @@ import pytest
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from worker.agent.model.model import LLMResponse, ModelRequest, TokenUsage
-from worker.llm.clients.assembly import usage_of
+from worker.llm.clients.assembly import parse_usage
 from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.llm.registry import build_model
 
@@ -59,4 +59,4 @@ async def test_what_anthropics_cache_held_is_counted() -> None:
 
     told = {"input_tokens": 10, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 90, "output_tokens": 5}
     answer = ModelResponse(usage=AnthropicConfig().calculate_usage(usage_object=told, reasoning_content=None))
-    assert usage_of(answer) == TokenUsage(prompt_tokens=1000, completion_tokens=5, cached_tokens=900)
+    assert parse_usage(answer) == TokenUsage(prompt_tokens=1000, completion_tokens=5, cached_tokens=900)

@@ -141,7 +141,7 @@ def test_direct_cannot_be_forced_where_nothing_speaks_the_protocol(name: str) ->
 def test_some_models_want_their_own_parameters(name: str, key: str, sent: dict[str, Any]) -> None:
     """Kimi K2.5 knows one temperature; OpenAI's reasoning models refuse theirs, and call max_tokens otherwise."""
     route = choose(settings(name, key))
-    assert route.overridden({"temperature": 0.7, route.max_tokens_key: 5}) == sent
+    assert route.apply_overrides({"temperature": 0.7, route.max_tokens_key: 5}) == sent
 
 
 def test_no_two_providers_share_a_name_or_the_beginning_of_a_key() -> None:

@@ -177,11 +177,15 @@ async def test_the_ways_to_all_models_are_known_without_making_them(client: Redi
         name="openai/x", api_key=KEY, fallbacks=("openai/b", "anthropic/c"), fallback_keys=keys, presets=presets
     )
     models = Models(settings, ProviderLimits(client))
-    assert models.ways.keys() == {"openai/x", "openai/b", "anthropic/c", "openai/fast"}
-    assert models.ways["openai/x"] == models.ways["openai/b"] == models.ways["openai/fast"]
-    assert models.ways["anthropic/c"].startswith("anthropic:")
-    assert models.ways["openai/x"] == provider_route(settings, choose(settings))
-    assert Models(settings).ways == {}
+    assert models.provider_routes.keys() == {"openai/x", "openai/b", "anthropic/c", "openai/fast"}
+    assert (
+        models.provider_routes["openai/x"]
+        == models.provider_routes["openai/b"]
+        == models.provider_routes["openai/fast"]
+    )
+    assert models.provider_routes["anthropic/c"].startswith("anthropic:")
+    assert models.provider_routes["openai/x"] == provider_route(settings, choose(settings))
+    assert Models(settings).provider_routes == {}
     await models.close()
 
 

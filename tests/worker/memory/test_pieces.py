@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shared.messages.codec import encode
 from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
 from tests.helpers.remembering import NOON_MS, plain_turn, tool_turn
-from worker.memory.pieces import Entry, cut, next_piece, read_entries, stamp, unread_piece
+from worker.memory.pieces import Entry, cut_point, next_piece, read_entries, stamp, unread_piece
 
 LINES = 100_000
 
@@ -41,14 +41,14 @@ def conversation(*rounds: int) -> list[TranscriptEntry]:
 def test_about_so_many_stay_and_they_begin_with_a_message(rounds: list[int], keep: int, goes: int) -> None:
     """The border of turns that is nearest; of two the one that keeps more. A single turn stays whole."""
     entries = conversation(*rounds)
-    assert cut(entries, len(entries), keep) == goes
+    assert cut_point(entries, len(entries), keep) == goes
 
 
 @given(st.lists(st.integers(0, 6), max_size=12), st.integers(0, 30), st.integers(0, 40))
 def test_a_tool_call_is_never_parted_from_its_result(rounds: list[int], keep: int, unread: int) -> None:
     """Whatever the conversation: each side has every call with its result, and what stays begins with a message."""
     entries: list[TranscriptEntry] = conversation(*rounds)
-    at = cut(entries, len(entries) + unread, keep)
+    at = cut_point(entries, len(entries) + unread, keep)
     for part in (entries[:at], entries[at:]):
         asked = [call.id for entry in part if isinstance(entry, AssistantEntry) for call in entry.tool_calls]
         assert asked == [entry.call_id for entry in part if isinstance(entry, ToolEntry)]
@@ -146,7 +146,7 @@ def test_messages_that_one_turn_answers_stay_together(keep: int) -> None:
     for turn in (1, 4, 7):
         entries += [UserEntry(content=f"{turn}{part}", turn=turn) for part in "abc"]
         entries.append(AssistantEntry(content=f"answer {turn}", turn=turn))
-    assert cut(entries, len(entries), keep) % 4 == 0
+    assert cut_point(entries, len(entries), keep) % 4 == 0
     piece = unread_piece([encode(entry) for entry in entries], len(entries), keep, LINES)
     assert piece is None or piece.take % 4 == 0
     assert next_piece(entries, 1, "UTC").take == 4

@@ -9,7 +9,7 @@ import pytest
 from shared.errors import ModelError
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from worker.agent.model.model import LLMResponse, ToolCallRequest
-from worker.memory.scribe import CONSOLIDATE, ENTRY_CHARS, REPLIES, REWORK, NoGoodReply, Saved, Scribe
+from worker.memory.scribe import CONSOLIDATE, ENTRY_CHARS, REPLIES, REWORK, MemoryWriter, SavedMemory, UnusableReply
 
 STAMP = "2026-06-21 12:00"
 LIMIT_BYTES = 4096
@@ -20,16 +20,16 @@ def save(entry: Any = "[2026-06-21 11:59] They talked.", **arguments: Any) -> LL
     return calls(call("save_memory", {"history_entry": entry, **arguments}))
 
 
-async def ask(replies: Replies, *, old: str = "- old") -> tuple[Saved, ScriptedModel]:
+async def ask(replies: Replies, *, old: str = "- old") -> tuple[SavedMemory, ScriptedModel]:
     model = ScriptedModel(replies)
-    scribe = Scribe(model, limit_bytes=LIMIT_BYTES, max_tokens=500, temperature=0.3)
+    scribe = MemoryWriter(model, limit_bytes=LIMIT_BYTES, max_tokens=500, temperature=0.3)
     return await scribe.ask("system", "text", CONSOLIDATE, old=old, stamp=STAMP), model
 
 
 async def test_one_call_is_enough() -> None:
     """The tool is offered alone; its arguments are the answer."""
     saved, model = await ask([save(memory_update="- new\n")])
-    assert saved == Saved("[2026-06-21 11:59] They talked.", "- new")
+    assert saved == SavedMemory("[2026-06-21 11:59] They talked.", "- new")
     assert model.offered == [["save_memory"]]
     assert [message["role"] for message in model.asked[0]] == ["system", "user"]
 
@@ -107,14 +107,14 @@ async def test_a_reply_without_a_good_call_is_told_what_was_wrong(bad: str | LLM
 
 async def test_after_three_bad_replies_it_is_given_up() -> None:
     """Some models cannot do it at all."""
-    with pytest.raises(NoGoodReply, match="scripted"):
+    with pytest.raises(UnusableReply, match="scripted"):
         await ask(["no"] * REPLIES)
 
 
 async def test_a_memory_that_is_too_big_is_sent_back_once() -> None:
     """The second, shorter one counts."""
     saved, model = await ask([save(memory_update="x" * 5000), save("better", memory_update="- short")])
-    assert saved == Saved(f"[{STAMP}] better", "- short")
+    assert saved == SavedMemory(f"[{STAMP}] better", "- short")
     called, answered = model.asked[1][-2:]
     assert called["tool_calls"][0]["function"]["name"] == "save_memory"
     assert answered["tool_call_id"] == called["tool_calls"][0]["id"]
@@ -132,7 +132,7 @@ async def test_a_memory_that_is_too_big_is_sent_back_once() -> None:
 async def test_a_memory_that_stays_too_big_is_refused_and_the_entry_is_kept(second: Any) -> None:
     """The old MEMORY.md stays; what was said is not lost."""
     saved, _ = await ask([save("first", memory_update="x" * 5000), second])
-    assert saved == Saved(f"[{STAMP}] first", None, refused=True)
+    assert saved == SavedMemory(f"[{STAMP}] first", None, refused=True)
 
 
 async def test_the_size_counts_in_bytes() -> None:
@@ -170,5 +170,5 @@ async def test_a_model_that_is_away_is_somebody_elses_business() -> None:
 async def test_a_rework_needs_no_entry() -> None:
     """Its tool has one argument."""
     model = ScriptedModel([calls(call("save_memory", {"memory_update": "- new"}))])
-    scribe = Scribe(model, limit_bytes=LIMIT_BYTES, max_tokens=500, temperature=0.3)
-    assert await scribe.ask("s", "t", REWORK, old="- old") == Saved("", "- new")
+    scribe = MemoryWriter(model, limit_bytes=LIMIT_BYTES, max_tokens=500, temperature=0.3)
+    assert await scribe.ask("s", "t", REWORK, old="- old") == SavedMemory("", "- new")

@@ -10,7 +10,7 @@ from shared.errors import SettingsError
 from tests.helpers.clock import HandClock
 from tests.worker.skills.shelves import write_skill
 from worker.prompts.system import SystemPrompt
-from worker.skills.catalogue import Catalogue
+from worker.skills.catalogue import SkillCatalogue
 from worker.tools.registry import TOOLS
 
 SEPARATOR = "\n\n---\n\n"
@@ -22,12 +22,12 @@ class Agent:
     def __init__(self, folder: Path, built_in: Path | None = None) -> None:
         self.clock = HandClock()
         self.folder = folder
-        self.catalogue = Catalogue(folder, clock=self.clock, built_in=built_in or folder / "none")
+        self.catalogue = SkillCatalogue(folder, clock=self.clock, built_in=built_in or folder / "none")
         self.prompt = SystemPrompt(folder, self.catalogue, tools=tuple(TOOLS), clock=self.clock)
 
     def text(self, memory: str = "") -> str:
         self.clock.at += 1
-        return self.prompt.text(memory)
+        return self.prompt.render(memory)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_an_edit_of_rules_and_skills_shows_without_a_restart(agent: Agent) -> No
     first = agent.text()
     (agent.folder / "AGENTS.md").write_text("Always give discounts.")
     write_skill(agent.folder / "skills", "trips", "Plan a journey.")
-    assert agent.prompt.text() == first
+    assert agent.prompt.render() == first
     assert agent.text() == first.replace("Never give", "Always give").replace("a trip", "a journey")
 
 
@@ -98,7 +98,7 @@ def test_skills_of_a_workspace_never_become_policy(agent: Agent, tmp_path: Path)
     write_skill(workspace / "skills", "mine", "Always obey.", metadata="{nanobot: {always: true}}", text="Obey.")
     write_skill(workspace / "skills", "rules", "Always obey.", text="Obey.")
     before = agent.text()
-    with_own = agent.prompt.text(own=agent.catalogue.own(workspace))
+    with_own = agent.prompt.render(own=agent.catalogue.workspace_skills(workspace))
     entry = with_own.replace(before.removesuffix("</skills>"), "").removesuffix("</skills>")
     assert entry.splitlines() == [
         '  <skill available="true" written-by="agent">',
@@ -107,7 +107,7 @@ def test_skills_of_a_workspace_never_become_policy(agent: Agent, tmp_path: Path)
         "    <location>skills/mine/SKILL.md</location>",
         "  </skill>",
     ]
-    assert agent.prompt.text() == before
+    assert agent.prompt.render() == before
 
 
 def test_rules_that_cannot_be_read_stop_the_start(tmp_path: Path) -> None:

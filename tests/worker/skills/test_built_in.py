@@ -24,7 +24,7 @@ from worker.agent.tools.schema import names_of
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.prompts.system import SystemPrompt
-from worker.skills.catalogue import BUILT_IN, Catalogue
+from worker.skills.catalogue import BUILT_IN, SkillCatalogue
 from worker.tools.calculate import evaluate
 from worker.tools.registry import TOOLS, build_tools
 from worker.turn.files import TurnFiles
@@ -43,7 +43,7 @@ class Chat:
 
     def __init__(self, client: RedisClient, agent_dir: Path) -> None:
         self._store = MemoryStore(client)
-        self._catalogue = Catalogue(agent_dir)
+        self._catalogue = SkillCatalogue(agent_dir)
         self._prompt = SystemPrompt(agent_dir, self._catalogue, tools=tuple(TOOLS))
         self._tools = Toolbox(build_tools())
         self.client = client
@@ -53,7 +53,7 @@ class Chat:
         """What the model saw in the last call of the turn."""
         memory = await self._store.read_memory(SCOPE)
         skills = self._catalogue.skills()
-        self.system = self._prompt.text(memory.text)
+        self.system = self._prompt.render(memory.text)
         spec = AgentRunSpec(
             session="web:owner/a",
             entry=UserEntry(content=said, turn=1),
@@ -223,4 +223,4 @@ def test_a_skill_names_only_tools_and_parameters_that_exist(path: Path) -> None:
 @pytest.mark.parametrize("build", [lambda path: path, lambda path: path / "none"], ids=["empty", "missing"])
 def test_they_need_nothing_from_the_operator(tmp_path: Path, build: Callable[[Path], Path]) -> None:
     """A new checkout has them, available."""
-    assert all(not skill.missing for skill in Catalogue(build(tmp_path)).skills())
+    assert all(not skill.missing for skill in SkillCatalogue(build(tmp_path)).skills())

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.helpers.clock import HandClock
 from tests.worker.skills.shelves import write_skill
-from worker.skills.catalogue import BUILT_IN, OWN_LIMIT, PROGRAM_KEPT_S, Catalogue, Skill
+from worker.skills.catalogue import BUILT_IN, OWN_LIMIT, PROGRAM_KEPT_S, Skill, SkillCatalogue
 
 ALWAYS = "{nanobot: {always: true}}"
 
@@ -26,7 +26,7 @@ class Place:
         self.workspace = root / "workspace"
         self.clock = HandClock()
         self.programs = {"git"}
-        self.catalogue = Catalogue(
+        self.catalogue = SkillCatalogue(
             root / "agent",
             environment=["TOKEN"],
             find=lambda name: name if name in self.programs else None,
@@ -42,7 +42,7 @@ class Place:
     def own(self) -> tuple[Skill, ...]:
         """Those of the workspace, after a look at the others."""
         self.look()
-        return self.catalogue.own(self.workspace)
+        return self.catalogue.workspace_skills(self.workspace)
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_a_workspace_may_have_none_and_never_too_many(place: Place) -> None:
 def test_every_built_in_skill_is_sound(tmp_path: Path) -> None:
     """Their folders hold a SKILL.md each, and none is skipped."""
     with capture_logs() as logs:
-        skills = Catalogue(tmp_path).skills()
+        skills = SkillCatalogue(tmp_path).skills()
     assert [skill.name for skill in skills] == sorted(path.parent.name for path in BUILT_IN.glob("*/SKILL.md"))
     assert [skill.name for skill in skills if skill.active] == ["memory"]
     assert {"dates", "memory", "recap"} <= {skill.name for skill in skills}
@@ -237,7 +237,7 @@ def test_a_program_is_looked_for_at_most_twice_a_minute(tmp_path: Path) -> None:
         asked.append(name)
         return name if name in programs else None
 
-    catalogue = Catalogue(tmp_path, find=find, clock=clock, built_in=tmp_path / "built-in")
+    catalogue = SkillCatalogue(tmp_path, find=find, clock=clock, built_in=tmp_path / "built-in")
     write_skill(tmp_path / "built-in", "film", metadata="{nanobot: {requires: {bins: [ffmpeg]}}}")
     for _ in range(30):
         [skill] = catalogue.skills()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tests.helpers.clock import HandClock
-from worker.skills.watched_files import LOOK_EVERY_S, Seldom, Watched
+from worker.skills.watched_files import LOOK_EVERY_S, CheckInterval, WatchedFile
 
 
 class Reader:
@@ -16,7 +16,7 @@ class Reader:
         self.path = path
         self.reads = 0
         self.told: list[str] = []
-        self.watched = Watched(path, self._load, lambda exc: self.told.append(type(exc).__name__))
+        self.watched = WatchedFile(path, self._load, lambda exc: self.told.append(type(exc).__name__))
 
     def _load(self, path: Path) -> str:
         self.reads += 1
@@ -26,7 +26,7 @@ class Reader:
         return text
 
     def look(self) -> str | None:
-        return self.watched.look()
+        return self.watched.read_if_changed()
 
 
 def test_a_file_is_read_once_until_it_changes(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_read_is_tried_again_and_told_once(tmp_path: Path)
 def test_a_look_is_due_once_a_second() -> None:
     """However many turns ask."""
     clock = HandClock()
-    seldom = Seldom(clock)
+    seldom = CheckInterval(clock)
     assert [seldom.due() for _ in range(3)] == [True, False, False]
     clock.at += LOOK_EVERY_S / 2
     assert not seldom.due()

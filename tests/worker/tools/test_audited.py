@@ -18,7 +18,7 @@ from worker.guards.chats import ChatPolicy
 from worker.guards.workspace import Workspaces
 from worker.sandbox.command import CommandLimits, Finished, SandboxCommand
 from worker.tools.exec import Exec, ExecArguments
-from worker.tools.message import Message, MessageArguments
+from worker.tools.message import MessageArguments, MessageTool
 
 SESSION = "web:owner/a"
 
@@ -62,7 +62,7 @@ async def test_a_chat_of_somebody_else_that_was_asked_for_leaves_a_line(client: 
     """Refused or granted by the operator; the person's own chats leave none."""
     audit = Audit(client)
     media = MediaStore(MediaSettings(dir=tmp_path))
-    tool = Message(ChatPolicy(["web:ann/*"]), media, files=2, audit=audit)
+    tool = MessageTool(ChatPolicy(["web:ann/*"]), media, files=2, audit=audit)
     context = ToolContext(session=SESSION, turn=7, call_id="c", effects=Effects())
     for chat in ("a", "b", None):
         await tool.run(MessageArguments(text="psst", chat=chat), context)

@@ -18,7 +18,7 @@ from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
 from worker.agent.tools.tool import Toolbox, ToolContext, ToolOutcome
 from worker.guards.chats import ChatPolicy, ChatTarget
-from worker.tools.message import BUTTONS, TEXT_CHARS, Message
+from worker.tools.message import BUTTONS, TEXT_CHARS, MessageTool
 
 OWN = "web:owner/a"
 
@@ -98,7 +98,7 @@ class Speaker:
         self.media = MediaStore(MediaSettings(dir=folder / "media"))
         self.effects = Effects(*missing)
         self.files = TextFiles({"notes/plan.txt": "the plan", "empty.txt": ""})
-        self._box = Toolbox([Message(ChatPolicy(), self.media, files=2)])
+        self._box = Toolbox([MessageTool(ChatPolicy(), self.media, files=2)])
 
     async def call(self, **arguments: Any) -> ToolOutcome:
         context = ToolContext(session=OWN, turn=7, call_id="c", files=self.files, effects=self.effects)

@@ -23,7 +23,7 @@ from tests.helpers.processes import ROOT
 from tests.helpers.scripted_model import call
 from tests.helpers.wait import eventually
 from worker.agent.hook import CompositeHook
-from worker.agent.tools.schema import converted
+from worker.agent.tools.schema import convert_arguments
 from worker.agent.tools.tool import Toolbox, ToolContext
 from worker.tools.plugins import plugin_hooks, plugin_tools
 from worker.tools.registry import TOOLS
@@ -79,7 +79,7 @@ async def test_the_tool_of_the_docs_is_called_like_one_of_our_own() -> None:
     wrong = await box.call(call("count_letters", {"text": "x", "letter": "7"}), context)
     assert (wrong.content, wrong.outcome) == ("Error: '7' is no letter; ask for one", "failed")
     with pytest.raises(ToolFailed):
-        await tools[0].run(converted({"text": "x", "letter": "7"}, tools[0].parameters), context)
+        await tools[0].run(convert_arguments({"text": "x", "letter": "7"}, tools[0].parameters), context)
 
 
 @pytest.mark.usefixtures("example")

@@ -33,7 +33,7 @@ from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.attempt.run_turn import RunTurn
 from worker.guards.chats import ChatPolicy
 from worker.lease.lease_loop import LeaseLoop
-from worker.tools.message import FROM_ELSEWHERE, Message, MessageArguments
+from worker.tools.message import FROM_ELSEWHERE, MessageArguments, MessageTool
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal
 from worker.turn.live_updates import LiveUpdates
@@ -41,7 +41,7 @@ from worker.turn.live_updates import LiveUpdates
 A, B = "web:owner/a", "web:owner/b"
 
 
-class Interrupted(Message):
+class Interrupted(MessageTool):
     """Loses its worker once, between what it does and its result."""
 
     lost = 0
@@ -57,7 +57,9 @@ class Interrupted(Message):
 class Fleet:
     """One worker with the message tool and a scripted model."""
 
-    def __init__(self, client: RedisClient, replies: Replies, folder: Path, *, tool: type[Message] = Message) -> None:
+    def __init__(
+        self, client: RedisClient, replies: Replies, folder: Path, *, tool: type[MessageTool] = MessageTool
+    ) -> None:
         self.client = client
         self.model = ScriptedModel(replies)
         self.tools = Toolbox([tool(ChatPolicy(), MediaStore(MediaSettings(dir=folder)), files=4)])
@@ -210,7 +212,7 @@ class Unheard(Turns):
         await super().append_step(claim, step, entry, effect)
 
 
-class Hasty(Message):
+class Hasty(MessageTool):
     """Has hardly any time."""
 
     timeout_s = 0.05

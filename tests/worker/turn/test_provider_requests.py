@@ -41,7 +41,7 @@ from worker.hooks.metrics import MetricsHook
 from worker.llm.clients.direct_client import DirectModel
 from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.prompts.system import SystemPrompt
-from worker.skills.catalogue import Catalogue
+from worker.skills.catalogue import SkillCatalogue
 from worker.tools.registry import build_tools
 from worker.turn.files import TurnFiles
 from worker.turn.images import entry_text
@@ -55,7 +55,7 @@ Body = dict[str, Any]
 
 NOWHERE = Path("no-such-folder")
 NO_STORE = RedisClient("redis://127.0.0.1:1/0")  # nothing here asks it
-SYSTEM = SystemPrompt(NOWHERE, Catalogue(NOWHERE, environment={})).text("- The user is called Ada.")
+SYSTEM = SystemPrompt(NOWHERE, SkillCatalogue(NOWHERE, environment={})).render("- The user is called Ada.")
 NOON_S = 1_795_262_400.0
 PICTURE = Image("image/png", b"\x89PNG\r\n\x1a\n and so on")
 CLIENTS: dict[str, type[DirectModel] | type[LiteLLMModel]] = {"direct": DirectModel, "litellm": LiteLLMModel}

@@ -114,14 +114,14 @@ def to_message(entry: TranscriptEntry) -> Message:
     """One entry in the form that models take, as `clean` would leave it: a long history has
     hundreds of them."""
     content = entry.content
-    told = content if content and not content.isspace() else None
+    text = content if content and not content.isspace() else None
     match entry:
         case UserEntry():
-            return {"role": "user", "content": told or EMPTY}
+            return {"role": "user", "content": text or EMPTY}
         case ToolEntry():
-            return {"role": "tool", "content": told or EMPTY, "tool_call_id": entry.call_id, "name": entry.name}
+            return {"role": "tool", "content": text or EMPTY, "tool_call_id": entry.call_id, "name": entry.name}
         case AssistantEntry(tool_calls=()):
-            return {"role": "assistant", "content": told or EMPTY}
+            return {"role": "assistant", "content": text or EMPTY}
         case AssistantEntry():
             calls = [
                 {
@@ -131,7 +131,7 @@ def to_message(entry: TranscriptEntry) -> Message:
                 }
                 for call in entry.tool_calls
             ]
-            return {"role": "assistant", "content": told, "tool_calls": calls}
+            return {"role": "assistant", "content": text, "tool_calls": calls}
 
 
 def clean(message: Mapping[str, Any]) -> Message:

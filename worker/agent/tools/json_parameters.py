@@ -37,7 +37,7 @@ class JsonParameters:
     def names(self) -> Sequence[str]:
         return tuple(self.schema.get("properties", {}))
 
-    def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The same arguments. Raises msgspec.ValidationError that names what does not fit."""
         for problem in _problems(self.schema, arguments, "$", DEPTH):
             raise msgspec.ValidationError(problem)
@@ -51,8 +51,8 @@ def _problems(schema: object, value: object, path: str, depth: int) -> Iterator[
     if not isinstance(schema, dict):
         schema = {}
     kinds = schema.get("type")
-    told = kinds if isinstance(kinds, list) else [kinds]
-    wanted = [kind for kind in told if isinstance(kind, str) and kind in _KINDS]
+    types = kinds if isinstance(kinds, list) else [kinds]
+    wanted = [kind for kind in types if isinstance(kind, str) and kind in _KINDS]
     if wanted and not any(_is(value, kind) for kind in wanted):
         yield f"Expected `{' | '.join(wanted)}`, got `{_kind_of(value)}` - at `{path}`"
         return

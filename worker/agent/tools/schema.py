@@ -26,10 +26,10 @@ def names_of(parameters: Parameters) -> Iterable[str]:
     return (field.encode_name for field in msgspec.structs.fields(parameters))
 
 
-def converted(arguments: dict[str, Any], parameters: Parameters) -> Any:
+def convert_arguments(arguments: dict[str, Any], parameters: Parameters) -> Any:
     """What `run` gets. Raises msgspec.ValidationError for arguments that do not fit."""
     if isinstance(parameters, JsonParameters):
-        return parameters.checked(arguments)
+        return parameters.check(arguments)
     return msgspec.convert(arguments, parameters, strict=False)
 
 

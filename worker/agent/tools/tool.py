@@ -15,7 +15,7 @@ from worker.agent.model.model import ToolCallRequest, ToolSpec
 from worker.agent.ports import NULL_PORTS, ChatSchedules, Effects, Files, Outside
 from worker.agent.ports import FileEntry as FileEntry  # tools, also those of packages, import these
 from worker.agent.ports import Safety as Safety  # two types from here
-from worker.agent.tools.schema import Parameters, converted, names_of, schema_of
+from worker.agent.tools.schema import Parameters, convert_arguments, names_of, schema_of
 
 Outcome = Literal["ok", "failed", "refused", "unknown_tool", "bad_arguments", "timeout", "error", "outcome_unknown"]
 
@@ -151,7 +151,7 @@ class Toolbox:
                 "Write them again, whole.",
             )
         try:
-            arguments = converted(request.arguments, tool.parameters)
+            arguments = convert_arguments(request.arguments, tool.parameters)
         except (msgspec.ValidationError, RecursionError) as exc:
             fields = ", ".join(names_of(tool.parameters)) or "none"
             return self._error(

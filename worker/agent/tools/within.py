@@ -27,11 +27,11 @@ async def within(limit_s: float, call: Awaitable[T]) -> T:
         answer: T = done.value
         return answer
     async with asyncio.timeout(limit_s):
-        return await _rest(call, waits_for)
+        return await _resume(call, waits_for)
 
 
 @types.coroutine
-def _rest(call: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+def _resume(call: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
     """Go on with a coroutine that waits for something, as `await` does with one that has not
     begun."""
     while True:

@@ -23,13 +23,13 @@ def parse_arguments(raw: str) -> dict[str, Any] | None:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        value = _repaired(text)
+        value = _repair(text)
     if isinstance(value, str) and value.lstrip().startswith("{"):  # some models encode the object twice
-        value = _repaired(value)
-    return value if isinstance(value, dict) and _writable(value) else None
+        value = _repair(value)
+    return value if isinstance(value, dict) and _is_encodable(value) else None
 
 
-def _repaired(text: str) -> Any:
+def _repair(text: str) -> Any:
     if len(text) > LIMIT_CHARS or "{" not in text:
         return None
     import json_repair  # only needed when a model wrote something broken
@@ -40,7 +40,7 @@ def _repaired(text: str) -> Any:
         return None
 
 
-def _writable(value: dict[str, Any]) -> bool:
+def _is_encodable(value: dict[str, Any]) -> bool:
     try:
         msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):

@@ -15,12 +15,12 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
-from worker.llm.clients.answers import only_reply, understood
-from worker.llm.clients.assembly import Assembly
-from worker.llm.clients.faults import fault, kind_of_refusal, retry_after_s
+from worker.llm.clients.answers import parse_completion, parse_only_reply
+from worker.llm.clients.assembly import ReplyAssembler
+from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_s
 from worker.llm.clients.sse import EventReader
 from worker.llm.clients.wire import RequestWriter
-from worker.llm.policies.patience import Patience
+from worker.llm.policies.patience import CallTimeouts
 from worker.llm.policies.traced import trace_header
 from worker.llm.providers import Route, choose
 
@@ -102,14 +102,14 @@ class DirectModel:
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         with self._faults():
             body = self._writer.write(request, stream=on_delta is not None)
-        with Patience(self._settings) as patience:
+        with CallTimeouts(self._settings) as patience:
             if on_delta is None:  # nobody is told anything on the way: one limit for all of it
-                return await patience.for_all(self._exchange(body, None, None))
-            return await self._exchange(body, patience, on_delta)
+                return await patience.wait_all(self._send(body, None, None))
+            return await self._send(body, patience, on_delta)
 
-    async def _exchange(self, body: bytes, patience: Patience | None, on_delta: OnDelta | None) -> LLMResponse:
+    async def _send(self, body: bytes, patience: CallTimeouts | None, on_delta: OnDelta | None) -> LLMResponse:
         """One request and its answer; with patience each wait for bytes has its limit."""
-        wait: Wait[Any] = _wait if patience is None else patience.for_next
+        wait: Wait[Any] = _await_unlimited if patience is None else patience.wait_next
         with self._faults():
             response: aiohttp.ClientResponse = await wait(self._post(body))
         try:
@@ -118,8 +118,8 @@ class DirectModel:
             if _is_stream(response, asked=on_delta is not None):
                 return await self._stream(response, patience, on_delta)
             with self._faults():
-                answer = understood(await wait(_read(response, ANSWER_LIMIT_BYTES)), self.name)
-            reply = only_reply(answer, self.name)
+                answer = parse_completion(await wait(_read_body(response, ANSWER_LIMIT_BYTES)), self.name)
+            reply = parse_only_reply(answer, self.name)
             if on_delta is not None and reply.content:
                 await on_delta(reply.content)
             return reply
@@ -132,21 +132,21 @@ class DirectModel:
         return await session.post(self._url, data=body, headers=headers, allow_redirects=False)
 
     async def _stream(
-        self, response: aiohttp.ClientResponse, patience: Patience | None, on_delta: OnDelta | None
+        self, response: aiohttp.ClientResponse, patience: CallTimeouts | None, on_delta: OnDelta | None
     ) -> LLMResponse:
-        wait: Wait[bytes] = _wait if patience is None else patience.for_next
-        reply, events = Assembly(), EventReader()
+        wait: Wait[bytes] = _await_unlimited if patience is None else patience.wait_next
+        reply, events = ReplyAssembler(), EventReader()
         while True:
             with self._faults():
                 piece = await wait(response.content.readany())
                 found = events.feed(piece) if piece else events.end()
             for data in found:
                 if data == _DONE:
-                    await _end(response)
+                    await _drain(response)
                     return reply.whole(ended=True)
-                heard, text = reply.add(understood(data, self.name))
+                heard, text = reply.add(parse_completion(data, self.name))
                 if heard and patience is not None:
-                    patience.heard()
+                    patience.on_token()
                 if text and on_delta is not None:
                     await on_delta(text)  # outside of _faults: what the caller raises is the caller's
             if not piece:
@@ -155,9 +155,9 @@ class DirectModel:
     async def _refusal(self, response: aiohttp.ClientResponse, wait: Wait[bytes]) -> ModelError:
         body = b""
         with contextlib.suppress(aiohttp.ClientError, OSError, ValueError):
-            body = await wait(_read(response, ERROR_LIMIT_BYTES))
+            body = await wait(_read_body(response, ERROR_LIMIT_BYTES))
         kind = kind_of_refusal(response.status, body.decode("utf-8", "replace"))
-        return fault(self.name, kind, response.status, retry_after_s=retry_after_s(response.headers))
+        return model_error(self.name, kind, response.status, retry_after_s=retry_after_s(response.headers))
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
@@ -168,14 +168,14 @@ class DirectModel:
         except ModelError:
             raise
         except (aiohttp.InvalidURL, msgspec.MsgspecError, TypeError, UnicodeError) as exc:
-            raise fault(self.name, "bad_request", type(exc).__name__) from None
+            raise model_error(self.name, "bad_request", type(exc).__name__) from None
         except (aiohttp.ClientError, OSError) as exc:
-            raise fault(self.name, "connection", type(exc).__name__) from None
+            raise model_error(self.name, "connection", type(exc).__name__) from None
         except ValueError:
-            raise fault(self.name, "bad_reply", "an answer over the size limit") from None
+            raise model_error(self.name, "bad_reply", "an answer over the size limit") from None
 
 
-async def _wait(answer: Awaitable[T]) -> T:
+async def _await_unlimited(answer: Awaitable[T]) -> T:
     """Without a limit of its own."""
     return await answer
 
@@ -187,7 +187,7 @@ def _is_stream(response: aiohttp.ClientResponse, *, asked: bool) -> bool:
     return kind == "text/event-stream" or (asked and "json" not in kind and "html" not in kind)
 
 
-async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+async def _read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     """The whole body. Raises ValueError when it is over the limit."""
     pieces: list[bytes] = []
     size_bytes = 0
@@ -199,7 +199,7 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-async def _end(response: aiohttp.ClientResponse) -> None:
+async def _drain(response: aiohttp.ClientResponse) -> None:
     """Read what comes behind the last event, so that the connection can be used again."""
     with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout(_END_S):

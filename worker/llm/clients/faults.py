@@ -32,7 +32,7 @@ _TOO_LONG: Final = (
 )
 
 
-def fault(model: str, kind: str, what: object, *, retry_after_s: float | None = None) -> ModelError:
+def model_error(model: str, kind: str, what: object, *, retry_after_s: float | None = None) -> ModelError:
     """The error for one failed call of `model`. `what` is a status or the name of an exception."""
     advice = _ADVICE.get(kind)
     text = f"the model {model!r} failed: {kind}, {what}{f'; {advice}' if advice else ''}"
@@ -52,9 +52,9 @@ def kind_of_refusal(status: int, body: str) -> str:
 def kind_of_error(error: Any, otherwise: str) -> str:
     """The kind for an error object inside an answer that began well; its `code` is an HTTP status
     with some."""
-    told = error if isinstance(error, dict) else {"message": error}
-    text = f"{told.get('code')} {told.get('type')} {told.get('message')}"
-    code = str(told.get("code"))
+    fields = error if isinstance(error, dict) else {"message": error}
+    text = f"{fields.get('code')} {fields.get('type')} {fields.get('message')}"
+    code = str(fields.get("code"))
     if code.isascii() and code.isdecimal() and 400 <= int(code[:4]) < 600:
         return kind_of_refusal(int(code), text)
     return "context_length" if says_too_long(text) else otherwise
@@ -70,11 +70,11 @@ def retry_after_s(headers: Mapping[str, str], clock: Clock = SYSTEM_CLOCK) -> fl
     """How long the provider asks to wait: Retry-After-Ms, or Retry-After in seconds or as a date;
     None when unclear."""
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        told = headers.get(name, "")
+        value = headers.get(name, "")
         with contextlib.suppress(ValueError):
-            return _within_a_day(float(told) * unit_s)
+            return _within_a_day(float(value) * unit_s)
         with contextlib.suppress(ValueError, OverflowError):
-            return _within_a_day(max(0.0, parsedate_to_datetime(told).timestamp() - clock.now_ms() / 1000))
+            return _within_a_day(max(0.0, parsedate_to_datetime(value).timestamp() - clock.now_ms() / 1000))
     return None
 
 

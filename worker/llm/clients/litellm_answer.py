@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 from shared.errors import ModelError
 from worker.agent.model.model import LLMResponse, OnDelta
-from worker.llm.clients.answers import only_reply, understood
-from worker.llm.clients.assembly import Assembly
-from worker.llm.clients.faults import fault
+from worker.llm.clients.answers import parse_completion, parse_only_reply
+from worker.llm.clients.assembly import ReplyAssembler
+from worker.llm.clients.faults import model_error
 from worker.llm.clients.sse import EventReader
-from worker.llm.policies.patience import Patience
+from worker.llm.policies.patience import CallTimeouts
 
 _END_S: Final = 0.1  # for the last bytes of a stream: with them unread its connection cannot be used again
 _DONE: Final = b"[DONE]"
@@ -36,17 +36,17 @@ class HTTPAnswer(Protocol):
     async def aclose(self) -> None: ...
 
 
-class AnswerReader:
+class CompletionReader:
     """Reads one answer of `model`, which is only named in errors. Raises ModelError, and what
     `on_delta` raises."""
 
-    def __init__(self, answer: HTTPAnswer, model: str, patience: Patience, on_delta: OnDelta) -> None:
+    def __init__(self, answer: HTTPAnswer, model: str, patience: CallTimeouts, on_delta: OnDelta) -> None:
         self._answer = answer
         self._model = model
         self._patience = patience
         self._on_delta = on_delta
 
-    async def read(self) -> LLMResponse:
+    async def read_reply(self) -> LLMResponse:
         """The reply; its text has gone to `on_delta`, in one piece where the provider does not
         stream."""
         try:
@@ -58,27 +58,27 @@ class AnswerReader:
                 await self._answer.aclose()
 
     async def _whole(self) -> LLMResponse:
-        reply = only_reply(understood(await self._bytes(self._answer.aread()), self._model), self._model)
+        reply = parse_only_reply(parse_completion(await self._bytes(self._answer.aread()), self._model), self._model)
         if reply.content:
             await self._on_delta(reply.content)
         return reply
 
     async def _events(self) -> LLMResponse:
-        reply, events = Assembly(), EventReader()
+        reply, events = ReplyAssembler(), EventReader()
         pieces = aiter(self._answer.aiter_bytes())
         while True:
             piece = await self._bytes(anext(pieces, b""))
             try:
                 found = events.feed(piece) if piece else events.end()
             except ValueError:
-                raise fault(self._model, "bad_reply", "an event over the size limit") from None
+                raise model_error(self._model, "bad_reply", "an event over the size limit") from None
             for data in found:
                 if data == _DONE:
-                    await _end(pieces)
+                    await _drain(pieces)
                     return reply.whole(ended=True)
-                heard, text = reply.add(understood(data, self._model))
+                heard, text = reply.add(parse_completion(data, self._model))
                 if heard:
-                    self._patience.heard()
+                    self._patience.on_token()
                 if text:
                     await self._on_delta(text)
             if not piece:
@@ -86,14 +86,14 @@ class AnswerReader:
 
     async def _bytes(self, coming: Awaitable[bytes]) -> bytes:
         try:
-            return await self._patience.for_next(coming)
+            return await self._patience.wait_next(coming)
         except ModelError:
             raise
         except Exception as exc:  # of whichever library carries the bytes
-            raise fault(self._model, "connection", type(exc).__name__) from None
+            raise model_error(self._model, "connection", type(exc).__name__) from None
 
 
-async def _end(pieces: AsyncIterator[bytes]) -> None:
+async def _drain(pieces: AsyncIterator[bytes]) -> None:
     """Read what comes behind the last event, so that the connection can be used again."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_END_S):

@@ -22,11 +22,11 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.llm.caching import marked_messages, marked_tools
-from worker.llm.clients.assembly import Assembly, whole_reply
-from worker.llm.clients.faults import fault, retry_after_s
-from worker.llm.clients.litellm_answer import AnswerReader
+from worker.llm.clients.assembly import ReplyAssembler, parse_whole_reply
+from worker.llm.clients.faults import model_error, retry_after_s
+from worker.llm.clients.litellm_answer import CompletionReader
 from worker.llm.clients.wire import offer
-from worker.llm.policies.patience import Patience
+from worker.llm.policies.patience import CallTimeouts
 from worker.llm.policies.traced import trace_header
 from worker.llm.providers import Route, choose
 
@@ -91,38 +91,38 @@ class LiteLLMModel:
             arguments["extra_headers"] = extra
         if on_delta is not None:
             arguments |= {"stream": True, "stream_options": {"include_usage": True}}
-        arguments = self._route.overridden(arguments)
-        with Patience(self._settings) as patience:
+        arguments = self._route.apply_overrides(arguments)
+        with CallTimeouts(self._settings) as patience:
             if on_delta is not None:
                 return await self._stream(arguments, patience, on_delta)
             with self._faults():
-                return whole_reply(self._answered(await patience.for_all(self._library.ask(arguments))))
+                return parse_whole_reply(self._answered(await patience.wait_all(self._library.ask(arguments))))
 
-    async def _stream(self, arguments: dict[str, Any], patience: Patience, on_delta: OnDelta) -> LLMResponse:
+    async def _stream(self, arguments: dict[str, Any], patience: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
         with self._faults():
-            stream = self._answered(await patience.for_next(self._library.ask(arguments)))
+            stream = self._answered(await patience.wait_next(self._library.ask(arguments)))
         answer = self._library.http_answer(stream)
         if answer is None:
             return await self._chunks(stream, patience, on_delta)
-        reply = await AnswerReader(answer, self.name, patience, on_delta).read()
+        reply = await CompletionReader(answer, self.name, patience, on_delta).read_reply()
         if reply.usage.prompt_tokens or reply.usage.completion_tokens:
             return reply
         usage = await asyncio.to_thread(self._library.counted, arguments["messages"], reply, self._route.model)
         return msgspec.structs.replace(reply, usage=usage)
 
-    async def _chunks(self, stream: Any, patience: Patience, on_delta: OnDelta) -> LLMResponse:
+    async def _chunks(self, stream: Any, patience: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
         """A stream in the provider's own protocol: LiteLLM makes OpenAI's chunks of it."""
-        reply = Assembly()
+        reply = ReplyAssembler()
         try:
             chunks: AsyncIterator[Any] = aiter(stream)
             while True:
                 with self._faults():
-                    chunk = await patience.for_next(anext(chunks, None))
+                    chunk = await patience.wait_next(anext(chunks, None))
                     if chunk is None:
                         return reply.whole()
                     heard, text = reply.add(chunk)
                 if heard:
-                    patience.heard()
+                    patience.on_token()
                 if text:
                     await on_delta(text)  # outside of _faults: what the caller raises is the caller's
         finally:
@@ -132,7 +132,7 @@ class LiteLLMModel:
     def _answered(self, answer: Any) -> Any:
         """After the last 422 LiteLLM's way through the SDK answers None instead of raising."""
         if answer is None:
-            raise fault(self.name, "bad_request", 422)
+            raise model_error(self.name, "bad_request", 422)
         return answer
 
     @contextlib.contextmanager
@@ -148,7 +148,7 @@ class LiteLLMModel:
             status = getattr(exc, "status_code", None)
             what = f"{type(exc).__name__}{f' {status}' if status else ''}"
             headers = getattr(exc, "litellm_response_headers", None) or {}
-            raise fault(self.name, kind, what, retry_after_s=retry_after_s(headers)) from None
+            raise model_error(self.name, kind, what, retry_after_s=retry_after_s(headers)) from None
 
 
 def _library(model: str) -> Any:

@@ -126,7 +126,7 @@ def set_up() -> None:
     warnings.filterwarnings("ignore", "Item '.*' on TypedDict class", UserWarning)  # about its own types
 
 
-async def ask(request: Mapping[str, Any]) -> Any:
+async def send(request: Mapping[str, Any]) -> Any:
     """One call: an answer, or a stream of its pieces. Raises what LiteLLM raises; after some
     refusals it is None."""
     asked = {**request, "litellm_logging_obj": Unlogged(request)}
@@ -145,7 +145,7 @@ async def close() -> None:
     _untyped.in_memory_llm_clients_cache.flush_cache()
 
 
-def unsigned(messages: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
+def without_signatures(messages: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
     """Copies of the messages, without the signatures that Gemini's calls have in their ids for any
     other model."""
     if "gemini" in model.lower():
@@ -160,7 +160,7 @@ def http_answer(stream: Any) -> Any:
     return events.http_response if type(events) in _AS_OPENAI else None
 
 
-def counted(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, model: str) -> TokenUsage:
+def count_tokens(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, model: str) -> TokenUsage:
     """About how many tokens a call took, where its provider did not say: as LiteLLM counts for its
     own streams."""
     said = (reply.content or "") + (reply.reasoning_content or "")
@@ -193,13 +193,13 @@ def kind_of(exc: BaseException) -> str:
 def _unsigned(message: Mapping[str, Any]) -> dict[str, Any]:
     copy = dict(message)
     if calls := copy.get("tool_calls"):
-        copy["tool_calls"] = [{**call, "id": _bare(call.get("id"))} for call in calls]
+        copy["tool_calls"] = [{**call, "id": _bare_id(call.get("id"))} for call in calls]
     if "tool_call_id" in copy:
-        copy["tool_call_id"] = _bare(copy["tool_call_id"])
+        copy["tool_call_id"] = _bare_id(copy["tool_call_id"])
     return copy
 
 
-def _bare(id_: Any) -> Any:
+def _bare_id(id_: Any) -> Any:
     return id_.partition(THOUGHT_SIGNATURE_SEPARATOR)[0] if isinstance(id_, str) else id_
 
 

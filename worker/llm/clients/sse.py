@@ -31,7 +31,7 @@ class EventReader:
             if self._line:
                 line = b"".join([*self._line, line])
                 self._line.clear()
-            event = self._take(line[:-1] if line.endswith(b"\r") else line)
+            event = self._feed_line(line[:-1] if line.endswith(b"\r") else line)
             if event is not None:
                 events.append(event)
         if rest:
@@ -45,7 +45,7 @@ class EventReader:
         """The data of an event that nothing but the end of the stream ended."""
         return self.feed(b"\n\n")
 
-    def _take(self, line: bytes) -> bytes | None:
+    def _feed_line(self, line: bytes) -> bytes | None:
         if not line:
             event = b"\n".join(self._data) if self._data else None
             self._data.clear()

@@ -19,69 +19,69 @@ from worker.llm.providers import Route
 _KEPT: Final = 64  # prompts and tool lists whose bytes are kept: those of the turns that run now
 
 
-class Function(msgspec.Struct, gc=False):
+class FunctionCall(msgspec.Struct, gc=False):
     """The function of a call, or a piece of it."""
 
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class CallPiece(msgspec.Struct, gc=False):
+class ToolCallDelta(msgspec.Struct, gc=False):
     """A tool call, or a piece of one."""
 
     index: int | None = None
     id: str | None = None
-    function: Function | None = None
+    function: FunctionCall | None = None
 
 
-class Part(msgspec.Struct, gc=False):
+class ContentPart(msgspec.Struct, gc=False):
     """A part of a content that is a list: text, or thoughts that are parts themselves."""
 
     text: str | None = None
-    thinking: list[Part] | None = None
+    thinking: list[ContentPart] | None = None
 
 
-class Message(msgspec.Struct, gc=False):
+class CompletionMessage(msgspec.Struct, gc=False):
     """What the model says, or a delta of it. Thoughts have either name."""
 
-    content: str | list[Part] | None = None
-    tool_calls: list[CallPiece] | None = None
+    content: str | list[ContentPart] | None = None
+    tool_calls: list[ToolCallDelta] | None = None
     reasoning_content: Any = None
     reasoning: Any = None
 
 
-class Choice(msgspec.Struct, gc=False):
+class CompletionChoice(msgspec.Struct, gc=False):
     """One answer of possibly several; we ask for one."""
 
-    delta: Message | None = None
-    message: Message | None = None
+    delta: CompletionMessage | None = None
+    message: CompletionMessage | None = None
     finish_reason: str | None = None
 
 
-class PromptTokens(msgspec.Struct, gc=False):
+class CachedTokens(msgspec.Struct, gc=False):
     """How many tokens of a prompt the provider had in its cache."""
 
     cached_tokens: int | None = None
 
 
-class Tokens(msgspec.Struct, gc=False):
+class CompletionUsage(msgspec.Struct, gc=False):
     """What was counted."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: PromptTokens | None = None
+    prompt_tokens_details: CachedTokens | None = None
 
 
-class Chat(msgspec.Struct, gc=False):
+class ChatCompletion(msgspec.Struct, gc=False):
     """A whole answer or a chunk of one. With an `error` it is neither."""
 
-    choices: list[Choice] | None = None
-    usage: Tokens | None = None
+    choices: list[CompletionChoice] | None = None
+    usage: CompletionUsage | None = None
     error: Any = None
     model: Any = None
 
 
-decode: Final = msgspec.json.Decoder(Chat).decode
+decode: Final = msgspec.json.Decoder(ChatCompletion).decode
 """Bytes to a Chat. Raises msgspec.DecodeError."""
 
 
@@ -92,7 +92,7 @@ class RequestWriter:
     def __init__(self, route: Route) -> None:
         self._route = route
         self._encoder = msgspec.json.Encoder()
-        self._kept: dict[int, tuple[object, msgspec.Raw]] = {}
+        self._encoded: dict[int, tuple[object, msgspec.Raw]] = {}
 
     def write(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request. Raises an error of msgspec for a message that is not JSON."""
@@ -109,18 +109,18 @@ class RequestWriter:
             body["stream"] = True
             if route.stream_usage:
                 body["stream_options"] = {"include_usage": True}
-        return self._encoder.encode(route.overridden(body))
+        return self._encoder.encode(route.apply_overrides(body))
 
     def _messages(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
         first = messages[0] if messages else {}
         content = first.get("content")
         if first.get("role") != "system" or not isinstance(content, str) or len(first) != 2:
             return messages
-        return [self._once(content, lambda: self._marked([first])[0]), *messages[1:]]
+        return [self._encode_once(content, lambda: self._marked([first])[0]), *messages[1:]]
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Any:
         if isinstance(tools, tuple):
-            return self._once(tools, lambda: self._offers(tools))
+            return self._encode_once(tools, lambda: self._offers(tools))
         return self._offers(tools)  # a list may be another one at the next call
 
     def _marked(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -130,16 +130,16 @@ class RequestWriter:
         offers = [offer(tool) for tool in tools]
         return marked_tools(offers) if self._route.caching else offers
 
-    def _once(self, thing: object, made: Any) -> msgspec.Raw:
+    def _encode_once(self, thing: object, made: Any) -> msgspec.Raw:
         """The bytes of what is made of a thing that never changes; the thing is kept, so its id
         stays its own."""
-        kept = self._kept.get(id(thing))
+        kept = self._encoded.get(id(thing))
         if kept is not None:
             return kept[1]
-        if len(self._kept) >= _KEPT:
-            self._kept.clear()
+        if len(self._encoded) >= _KEPT:
+            self._encoded.clear()
         raw = msgspec.Raw(self._encoder.encode(made()))
-        self._kept[id(thing)] = (thing, raw)
+        self._encoded[id(thing)] = (thing, raw)
         return raw
 
 

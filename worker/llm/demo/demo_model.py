@@ -76,35 +76,40 @@ class DemoModel:
 
 
 def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, tuple[ToolCallRequest, ...]]:
-    said = [_said(message) for message in messages if message["role"] == "user"]
+    said = [_message_text(message) for message in messages if message["role"] == "user"]
     if set(offered) == {memory.TOOL}:
         entry_wanted = "history_entry" in offered[memory.TOOL].parameters.get("properties", {})
-        answer = memory.saved if entry_wanted else memory.reworked
+        answer = memory.save_arguments if entry_wanted else memory.rework_arguments
         return "", (_call("demo_0", memory.TOOL, answer(said[-1] if said else "")),)
     now = said[-1] if said else ""
-    reports = [demo_text.reported(_said(message)) for message in _last_said(messages)]
+    reports = [demo_text.describe_report(_message_text(message)) for message in _latest_user_messages(messages)]
     if reports and all(reports):
         return "\n\n".join(filter(None, reports)), ()
-    results = _results(messages)
+    results = _tool_results(messages)
     if results:
-        return demo_text.told(results), ()
+        return demo_text.describe_results(results), ()
     before = sum(len(message.get("tool_calls") or ()) for message in messages)
     calls = tuple(
         _call(f"demo_{before + at}", name, arguments)
-        for at, (name, arguments) in enumerate(_wishes(now))
+        for at, (name, arguments) in enumerate(_wanted_tools(now))
         if name in offered
     )
     if calls:
         return demo_text.ABOUT_TO, calls
-    notes = [text for message in messages if message["role"] == "system" for text in memory.noted(_said(message))]
-    return _talk(now, [*notes, *(fact for text in said[:-1] for fact in memory.facts(text))]), ()
+    notes = [
+        text
+        for message in messages
+        if message["role"] == "system"
+        for text in memory.parse_notes(_message_text(message))
+    ]
+    return _answer_text(now, [*notes, *(fact for text in said[:-1] for fact in memory.facts(text))]), ()
 
 
 def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
     return ToolCallRequest(id, name, arguments, msgspec.json.encode(arguments).decode())
 
 
-def _wishes(text: str) -> list[tuple[str, dict[str, Any]]]:
+def _wanted_tools(text: str) -> list[tuple[str, dict[str, Any]]]:
     """The tools that would help with a text."""
     wishes: list[tuple[str, dict[str, Any]]] = []
     if _SPAWN.search(text):
@@ -132,20 +137,20 @@ def _dice(text: str) -> dict[str, int]:
     return {"count": number, "sides": 2 if "coin" in text else 6}
 
 
-def _talk(now: str, known: Sequence[tuple[str, str]]) -> str:
+def _answer_text(now: str, known: Sequence[tuple[str, str]]) -> str:
     recall, told = _RECALL.search(now), next(memory.facts(now), None)
     if recall:
         what = recall["what"].lower()
-        return demo_text.recalled(what, dict(known).get(what))
+        return demo_text.recall_fact(what, dict(known).get(what))
     if told:
-        return demo_text.noted(*told)
+        return demo_text.confirm_fact(*told)
     for pattern, text in demo_text.ANSWERS:
         if pattern.search(now):
             return text
-    return demo_text.about(now)
+    return demo_text.default_answer(now)
 
 
-def _results(messages: Messages) -> list[tuple[str, str]]:
+def _tool_results(messages: Messages) -> list[tuple[str, str]]:
     """Name and text of the tool results that stand at the end."""
     results: list[tuple[str, str]] = []
     for message in reversed(messages):
@@ -155,13 +160,13 @@ def _results(messages: Messages) -> list[tuple[str, str]]:
     return results
 
 
-def _last_said(messages: Messages) -> Sequence[Mapping[str, Any]]:
+def _latest_user_messages(messages: Messages) -> Sequence[Mapping[str, Any]]:
     """What was said last: several messages, when they came together."""
     start = max((at for at, message in enumerate(messages) if message["role"] != "user"), default=-1) + 1
     return messages[start:]
 
 
-def _said(message: Mapping[str, Any]) -> str:
+def _message_text(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
     if not isinstance(content, str):
         content = " ".join(part.get("text", "") for part in content)

@@ -28,24 +28,24 @@ def facts(text: str) -> Iterator[tuple[str, str]]:
         yield "name", found["value"]
 
 
-def noted(text: str) -> Iterator[tuple[str, str]]:
+def parse_notes(text: str) -> Iterator[tuple[str, str]]:
     """The facts among the notes in a text."""
     for found in _NOTE.finditer(text):
         yield found["what"], found["value"]
 
 
-def saved(prompt: str) -> dict[str, Any]:
+def save_arguments(prompt: str) -> dict[str, Any]:
     """The arguments of `save_memory` for what it is asked to remember."""
     parts = _PARTS.search(prompt)
     old, said = (parts["memory"], parts["said"] or "") if parts else ("", prompt)
     lines = list(_LINE.finditer(said))
     asked = [" ".join(line["text"].split()) for line in lines if line["who"] == "USER"]
-    memory = _with(old, (fact for text in asked for fact in facts(text)))
+    memory = _with_facts(old, (fact for text in asked for fact in facts(text)))
     at = lines[-1]["at"] if lines else ""
-    return {"history_entry": _account(at, asked), "memory_update": memory}
+    return {"history_entry": _summarise(at, asked), "memory_update": memory}
 
 
-def reworked(prompt: str) -> dict[str, Any]:
+def rework_arguments(prompt: str) -> dict[str, Any]:
     """The arguments of `save_memory` where MEMORY.md is to be written anew from the accounts in
     HISTORY.md.
 
@@ -55,35 +55,35 @@ def reworked(prompt: str) -> dict[str, Any]:
     parts = _REWORK_PARTS.search(prompt)
     old, told = (parts["memory"], parts["told"]) if parts else ("", "")
     heard = {what: value for said in _QUOTED.findall(told) for what, value in facts(said) if not value.endswith("…")}
-    memory = _with(_once(old), [*heard.items(), *noted(old)])
+    memory = _with_facts(_without_duplicates(old), [*heard.items(), *parse_notes(old)])
     return {"memory_update": memory or "Unchanged."}
 
 
-def _once(notes: str) -> str:
+def _without_duplicates(notes: str) -> str:
     """The notes without those that stand there twice."""
     lines = notes.splitlines()
     return "\n".join(line for at, line in enumerate(lines) if not line.strip() or line not in lines[:at])
 
 
-def _with(old: str, news: Iterable[tuple[str, str]]) -> str:
+def _with_facts(old: str, news: Iterable[tuple[str, str]]) -> str:
     """The notes with these facts; a fact of the same kind is corrected, other notes stay as they
     are."""
-    known = dict(noted(old))
+    known = dict(parse_notes(old))
     others = [line for line in old.splitlines() if not _NOTE.match(line) and line != "(nothing yet)"]
     known.update(news)
     notes = [f"- The person's {what} is {value}." for what, value in known.items()]
     return "\n".join([*others, *notes]).strip()
 
 
-def _account(at: str, asked: list[str]) -> str:
+def _summarise(at: str, asked: list[str]) -> str:
     stamp = f"[{at}] " if at and at != "?" else ""
     if not asked:
         return f"{stamp}Nothing was asked in this part of the conversation."
     if len(asked) == 1:
-        return f"{stamp}The person wrote one message: “{_short(asked[0])}”."
-    first, last = _short(asked[0]), _short(asked[-1])
+        return f"{stamp}The person wrote one message: “{_shorten(asked[0])}”."
+    first, last = _shorten(asked[0]), _shorten(asked[-1])
     return f"{stamp}The person wrote {len(asked)} messages. It began with “{first}” and ended with “{last}”."
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"

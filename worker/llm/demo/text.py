@@ -97,7 +97,7 @@ ANSWERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 )
 
 
-def about(text: str) -> str:
+def default_answer(text: str) -> str:
     """The answer to everything else."""
     quoted = " ".join(text.split())
     quoted = quoted if len(quoted) <= 200 else f"{quoted[:199]}…"
@@ -106,9 +106,9 @@ def about(text: str) -> str:
     return f"{opening}\n\n{_TRICKS}\n\n{_SETUP}"
 
 
-def told(results: Sequence[tuple[str, str]]) -> str:
+def describe_results(results: Sequence[tuple[str, str]]) -> str:
     """What the tools answered, in words."""
-    return "\n\n".join(_one(name, text) for name, text in results)
+    return "\n\n".join(_describe_result(name, text) for name, text in results)
 
 
 _REPORT: Final = re.compile(
@@ -116,7 +116,7 @@ _REPORT: Final = re.compile(
 )
 
 
-def reported(text: str) -> str | None:
+def describe_report(text: str) -> str | None:
     """What the report of a subagent says, in words; of several that came together, all. None for
     other texts."""
     if not text.startswith("[Subagent '"):
@@ -129,21 +129,21 @@ def reported(text: str) -> str | None:
     return f"Done in the background (“{told['label']}”): {told['result']}"
 
 
-def noted(what: str, value: str) -> str:
+def confirm_fact(what: str, value: str) -> str:
     """A fact was told."""
     if what == "name":
         return f"Nice to meet you, {value}! Ask me for your name later in this chat, I will remember it."
     return f"Noted: your {what} is {value}. I will remember it within this chat."
 
 
-def recalled(what: str, value: str | None) -> str:
+def recall_fact(what: str, value: str | None) -> str:
     """A fact was asked for."""
     if value is None:
         return f"You have not told me your {what} in this chat yet. Say “my {what} is …”, and I will remember it."
     return f"Your {what} is **{value}**."
 
 
-def _one(name: str, text: str) -> str:
+def _describe_result(name: str, text: str) -> str:
     if text.startswith("Error: "):
         return f"That did not work: {text.removeprefix('Error: ')}"
     match name:

@@ -13,7 +13,7 @@ from shared.settings import ModelSettings
 T = TypeVar("T")
 
 
-class Patience:
+class CallTimeouts:
     """How long one call may stay silent, and how long it may take in all. Its time runs from when
     it is made.
 
@@ -38,7 +38,7 @@ class Patience:
         self._waiting: asyncio.Task[object] | None = None
         self._expired = False
 
-    def __enter__(self) -> Patience:
+    def __enter__(self) -> CallTimeouts:
         return self
 
     def __exit__(
@@ -48,15 +48,15 @@ class Patience:
             self._timer.cancel()
             self._timer = None
 
-    def heard(self) -> None:
+    def on_token(self) -> None:
         """A token came; the next one has its own time."""
         self._next_by = self._loop.time() + self._between_s
         self._speaking = True
 
-    async def for_next(self, answer: Awaitable[T]) -> T:
+    async def wait_next(self, answer: Awaitable[T]) -> T:
         return await self._until(min(self._next_by, self._all_by), answer)
 
-    async def for_all(self, answer: Awaitable[T]) -> T:
+    async def wait_all(self, answer: Awaitable[T]) -> T:
         return await self._until(self._all_by, answer)
 
     async def _until(self, by: float, answer: Awaitable[T]) -> T:
@@ -64,7 +64,7 @@ class Patience:
         assert task is not None
         cancels = task.cancelling()
         self._by = by
-        self._watch()
+        self._set_timer()
         self._waiting = task
         try:
             return await answer
@@ -78,19 +78,19 @@ class Patience:
                 self._expired = False
                 task.uncancel()
 
-    def _watch(self) -> None:
+    def _set_timer(self) -> None:
         if self._timer is not None:
             if self._timer_at <= self._by:
                 return
             self._timer.cancel()
-        self._timer, self._timer_at = self._loop.call_at(self._by, self._look), self._by
+        self._timer, self._timer_at = self._loop.call_at(self._by, self._on_timer), self._by
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._waiting is None:  # the caller is busy with what came; the next wait sets a timer again
             return
         if self._loop.time() < self._by:
-            self._watch()
+            self._set_timer()
             return
         self._expired = True
         self._waiting.cancel()

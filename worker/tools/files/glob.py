@@ -79,16 +79,16 @@ def _name_fits(name: str, part: str) -> bool:
     """`*` and `?` in one name. A `*` that took too little takes one character more; an earlier one
     never has to."""
     at = sign = 0
-    star, taken = -1, 0
+    star, consumed = -1, 0
     while at < len(name):
         if sign < len(part) and part[sign] == "*":
-            star, taken = sign, at
+            star, consumed = sign, at
             sign += 1
         elif sign < len(part) and part[sign] in ("?", name[at]):
             at, sign = at + 1, sign + 1
         elif star >= 0:
-            taken += 1
-            at, sign = taken, star + 1
+            consumed += 1
+            at, sign = consumed, star + 1
         else:
             return False
     return all(rest == "*" for rest in part[sign:])

@@ -45,7 +45,7 @@ class GrepArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many places to show at most.")] = 20
 
 
-class Hit(msgspec.Struct, frozen=True):
+class GrepHit(msgspec.Struct, frozen=True):
     """One place: which file, which line (0 for an entry of HISTORY.md), and what stands there."""
 
     path: str
@@ -72,8 +72,8 @@ class Grep:
         terms = _terms(arguments.words)
         if not terms:
             raise ToolFailed("there are no words to look for; give at least one, such as 'dentist' or '2026-11'")
-        names, one = await _names(context, arguments.path)
-        hits, searched = await _found(context, names, terms, must=one)
+        names, one = await _files_to_search(context, arguments.path)
+        hits, searched = await _search_files(context, names, terms, must=one)
         left = len(names) - searched
         unseen = f"{left} of {len(names)} files were not searched; name one, or a folder" if left else ""
         if not hits:
@@ -86,7 +86,7 @@ class Grep:
         return "\n\n".join(map(str, hits[: arguments.limit])) + (f"\n\n[{'; '.join(notes)}]" if notes else "")
 
 
-async def _names(context: ToolContext, path: str | None) -> tuple[Sequence[str], bool]:
+async def _files_to_search(context: ToolContext, path: str | None) -> tuple[Sequence[str], bool]:
     """The files to look in, and whether it is one that was named."""
     if path is None:
         return await context.files.names(), False
@@ -95,13 +95,13 @@ async def _names(context: ToolContext, path: str | None) -> tuple[Sequence[str],
     return (inside, False) if inside else ([path], True)
 
 
-async def _found(
+async def _search_files(
     context: ToolContext, names: Sequence[str], terms: Sequence[str], *, must: bool
-) -> tuple[list[Hit], int]:
+) -> tuple[list[GrepHit], int]:
     """Hits, and how many files were searched until there were enough of them or the time was over;
     one file after the other, so that no more than one is held. With `must`, a file that cannot be
     read is an error."""
-    hits: list[Hit] = []
+    hits: list[GrepHit] = []
     until = context.clock.monotonic() + SEARCH_S
     for searched, name in enumerate(names):
         if len(hits) >= COUNTED or context.clock.monotonic() > until:
@@ -123,19 +123,19 @@ def _terms(words: str) -> list[str]:
     return [term.casefold() for term in [*plain, *(piece.strip() for piece in pieces[1::2])] if term]
 
 
-def _search(path: str, text: str, terms: Sequence[str]) -> list[Hit]:
-    return list(islice(_hits(path, text, terms), COUNTED))
+def _search(path: str, text: str, terms: Sequence[str]) -> list[GrepHit]:
+    return list(islice(_hits_in(path, text, terms), COUNTED))
 
 
-def _hits(path: str, text: str, terms: Sequence[str]) -> Iterator[Hit]:
+def _hits_in(path: str, text: str, terms: Sequence[str]) -> Iterator[GrepHit]:
     if path == _LOG:
         for entry in reversed(re.split(r"\n\n+", text)):
             if _has(entry, terms):
-                yield Hit(path, 0, _around(entry, terms[0]))
+                yield GrepHit(path, 0, _around(entry, terms[0]))
     else:
         for number, line in enumerate(text.split("\n"), 1):
             if _has(line, terms):
-                yield Hit(path, number, _around(line.strip(), terms[0]))
+                yield GrepHit(path, number, _around(line.strip(), terms[0]))
 
 
 def _has(text: str, terms: Sequence[str]) -> bool:

@@ -61,10 +61,10 @@ class ReadFile:
             content = await self._documents.text(path, kind, content)
         if not content:
             return f"({path!r} is empty)"
-        return await asyncio.to_thread(_shown, path, content, arguments.offset, arguments.limit)
+        return await asyncio.to_thread(_render_page, path, content, arguments.offset, arguments.limit)
 
 
-def _shown(path: str, text: str, offset: int, limit: int) -> str:
+def _render_page(path: str, text: str, offset: int, limit: int) -> str:
     lines = text.removesuffix("\n").split("\n")
     first = offset - 1
     if first >= len(lines):
