@@ -1,5 +1,5 @@
-"""One chat while this process has it: its lines go out in order; while a turn runs, "is typing" and
-its text so far."""
+"""One chat while this process holds its lease: its lines go out in order; while a turn runs, so do
+"is typing" and the text so far."""
 
 from __future__ import annotations
 
@@ -7,81 +7,61 @@ import asyncio
 import math
 from typing import Final
 
-import msgspec
-
 from gateway.delivery.chat_lease import ChatLease
+from gateway.delivery.context import DeliveryContext
 from gateway.delivery.line_delivery import LineDelivery
-from gateway.delivery.line_posts import GROUP, target_of
-from gateway.delivery.platform_calls import PlatformCalls
-from gateway.delivery.post_builder import PostBuilder
-from gateway.delivery.rates import Rates, rates_of
+from gateway.delivery.line_posts import target_of
+from gateway.delivery.platform_calls import Rates, rates_of
 from gateway.delivery.streamed_message import StreamedMessage
 from gateway.delivery.turn_text import TurnText
 from gateway.delivery.typing_notice import TypingNotice
-from gateway.platform.protocol import Platform, PostTarget
+from gateway.platform.protocol import GROUP_NOTE, PostTarget
 from gateway.process.traces import delivering
 from shared.backoff import full_jitter
-from shared.clock import Clock
 from shared.errors import LeaseLost, RedisAway
 from shared.messages.live import JoinedEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
-from shared.store.delivery.deliveries import DeliveryQueue, DeliveryState
-from shared.store.delivery.fanout import ChatNews, Fanout
+from shared.store.delivery.deliveries import DeliveryState
+from shared.store.delivery.fanout import ChatNews
 from shared.store.delivery.outbox import NumberedLine
 from shared.tasks import event_within
 
 RECHECK_S: Final = 1.0
-"""A chat is looked at again after so long, whatever is heard: pub/sub may lose news."""
+"""A chat's state is read again at least this often: pub/sub may lose news."""
 
 SILENT_S: Final = 600.0
-"""A turn of which nothing was heard for so long is not announced any more."""
+"""A turn without news for this long is not shown as typing any more."""
 
 ASIDE_S: Final = 10.0
-"""A chat of which nothing was heard for so long steps aside when others wait; its next line brings
-it back."""
-
-
-class DeliveryContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What the chats of a channel are served with."""
-
-    platform: Platform
-    deliveries: DeliveryQueue
-    fanout: Fanout
-    calls: PlatformCalls
-    posts: PostBuilder
-    posting: LineDelivery
-    draining: asyncio.Event
-    clock: Clock
-    progress: bool
+"""A chat without news for this long yields its slot when others wait; its next line brings it
+back."""
 
 
 class ChatDelivery:
-    """The service of one chat. `attend` ends when the chat is quiet, given back or lost; whoever
-    cancels it gives the chat back."""
+    """Delivers one chat. `run` ends when the chat is quiet, given back or lost; whoever cancels it
+    gives the chat back."""
 
     def __init__(self, lease: ChatLease, context: DeliveryContext) -> None:
         self.full = False
-        """Whether other chats wait for a place in this process."""
+        """Whether other chats wait for a slot in this process."""
 
         self._lease = lease
         self._context = context
         self._platform, self._deliveries = context.platform, context.deliveries
         self._turn_text = TurnText(progress=context.progress)
-        self._streamed = StreamedMessage(
-            lease, context.platform, context.deliveries, context.calls, clock=context.clock
-        )
-        # A line that came since the chat was taken, and before its news is heard, is found by
-        # looking again.
+        self._streamed = StreamedMessage(context, lease)
+        # Without lines the state is read again first: one may have come after the chat was claimed
+        # and before its news is followed.
         self._state: DeliveryState | None = lease.chat if lease.chat.pending else None
         self._stale = False
         self._planned = False
-        self._question_turn = 0  # the turn that waits for a person's yes
+        self._question_turn = 0  # the turn that waits for a person's approval
         self._last_news_at = context.clock.monotonic()
-        self._typing = TypingNotice(lease, context.platform, context.deliveries, context.calls, clock=context.clock)
+        self._typing = TypingNotice(context, lease)
 
     async def run(self) -> None:
-        """Serve the chat."""
+        """Deliver until the chat is quiet, given back or lost."""
         await self._context.fanout.follow_chat(self._lease.session, self._on_news)
         try:
             await self._serve()
@@ -93,7 +73,7 @@ class ChatDelivery:
             await self._context.fanout.unfollow_chat(self._lease.session)
 
     def recheck(self) -> None:
-        """News may have been missed, or the process is asked to end."""
+        """Read the chat's state again: news may have been missed, or the process is draining."""
         self._stale = True
         self._lease.news.set()
 
@@ -107,14 +87,16 @@ class ChatDelivery:
             if isinstance(news, TurnEvent | JoinedEvent):
                 self._stale = True
             elif self._planned:
-                return  # what is shown next has it
+                return  # the update that is planned shows this too: do not wake for each delta
         self._lease.news.set()
 
     async def _serve(self) -> None:
         waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
         while True:
             try:
-                if self._lease.in_doubt:  # Redis went away between a post and its record
+                # Redis went away between a post and its record. A second post here could be shown
+                # twice, so the chat is given back as unclear: the resend guard then decides.
+                if self._lease.in_doubt:
                     await self._deliveries.requeue(self._lease.chat, 0.0, unclear=True, counts=False)
                     return
                 if not await self._step():
@@ -124,7 +106,7 @@ class ChatDelivery:
                 await asyncio.sleep(next(waits))
 
     async def _step(self) -> bool:
-        """Do the next thing; whether the chat is still ours."""
+        """Do the next thing; return whether the chat is still ours."""
         state, self._state = self._state or await self._deliveries.read_chat(self._lease.chat), None
         if state is None:
             return False
@@ -134,43 +116,44 @@ class ChatDelivery:
         if state.pending:
             return await self._deliver_first(state)
         if self._may_leave(state):
-            return not await self._deliveries.release_quiet(self._lease.chat, though_running=state.running is not None)
+            running = state.running is not None
+            return not await self._deliveries.release_quiet(self._lease.chat, though_running=running)
         await self._show_turn(state)
         return True
 
     async def _deliver_first(self, state: DeliveryState) -> bool:
-        """Send the first line that waits."""
+        """Send the oldest waiting line; return whether the chat is still ours."""
         entry, target, rates = state.pending[0], *self._target_and_rates(state)
         # Something else may stand between a message and its answer: other people's, or a later one.
-        quote = state.notes.get(GROUP) == "1" or state.running is not None
+        quote = state.notes.get(GROUP_NOTE) == "1" or state.running is not None
         outgoing = await self._context.posts.outgoing_line(entry, target, rates, quote=quote)
         with delivering(entry.line, self._platform.name, self._lease.session):
-            ours = await self._context.posting.deliver(self._lease, outgoing, state, self._streamed)
-        if not ours:
-            return False
-        self._question_turn = question_turn(entry.line) or self._question_turn
+            if not await LineDelivery(self._context, self._lease, outgoing, state, self._streamed).run():
+                return False
+        self._question_turn = _asking_turn(entry.line) or self._question_turn
         if self._streamed.is_cut_by(entry.line):
             await self._streamed.mark_stopped(self._turn_text, target, rates)
         return True
 
     def _target_and_rates(self, state: DeliveryState) -> tuple[PostTarget, Rates]:
         target = target_of(self._lease.session, dict(state.notes), self._platform.abilities)
-        group = state.notes.get(GROUP) == "1"
+        group = state.notes.get(GROUP_NOTE) == "1"
         return target, rates_of(target, self._platform.abilities, group=group)
 
     def _may_leave(self, state: DeliveryState) -> bool:
-        """Whether there is nothing to do here before the next line: no turn, nothing to show of it,
-        or others wait."""
+        """Whether nothing is to be done before the next line: no turn runs, nothing of it can be
+        shown, or other chats wait."""
         abilities = self._platform.abilities
         blind = not abilities.edit_every_s and not abilities.typing_every_s
         aside = self.full and self._context.clock.monotonic() - self._last_news_at > ASIDE_S
         return state.running is None or blind or state.background or state.closed or aside
 
     async def _show_turn(self, state: DeliveryState) -> None:
-        """Show how the turn goes until the chat must be looked at again."""
+        """Show the progress of the turn until the chat's state must be read again."""
         clock, target, rates = self._context.clock, *self._target_and_rates(state)
         recheck_at = clock.monotonic() + RECHECK_S
         while not self._stale and (left_s := recheck_at - clock.monotonic()) > 0:
+            # Cleared before the wait is worked out, so that news from here on ends it.
             self._lease.news.clear()
             due_s = self._streamed.due_s(self._turn_text, state)
             if due_s == 0:
@@ -185,12 +168,14 @@ class ChatDelivery:
         self._stale = False
 
     def _send_typing(self, state: DeliveryState, target: PostTarget, rates: Rates) -> float:
-        """Say that somebody types, if it is time; in how many seconds it will be."""
+        """Send "is typing" if it is due; return the seconds until the next one."""
         silent = self._context.clock.monotonic() - self._last_news_at > SILENT_S
-        return math.inf if silent or state.running == self._question_turn else self._typing.send_if_due(target, rates)
+        # A turn that waits for a person does not type.
+        quiet = silent or state.running == self._question_turn
+        return math.inf if quiet else self._typing.send_if_due(target, rates)
 
 
-def question_turn(line: LogLine) -> int:
-    """The turn that waits for the answer to this line; 0 = none."""
+def _asking_turn(line: LogLine) -> int:
+    """Return the turn that waits for the answer to this line; 0 = none."""
     asks = isinstance(line, OutboundMessage) and line.approval is not None and line.approval.state == "open"
     return line.turn if asks and isinstance(line, OutboundMessage) else 0

@@ -6,21 +6,19 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Final
 
+from gateway.platform.listener_lease import SAFE
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.store.delivery.deliveries import LeasedChat
 
-SAFE: Final = 0.75
-"""Past this part of the lease, counted from when its last good renewal was sent, nothing more is
-done."""
-
 
 class ChatLease:
-    """`delivery` is the lease. `news` is set when the chat is to be looked at again. `in_doubt`: a
-    post was marked as being sent, and it is not known yet what became of it. `tells`: Redis is
-    being told that, and takes it from whoever has the lease, however late. `over`: nothing more is
-    done for the chat here."""
+    """A lease on one chat, as this process sees it.
+
+    `news` is set when the chat's state is to be read again. `in_doubt`: a post was announced and its
+    outcome is not known yet. `reporting`: the outcome is being written to Redis; that write is
+    accepted even after the lease has expired. `ended`: this process does nothing more for the chat.
+    """
 
     def __init__(self, chat: LeasedChat, *, acquired_at: float, lease_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self.chat = chat
@@ -38,12 +36,13 @@ class ChatLease:
 
     @property
     def safe_s(self) -> float:
-        """How long it is still safe to act for the chat, in seconds; 0 = not any more."""
+        """The seconds for which it is safe to act for the chat; 0 = not any more."""
         return max(0.0, self._renewed_at + SAFE * self._lease_s - self._clock.monotonic())
 
     @contextlib.contextmanager
     def while_reporting(self) -> Iterator[None]:
-        """Within this the fence does not end the service of the chat."""
+        """Keep the fence from cancelling the delivery: an outcome that is lost makes another gateway
+        send the post again."""
         self.reporting = True
         try:
             yield
@@ -51,10 +50,11 @@ class ChatLease:
             self.reporting = False
 
     def renewed(self, at: float) -> None:
-        """A call that holds the lease was made at `at` (`Clock.monotonic`), and was answered
-        well."""
+        """Extend the lease after a successful call. `at` is when the call was made
+        (`Clock.monotonic`)."""
+        # A late answer of an older call must not shorten it.
         self._renewed_at = max(self._renewed_at, at)
 
     def lose(self) -> None:
-        """It is another process's now."""
+        """Give the lease up: another process has it."""
         self._renewed_at = -math.inf

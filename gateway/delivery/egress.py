@@ -1,9 +1,7 @@
-"""The way out of one channel: which chats this process serves, and that it does so only while that
-is safe.
+"""The way out of one channel: claims chats that are due and delivers each while its lease is safe.
 
-Every replica of the channel runs this, whatever its run mode. What is delivered, in which order,
-and what is known of it is Redis' (`shared.store.delivery.deliveries`); here are the tasks and the
-clock.
+Every replica of the channel runs this, whatever its run mode. Redis keeps what is delivered, in
+which order and how far (`shared.store.delivery.deliveries`); the tasks and the clock are here.
 """
 
 from __future__ import annotations
@@ -13,12 +11,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from gateway.delivery.chat_delivery import ChatDelivery, DeliveryContext
+from gateway.delivery.chat_delivery import ChatDelivery
 from gateway.delivery.chat_lease import ChatLease
+from gateway.delivery.context import DeliveryContext
 from gateway.delivery.lease_keeper import ChatLeaseKeeper
-from gateway.delivery.line_delivery import LineDelivery
+from gateway.delivery.line_posts import PostBuilder
 from gateway.delivery.platform_calls import PlatformCalls
-from gateway.delivery.post_builder import PostBuilder
 from gateway.platform.protocol import ChannelBroken, Platform
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -33,18 +31,18 @@ from shared.store.delivery.fanout import Fanout
 from shared.tasks import cancel_all, event_within
 
 FINISH_S: Final = 1.3
-"""At the end of the process a call under way has so long."""
+"""How long a call under way may take at the end of the process."""
 
 GIVE_BACK_S: Final = 0.5
 POLL_S: Final = 1.0
-"""Floor of looking for chats that are due, if news is lost."""
+"""The longest time between two looks for chats that are due: news may be lost."""
 
 log = logger("delivery")
 
 
 class Egress:
-    """Delivers the chats of `platform`. `fanout` is listened to here and run by whoever made it; it
-    is to call `look_again` after a gap."""
+    """Delivers the chats of `platform`. The owner of `fanout` runs it, and has it call `recheck` after
+    a gap."""
 
     def __init__(
         self,
@@ -64,15 +62,12 @@ class Egress:
         self._ending = asyncio.Event()
         self._chats = settings.chats
         self._lease_s = deliveries.lease_s
-        calls = PlatformCalls(platform.name, call_s=settings.call_s, on_broken=on_broken)
-        posts = PostBuilder(platform, media)
         self._context = DeliveryContext(
             platform=platform,
             deliveries=deliveries,
             fanout=fanout,
-            calls=calls,
-            posts=posts,
-            posting=LineDelivery(platform, deliveries, calls, posts, draining=self._ending, clock=clock),
+            calls=PlatformCalls(platform.name, call_s=settings.call_s, on_broken=on_broken),
+            posts=PostBuilder(platform, media),
             draining=self._ending,
             clock=clock,
             progress=settings.progress,
@@ -82,18 +77,18 @@ class Egress:
 
     @property
     def chats(self) -> int:
-        """How many chats are served here at this moment."""
+        """The number of chats that this process delivers now."""
         return len(self._active)
 
     async def recheck(self) -> None:
-        """News may have been missed."""
+        """Look for due chats, and read the state of every active one: news may have been missed."""
         self._wake.set()
         for delivery, _ in self._active.values():
             delivery.recheck()
 
     async def run(self) -> None:
-        """Deliver until the process drains; then what is under way is finished and every chat given
-        back, within two seconds."""
+        """Deliver until the process drains; then finish what is under way and give every chat back,
+        within two seconds."""
         await self._context.fanout.subscribe(self._deliveries.news, lambda _: self._wake.set())
         keeping = ChatLeaseKeeper(self._deliveries, self._active, clock=self._clock)
         chores = [asyncio.create_task(keeping.keep_renewing()), asyncio.create_task(keeping.keep_fencing())]
@@ -110,31 +105,30 @@ class Egress:
             await cancel_all(chores)
 
     async def acquire_once(self) -> float:
-        """Begin with chats that are due, as far as there is room; the seconds until the next look,
-        0 = at once.
-
-        An eighth of the room at a time, so that they spread over replicas."""
+        """Claim chats that are due, as far as slots are free; return the seconds until the next look,
+        0 = at once."""
         room = self._chats - len(self._active)
         self._set_full(room <= 0)
         if room <= 0:
             return POLL_S
-        many, taken_at = max(1, room // 8), self._clock.monotonic()
-        taken, next_s = await self._deliveries.acquire(many)
-        for delivery in taken:
-            if delivery.owner_lost:
-                log.info("chat taken over", channel=self._deliveries.channel, session=log_id(delivery.session))
-            hold = ChatLease(delivery, acquired_at=taken_at, lease_s=self._lease_s, clock=self._clock)
-            attending = ChatDelivery(hold, self._context)
-            before = [task for other, (_, task) in self._active.items() if other.session == hold.session]
-            self._active[hold] = (
-                attending,
-                asyncio.create_task(self._deliver_chat(hold, attending, before), name="chat"),
-            )
-        return 0.0 if len(taken) == many else min(next_s, POLL_S)
+        # An eighth of the free slots at a time, so that chats spread over the replicas.
+        many, acquired_at = max(1, room // 8), self._clock.monotonic()
+        chats, next_s = await self._deliveries.acquire(many)
+        for chat in chats:
+            if chat.owner_lost:
+                log.info("chat taken over", channel=self._deliveries.channel, session=log_id(chat.session))
+            lease = ChatLease(chat, acquired_at=acquired_at, lease_s=self._lease_s, clock=self._clock)
+            delivery = ChatDelivery(lease, self._context)
+            before = [task for other, (_, task) in self._active.items() if other.session == lease.session]
+            task = asyncio.create_task(self._deliver_chat(lease, delivery, before), name="chat")
+            self._active[lease] = delivery, task
+        return 0.0 if len(chats) == many else min(next_s, POLL_S)
 
     async def _deliver_chat(self, lease: ChatLease, delivery: ChatDelivery, before: list[asyncio.Task[None]]) -> None:
         try:
-            if before:  # an earlier visit of this chat has been given back, and is about to end
+            # An earlier delivery of this chat has given it back and is about to end. Two at once would
+            # share one subscription to the chat's news, and the first to end would drop it.
+            if before:
                 await asyncio.wait(before)
             await delivery.run()
         except asyncio.CancelledError:
@@ -161,25 +155,25 @@ class Egress:
 
     async def _keep_acquiring(self) -> None:
         waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
-        away = False
+        unavailable = False
         while True:
             self._wake.clear()
             try:
                 wait_s = await self.acquire_once()
-                if away:
+                if unavailable:
                     log.info("redis back", doing="delivery", channel=self._deliveries.channel)
-                away, waits = False, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                unavailable, waits = False, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
             except RedisAway as exc:
-                if not away:
+                if not unavailable:
                     log.warning("redis away", doing="delivery", channel=self._deliveries.channel, error=str(exc))
-                away = True
+                unavailable = True
                 await asyncio.sleep(next(waits))
                 continue
             if wait_s > 0:
                 await event_within(self._wake, wait_s)
 
     async def _finish(self) -> None:
-        """End the service of every chat: at its next border, and after a moment in the middle."""
+        """End every delivery: between two lines at once, and within a line after a moment."""
         self._ending.set()
         for delivery, _ in self._active.values():
             delivery.recheck()

@@ -1,5 +1,5 @@
-"""Keeps the leases of the chats that a process serves, and ends what it is not safe to go on
-with."""
+"""Renewal of the leases of the chats that a process delivers, and the fence that ends a delivery whose
+lease is in doubt."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RENEWALS_PER_LEASE: Final = 5
 FENCE_PER_LEASE: Final = 30
 
 ActiveChats = Mapping[ChatLease, tuple[ChatDelivery, asyncio.Task[None]]]
-"""The chats that are served, each by a task."""
+"""The chats that are delivered, each by a task."""
 
 
 class ChatLeaseKeeper:
-    """Looks after `served`, which somebody else fills."""
+    """Keeps the leases of `active`, which its owner fills and empties."""
 
     def __init__(self, deliveries: DeliveryQueue, active: ActiveChats, *, clock: Clock) -> None:
         self._deliveries = deliveries
@@ -33,12 +33,13 @@ class ChatLeaseKeeper:
         self._lease_s = deliveries.lease_s
 
     async def renew_once(self) -> None:
-        """Keep every chat that is served, in one call. Raises RedisAway."""
+        """Renew the lease of every active chat, in one call. Raises RedisAway."""
         leases = [lease for lease in self._active if lease.safe_s and not lease.ended]
         asked_at = self._clock.monotonic()
         lost = await self._deliveries.renew([lease.chat for lease in leases])
         for lease in leases:
-            if lease.session in lost and not lease.ended:  # it may have been given back meanwhile
+            # A chat that was given back while the call was under way is not lost.
+            if lease.session in lost and not lease.ended:
                 lease.lose()
             else:
                 lease.renewed(asked_at)
@@ -46,14 +47,14 @@ class ChatLeaseKeeper:
             self.fence_once()
 
     def fence_once(self) -> None:
-        """End the service of every chat that it is not safe to act for any more. What is known of a
-        post is told."""
+        """Cancel the delivery of every chat whose lease is not safe any more, except those that are
+        reporting an outcome."""
         for lease, (_, task) in self._active.items():
             if not lease.safe_s and not lease.reporting and not lease.ended:
                 task.cancel()
 
     async def keep_renewing(self) -> None:
-        """Renew every fifth of the lease, until cancelled."""
+        """Renew five times a lease, until cancelled."""
         every_s = self._lease_s / RENEWALS_PER_LEASE
         while True:
             await asyncio.sleep(every_s)
@@ -69,7 +70,8 @@ class ChatLeaseKeeper:
                 LEASE_RENEW_LATE.inc()
 
     async def keep_fencing(self) -> None:
-        """Look at the clock, until cancelled: a renewal that waits for Redis cannot."""
+        """Check the clock until cancelled. A task of its own, for the renewing one may be waiting for
+        Redis."""
         while True:
             await asyncio.sleep(self._lease_s / FENCE_PER_LEASE)
             self.fence_once()

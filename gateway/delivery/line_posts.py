@@ -1,29 +1,43 @@
-"""What a line of a chat's log is on a platform: pieces of text, then files. Pure: the same line is
-the same posts at every try, so that a post can be counted and known by its number."""
+"""The posts of a line of a chat's log: pieces of text, then files.
+
+Splitting is pure: a line gives the same posts at every try, so a post is known by its number.
+Building a post reads its file, and only when it is to be sent.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from gateway.platform.protocol import Abilities, Button, Piece, PostTarget
+from gateway.delivery.platform_calls import Rates
+from gateway.platform.protocol import Abilities, Button, File, NotAccepted, Piece, Platform, Post, PostTarget
 from shared.errors import BadInput
 from shared.ids import split_session
 from shared.media.reference import MediaRef, read_reference
+from shared.media.store import MediaStore, NoSuchMedia
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_tick
 from shared.messages.subagent import ID_PREFIX
+from shared.store.delivery.deliveries import PendingLine
 
 STOPPED: Final = "*Stopped.*"
 LABELS: Final = {"/yes": "Yes", "/no": "No"}
-"""What stands on a button of a question instead of the command that it says."""
+"""Labels of the buttons of a question, by the command that they send."""
 
-GROUP: Final = "group"
-"""The note of a place that says ("1") that several people are there; the inlet writes it."""
+LONG_CHARS: Final = 4096
+"""A text of this length takes some ms to render, and an unlucky one far more."""
 
 Render = Callable[[str], list[Piece]]
+T = TypeVar("T")
+
+
+async def render_off_loop(text: str, work: Callable[[], T]) -> T:
+    """Return the result of `work`, which renders `text`: at once if it is short, else in a thread,
+    for it would hold up the event loop. `work` is pure."""
+    return work() if len(text) < LONG_CHARS else await asyncio.to_thread(work)
 
 
 class LineParts(msgspec.Struct, frozen=True):
@@ -39,15 +53,73 @@ class LineParts(msgspec.Struct, frozen=True):
         return len(self.pieces) + len(self.files)
 
     def buttons_of(self, part: int) -> tuple[Button, ...]:
-        """Those of one post."""
+        """Return the buttons of one post."""
         return self.buttons if part == (len(self.pieces) or self.count) - 1 else ()
 
 
+class OutgoingLine(msgspec.Struct, frozen=True):
+    """A line on its way: its posts, where they go and what its calls cost. `quote`: it is shown as a
+    reply to the message it answers."""
+
+    entry: PendingLine
+    target: PostTarget
+    rates: Rates
+    parts: LineParts
+    quote: bool
+
+    @property
+    def seq(self) -> int:
+        return self.entry.seq
+
+
+class PostBuilder:
+    """Builds the posts of one channel."""
+
+    def __init__(self, platform: Platform, media: MediaStore) -> None:
+        self._platform = platform
+        self._media = media
+
+    async def outgoing_line(self, entry: PendingLine, target: PostTarget, rates: Rates, *, quote: bool) -> OutgoingLine:
+        """Return a line with its parts."""
+        line, able = entry.line, self._platform.abilities
+        parts = await render_off_loop(
+            line.content if isinstance(line, OutboundMessage) else "",
+            lambda: split_line(line, self._platform.render, able, age_s=entry.age_s),
+        )
+        return OutgoingLine(entry, target, rates, parts, quote)
+
+    async def build(self, outgoing: OutgoingLine, part: int, *, as_plain: bool) -> Post:
+        """Return post number `part`. Raises NotAccepted when the volume of the files is unavailable."""
+        pieces = outgoing.parts.pieces
+        post = Post(
+            target=outgoing.target,
+            key=f"{outgoing.target.session}:{outgoing.seq}:{part}",
+            piece=pieces[part] if part < len(pieces) else None,
+            as_plain=as_plain,
+            reply_to=replied_to(outgoing.entry.line) if outgoing.quote and part == 0 else None,
+            buttons=outgoing.parts.buttons_of(part),
+        )
+        if post.piece is not None:
+            return post
+        ref = outgoing.parts.files[part - len(pieces)]
+        try:
+            data = await asyncio.to_thread(self._media.read, outgoing.target.session, ref)
+        except NoSuchMedia:
+            # A notice takes its place, so that the later posts keep their numbers.
+            notice = self._platform.render(f"*The file “{ref.name}” is not kept any more.*")[0]
+            return msgspec.structs.replace(post, piece=notice)
+        except OSError as exc:
+            raise NotAccepted(f"the files of chats cannot be read: {exc.strerror}") from exc
+        media_type = ref.kind.media_type
+        file = File(reference=str(ref), name=ref.name, media_type=media_type, size_bytes=len(data), data=data)
+        return msgspec.structs.replace(post, file=file)
+
+
 def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: float) -> LineParts:
-    """The posts of a line; none when it has nothing to show here."""
+    """Return the posts of a line; none when it has nothing to show on this platform."""
     if not isinstance(line, OutboundMessage) or line.kind == "withdrawn":
         return LineParts((), (), ())
-    files = tuple(ref for ref in map(_reference, line.media) if ref is not None)
+    files = tuple(ref for ref in map(_parse_reference, line.media) if ref is not None)
     buttons = _buttons(line)
     text = line.content
     if line.kind == "stopped":
@@ -56,7 +128,7 @@ def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: fl
         text = "\n\n".join(filter(str.strip, [text, *(f"[file: {ref.name}]" for ref in files)]))
         files = ()
     if len(buttons) > abilities.buttons:
-        if line.approval is None:  # a question says itself what to answer
+        if line.approval is None:  # the text of a question names the commands that answer it
             text = "\n".join([text, "", *(f"- {button.says}" for button in buttons)])
         buttons = ()
     pieces = _pieces(text, render, late_s=age_s if age_s > abilities.late_after_s else 0.0) if text.strip() else ()
@@ -64,8 +136,8 @@ def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: fl
 
 
 def _pieces(text: str, render: Render, *, late_s: float) -> tuple[Piece, ...]:
-    """With the mark of a late one where that changes no other piece: a try after this one may count
-    on them."""
+    """Return the pieces of a text, with a "late" note if that leaves all other pieces unchanged: a
+    later try relies on the same split."""
     pieces = tuple(render(text))
     if late_s:
         mark = f"*This answer is {_in_words(late_s)} late.*"
@@ -89,7 +161,7 @@ def _buttons(line: OutboundMessage) -> tuple[Button, ...]:
     return tuple(Button(LABELS.get(one.partition(" ")[0], one), one) for one in line.buttons)
 
 
-def _reference(text: str) -> MediaRef | None:
+def _parse_reference(text: str) -> MediaRef | None:
     try:
         return read_reference(text)
     except BadInput:  # a newer release may name files differently
@@ -97,7 +169,8 @@ def _reference(text: str) -> MediaRef | None:
 
 
 def replied_to(line: LogLine) -> str | None:
-    """The platform's id of the message that a line answers; None for what nobody asked."""
+    """Return the platform's id of the message that a line answers; None when a schedule or a
+    subagent caused it."""
     if not isinstance(line, OutboundMessage):
         return None
     id = line.reply_to or (line.in_reply_to[0] if line.in_reply_to else "")
@@ -105,7 +178,7 @@ def replied_to(line: LogLine) -> str | None:
 
 
 def target_of(session: str, notes: dict[str, str], abilities: Abilities) -> PostTarget:
-    """Where the messages of a session go."""
+    """Return where the messages of a session go."""
     _, chat_id = split_session(session)
     thread = None
     if abilities.threads and "#" in chat_id:

@@ -1,13 +1,18 @@
-"""Calls of a chat platform's API: one try each, with a limit of time, and each counted."""
+"""Calls of a chat platform's API: the budgets that they take from, and one try each, with a time
+limit and counted."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
+
+import msgspec
 
 from gateway.delivery.chat_lease import ChatLease
 from gateway.platform.protocol import (
+    Abilities,
     ChannelBroken,
     ChatClosed,
     MarkupRefused,
@@ -15,11 +20,15 @@ from gateway.platform.protocol import (
     NotAccepted,
     NotDelivered,
     PostRefused,
+    PostTarget,
+    Rate,
+    RateOf,
     Throttled,
 )
 from shared.errors import LeaseLost
 from shared.log import logger
 from shared.metrics import DELIVERY_CALLS
+from shared.store.delivery.deliveries import RateKey
 
 OUTCOMES: Final[dict[type[NotDelivered], str]] = {
     Throttled: "throttled",
@@ -35,12 +44,58 @@ T = TypeVar("T")
 log = logger("delivery")
 
 
+class Rates(msgspec.Struct, frozen=True):
+    """The budgets of one target. Calls that a platform counts together share a budget."""
+
+    all: tuple[tuple[Rate, RateKey], ...] = ()
+
+    @property
+    def posts(self) -> Sequence[RateKey]:
+        """The budgets of a new message."""
+        return self._of("posts")
+
+    @property
+    def edits(self) -> Sequence[RateKey]:
+        """The budgets of an edit."""
+        return self._of("edits")
+
+    @property
+    def typing(self) -> Sequence[RateKey]:
+        """The budgets of "is typing", which does not count as a message of the chat."""
+        return spare(key for rate, key in self.all if rate.scope == "bot" and rate.of == "all")
+
+    def _of(self, kind: RateOf) -> list[RateKey]:
+        return [key for rate, key in self.all if rate.of in ("all", kind)]
+
+
+def rates_of(target: PostTarget, abilities: Abilities, *, group: bool) -> Rates:
+    """Return the platform's budgets for a target. Threads share those of their chat; two rates of
+    one kind, such as one a second and one a minute, are two budgets."""
+    kinds = Counter[str]()
+    found = []
+    for rate in abilities.rates:
+        kind = rate.scope if rate.of == "all" else f"{rate.of}:{rate.scope}"
+        kinds[kind] += 1
+        if rate.scope != "group" or group:
+            name = kind if kinds[kind] == 1 else f"{kinds[kind]}:{kind}"
+            name = name if rate.scope == "bot" else f"{name}:{target.chat_id}"
+            found.append((rate, RateKey(name, rate.per_s, rate.burst)))
+    return Rates(tuple(found))
+
+
+def spare(keys: Iterable[RateKey]) -> list[RateKey]:
+    """Return the budgets, once each, for calls that may be left out: half of every burst stays
+    reserved for replies."""
+    found = {key.name: key for key in keys}
+    return [msgspec.structs.replace(key, reserve=key.burst // 2) for key in found.values()]
+
+
 class ChannelFault(MaybeSent):
-    """The channel's own code broke; so nobody knows whether the post arrived."""
+    """The channel's own code broke, so the post may or may not have arrived."""
 
 
 class PlatformCalls:
-    """The calls of one channel. `on_broken` is told when the platform says that a person must mend
+    """The calls of one channel. `on_broken` is called when the platform says that a person must mend
     something."""
 
     def __init__(self, channel: str, *, call_s: float, on_broken: Callable[[ChannelBroken], None]) -> None:
@@ -49,8 +104,8 @@ class PlatformCalls:
         self._on_broken = on_broken
 
     async def run(self, lease: ChatLease, call: Callable[[], Awaitable[T]], *, within_s: float | None = None) -> T:
-        """Make a call while the chat is safely ours. Raises NotDelivered in one of its forms, and
-        LeaseLost when it was not made because the lease is in doubt."""
+        """Make one call while the lease is safe. Raises NotDelivered in one of its forms, and
+        LeaseLost when the lease is in doubt and the call was therefore not made."""
         if not lease.safe_s:
             raise LeaseLost("the lease on a chat is in doubt; nothing is sent")
         outcome = "broken"
@@ -70,7 +125,7 @@ class PlatformCalls:
             self._on_broken(exc)
             raise NotAccepted(str(exc)) from exc
         except asyncio.CancelledError:
-            outcome = "unclear"
+            outcome = "unclear"  # the request may have left before the cancellation
             raise
         except Exception as exc:
             log.exception("call of a platform broke", channel=self._channel)

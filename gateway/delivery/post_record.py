@@ -1,120 +1,127 @@
-"""What Redis is told of the posts of a channel: ahead of each, and what became of it."""
+"""The record in Redis of the posts of one line: written before each is sent, and with its outcome."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from gateway.delivery.chat_lease import ChatLease
-from gateway.delivery.post_builder import OutgoingLine
+from gateway.delivery.context import DeliveryContext
+from gateway.delivery.line_posts import OutgoingLine
 from gateway.platform.protocol import MaybeSent, NotDelivered
-from shared.clock import Clock
 from shared.ids import log_id
 from shared.log import logger
 from shared.metrics import DELIVERIES, DELIVERY_UNKNOWN
 from shared.process.crash_points import crash_point
-from shared.store.delivery.deliveries import DeliveryQueue, RateKey, ResendGuard, Wait
+from shared.store.delivery.deliveries import RateKey, ResendGuard, Wait
 from shared.tasks import event_within
 
 SHORT_S: Final = 1.0
-"""A wait for the rates up to here is made holding the chat; for a longer one it is given back."""
+"""A wait for the rates up to this long is spent holding the chat; for a longer one the chat is
+given back."""
 
 REPORT_RETRY_S: Final = 30.0
-"""How long Redis is told again what became of a post: otherwise somebody would send it again."""
+"""How long to keep trying to write an outcome: if it is lost, another gateway sends the post again."""
 
-Outcome = Literal["there", "given up", "gone"]
-"""The platform has the post; the line is given up, and the chat is still ours; the chat is not ours
-any more."""
+Outcome = Literal["sent", "given up", "gone"]
+"""`sent`: the platform has the post. `given up`: the line is a dead letter and the chat is still
+ours. `gone`: the chat is not ours any more."""
 
 log = logger("delivery")
 
 
 class PostRecord:
-    """The records of one channel. Every method raises RedisAway."""
+    """The record of one line. Every method raises RedisAway."""
 
-    def __init__(self, channel: str, deliveries: DeliveryQueue, *, draining: asyncio.Event, clock: Clock) -> None:
-        self._channel = channel
-        self._deliveries = deliveries
-        self._draining = draining
-        self._clock = clock
+    def __init__(self, context: DeliveryContext, lease: ChatLease, outgoing: OutgoingLine) -> None:
+        self._channel = context.platform.name
+        self._deliveries = context.deliveries
+        self._draining = context.draining
+        self._clock = context.clock
+        self._lease = lease
+        self._outgoing = outgoing
 
-    async def announce(
-        self, lease: ChatLease, outgoing: OutgoingLine, part: int, rates: Sequence[RateKey], *, guard: ResendGuard
-    ) -> bool:
-        """Say that a post is about to be sent, and wait for the rates if they want it; False = the
-        chat is not ours."""
+    async def announce(self, part: int, rates: Sequence[RateKey], *, guard: ResendGuard) -> bool:
+        """Record the send intent and wait for the rate limiter if needed. False: we no longer hold
+        the chat."""
         while True:
             asked_at = self._clock.monotonic()
-            cleared = await self._deliveries.begin_post(lease.chat, outgoing.seq, part, rates)
+            cleared = await self._deliveries.begin_post(self._lease.chat, self._outgoing.seq, part, rates)
             if cleared is None:
                 return False
-            lease.renewed(asked_at)
+            # The lease runs from when the call was made: Redis may have counted from then.
+            self._lease.renewed(asked_at)
             if not isinstance(cleared, Wait):
                 if cleared.unclear and guard == "nothing":
                     DELIVERY_UNKNOWN.labels(self._channel).inc()
-                    log.warning("post sent again", **self._log_fields(lease), line=outgoing.seq)
+                    log.warning("post sent again", **self._log_fields(), line=self._outgoing.seq)
                 return True
             if cleared.seconds > SHORT_S or self._draining.is_set():
-                await self.give_back(lease, cleared.seconds)
+                await self.give_back(cleared.seconds)
                 return False
             await event_within(self._draining, cleared.seconds)
 
-    async def confirm(self, lease: ChatLease, outgoing: OutgoingLine, part: int, id: str) -> Outcome:
-        """The platform has a post."""
-        last, asked_at = part == outgoing.parts.count - 1, self._clock.monotonic()
-        with lease.while_reporting():
+    async def confirm(self, part: int, id: str) -> Outcome:
+        """Record that the platform has a post, as `id`."""
+        last, asked_at = part == self._outgoing.parts.count - 1, self._clock.monotonic()
+        with self._lease.while_reporting():
             ours = await self._deliveries.finish_post(
-                lease.chat, outgoing.seq, part, last=last, id=id, retry_for_s=REPORT_RETRY_S
+                self._lease.chat, self._outgoing.seq, part, last=last, id=id, retry_for_s=REPORT_RETRY_S
             )
-            lease.in_doubt = False
+            self._lease.in_doubt = False
             if not ours:
                 return "gone"
-            lease.renewed(asked_at)
-            if not lease.safe_s:  # Redis was away for long
+            self._lease.renewed(asked_at)
+            # The report may have been retried past the fence. The store still took it, but the chat
+            # may be another gateway's by now: only a renewal tells.
+            if not self._lease.safe_s:
                 asked_at = self._clock.monotonic()
-                if await self._deliveries.renew([lease.chat]):
+                if await self._deliveries.renew([self._lease.chat]):
                     return "gone"
-                lease.renewed(asked_at)
+                self._lease.renewed(asked_at)
         crash_point("after_sent")
-        return "there"
+        return "sent"
 
-    async def skip(self, lease: ChatLease, outgoing: OutgoingLine) -> bool:
-        """A line has nothing to show; whether the chat is still ours."""
+    async def skip(self) -> bool:
+        """Record that the line has nothing to show; return whether the chat is still ours."""
         self.count("nothing")
-        return await self._deliveries.finish_post(lease.chat, outgoing.seq, 0, last=True, retry_for_s=REPORT_RETRY_S)
+        return await self._deliveries.finish_post(
+            self._lease.chat, self._outgoing.seq, 0, last=True, retry_for_s=REPORT_RETRY_S
+        )
 
-    async def put_off(self, lease: ChatLease, delay_s: float, why: NotDelivered) -> Outcome:
-        """A post was not taken, or nobody knows; somebody tries again after a while."""
-        log.info("post put off", **self._log_fields(lease), reason=why.reason, delay_s=round(delay_s, 1))
+    async def put_off(self, delay_s: float, why: NotDelivered) -> Outcome:
+        """Give the chat back after a failed or unclear try; it is due again after `delay_s`."""
+        log.info("post put off", **self._log_fields(), reason=why.reason, delay_s=round(delay_s, 1))
         unclear = isinstance(why, MaybeSent)
-        with lease.while_reporting():
-            await self._deliveries.requeue(lease.chat, delay_s, unclear=unclear, retry_for_s=REPORT_RETRY_S)
-            lease.in_doubt = False
+        with self._lease.while_reporting():
+            await self._deliveries.requeue(self._lease.chat, delay_s, unclear=unclear, retry_for_s=REPORT_RETRY_S)
+            self._lease.in_doubt = False
         return "gone"
 
-    async def give_back(self, lease: ChatLease, delay_s: float = 0.0) -> None:
-        """Let somebody else go on, after a while or at once; it is no try."""
-        await self._deliveries.requeue(lease.chat, delay_s, unclear=False, counts=False)
+    async def give_back(self, delay_s: float = 0.0) -> None:
+        """Give the chat back without counting a try."""
+        await self._deliveries.requeue(self._lease.chat, delay_s, unclear=False, counts=False)
 
-    async def give_up(
-        self, lease: ChatLease, outgoing: OutgoingLine, reason: str, *, drop_all: bool = False, too_late: bool = False
-    ) -> Outcome:
-        """A line is not delivered; with `drop_all` none that waits is, and the chat is closed."""
-        log.warning(
-            "chat closed" if drop_all else "line given up", **self._log_fields(lease), line=outgoing.seq, reason=reason
-        )
-        with lease.while_reporting():
+    async def give_up(self, reason: str, *, drop_all: bool = False, too_late: bool = False) -> Outcome:
+        """Dead-letter the line; with `drop_all` every waiting line, and close the chat."""
+        event = "chat closed" if drop_all else "line given up"
+        log.warning(event, **self._log_fields(), line=self._outgoing.seq, reason=reason)
+        with self._lease.while_reporting():
             ours = await self._deliveries.give_up_line(
-                lease.chat, outgoing.seq, reason, drop_all=drop_all, too_late=too_late, retry_for_s=REPORT_RETRY_S
+                self._lease.chat,
+                self._outgoing.seq,
+                reason,
+                drop_all=drop_all,
+                too_late=too_late,
+                retry_for_s=REPORT_RETRY_S,
             )
-            lease.in_doubt = False
+            self._lease.in_doubt = False
         self.count("dropped" if drop_all else "dead")
         return "given up" if ours else "gone"
 
     def count(self, outcome: str) -> None:
-        """One more line left the outbox."""
+        """Count one more line that left the outbox."""
         DELIVERIES.labels(self._channel, outcome).inc()
 
-    def _log_fields(self, lease: ChatLease) -> dict[str, Any]:
-        return {"channel": self._channel, "session": log_id(lease.session)}
+    def _log_fields(self) -> dict[str, Any]:
+        return {"channel": self._channel, "session": log_id(self._lease.session)}

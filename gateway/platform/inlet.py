@@ -12,9 +12,8 @@ import msgspec
 
 from gateway.channel import MessageSink
 from gateway.commands.pair import ADMIN
-from gateway.delivery.line_posts import GROUP
 from gateway.platform.access import AccessSettings, judge, startup_warnings
-from gateway.platform.protocol import InletVerdict, Platform, PlatformMessage
+from gateway.platform.protocol import GROUP_NOTE, InletVerdict, Platform, PlatformMessage
 from gateway.platform.received_files import FetchedFiles, ReceivedFiles
 from gateway.platform.strangers import NAME_CHARS, StrangerReplies, one_line
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -108,7 +107,7 @@ class PlatformInlet:
         if event.files and await self._seen.knows(message):
             return self._count_duplicate()  # its files need not be fetched again
         received = await self._files.fetch_all(session, event.files) if event.files else FetchedFiles()
-        notes = {**event.notes, GROUP: "1"} if event.group else dict(event.notes)
+        notes = {**event.notes, GROUP_NOTE: "1"} if event.group else dict(event.notes)
         if notes and self._noted.get(session) != notes:
             await self._notes.save_notes(session, notes)
             if len(self._noted) >= NOTED:

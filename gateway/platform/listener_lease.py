@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.delivery.chat_lease import SAFE
 from gateway.platform.protocol import Platform
 from shared.backoff import full_jitter
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -14,6 +13,10 @@ from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S,
 from shared.store.delivery.listener_lease import ListenerLease, ListenerLock
 
 RENEWALS_PER_LEASE = 5
+
+SAFE = 0.75
+"""Part of the lease, counted from when the last successful renewal was sent, after which its holder
+does nothing more."""
 
 
 class ListenerCursor:

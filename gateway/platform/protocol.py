@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -60,6 +60,10 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     rates: tuple[Rate, ...] = ()
     late_after_s: float = 600.0
     give_up_after_s: float = 86_400.0
+
+
+GROUP_NOTE: Final = "group"
+"""Key of the note of a target that is "1" where several people are; the inlet writes it."""
 
 
 class PostTarget(msgspec.Struct, frozen=True, kw_only=True):

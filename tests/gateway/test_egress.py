@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.delivery.rendering import LONG_CHARS
+from gateway.delivery.line_posts import LONG_CHARS
 from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, Piece, Post, PostTarget, Rate, Throttled
 from shared.embedded import EmbeddedValkey
 from shared.messages.outbound import OutboundMessage

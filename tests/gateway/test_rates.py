@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.delivery.rates import Rates, rates_of, spare
+from gateway.delivery.platform_calls import Rates, rates_of, spare
 from gateway.platform.protocol import Abilities, PostTarget, Rate
 from shared.store.delivery.deliveries import RateKey
 

@@ -10,8 +10,7 @@ import msgspec
 
 from gateway.channels.feishu.parse import CHAT, GROUP, SAYS, THREAD
 from gateway.channels.feishu.render import defuse_mentions
-from gateway.delivery.line_posts import GROUP as IN_GROUP
-from gateway.platform.protocol import Button, File, Post, PostTarget
+from gateway.platform.protocol import GROUP_NOTE, Button, File, Post, PostTarget
 
 IMAGE_BYTES: Final = 10 * 1024 * 1024
 FILE_BYTES: Final = 30 * 1024 * 1024
@@ -135,7 +134,7 @@ def _button(button: Button, place: PostTarget) -> dict[str, Any]:
         SAYS: button.says,
         CHAT: place.chat_id,
         THREAD: place.thread or "",
-        GROUP: place.notes.get(IN_GROUP, ""),
+        GROUP: place.notes.get(GROUP_NOTE, ""),
     }
     return {
         "tag": "button",

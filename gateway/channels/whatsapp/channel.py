@@ -14,7 +14,7 @@ from gateway.channels.whatsapp.parse import LAST_MESSAGE, read_call
 from gateway.channels.whatsapp.render import render_reply
 from gateway.channels.whatsapp.settings import WhatsAppSettings, read_whatsapp
 from gateway.channels.whatsapp.signature import answer_challenge, is_signed
-from gateway.delivery.failed_posts import failed_later
+from gateway.platform.failed_posts import failed_later
 from gateway.platform.protocol import (
     Abilities,
     ChatClosed,
