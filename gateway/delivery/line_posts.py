@@ -17,7 +17,7 @@ from gateway.platform.protocol import Abilities, Button, File, NotAccepted, Piec
 from shared.errors import BadInput
 from shared.ids import split_session
 from shared.media.reference import MediaRef, read_reference
-from shared.media.store import MediaStore, NoSuchMedia
+from shared.media.store import MediaNotFound, MediaStore
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_tick
 from shared.messages.subagent import ID_PREFIX
@@ -104,7 +104,7 @@ class PostBuilder:
         ref = outgoing.parts.files[part - len(pieces)]
         try:
             data = await asyncio.to_thread(self._media.read, outgoing.target.session, ref)
-        except NoSuchMedia:
+        except MediaNotFound:
             # A notice takes its place, so that the later posts keep their numbers.
             notice = self._platform.render(f"*The file “{ref.name}” is not kept any more.*")[0]
             return msgspec.structs.replace(post, piece=notice)

@@ -202,7 +202,7 @@ class StreamedMessage:
             self._pending = None
         if self._id and self._belongs_to(line, self._turn):
             self.forget()
-        if line.said or line.kind not in ("notice", "command"):
+        if line.sent_by_tool or line.kind not in ("notice", "command"):
             # What the agent sends itself is the turn's answer: no other reply would replace a message.
             self._finished_turn = max(self._finished_turn, line.turn)
 

@@ -234,7 +234,7 @@ async def test_lines_with_nothing_to_show_are_done_with_at_once(redis_url: str, 
     """The end of a turn that said its answer itself; a message that was withdrawn."""
 
     async def said(turn: Turn) -> list[OutboundMessage]:
-        return [turn.line("Listen!", kind="notice", said=True), turn.line("", kind="withdrawn"), turn.line("")]
+        return [turn.line("Listen!", kind="notice", sent_by_tool=True), turn.line("", kind="withdrawn"), turn.line("")]
 
     async with delivering(redis_url, tmp_path) as d:
         d.worker.scripts["tell me"] = said

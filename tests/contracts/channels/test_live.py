@@ -96,7 +96,7 @@ async def test_what_the_agent_says_itself_takes_the_place_of_its_unfinished_word
     turn = await live.begin()
     await turn.stream("I shall tell")
     await live.sees("I shall tell")
-    live.end(turn.line("Listen!", kind="notice", said=True), turn.line(""))
+    live.end(turn.line("Listen!", kind="notice", sent_by_tool=True), turn.line(""))
     await played.sees(live.chat, "Listen!")
     await played.quiet()
 

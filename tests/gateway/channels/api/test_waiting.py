@@ -62,11 +62,11 @@ def test_a_message_that_joined_a_turn_follows_that() -> None:
 def test_a_line_that_was_missed_is_noticed() -> None:
     """Only the very next line is taken as it is heard; what is read again changes nothing."""
     made = waiting()
-    made.on_event(line(1, "hm", kind="notice", said=True), 1.0)
+    made.on_event(line(1, "hm", kind="notice", sent_by_tool=True), 1.0)
     assert not made.stale
     made.on_event(line(3, "end", in_reply_to=("m1",)), 1.0)
     assert (made.stale, made.end) == (True, None)
-    for seq, one in enumerate([line(1, "hm", kind="notice", said=True), line(2), line(3, in_reply_to=("m1",))], 1):
+    for seq, one in enumerate([line(1, "hm", kind="notice", sent_by_tool=True), line(2), line(3, in_reply_to=("m1",))], 1):
         made.add_line(one)
         assert made.seq == seq
     assert made.end is not None
@@ -86,5 +86,5 @@ def test_files_and_buttons_of_what_is_said_are_named() -> None:
     """They cannot be had over the API."""
     made = waiting()
     ref = f"media:{'a' * 64}.pdf;10;report.pdf"
-    made.add_line(line(1, "done", kind="notice", said=True, media=(ref, "odd"), buttons=("more",)))
+    made.add_line(line(1, "done", kind="notice", sent_by_tool=True, media=(ref, "odd"), buttons=("more",)))
     assert [aside.text for aside in made.asides] == ["done\n[file: report.pdf] [file: file] [more]"]
