@@ -28,6 +28,7 @@ from gateway.platform.protocol import (
     Post,
     PostRefused,
     PostTarget,
+    RemoteFile,
 )
 from shared.version import VERSION
 
@@ -170,9 +171,10 @@ class DiscordApi:
         path = f"/interactions/{id}/{quote(token, safe='')}/callback"
         await self._call("POST", path, json={"type": _DEFERRED}, timeout=aiohttp.ClientTimeout(total=_ANSWER_S))
 
-    async def fetch(self, url: str) -> AsyncIterator[bytes]:
+    async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file, only from the hosts where Discord keeps files. Raises
         NotDelivered."""
+        url = file.handle
         if not url.startswith(self._files_from):
             raise PostRefused(f"a file is not at an address of channels.{self._name}.files_from")
         try:

@@ -4,7 +4,6 @@ channels and threads."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Final
 
 from gateway.channels.discord.api import DiscordApi
@@ -12,16 +11,11 @@ from gateway.channels.discord.listener import DiscordListener
 from gateway.channels.discord.parse import DiscordIdentity
 from gateway.channels.discord.render import render_reply
 from gateway.channels.discord.settings import DiscordSettings, read_discord
+from gateway.channels.unsupported import cannot_find, cannot_hook
 from gateway.platform.protocol import (
     Abilities,
-    HookAnswer,
-    HookRequest,
     Inlet,
-    Piece,
-    Post,
-    PostTarget,
     Rate,
-    RemoteFile,
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
@@ -51,6 +45,9 @@ class DiscordChannel:
     """A Discord bot."""
 
     abilities = ABILITIES
+    render = staticmethod(render_reply)
+    find = staticmethod(cannot_find)
+    hook = staticmethod(cannot_hook)
 
     def __init__(self, name: str, settings: DiscordSettings, cursor: Cursor) -> None:
         self.name = name
@@ -58,44 +55,18 @@ class DiscordChannel:
         self._settings = settings
         self._cursor = cursor
         self._me = DiscordIdentity("", "")
-        self._api = DiscordApi(
+        self._api = api = DiscordApi(
             name,
             settings.token.reveal(),
             settings.api,
             files_from=settings.files_from,
             timeout_s=settings.timeout_s,
         )
+        self.close, self.send, self.edit = api.close, api.send, api.edit
+        self.typing, self.fetch = api.typing, api.fetch
 
     async def open(self) -> None:
         self._me = await self._api.identify()
 
-    async def close(self) -> None:
-        await self._api.close()
-
-    # --- in
-
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         await DiscordListener(self.name, self._settings, self._api, self._me, self._cursor).run(inlet, until)
-
-    async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
-        return HookAnswer(404)  # Discord tells of messages through its gateway alone
-
-    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        return self._api.fetch(file.handle)
-
-    # --- out
-
-    def render(self, markdown: str) -> list[Piece]:
-        return render_reply(markdown)
-
-    async def send(self, post: Post) -> str:
-        return await self._api.send(post)
-
-    async def edit(self, id: str, post: Post) -> None:
-        await self._api.edit(id, post)
-
-    async def find(self, post: Post) -> str | None:
-        return None  # the key of a post is enough
-
-    async def typing(self, target: PostTarget) -> None:
-        await self._api.typing(target)

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from gateway.platform.access import AccessSettings, IdForm, read_channel
-from shared.errors import SettingsError
+from gateway.channels.settings import read_settings
+from gateway.platform.access import AccessSettings, IdForm
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -42,15 +42,10 @@ class DiscordSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_
 
 def read_discord(name: str, table: Mapping[str, Any]) -> DiscordSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    settings = read_channel(DiscordSettings, name, table, ids=IDS)
-    problems = list(_find_problems(name, settings))
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return settings
+    return read_settings(DiscordSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
-def _find_problems(name: str, settings: DiscordSettings) -> Iterator[str]:
-    key = f"channels.{name}"
+def _find_problems(key: str, settings: DiscordSettings) -> Iterator[str]:
     if not _TOKEN.fullmatch(settings.token.reveal()):
         yield f"{key}.token is no bot token; copy it from the page Bot of the Developer Portal: three parts with dots"
     for where, address in [("api", settings.api), *(("files_from", one) for one in settings.files_from)]:

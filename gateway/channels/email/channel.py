@@ -11,17 +11,13 @@ from gateway.channels.email.listener import MailboxListener
 from gateway.channels.email.render import render_reply
 from gateway.channels.email.settings import EmailSettings, read_email
 from gateway.channels.email.smtp import SmtpSender
+from gateway.channels.unsupported import cannot_edit, cannot_find, cannot_hook, cannot_type
 from gateway.platform.protocol import (
     Abilities,
-    HookAnswer,
-    HookRequest,
-    Inlet,
     NotAccepted,
     NotDelivered,
-    Piece,
     Post,
     PostRefused,
-    PostTarget,
     Rate,
     RemoteFile,
     RunMode,
@@ -44,6 +40,12 @@ def make(given: PlatformContext) -> BuiltPlatform:
 class EmailChannel:
     """A mail address that people write to."""
 
+    render = staticmethod(render_reply)
+    edit = staticmethod(cannot_edit)
+    find = staticmethod(cannot_find)  # the Message-ID is a key
+    typing = staticmethod(cannot_type)
+    hook = staticmethod(cannot_hook)
+
     def __init__(self, name: str, settings: EmailSettings, cursor: Cursor) -> None:
         self.name = name
         self.run_mode: RunMode = settings.run or "exclusive"
@@ -59,23 +61,13 @@ class EmailChannel:
         self._settings = settings
         self._smtp = SmtpSender(settings)
         self._listener = MailboxListener(name, settings, cursor)
+        self.listen, self.close = self._listener.run, self._smtp.close
 
     async def open(self) -> None:
         try:
             await self._smtp.check()
         except NotDelivered as exc:
             raise NotAccepted(exc.reason) from exc
-
-    async def close(self) -> None:
-        await self._smtp.close()
-
-    # --- in
-
-    async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        await self._listener.run(inlet, until)
-
-    async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
-        return HookAnswer(404)  # not called: there is no run mode with a webhook
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield an attachment; it is available only while its mail is being accepted."""
@@ -85,11 +77,6 @@ class EmailChannel:
         for start in range(0, len(data), PIECE_BYTES):
             yield data[start : start + PIECE_BYTES]
 
-    # --- out
-
-    def render(self, markdown: str) -> list[Piece]:
-        return render_reply(markdown)
-
     async def send(self, post: Post) -> str:
         """Send a mail. A retry has the same Message-ID: mail servers that check it merge the
         copies."""
@@ -97,12 +84,3 @@ class EmailChannel:
         mail = await asyncio.to_thread(compose_mail, post, address=me, name=self._settings.from_name)
         await self._smtp.send(post.target.chat_id, mail)
         return message_id(post, me)
-
-    async def edit(self, id: str, post: Post) -> None:
-        raise PostRefused("a mail cannot be changed")  # not called: there is no pace of edits
-
-    async def find(self, post: Post) -> str | None:
-        return None  # not called: a Message-ID is a key
-
-    async def typing(self, target: PostTarget) -> None:
-        pass  # not called

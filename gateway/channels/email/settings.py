@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta
 
 from gateway.channels.email.sender import ADDRESS
-from gateway.platform.access import ID_LISTS, AccessSettings, IdForm, read_channel
-from shared.errors import SettingsError
+from gateway.channels.settings import LOOPBACK, read_settings
+from gateway.platform.access import ID_LISTS, AccessSettings, IdForm
 from shared.settings import Secret
 
 Tls = Literal["tls", "starttls", "off"]
@@ -25,7 +25,6 @@ IDS: Final = IdForm(
 
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
 _SERVER: Final = re.compile(r"[!-:<-~]{1,200}")
-_NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,11 +88,7 @@ class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
 def read_email(name: str, table: Mapping[str, Any]) -> EmailSettings:
     """Read the settings table, with addresses in lower case. Raises SettingsError, one line per
     problem."""
-    settings = read_channel(EmailSettings, name, _lower_addresses(table), ids=IDS)
-    problems = list(_find_problems(name, settings))
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return settings
+    return read_settings(EmailSettings, name, _lower_addresses(table), ids=IDS, find_problems=_find_problems)
 
 
 def _lower_addresses(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,8 +99,7 @@ def _lower_addresses(table: Mapping[str, Any]) -> dict[str, Any]:
     return {**table, **lower}
 
 
-def _find_problems(name: str, settings: EmailSettings) -> Iterator[str]:
-    key = f"channels.{name}"
+def _find_problems(key: str, settings: EmailSettings) -> Iterator[str]:
     if not ADDRESS.fullmatch(settings.me):
         where = "address" if settings.address else "user"
         yield f"{key}.{where} is {settings.me!r}, which is no mail address; write one into {key}.address"
@@ -115,7 +109,7 @@ def _find_problems(name: str, settings: EmailSettings) -> Iterator[str]:
     ):
         if not _HOST.fullmatch(host):
             yield f"{key}.{protocol}_host is {host!r}; write the name of the server, such as {protocol}.example.org"
-        elif tls == "off" and host not in _NEAR:
+        elif tls == "off" and host not in LOOPBACK:
             yield f'{key}.{protocol}_tls is off, and {host!r} is not this machine; write "tls" or "starttls"'
     if settings.imap_tls == "starttls" and settings.imap_port == 993:
         yield f'{key}.imap_port 993 is encrypted from the start; with {key}.imap_tls = "starttls" it is usually 143'

@@ -23,6 +23,7 @@ from gateway.platform.protocol import (
     Post,
     PostRefused,
     PostTarget,
+    RemoteFile,
 )
 
 MESSAGES: Final = "/open-apis/im/v1/messages"
@@ -220,9 +221,9 @@ class FeishuApi:
         answer = await self._calls.call_invisible("GET", f"/open-apis/im/v1/chats/{chat_id}")
         return _decode_data(answer, _ChatInfo).chat_mode != "p2p"
 
-    async def fetch(self, handle: str) -> AsyncIterator[bytes]:
+    async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file that a person sent. Raises NotDelivered."""
-        found = _HANDLE.fullmatch(handle)
+        found = _HANDLE.fullmatch(file.handle)
         if found is None:
             raise PostRefused("the handle of a file has a strange form")
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -26,6 +26,7 @@ from gateway.channels.feishu.wire import (
     UrlCheck,
     read_event,
 )
+from gateway.channels.unsupported import cannot_find, cannot_type
 from gateway.platform.access import EVERYBODY
 from gateway.platform.protocol import (
     Abilities,
@@ -35,12 +36,9 @@ from gateway.platform.protocol import (
     Inlet,
     InletVerdict,
     NotDelivered,
-    Piece,
     PlatformMessage,
     Post,
-    PostTarget,
     Rate,
-    RemoteFile,
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, PlatformContext
@@ -87,6 +85,9 @@ class FeishuChannel:
     """A Feishu or Lark app."""
 
     abilities = ABILITIES
+    render = staticmethod(render_reply)
+    find = staticmethod(cannot_find)
+    typing = staticmethod(cannot_type)
 
     def __init__(self, name: str, settings: FeishuSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name
@@ -94,7 +95,8 @@ class FeishuChannel:
         self._settings = settings
         self._clock = clock
         secret = settings.app_secret.reveal()
-        self._api = FeishuApi(settings.app_id, secret, settings.server, timeout_s=settings.timeout_s)
+        self._api = api = FeishuApi(settings.app_id, secret, settings.server, timeout_s=settings.timeout_s)
+        self.close, self.edit, self.fetch = api.close, api.edit, api.fetch
         self._parser = FeishuEventParser(name, FeishuIdentity(settings.app_id), threads=settings.threads)
         self._groups: dict[str, bool] = {}
         self._own_messages: dict[str, bool] = {}
@@ -102,16 +104,8 @@ class FeishuChannel:
     async def open(self) -> None:
         self._parser = FeishuEventParser(self.name, await self._api.open(), threads=self._settings.threads)
 
-    async def close(self) -> None:
-        await self._api.close()
-
-    # --- in
-
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        async def take(event: FeishuEvent) -> bytes | None:
-            return await self._accept_event(event, inlet)
-
-        await LongConnectionListener(self._api.connect, take).run(until)
+        await LongConnectionListener(self._api.connect, partial(self._accept_event, inlet=inlet)).run(until)
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.encrypt_key is not None
@@ -189,7 +183,7 @@ class FeishuChannel:
             if recalled.chat_id not in self._groups:
                 _remember(self._groups, recalled.chat_id, await self._api.is_group(recalled.chat_id))
         except (NotDelivered, ChannelBroken) as exc:
-            log.warning("message not taken back", channel=self.name, reason=str(exc))
+            log.warning("recall not accepted", channel=self.name, reason=str(exc))
             return
         message = Message(
             recalled.message_id,
@@ -209,27 +203,10 @@ class FeishuChannel:
             )
         )
 
-    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        return self._api.fetch(file.handle)
-
-    # --- out
-
-    def render(self, markdown: str) -> list[Piece]:
-        return render_reply(markdown)
-
     async def send(self, post: Post) -> str:
         id = await self._api.send(post)
         _remember(self._own_messages, id.rpartition("/")[2], True)
         return id
-
-    async def edit(self, id: str, post: Post) -> None:
-        await self._api.edit(id, post)
-
-    async def find(self, post: Post) -> str | None:
-        return None  # the same key is not shown twice
-
-    async def typing(self, target: PostTarget) -> None:
-        """Feishu has no such sign for bots."""
 
 
 def _event_header(event: FeishuEvent | EventHeader | None) -> EventHeader:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from gateway.platform.access import AccessSettings, IdForm, read_channel
-from shared.errors import SettingsError
+from gateway.channels.settings import is_safe_address, read_settings
+from gateway.platform.access import AccessSettings, IdForm
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -24,7 +23,6 @@ SERVERS: Final = {"feishu": "https://open.feishu.cn", "lark": "https://open.lark
 
 _APP_ID: Final = re.compile(r"cli_[0-9A-Za-z]{8,}")
 _SECRET: Final = re.compile(r"[\x21-\x7e]{8,}")
-_NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class FeishuSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,15 +53,10 @@ class FeishuSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_f
 
 def read_feishu(name: str, table: Mapping[str, Any]) -> FeishuSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    settings = read_channel(FeishuSettings, name, table, ids=IDS)
-    problems = list(_find_problems(name, settings))
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return settings
+    return read_settings(FeishuSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
-def _find_problems(name: str, settings: FeishuSettings) -> Iterator[str]:
-    key = f"channels.{name}"
+def _find_problems(key: str, settings: FeishuSettings) -> Iterator[str]:
     if not _APP_ID.fullmatch(settings.app_id):
         yield f"{key}.app_id is {settings.app_id!r}; copy the App ID of Credentials & Basic Info (cli_…)"
     if not _SECRET.fullmatch(settings.app_secret.reveal()):
@@ -79,15 +72,5 @@ def _find_problems(name: str, settings: FeishuSettings) -> Iterator[str]:
                 yield f"{key}.{word} is missing; it is shown under Events & Callbacks, Encryption Strategy"
             elif not _SECRET.fullmatch(value.reveal()):
                 yield f"{key}.{word} is too short or has blanks; copy it from Events & Callbacks, Encryption Strategy"
-    if settings.api is not None and not _is_safe(settings.api):
+    if settings.api is not None and not is_safe_address(settings.api):
         yield f"{key}.api is {settings.api!r}; write an address that begins with https://"
-
-
-def _is_safe(address: str) -> bool:
-    """The secret goes there: nobody on the way may read it."""
-    try:
-        url = urlsplit(address)
-        _ = url.port
-    except ValueError:
-        return False
-    return bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and url.hostname in _NEAR))

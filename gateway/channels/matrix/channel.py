@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -14,19 +13,16 @@ from gateway.channels.matrix.http import MatrixHttp
 from gateway.channels.matrix.render import render_reply
 from gateway.channels.matrix.settings import MatrixSettings, read_matrix
 from gateway.channels.matrix.wire import Sync
+from gateway.channels.unsupported import cannot_hook
 from gateway.platform.protocol import (
     Abilities,
-    HookAnswer,
-    HookRequest,
     Inlet,
     NotAccepted,
     NotDelivered,
-    Piece,
     Post,
     PostRefused,
     PostTarget,
     Rate,
-    RemoteFile,
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
@@ -63,6 +59,9 @@ def matrix_abilities(settings: MatrixSettings) -> Abilities:
 class MatrixChannel:
     """A Matrix user that is a bot."""
 
+    render = staticmethod(render_reply)
+    hook = staticmethod(cannot_hook)
+
     def __init__(self, name: str, settings: MatrixSettings, cursor: Cursor) -> None:
         self.name = name
         self.run_mode: RunMode = settings.run or "exclusive"
@@ -76,7 +75,8 @@ class MatrixChannel:
             password=settings.password.reveal() if settings.password else "",
             timeout_s=settings.timeout_s,
         )
-        self._api = MatrixApi(http)
+        self._api = api = MatrixApi(http)
+        self.close, self.send, self.edit, self.fetch = api.close, api.send, api.edit, api.fetch
         self._reader = SyncReceiver(name, self._api, settings)
         self._unsaved_start: MatrixCursor | None = None
         """The starting point, until it is saved."""
@@ -86,11 +86,6 @@ class MatrixChannel:
             self._reader.me = await self._api.identify()
         except NotDelivered as exc:
             raise NotAccepted(exc.reason) from exc
-
-    async def close(self) -> None:
-        await self._api.close()
-
-    # --- in
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Sync, accept, and save the position. Unsaved news are sent again to whoever asks next."""
@@ -142,23 +137,6 @@ class MatrixChannel:
 
     def _cursor_at(self, since: str) -> MatrixCursor:
         return MatrixCursor(self._reader.me, since, self._reader.notified_rooms)
-
-    async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
-        return HookAnswer(404)  # not called: there is no run mode with a webhook
-
-    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        return self._api.fetch(file)
-
-    # --- out
-
-    def render(self, markdown: str) -> list[Piece]:
-        return render_reply(markdown)
-
-    async def send(self, post: Post) -> str:
-        return await self._api.send(post)
-
-    async def edit(self, id: str, post: Post) -> None:
-        await self._api.edit(id, post)
 
     async def find(self, post: Post) -> str | None:
         return await self._api.find(post, self._reader.me)

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from gateway.platform.access import AccessSettings, IdForm, read_channel
-from shared.errors import SettingsError
+from gateway.channels.settings import read_settings
+from gateway.platform.access import AccessSettings, IdForm
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -45,15 +45,10 @@ class MatrixSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_f
 
 def read_matrix(name: str, table: Mapping[str, Any]) -> MatrixSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    settings = read_channel(MatrixSettings, name, table, ids=IDS)
-    problems = list(_find_problems(name, settings))
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return settings
+    return read_settings(MatrixSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
-def _find_problems(name: str, settings: MatrixSettings) -> Iterator[str]:
-    key = f"channels.{name}"
+def _find_problems(key: str, settings: MatrixSettings) -> Iterator[str]:
     if not _HOMESERVER.fullmatch(settings.homeserver):
         yield f"{key}.homeserver is {settings.homeserver!r}; write its address, such as https://matrix.example.org"
     if settings.access_token is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from gateway.channels.slack.api import SlackApi
@@ -14,16 +14,13 @@ from gateway.channels.slack.render import render_reply
 from gateway.channels.slack.settings import SlackSettings, read_slack
 from gateway.channels.slack.signature import is_signed
 from gateway.channels.slack.wire import SlackEvent, UnreadablePayload, UrlVerification, read_call
+from gateway.channels.unsupported import cannot_type
 from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
     HookRequest,
     Inlet,
-    Piece,
-    Post,
-    PostTarget,
     Rate,
-    RemoteFile,
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, PlatformContext
@@ -57,6 +54,8 @@ class SlackChannel:
     """A Slack bot."""
 
     abilities = ABILITIES
+    render = staticmethod(render_reply)
+    typing = staticmethod(cannot_type)
 
     def __init__(self, name: str, settings: SlackSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name
@@ -64,7 +63,10 @@ class SlackChannel:
         self._settings = settings
         self._clock = clock
         app_token = settings.app_token.reveal() if settings.app_token is not None else ""
-        self._api = SlackApi(settings.token.reveal(), settings.api, app_token=app_token, timeout_s=settings.timeout_s)
+        self._api = api = SlackApi(
+            settings.token.reveal(), settings.api, app_token=app_token, timeout_s=settings.timeout_s
+        )
+        self.close, self.send, self.edit, self.find, self.fetch = api.close, api.send, api.edit, api.find, api.fetch
         self._reader = self._make_reader(SlackIdentity("", "", ""))
 
     def _make_reader(self, me: SlackIdentity) -> SlackEventParser:
@@ -73,16 +75,8 @@ class SlackChannel:
     async def open(self) -> None:
         self._reader = self._make_reader(await self._api.open())
 
-    async def close(self) -> None:
-        await self._api.close()
-
-    # --- in
-
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        async def take(event: SlackEvent) -> None:
-            await self._accept_event(event, inlet)
-
-        await SocketModeListener(self._api.connect, take).run(until)
+        await SocketModeListener(self._api.connect, partial(self._accept_event, inlet=inlet)).run(until)
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.signing_secret is not None
@@ -106,23 +100,3 @@ class SlackChannel:
             await inlet.on_delete(parsed.message)
         elif parsed is not None:
             await inlet.take(parsed)
-
-    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        return self._api.fetch(file)
-
-    # --- out
-
-    def render(self, markdown: str) -> list[Piece]:
-        return render_reply(markdown)
-
-    async def send(self, post: Post) -> str:
-        return await self._api.send(post)
-
-    async def edit(self, id: str, post: Post) -> None:
-        await self._api.edit(id, post)
-
-    async def find(self, post: Post) -> str | None:
-        return await self._api.find(post)
-
-    async def typing(self, target: PostTarget) -> None:
-        """Slack has no such sign for bots."""

@@ -1,36 +1,23 @@
 """Listen by Socket Mode: an event is acknowledged after it was accepted; Slack repeats what is not
 acknowledged.
 
-Events of one conversation are accepted in order, conversations in parallel. Slack announces a few
-seconds ahead that it will close a connection: the next one is opened while the old one is still
-read.
+Slack announces a few seconds ahead that it will close a connection: the next one is opened while
+the old one is still read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
-from weakref import WeakValueDictionary
+from functools import partial
+from typing import Protocol
 
+from gateway.channels.ordered_events import HOLD_S, OrderedEvents
 from gateway.channels.slack.parse import conversation_id
 from gateway.channels.slack.wire import Envelope, SlackEvent, UnreadablePayload, read_envelope, read_payload
 from gateway.platform.protocol import ChannelBroken, NotAccepted
-from shared.backoff import full_jitter
-from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.tasks import cancel_all
-
-AT_ONCE: Final = 200
-"""At most this many envelopes are in progress; then reading pauses."""
-
-HOLD_S: Final = 30.0
-"""An event that cannot be accepted for this long is left to another replica. Meanwhile it exists
-only at Slack."""
-
-AGAIN_FIRST_S: Final = 0.05
-AGAIN_CAP_S: Final = 1.0
-FINISH_S: Final = 1.0
 
 log = logger("slack")
 
@@ -49,20 +36,17 @@ class SocketModeListener:
     def __init__(
         self,
         connect: Callable[[], Awaitable[EnvelopeSocket]],
-        take: Callable[[SlackEvent], Awaitable[None]],
+        accept: Callable[[SlackEvent], Awaitable[None]],
         *,
         hold_s: float = HOLD_S,
     ) -> None:
         self._connect = connect
-        self._take = take
+        self._accept = accept
         self._hold_s = hold_s
         self._sockets: dict[asyncio.Task[None], EnvelopeSocket] = {}
-        self._under_way: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._chats = WeakValueDictionary[str, asyncio.Lock]()
         self._news = asyncio.Event()
+        self._events = OrderedEvents("slack", self._news.set)
         self._refresh = False
-        self._broke: Exception | None = None
 
     async def run(self, until: asyncio.Event) -> None:
         """Listen until `until` is set. Raises NotAccepted when the connection is lost,
@@ -74,8 +58,8 @@ class SocketModeListener:
             while not until.is_set():
                 await self._news.wait()
                 self._news.clear()
-                if self._broke is not None:
-                    raise self._broke
+                if self._events.failure is not None:
+                    raise self._events.failure
                 if newest.done():
                     newest.result()
                     raise NotAccepted("the connection to Slack is lost")
@@ -83,12 +67,12 @@ class SocketModeListener:
                     self._refresh = False
                     newest = await self._open_socket()
                 await self._drop_ended_sockets()
-            await cancel_all(self._sockets)  # no more is read; what is under way can still be confirmed
-            if self._under_way:
-                await asyncio.wait(self._under_way, timeout=FINISH_S)
+            # Reading ends first; events in progress can still be acknowledged.
+            await cancel_all(self._sockets)
+            await self._events.finish()
         finally:
             try:
-                await cancel_all([ending, *self._sockets, *self._under_way])
+                await cancel_all([ending, *self._sockets, *self._events.tasks])
             finally:
                 await asyncio.gather(*(socket.close() for socket in self._sockets.values()), return_exceptions=True)
 
@@ -115,10 +99,7 @@ class SocketModeListener:
             if envelope.type == "disconnect":
                 self._on_disconnect(envelope.reason)
             elif envelope.envelope_id:
-                await self._slots.acquire()
-                taking = asyncio.create_task(self._handle_envelope(socket, envelope), name="envelope")
-                self._under_way.add(taking)
-                taking.add_done_callback(self._done)
+                await self._events.start(partial(self._handle_envelope, socket, envelope))
 
     def _on_disconnect(self, reason: str) -> None:
         match reason:
@@ -137,30 +118,6 @@ class SocketModeListener:
         except UnreadablePayload as exc:
             log.warning("event not understood", kind=envelope.type, why=str(exc))
         if event is not None:
-            async with self._chats.setdefault(conversation_id(event), asyncio.Lock()):
-                await self._take_in_time(event)
+            await self._events.accept(conversation_id(event), partial(self._accept, event), hold_s=self._hold_s)
+        # Also for one that could not be read: repeating it would not help.
         await socket.acknowledge(envelope.envelope_id)
-
-    async def _take_in_time(self, event: SlackEvent) -> None:
-        now = asyncio.get_running_loop().time
-        give_up_at = now() + self._hold_s
-        for wait_s in full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S):
-            try:
-                await self._take(event)
-                return
-            except (RedisAway, Refused) as exc:
-                again_s = max(wait_s, exc.retry_after_s) if isinstance(exc, Refused) else wait_s
-                if now() + again_s > give_up_at:
-                    raise
-            await asyncio.sleep(again_s)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        self._slots.release()
-        if task.cancelled() or (broke := task.exception()) is None:
-            return
-        if not isinstance(broke, RedisAway | Refused):
-            log.error("event not taken", exc_info=broke)  # it is told again, and others are not kept waiting
-        else:
-            self._broke = broke
-            self._news.set()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from gateway.platform.access import AccessSettings, IdForm, read_channel
-from shared.errors import SettingsError
+from gateway.channels.settings import is_safe_address, read_settings
+from gateway.platform.access import AccessSettings, IdForm
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -24,7 +23,6 @@ _BOT_TOKEN: Final = re.compile(r"xoxb-[\w-]{10,}", re.ASCII)
 _APP_TOKEN: Final = re.compile(r"xapp-[\w-]{10,}", re.ASCII)
 _SIGNING_SECRET: Final = re.compile(r"[\x21-\x7e]{16,}")
 _COMMAND: Final = re.compile(r"/[a-z0-9_-]{1,31}")
-_NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class SlackSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,15 +46,10 @@ class SlackSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
 def read_slack(name: str, table: Mapping[str, Any]) -> SlackSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    settings = read_channel(SlackSettings, name, table, ids=IDS)
-    problems = list(_find_problems(name, settings))
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return settings
+    return read_settings(SlackSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
-def _find_problems(name: str, settings: SlackSettings) -> Iterator[str]:
-    key = f"channels.{name}"
+def _find_problems(key: str, settings: SlackSettings) -> Iterator[str]:
     if not _BOT_TOKEN.fullmatch(settings.token.reveal()):
         yield f"{key}.token is no bot token; copy the one of OAuth & Permissions that begins with xoxb-"
     if settings.run == "webhook":
@@ -70,15 +63,5 @@ def _find_problems(name: str, settings: SlackSettings) -> Iterator[str]:
         yield f"{key}.app_token is no app-level token; it begins with xapp-"
     if not _COMMAND.fullmatch(settings.command):
         yield f"{key}.command is {settings.command!r}; write it as Slack has it, such as /shoal"
-    if not _is_safe(settings.api):
+    if not is_safe_address(settings.api):
         yield f"{key}.api is {settings.api!r}; write an address that begins with https://"
-
-
-def _is_safe(address: str) -> bool:
-    """The token goes there: nobody on the way may read it."""
-    try:
-        url = urlsplit(address)
-        _ = url.port
-    except ValueError:
-        return False
-    return bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and url.hostname in _NEAR))

@@ -45,6 +45,8 @@ from gateway.platform.protocol import (
     NotAccepted,
     Post,
     PostRefused,
+    PostTarget,
+    RemoteFile,
     Throttled,
 )
 
@@ -135,17 +137,18 @@ class TelegramApi:
 
         await self._call_chat(change, post.target.chat_id)
 
-    async def typing(self, chat: str, thread: str | None) -> None:
-        await self._bot.send_chat_action(chat, "typing", message_thread_id=int(thread) if thread else None)
+    async def typing(self, target: PostTarget) -> None:
+        thread = int(target.thread) if target.thread else None
+        await self._bot.send_chat_action(target.chat_id, "typing", message_thread_id=thread)
 
     async def confirm_press(self, id: str) -> None:
         """Stop the spinner on a pressed button."""
         with contextlib.suppress(AiogramError):
             await self._bot.answer_callback_query(id)
 
-    async def fetch(self, handle: str) -> AsyncIterator[bytes]:
+    async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file. Raises NotDelivered."""
-        found = await self._call_chat(lambda _chat: self._bot.get_file(handle), "")
+        found = await self._call_chat(lambda _chat: self._bot.get_file(file.handle), "")
         url = self._bot.session.api.file_url(self._bot.token, found.file_path or "")
         try:
             async for part in self._bot.session.stream_content(url, timeout=int(self._timeout_s)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -13,16 +12,13 @@ from gateway.channels.telegram.api import TelegramApi
 from gateway.channels.telegram.parse import TelegramIdentity, Update, decode_update, parse_update
 from gateway.channels.telegram.render import render_reply
 from gateway.channels.telegram.settings import TelegramSettings, read_telegram
+from gateway.channels.unsupported import cannot_find
 from gateway.platform.protocol import (
     Abilities,
     HookAnswer,
     HookRequest,
     Inlet,
-    Piece,
-    Post,
-    PostTarget,
     Rate,
-    RemoteFile,
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, PlatformContext
@@ -54,23 +50,22 @@ class TelegramChannel:
     """A Telegram bot."""
 
     abilities = ABILITIES
+    render = staticmethod(render_reply)
+    find = staticmethod(cannot_find)
 
     def __init__(self, name: str, settings: TelegramSettings) -> None:
         self.name = name
         self.run_mode: RunMode = settings.run or "exclusive"
         self._settings = settings
-        self._api = TelegramApi(settings.token.reveal(), settings.api, timeout_s=settings.timeout_s)
+        self._api = api = TelegramApi(settings.token.reveal(), settings.api, timeout_s=settings.timeout_s)
+        self.close, self.send, self.edit = api.close, api.send, api.edit
+        self.typing, self.fetch = api.typing, api.fetch
         self._me = TelegramIdentity(0, "")
 
     async def open(self) -> None:
         self._me = await self._api.identify()
         if self.run_mode == "webhook" and self._settings.public_url and self._settings.webhook_secret is not None:
             await self._api.set_webhook(self._settings.public_url, self._settings.webhook_secret.reveal())
-
-    async def close(self) -> None:
-        await self._api.close()
-
-    # --- in
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Poll, accept, and confirm with the next poll. Telegram repeats unconfirmed updates to
@@ -114,23 +109,3 @@ class TelegramChannel:
             await inlet.take(message)
         if update.callback_query is not None:
             await self._api.confirm_press(update.callback_query.id)
-
-    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        return self._api.fetch(file.handle)
-
-    # --- out
-
-    def render(self, markdown: str) -> list[Piece]:
-        return render_reply(markdown)
-
-    async def send(self, post: Post) -> str:
-        return await self._api.send(post)
-
-    async def edit(self, id: str, post: Post) -> None:
-        await self._api.edit(id, post)
-
-    async def find(self, post: Post) -> str | None:
-        return None  # the Bot API cannot be asked
-
-    async def typing(self, target: PostTarget) -> None:
-        await self._api.typing(target.chat_id, target.thread)

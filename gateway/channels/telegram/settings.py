@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from gateway.platform.access import AccessSettings, IdForm, read_channel
-from shared.errors import SettingsError
+from gateway.channels.settings import read_settings
+from gateway.platform.access import AccessSettings, IdForm
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -38,15 +38,10 @@ class TelegramSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown
 
 def read_telegram(name: str, table: Mapping[str, Any]) -> TelegramSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    settings = read_channel(TelegramSettings, name, table, ids=IDS)
-    problems = list(_find_problems(name, settings))
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return settings
+    return read_settings(TelegramSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
-def _find_problems(name: str, settings: TelegramSettings) -> Iterator[str]:
-    key = f"channels.{name}"
+def _find_problems(key: str, settings: TelegramSettings) -> Iterator[str]:
     if not _TOKEN.fullmatch(settings.token.reveal()):
         yield f"{key}.token is no bot token; copy it from @BotFather, it looks like 123456789:AAbb…"
     if not settings.api.startswith(("https://", "http://")):

@@ -20,7 +20,7 @@ from gateway.channels.whatsapp.outgoing import (
     unsupported_note,
 )
 from gateway.channels.whatsapp.refusals import map_error
-from gateway.platform.protocol import ChannelBroken, File, MaybeSent, NotAccepted, Post, PostRefused
+from gateway.platform.protocol import ChannelBroken, File, MaybeSent, NotAccepted, Post, PostRefused, RemoteFile
 from shared.version import VERSION
 
 ANSWER_BYTES: Final = 256 * 1024
@@ -82,8 +82,9 @@ class WhatsAppApi:
         ChannelBroken."""
         await self._post_message(read_receipt(message_id))
 
-    async def fetch(self, handle: str) -> AsyncIterator[bytes]:
+    async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file. Raises NotDelivered."""
+        handle = file.handle
         if not _HANDLE.fullmatch(handle):
             raise PostRefused("the id of a file has a strange form")
         try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
 
+from gateway.channels.unsupported import cannot_edit, cannot_find, cannot_listen
 from gateway.channels.whatsapp.api import WhatsAppApi
 from gateway.channels.whatsapp.outgoing import CHOICES
 from gateway.channels.whatsapp.parse import LAST_MESSAGE, read_call
@@ -21,12 +20,9 @@ from gateway.platform.protocol import (
     HookAnswer,
     HookRequest,
     Inlet,
-    Piece,
     Post,
-    PostRefused,
     PostTarget,
     Rate,
-    RemoteFile,
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, PlatformContext
@@ -64,6 +60,10 @@ class WhatsAppChannel:
     """A number of the WhatsApp Business Platform."""
 
     abilities = ABILITIES
+    render = staticmethod(render_reply)
+    listen = staticmethod(cannot_listen)
+    edit = staticmethod(cannot_edit)
+    find = staticmethod(cannot_find)
     run_mode: RunMode = "webhook"
 
     def __init__(self, name: str, settings: WhatsAppSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -73,17 +73,10 @@ class WhatsAppChannel:
         self._api = WhatsAppApi(
             settings.access_token.reveal(), settings.api, settings.phone_number_id, timeout_s=settings.timeout_s
         )
+        self.close, self.fetch = self._api.close, self._api.fetch
 
     async def open(self) -> None:
         await self._api.check()
-
-    async def close(self) -> None:
-        await self._api.close()
-
-    # --- in
-
-    async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        raise NotImplementedError("WhatsApp only calls")
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         if request.method == "GET":
@@ -104,25 +97,11 @@ class WhatsAppChannel:
             log.warning("parts of a call not read", channel=self.name, parts=call.unreadable_parts)
         return HookAnswer()
 
-    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        return self._api.fetch(file.handle)
-
-    # --- out
-
-    def render(self, markdown: str) -> list[Piece]:
-        return render_reply(markdown)
-
     async def send(self, post: Post) -> str:
         written_at = post.target.notes.get(WRITTEN_AT, "")
         if written_at.isdecimal() and self._clock.now_ms() - int(written_at) > WINDOW_MS:
             raise ChatClosed("the person wrote more than 24 hours ago")
         return await self._api.send(post)
-
-    async def edit(self, id: str, post: Post) -> None:
-        raise PostRefused("WhatsApp has no edits")
-
-    async def find(self, post: Post) -> str | None:
-        return None  # the Cloud API cannot be asked
 
     async def typing(self, target: PostTarget) -> None:
         if message_id := target.notes.get(LAST_MESSAGE):

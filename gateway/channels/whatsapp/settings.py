@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from gateway.platform.access import AccessSettings, IdForm, read_channel
-from shared.errors import SettingsError
+from gateway.channels.settings import is_safe_address, read_settings
+from gateway.platform.access import AccessSettings, IdForm
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -23,7 +22,6 @@ IDS: Final = IdForm(
 _NUMBER_ID: Final = re.compile(r"[0-9]{5,25}")
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{20,}")
 _APP_SECRET: Final = re.compile(r"[0-9a-f]{32}")
-_NEAR: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class WhatsAppSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,15 +43,10 @@ def read_whatsapp(name: str, table: Mapping[str, Any]) -> WhatsAppSettings:
     number = table.get("phone_number_id")
     if type(number) is int:  # all digits: it is easily written without quotes
         table = {**table, "phone_number_id": str(number)}
-    settings = read_channel(WhatsAppSettings, name, table, ids=IDS)
-    problems = list(_find_problems(name, settings))
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return settings
+    return read_settings(WhatsAppSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
-def _find_problems(name: str, settings: WhatsAppSettings) -> Iterator[str]:
-    key = f"channels.{name}"
+def _find_problems(key: str, settings: WhatsAppSettings) -> Iterator[str]:
     if not _TOKEN.fullmatch(settings.access_token.reveal()):
         yield f"{key}.access_token is no access token; generate one for a system user in the Business settings"
     if not _APP_SECRET.fullmatch(settings.app_secret.reveal()):
@@ -67,15 +60,5 @@ def _find_problems(name: str, settings: WhatsAppSettings) -> Iterator[str]:
         )
     if settings.run not in (None, "webhook"):
         yield f"{key}.run is {settings.run!r}; WhatsApp only calls: leave it out, or write webhook"
-    if not _is_safe(settings.api):
+    if not is_safe_address(settings.api):
         yield f"{key}.api is {settings.api!r}; write an address that begins with https://"
-
-
-def _is_safe(address: str) -> bool:
-    """The token goes there: nobody on the way may read it."""
-    try:
-        url = urlsplit(address)
-        _ = url.port
-    except ValueError:
-        return False
-    return bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and url.hostname in _NEAR))

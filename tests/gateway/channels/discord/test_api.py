@@ -20,6 +20,7 @@ from gateway.platform.protocol import (
     Post,
     PostRefused,
     PostTarget,
+    RemoteFile,
     Throttled,
 )
 from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord, Trouble
@@ -217,13 +218,13 @@ async def test_a_file_of_a_person_is_fetched_in_parts_and_only_from_discord(fake
     """Without our token, which those addresses need not know."""
     fake.files["1"] = b"x" * 200_000
     url = f"{fake.address}/attachments/1/a.txt?ex=1"
-    assert b"".join([part async for part in api.fetch(url)]) == b"x" * 200_000
+    assert b"".join([part async for part in api.fetch(RemoteFile(handle=url))]) == b"x" * 200_000
     others = ["http://127.0.0.1:9/a", url.replace("http:", "https:"), "file:///etc/passwd", "", "http://[", "\0"]
     for other in (*others, url.replace("127.0.0.1", "127.0.0.1.example"), fake.address + "0/a", fake.address + "@h/a"):
         with pytest.raises(PostRefused, match=r"channels\.discord\.files_from"):
-            [part async for part in api.fetch(other)]
+            [part async for part in api.fetch(RemoteFile(handle=other))]
     with pytest.raises(PostRefused):
-        [part async for part in api.fetch(f"{fake.address}/attachments/2/gone.txt")]
+        [part async for part in api.fetch(RemoteFile(handle=f"{fake.address}/attachments/2/gone.txt"))]
 
 
 async def test_a_channel_is_asked_what_it_is(api: DiscordApi) -> None:

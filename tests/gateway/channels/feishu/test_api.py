@@ -23,6 +23,7 @@ from gateway.platform.protocol import (
     Post,
     PostRefused,
     PostTarget,
+    RemoteFile,
     Throttled,
 )
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
@@ -114,7 +115,7 @@ async def test_a_token_that_is_refused_is_renewed_once(fake: FakeFeishu, api: Fe
 
 
 async def _fetched(api: FeishuApi, handle: str = f"{ASKED}/file/file_1") -> bytes:
-    return b"".join([part async for part in api.fetch(handle)])
+    return b"".join([part async for part in api.fetch(RemoteFile(handle=handle))])
 
 
 async def test_a_token_that_is_always_refused_is_not_asked_for_for_ever(fake: FakeFeishu, api: FeishuApi) -> None:

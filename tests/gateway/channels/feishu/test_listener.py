@@ -96,7 +96,7 @@ async def test_what_is_taken_is_confirmed() -> None:
     played.take = wait
     async with played.listening():
         played.socket.tell("e1", "one")
-        await eventually(lambda: played.listener._under_way)
+        await eventually(lambda: played.listener._events.tasks)
         assert played.socket.answered == []
         go.set()
         await eventually(lambda: played.socket.answered == [("e1", 200, None)])
@@ -242,7 +242,7 @@ async def test_at_the_end_what_is_under_way_is_finished_and_no_more_begun() -> N
     played.take = wait
     async with played.listening() as task:
         played.socket.tell("e1", "one")
-        await eventually(lambda: played.socket.frames.empty() and played.listener._under_way)
+        await eventually(lambda: played.socket.frames.empty() and played.listener._events.tasks)
         played.until.set()
         await asyncio.sleep(0)
         await eventually(lambda: played.listener._news.is_set())

@@ -235,7 +235,7 @@ async def test_at_the_end_what_is_under_way_is_finished_and_no_more_begun() -> N
     played.take = wait
     async with played.listening() as (task, socket):
         socket.tell("e1", "one")
-        await eventually(lambda: socket.frames.empty() and played.listener._under_way)
+        await eventually(lambda: socket.frames.empty() and played.listener._events.tasks)
         played.until.set()
         await eventually(lambda: not any(not reader.done() for reader in played.listener._sockets))
         socket.tell("e2", "two")

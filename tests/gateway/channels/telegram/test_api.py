@@ -19,6 +19,7 @@ from gateway.platform.protocol import (
     Post,
     PostRefused,
     PostTarget,
+    RemoteFile,
     Throttled,
 )
 from tests.fakes.telegram import TOKEN, FakeTelegram, Trouble
@@ -118,9 +119,9 @@ async def test_pictures_are_photos_and_all_else_documents(fake: FakeTelegram, ap
 async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeTelegram, api: TelegramApi) -> None:
     """One that is not there any more, or too big for bots, is refused."""
     fake.files["f"] = b"x" * 200_000
-    assert b"".join([part async for part in api.fetch("f")]) == b"x" * 200_000
+    assert b"".join([part async for part in api.fetch(RemoteFile(handle="f"))]) == b"x" * 200_000
     with pytest.raises(PostRefused):
-        [part async for part in api.fetch("gone")]
+        [part async for part in api.fetch(RemoteFile(handle="gone"))]
 
 
 async def test_a_strange_update_stands_in_nobodys_way(fake: FakeTelegram, api: TelegramApi) -> None:

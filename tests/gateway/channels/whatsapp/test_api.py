@@ -20,6 +20,7 @@ from gateway.platform.protocol import (
     Post,
     PostRefused,
     PostTarget,
+    RemoteFile,
     Throttled,
 )
 from tests.fakes.whatsapp import NUMBER, TOKEN, FakeWhatsApp, Trouble
@@ -149,7 +150,7 @@ async def test_a_file_that_whatsapp_does_not_take_is_named(fake: FakeWhatsApp, a
 async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
     """From the address that WhatsApp tells, with the token."""
     fake.files["5"] = b"x" * 200_000
-    assert b"".join([part async for part in api.fetch("5")]) == b"x" * 200_000
+    assert b"".join([part async for part in api.fetch(RemoteFile(handle="5"))]) == b"x" * 200_000
     assert fake.asked == [f"Bearer {TOKEN}"]
 
 
@@ -166,7 +167,7 @@ async def test_the_token_goes_to_whatsapp_alone(fake: FakeWhatsApp, api: WhatsAp
     fake.files["5"] = b"x"
     fake.files_at = address or "x"
     with pytest.raises(PostRefused):
-        [part async for part in api.fetch("5")]
+        [part async for part in api.fetch(RemoteFile(handle="5"))]
     assert fake.asked == []
 
 
@@ -179,5 +180,5 @@ async def test_files_are_where_whatsapp_has_them(api: WhatsAppApi) -> None:
 async def test_a_file_that_is_not_there_breaks_nothing(fake: FakeWhatsApp, api: WhatsAppApi, handle: str) -> None:
     """It is one file, not the channel."""
     with pytest.raises((PostRefused, NotAccepted)):
-        [part async for part in api.fetch(handle)]
+        [part async for part in api.fetch(RemoteFile(handle=handle))]
     await api.send(post())
