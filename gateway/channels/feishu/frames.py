@@ -1,14 +1,18 @@
-"""The frames of a long connection: Protocol Buffers of one message (`pbbp2.Frame` of the vendor's
-libraries). Pure.
+"""Frames of a long connection: one Protocol Buffers message (`pbbp2.Frame` of the vendor's
+libraries), and payloads that span several frames. Pure.
 
-Importing lark-oapi for its class costs 168 MB and seconds of start.
+The message type is declared here: importing lark-oapi for its class costs 168 MB and seconds of
+start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
+from google.protobuf.descriptor_pb2 import EDITION_2023, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct
 
 CONTROL: Final = 0
@@ -20,16 +24,14 @@ SUM: Final = "sum"
 SEQ: Final = "seq"
 BIZ_RT: Final = "biz_rt"
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MASK: Final = (1 << 64) - 1
-
 
 class UnreadableFrame(ValueError):
-    """These bytes are no frame."""
+    """These bytes are not a frame."""
 
 
 class FeishuFrame(Struct, frozen=True, kw_only=True):
-    """`method` is CONTROL or DATA; `headers` are names and values, in order."""
+    """A frame, with its fields in the order of their numbers. `method` is CONTROL or DATA;
+    `headers` are names and values, in order."""
 
     seq_id: int = 0
     log_id: int = 0
@@ -42,53 +44,34 @@ class FeishuFrame(Struct, frozen=True, kw_only=True):
     log_id_new: str = ""
 
     def header(self, name: str) -> str:
-        """Its value; '' = there is none."""
+        """Return a header's value, '' if it is missing."""
         return next((value for key, value in self.headers if key == name), "")
 
 
 def ping(service: int) -> FeishuFrame:
-    """What is said now and then, so that the connection is kept."""
+    """Return the frame that keeps a connection alive."""
     return FeishuFrame(service=service, headers=((TYPE, "ping"),))
 
 
 def read_frame(data: bytes) -> FeishuFrame:
-    """Raises BadFrame."""
-    numbers = {1: 0, 2: 0, 3: 0, 4: 0}
-    parts = {6: b"", 7: b"", 8: b"", 9: b""}
-    headers: list[tuple[str, str]] = []
-    for field, value in _fields(data):
-        if isinstance(value, int):
-            numbers[field] = value
-        elif field == 5:
-            inner = {1: b"", 2: b""} | {number: one for number, one in _fields(value) if isinstance(one, bytes)}
-            headers.append((_text(inner[1]), _text(inner[2])))
-        else:
-            parts[field] = value
-    return FeishuFrame(
-        seq_id=numbers[1],
-        log_id=numbers[2],
-        service=_signed(numbers[3]),
-        method=_signed(numbers[4]),
-        headers=tuple(headers),
-        payload_encoding=_text(parts[6]),
-        payload_type=_text(parts[7]),
-        payload=parts[8],
-        log_id_new=_text(parts[9]),
-    )
+    """Decode a frame. Raises UnreadableFrame."""
+    try:
+        found = _Message.FromString(data)
+    except DecodeError as exc:
+        raise UnreadableFrame("bytes that are not a frame") from exc
+    fields = {name: getattr(found, name) for name in _TYPES if name != "headers"}
+    return FeishuFrame(headers=tuple((one.key, one.value) for one in found.headers), **fields)
 
 
 def write_frame(frame: FeishuFrame) -> bytes:
-    """The bytes of a frame."""
-    out = bytearray()
-    for field, number in enumerate((frame.seq_id, frame.log_id, frame.service, frame.method), start=1):
-        out += _number(field << 3 | _VARINT) + _number(number)
-    for key, value in frame.headers:
-        out += _part(5, _part(1, key.encode()) + _part(2, value.encode()))
-    for field, text in ((6, frame.payload_encoding), (7, frame.payload_type)):
-        out += _part(field, text.encode()) if text else b""
-    out += _part(8, frame.payload) if frame.payload else b""
-    out += _part(9, frame.log_id_new.encode()) if frame.log_id_new else b""
-    return bytes(out)
+    """Encode a frame."""
+    message = _Message(headers=[{"key": key, "value": value} for key, value in frame.headers])
+    for name in _TYPES:
+        # The vendor requires the numbers, also when they are 0; the rest is left out when empty.
+        if name != "headers" and (_TYPES[name] in _NUMBERS or getattr(frame, name)):
+            setattr(message, name, getattr(frame, name))
+    data: bytes = message.SerializeToString()
+    return data
 
 
 class FramePieces:
@@ -123,62 +106,38 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Known numbers and parts; what is of another kind is passed over."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        field, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            number, at = _varint(data, at)
-            if field <= 4:
-                yield field, number
-            continue
-        size = 8 if kind == _FIXED64 else 4 if kind == _FIXED32 else -1
-        if kind == _BYTES:
-            size, at = _varint(data, at)
-        if size < 0 or at + size > len(data) or not field:
-            raise UnreadableFrame("a field that ends behind the frame, or of an unknown kind")
-        if kind == _BYTES and field in (1, 2, 5, 6, 7, 8, 9):
-            yield field, data[at : at + size]
-        at += size
+_NUMBERS: Final = (FieldDescriptorProto.TYPE_UINT64, FieldDescriptorProto.TYPE_INT32)
+_TYPES: Final = {
+    "seq_id": FieldDescriptorProto.TYPE_UINT64,
+    "log_id": FieldDescriptorProto.TYPE_UINT64,
+    "service": FieldDescriptorProto.TYPE_INT32,
+    "method": FieldDescriptorProto.TYPE_INT32,
+    "headers": FieldDescriptorProto.TYPE_MESSAGE,
+    "payload_encoding": FieldDescriptorProto.TYPE_STRING,
+    "payload_type": FieldDescriptorProto.TYPE_STRING,
+    "payload": FieldDescriptorProto.TYPE_BYTES,
+    "log_id_new": FieldDescriptorProto.TYPE_STRING,
+}
+"""The fields of a frame, numbered from 1."""
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 70:
-        if at >= len(data):
-            raise UnreadableFrame("a frame that is cut off")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & _MASK, at
-        shift += 7
-    raise UnreadableFrame("a number that is too long")
+def _message_class() -> Any:
+    """Return the class of the message, as protoc would generate it."""
+    # An edition, unlike proto2, checks that strings are UTF-8, and unlike proto3 writes zeros.
+    file = FileDescriptorProto(
+        name="feishu_frame.proto", package="shoal.feishu", syntax="editions", edition=EDITION_2023
+    )
+    header, frame = file.message_type.add(name="Header"), file.message_type.add(name="Frame")
+    optional, repeated = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.LABEL_REPEATED
+    for number, name in enumerate(("key", "value"), start=1):
+        header.field.add(name=name, number=number, type=FieldDescriptorProto.TYPE_STRING, label=optional)
+    for number, (name, kind) in enumerate(_TYPES.items(), start=1):
+        field = frame.field.add(name=name, number=number, type=kind, label=optional)
+        if kind == FieldDescriptorProto.TYPE_MESSAGE:
+            field.label, field.type_name = repeated, ".shoal.feishu.Header"
+    pool = DescriptorPool()  # one of its own: the vendor's library may be in the default one
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("shoal.feishu.Frame"))
 
 
-def _signed(number: int) -> int:
-    number &= 0xFFFFFFFF
-    return number - (1 << 32) if number >> 31 else number
-
-
-def _text(part: bytes) -> str:
-    try:
-        return part.decode()
-    except UnicodeDecodeError as exc:
-        raise UnreadableFrame("text that is not UTF-8") from exc
-
-
-def _number(value: int) -> bytes:
-    value &= _MASK
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _part(field: int, data: bytes) -> bytes:
-    return _number(field << 3 | _BYTES) + _number(len(data)) + data
+_Message: Final = _message_class()
