@@ -34,6 +34,10 @@ class Desk:
         self.workspace: Workspace = self.workspaces.workspace_of(SESSION)
         self.attachments = Attachments(self.store)
 
+    def close(self) -> None:
+        self.workspaces.close()
+        self.attachments.close()
+
     def put(self, data: bytes, name: str) -> str:
         return str(self.store.put(SESSION, data, name))
 
@@ -45,7 +49,7 @@ class Desk:
 def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)
     yield made
-    made.workspaces.close()
+    made.close()
 
 
 async def test_pictures_are_seen_and_files_lie_in_the_workspace(desk: Desk) -> None:
@@ -99,7 +103,7 @@ async def test_a_full_workspace_is_told_and_ends_nothing(tmp_path: Path) -> None
     desk = Desk(tmp_path, quota_bytes=100)
     _, [note] = await desk.bring(desk.put(b"x" * 101, "big.txt"))
     assert "could not be put into the workspace" in note
-    desk.workspaces.close()
+    desk.close()
 
 
 async def test_a_large_file_is_brought_whole(desk: Desk) -> None:
