@@ -21,6 +21,12 @@ def this_house() -> House:
     return read_house(ROOT)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def house() -> House:
+    """Reading takes seconds, which no row has to pay."""
+    return this_house()
+
+
 @pytest.mark.xdist_group("house")  # one process parses the files, not each
 @pytest.mark.parametrize("row", HELD, ids=lambda row: row.title)
 def test_a_count_keeps_its_limit(row: Row) -> None:
