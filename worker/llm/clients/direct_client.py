@@ -1,4 +1,4 @@
-"""Every endpoint that speaks OpenAI's chat protocol, as a Model, for a fiftieth of LiteLLM's CPU
+"""A Model for every endpoint that speaks OpenAI's chat protocol, at a fiftieth of LiteLLM's CPU
 time."""
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
-from worker.llm.clients.answers import parse_completion, parse_only_reply
-from worker.llm.clients.assembly import ReplyAssembler
 from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_s
-from worker.llm.clients.sse import EventReader
+from worker.llm.clients.replies import parse_completion, parse_only_reply, read_event_stream
 from worker.llm.clients.wire import RequestWriter
-from worker.llm.policies.patience import CallTimeouts
+from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
 from worker.llm.providers import Route, choose
 
@@ -31,25 +29,26 @@ ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 ERROR_LIMIT_BYTES: Final = 64 * 1024
 IDLE_S: Final = 30.0
 """How long an unused connection is kept."""
-_END_S: Final = 0.1  # for the last bytes of a stream: with them unread its connection cannot be used again
-_DONE: Final = b"[DONE]"
+
+DRAIN_S: Final = 0.1
+"""Time limit for the last bytes of a stream; with them unread its connection cannot be used again."""
 
 
 class Connections:
-    """HTTP connections, opened when they are needed and used again."""
+    """HTTP connections, opened on demand and reused."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def session(self) -> aiohttp.ClientSession:
-        """The session of the running loop."""
+        """Return the session of the running loop."""
         loop = asyncio.get_running_loop()
         if self._session is None or self._session.closed or self._loop is not loop:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # Patience counts
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # CallTimeouts limits each wait
                 trust_env=False,
             )
             self._loop = loop
@@ -67,8 +66,7 @@ _CONNECTIONS: Final = Connections()  # one pool a process, whichever models use 
 class DirectModel:
     """One model of one endpoint. Makes one call; RetryingModel repeats it.
 
-    No proxy of the environment is used, no redirect followed, no cookie kept; certificates are
-    checked.
+    Ignores proxies in the environment, follows no redirect and keeps no cookies; checks certificates.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class DirectModel:
             self._headers["Authorization"] = f"Bearer {settings.api_key.reveal()}"
 
     async def preload(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: the first call has no slow part."""
 
     async def close(self) -> None:
         """Close the connections of this process to all such endpoints."""
@@ -102,21 +100,21 @@ class DirectModel:
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         with self._faults():
             body = self._writer.write(request, stream=on_delta is not None)
-        with CallTimeouts(self._settings) as patience:
-            if on_delta is None:  # nobody is told anything on the way: one limit for all of it
-                return await patience.wait_all(self._send(body, None, None))
-            return await self._send(body, patience, on_delta)
+        with CallTimeouts(self._settings) as timeouts:
+            if on_delta is None:  # nothing is shown on the way, so one limit for the whole call is enough
+                return await timeouts.wait_all(self._send(body, None, None))
+            return await self._send(body, timeouts, on_delta)
 
-    async def _send(self, body: bytes, patience: CallTimeouts | None, on_delta: OnDelta | None) -> LLMResponse:
-        """One request and its answer; with patience each wait for bytes has its limit."""
-        wait: Wait[Any] = _await_unlimited if patience is None else patience.wait_next
+    async def _send(self, body: bytes, timeouts: CallTimeouts | None, on_delta: OnDelta | None) -> LLMResponse:
+        """Send one request and return its reply. With `timeouts` each wait for bytes has its limit."""
+        wait: Wait[Any] = _await_unlimited if timeouts is None else timeouts.wait_next
         with self._faults():
             response: aiohttp.ClientResponse = await wait(self._post(body))
         try:
             if response.status != 200:
                 raise await self._refusal(response, wait)
             if _is_stream(response, asked=on_delta is not None):
-                return await self._stream(response, patience, on_delta)
+                return await self._stream(response, timeouts, wait, on_delta)
             with self._faults():
                 answer = parse_completion(await wait(_read_body(response, ANSWER_LIMIT_BYTES)), self.name)
             reply = parse_only_reply(answer, self.name)
@@ -124,7 +122,9 @@ class DirectModel:
                 await on_delta(reply.content)
             return reply
         finally:
-            response.close()  # a whole answer has already handed its connection back; half of one must not
+            # A complete answer has already returned its connection to the pool. Half an answer must
+            # not: the rest of it would be read as the answer to the next request.
+            response.close()
 
     async def _post(self, body: bytes) -> aiohttp.ClientResponse:
         session = _CONNECTIONS.session()
@@ -132,25 +132,19 @@ class DirectModel:
         return await session.post(self._url, data=body, headers=headers, allow_redirects=False)
 
     async def _stream(
-        self, response: aiohttp.ClientResponse, patience: CallTimeouts | None, on_delta: OnDelta | None
+        self,
+        response: aiohttp.ClientResponse,
+        timeouts: CallTimeouts | None,
+        wait: Wait[bytes],
+        on_delta: OnDelta | None,
     ) -> LLMResponse:
-        wait: Wait[bytes] = _await_unlimited if patience is None else patience.wait_next
-        reply, events = ReplyAssembler(), EventReader()
-        while True:
-            with self._faults():
-                piece = await wait(response.content.readany())
-                found = events.feed(piece) if piece else events.end()
-            for data in found:
-                if data == _DONE:
-                    await _drain(response)
-                    return reply.whole(ended=True)
-                heard, text = reply.add(parse_completion(data, self.name))
-                if heard and patience is not None:
-                    patience.on_token()
-                if text and on_delta is not None:
-                    await on_delta(text)  # outside of _faults: what the caller raises is the caller's
-            if not piece:
-                return reply.whole()
+        async def next_piece() -> bytes:
+            with self._faults():  # around the read only: an exception of `on_delta` is the caller's own
+                return await wait(response.content.readany())
+
+        reply = await read_event_stream(next_piece, self.name, timeouts, on_delta)
+        await _drain(response)
+        return reply
 
     async def _refusal(self, response: aiohttp.ClientResponse, wait: Wait[bytes]) -> ModelError:
         body = b""
@@ -161,7 +155,7 @@ class DirectModel:
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """Turns what goes wrong on the way into a ModelError without anything that was sent or
+        """Turn every fault of a call into a ModelError whose text quotes nothing that was sent or
         received."""
         try:
             yield
@@ -176,19 +170,19 @@ class DirectModel:
 
 
 async def _await_unlimited(answer: Awaitable[T]) -> T:
-    """Without a limit of its own."""
+    """Await something without a limit of its own."""
     return await answer
 
 
 def _is_stream(response: aiohttp.ClientResponse, *, asked: bool) -> bool:
-    """Whether the answer is a stream: some never stream, some always do, some do not say what they
-    send."""
+    """Return whether the answer is a stream. Some servers never stream, some always do, and some do
+    not declare a content type."""
     kind = response.content_type
     return kind == "text/event-stream" or (asked and "json" not in kind and "html" not in kind)
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """The whole body. Raises ValueError when it is over the limit."""
+    """Return the whole body. Raises ValueError if it is over the limit."""
     pieces: list[bytes] = []
     size_bytes = 0
     while piece := await response.content.readany():
@@ -200,8 +194,8 @@ async def _read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read what comes behind the last event, so that the connection can be used again."""
+    """Read what follows the last event, so that the connection can be used again."""
     with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
-        async with asyncio.timeout(_END_S):
+        async with asyncio.timeout(DRAIN_S):
             while await response.content.readany():
                 pass

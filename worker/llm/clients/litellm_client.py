@@ -1,10 +1,10 @@
-"""Every provider that LiteLLM reaches, as a Model. The library is imported at the first call: that
+"""A Model for every provider that LiteLLM reaches. The library is imported at the first call, which
 takes 3 s.
 
-Where the provider speaks OpenAI's protocol, LiteLLM's own HTTP handler asks it and not the openai
-SDK, which walks every message by type; and a stream of its events is read here as the direct client
-reads it, not by LiteLLM, which makes several objects of each. What is asked, and of whom, is
-LiteLLM's business all the same.
+For a provider that speaks OpenAI's protocol, the request goes through LiteLLM's own HTTP handler and
+not the openai SDK, which walks every message by type. Its stream is read here as the direct client
+reads one: LiteLLM makes several objects of each event, at ten times the cost. LiteLLM still decides
+what is sent, and where.
 """
 
 from __future__ import annotations
@@ -12,21 +12,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from shared.errors import ModelError
 from shared.settings import ModelSettings
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
-from worker.llm.caching import marked_messages, marked_tools
-from worker.llm.clients.assembly import ReplyAssembler, parse_whole_reply
 from worker.llm.clients.faults import model_error, retry_after_s
-from worker.llm.clients.litellm_answer import CompletionReader
-from worker.llm.clients.wire import offer
-from worker.llm.policies.patience import CallTimeouts
+from worker.llm.clients.replies import (
+    ReplyAssembler,
+    parse_completion,
+    parse_only_reply,
+    parse_whole_reply,
+    read_event_stream,
+)
+from worker.llm.clients.wire import marked_messages, marked_tools, offer
+from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
 from worker.llm.providers import Route, choose
 
@@ -43,7 +47,23 @@ _SDK_HEADERS: Final = {
     "OpenAI-Organization": ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID"),
     "OpenAI-Project": ("OPENAI_PROJECT_ID",),
 }
-"""What the SDK adds to requests from the environment, and LiteLLM's own handler does not."""
+"""Headers that the SDK adds to requests from the environment, and LiteLLM's own handler does not."""
+
+DRAIN_S: Final = 0.1
+"""Time limit for the last bytes of a stream; with them unread its connection cannot be used again."""
+
+
+class HTTPAnswer(Protocol):
+    """An answer whose head has arrived, in httpx's form."""
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def aiter_bytes(self) -> AsyncIterator[bytes]: ...
+
+    async def aread(self) -> bytes: ...
+
+    async def aclose(self) -> None: ...
 
 
 class LiteLLMModel:
@@ -65,7 +85,7 @@ class LiteLLMModel:
         self._headers = (_sdk_headers() if at_openai else {}) | dict(headers or {})
 
     async def preload(self) -> None:
-        """Import the library beside the event loop, so that the first turn does not wait for it."""
+        """Import the library in a thread, so that neither the event loop nor the first turn waits."""
         if self._library is None:
             self._library = await asyncio.to_thread(_library, self._route.model)
 
@@ -79,7 +99,7 @@ class LiteLLMModel:
         caching = self._route.caching
         messages = marked_messages(request.messages) if caching else request.messages
         arguments = self._fixed | {
-            "messages": self._library.unsigned(messages, self._route.model),
+            "messages": self._library.without_signatures(messages, self._route.model),
             "max_tokens": max(1, request.max_tokens),
             "temperature": request.temperature,
             "timeout": self._settings.total_s,
@@ -92,52 +112,78 @@ class LiteLLMModel:
         if on_delta is not None:
             arguments |= {"stream": True, "stream_options": {"include_usage": True}}
         arguments = self._route.apply_overrides(arguments)
-        with CallTimeouts(self._settings) as patience:
+        with CallTimeouts(self._settings) as timeouts:
             if on_delta is not None:
-                return await self._stream(arguments, patience, on_delta)
+                return await self._stream(arguments, timeouts, on_delta)
             with self._faults():
-                return parse_whole_reply(self._answered(await patience.wait_all(self._library.ask(arguments))))
+                return parse_whole_reply(self._answered(await timeouts.wait_all(self._library.send(arguments))))
 
-    async def _stream(self, arguments: dict[str, Any], patience: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
+    async def _stream(self, arguments: dict[str, Any], timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
         with self._faults():
-            stream = self._answered(await patience.wait_next(self._library.ask(arguments)))
+            stream = self._answered(await timeouts.wait_next(self._library.send(arguments)))
         answer = self._library.http_answer(stream)
         if answer is None:
-            return await self._chunks(stream, patience, on_delta)
-        reply = await CompletionReader(answer, self.name, patience, on_delta).read_reply()
+            return await self._chunks(stream, timeouts, on_delta)
+        reply = await self._read_answer(answer, timeouts, on_delta)
         if reply.usage.prompt_tokens or reply.usage.completion_tokens:
             return reply
-        usage = await asyncio.to_thread(self._library.counted, arguments["messages"], reply, self._route.model)
+        usage = await asyncio.to_thread(self._library.count_tokens, arguments["messages"], reply, self._route.model)
         return msgspec.structs.replace(reply, usage=usage)
 
-    async def _chunks(self, stream: Any, patience: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
-        """A stream in the provider's own protocol: LiteLLM makes OpenAI's chunks of it."""
+    async def _read_answer(self, answer: HTTPAnswer, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
+        """Return the reply of an answer in OpenAI's protocol. Its text has gone to `on_delta`, in one
+        piece if the provider does not stream."""
+
+        async def read(coming: Awaitable[bytes]) -> bytes:
+            try:
+                return await timeouts.wait_next(coming)
+            except ModelError:
+                raise
+            except Exception as exc:  # LiteLLM may use any HTTP library
+                raise model_error(self.name, "connection", type(exc).__name__) from None
+
+        try:
+            if "json" in answer.headers.get("content-type", ""):
+                reply = parse_only_reply(parse_completion(await read(answer.aread()), self.name), self.name)
+                if reply.content:
+                    await on_delta(reply.content)
+                return reply
+            pieces = aiter(answer.aiter_bytes())
+            reply = await read_event_stream(lambda: read(anext(pieces, b"")), self.name, timeouts, on_delta)
+            await _drain(pieces)
+            return reply
+        finally:
+            with contextlib.suppress(Exception):
+                await answer.aclose()
+
+    async def _chunks(self, stream: Any, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
+        """Read a stream in the provider's own protocol, which LiteLLM translates to OpenAI's chunks."""
         reply = ReplyAssembler()
         try:
             chunks: AsyncIterator[Any] = aiter(stream)
             while True:
                 with self._faults():
-                    chunk = await patience.wait_next(anext(chunks, None))
+                    chunk = await timeouts.wait_next(anext(chunks, None))
                     if chunk is None:
                         return reply.whole()
-                    heard, text = reply.add(chunk)
-                if heard:
-                    patience.on_token()
+                    carries, text = reply.add(chunk)
+                if carries:
+                    timeouts.on_token()
                 if text:
-                    await on_delta(text)  # outside of _faults: what the caller raises is the caller's
+                    await on_delta(text)  # outside of _faults: its exceptions are the caller's own
         finally:
             with contextlib.suppress(Exception):
                 await stream.aclose()
 
     def _answered(self, answer: Any) -> Any:
-        """After the last 422 LiteLLM's way through the SDK answers None instead of raising."""
+        """Return the answer, or raise for None: after the last 422 LiteLLM returns that from the SDK."""
         if answer is None:
             raise model_error(self.name, "bad_request", 422)
         return answer
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """Turns whatever the library raises into a ModelError without the provider's text, which
+        """Turn every exception of the library into a ModelError without the provider's text, which
         may quote ours."""
         try:
             yield
@@ -152,9 +198,11 @@ class LiteLLMModel:
 
 
 def _library(model: str) -> Any:
-    """The module of the library, ready for a model. One that only the SDK reaches takes it away
-    from LiteLLM's own handler for all models of the process: it is one switch, and the SDK reaches
-    the others too."""
+    """Return the module of the library, ready for a model.
+
+    A model that only the SDK reaches switches LiteLLM's own handler off for all models of the
+    process: there is one switch, and the SDK reaches the others too.
+    """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     library = import_module("worker.llm.clients.litellm_library")
@@ -162,10 +210,18 @@ def _library(model: str) -> Any:
     if model.partition("/")[0] in library.SDK_ONLY:
         os.environ[_HANDLER] = "False"
     if os.environ[_HANDLER] != "True":
-        import_module("openai.resources")  # LiteLLM would load this in its first call, and so in the event loop
+        import_module("openai.resources")  # or LiteLLM would load it during its first call, in the event loop
     return library
 
 
 def _sdk_headers() -> dict[str, str]:
     found = {name: [os.environ[key] for key in keys if os.environ.get(key)] for name, keys in _SDK_HEADERS.items()}
     return {name: values[0] for name, values in found.items() if values}
+
+
+async def _drain(pieces: AsyncIterator[bytes]) -> None:
+    """Read what follows the last event, so that the connection can be used again."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in pieces:
+                pass

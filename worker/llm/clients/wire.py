@@ -1,8 +1,7 @@
-"""OpenAI's chat protocol in bytes: what is asked, written once where it stays the same, and what is
-answered, typed.
+"""OpenAI's chat protocol in bytes: requests, whose unchanging parts are encoded once, and typed
+answers.
 
-Of an answer only the fields that a reply is made of are read; all others are skipped by the
-decoder.
+The decoder reads only the fields of an answer that a reply is made of, and skips all others.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from worker.agent.model.model import ModelRequest, ToolSpec
-from worker.llm.caching import marked_messages, marked_tools
 from worker.llm.providers import Route
 
-_KEPT: Final = 64  # prompts and tool lists whose bytes are kept: those of the turns that run now
+_KEPT: Final = 64  # encoded prompts and tool lists that are kept: enough for the turns that run now
+_CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
+"""Tells a provider that the prompt up to here stays the same, so that it caches it."""
 
 
 class FunctionCall(msgspec.Struct, gc=False):
@@ -42,7 +42,7 @@ class ContentPart(msgspec.Struct, gc=False):
 
 
 class CompletionMessage(msgspec.Struct, gc=False):
-    """What the model says, or a delta of it. Thoughts have either name."""
+    """A message of the model, or a delta of one. Providers use either name for thoughts."""
 
     content: str | list[ContentPart] | None = None
     tool_calls: list[ToolCallDelta] | None = None
@@ -51,7 +51,7 @@ class CompletionMessage(msgspec.Struct, gc=False):
 
 
 class CompletionChoice(msgspec.Struct, gc=False):
-    """One answer of possibly several; we ask for one."""
+    """One of several possible answers; we ask for one."""
 
     delta: CompletionMessage | None = None
     message: CompletionMessage | None = None
@@ -59,13 +59,13 @@ class CompletionChoice(msgspec.Struct, gc=False):
 
 
 class CachedTokens(msgspec.Struct, gc=False):
-    """How many tokens of a prompt the provider had in its cache."""
+    """Tokens of a prompt that the provider's cache held."""
 
     cached_tokens: int | None = None
 
 
 class CompletionUsage(msgspec.Struct, gc=False):
-    """What was counted."""
+    """The provider's token counts."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -73,7 +73,7 @@ class CompletionUsage(msgspec.Struct, gc=False):
 
 
 class ChatCompletion(msgspec.Struct, gc=False):
-    """A whole answer or a chunk of one. With an `error` it is neither."""
+    """An answer, or one chunk of a streamed answer. If `error` is set, nothing else counts."""
 
     choices: list[CompletionChoice] | None = None
     usage: CompletionUsage | None = None
@@ -82,12 +82,12 @@ class ChatCompletion(msgspec.Struct, gc=False):
 
 
 decode: Final = msgspec.json.Decoder(ChatCompletion).decode
-"""Bytes to a Chat. Raises msgspec.DecodeError."""
+"""Decodes bytes to a ChatCompletion. Raises msgspec.DecodeError."""
 
 
 class RequestWriter:
-    """Writes the requests to one model. The bytes of a system text and of a tuple of tools are made
-    once."""
+    """Encodes the requests to one model. The bytes of a system text and of a tuple of tools are
+    encoded once."""
 
     def __init__(self, route: Route) -> None:
         self._route = route
@@ -131,8 +131,9 @@ class RequestWriter:
         return marked_tools(offers) if self._route.caching else offers
 
     def _encode_once(self, thing: object, made: Any) -> msgspec.Raw:
-        """The bytes of what is made of a thing that never changes; the thing is kept, so its id
-        stays its own."""
+        """Return the encoded form of an immutable object, from the cache if possible."""
+        # The cache is by id, because hashing a long system text would cost what it saves. It keeps a
+        # reference to the object, so no other object can get the same id meanwhile.
         kept = self._encoded.get(id(thing))
         if kept is not None:
             return kept[1]
@@ -144,8 +145,24 @@ class RequestWriter:
 
 
 def offer(tool: ToolSpec) -> dict[str, Any]:
-    """A tool as OpenAI's protocol offers it."""
+    """Return a tool in the form of OpenAI's protocol."""
     return {
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
     }
+
+
+def marked_messages(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the messages with a cache mark on the system text, if they begin with one."""
+    if not messages or messages[0].get("role") != "system" or not isinstance(messages[0].get("content"), str):
+        return list(messages)
+    system = {**messages[0], "content": [{"type": "text", "text": messages[0]["content"], **_CACHE_MARK}]}
+    return [system, *messages[1:]]
+
+
+def marked_tools(offers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the offered tools with a cache mark on the last one."""
+    marked = [dict(offer) for offer in offers]
+    if marked:
+        marked[-1] |= _CACHE_MARK
+    return marked

@@ -1,18 +1,69 @@
-"""Putting a reply together, whole or from chunks, in the form of OpenAI's protocol."""
+"""Replies in OpenAI's protocol, whole or streamed, for every client that reads the bytes itself."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 import msgspec
 
 from shared.errors import ModelError
-from worker.agent.model.model import LLMResponse, TokenUsage, ToolCallRequest
+from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolCallRequest
 from worker.llm.clients.arguments import parse_arguments
+from worker.llm.clients.faults import kind_of_error, model_error
+from worker.llm.clients.sse import EventReader
+from worker.llm.clients.wire import ChatCompletion, decode
+from worker.llm.policies.timeouts import CallTimeouts
+
+_DONE: Final = b"[DONE]"
+
+
+def parse_completion(data: bytes, model: str) -> ChatCompletion:
+    """Return an answer, or one event of a stream. Raises ModelError for data that is neither, and for
+    an answer that reports an error; `model` is only named in it."""
+    try:
+        completion = decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise model_error(model, "bad_reply", type(exc).__name__) from None
+    if completion.error is not None:
+        raise model_error(model, kind_of_error(completion.error, "connection"), "an error in its answer")
+    return completion
+
+
+def parse_only_reply(completion: ChatCompletion, model: str) -> LLMResponse:
+    """Return the reply of an answer that was not streamed. Raises ModelError for one without any."""
+    if not completion.choices or completion.choices[0].message is None:
+        raise model_error(model, "bad_reply", "an answer without a message")
+    return parse_whole_reply(completion)
+
+
+async def read_event_stream(
+    next_piece: Callable[[], Awaitable[bytes]], model: str, timeouts: CallTimeouts | None, on_delta: OnDelta | None
+) -> LLMResponse:
+    """Read a streamed reply to its end, and pass its text on. `next_piece` returns `b""` at the end of
+    the body. Raises ModelError, and what `next_piece` and `on_delta` raise."""
+    reply, events = ReplyAssembler(), EventReader()
+    while True:
+        piece = await next_piece()
+        try:
+            found = events.feed(piece) if piece else events.end()
+        except ValueError:
+            raise model_error(model, "bad_reply", "an event over the size limit") from None
+        for data in found:
+            if data == _DONE:
+                return reply.whole(ended=True)
+            carries, text = reply.add(parse_completion(data, model))
+            # Events without content, such as a provider's keep-alives, do not extend the time limit.
+            if carries and timeouts is not None:
+                timeouts.on_token()
+            if text and on_delta is not None:
+                await on_delta(text)
+        if not piece:
+            return reply.whole()
 
 
 class ReplyAssembler:
-    """Puts the pieces of a streamed reply together."""
+    """Assembles a reply from the chunks of a stream."""
 
     def __init__(self) -> None:
         self._content: list[str] = []
@@ -24,7 +75,7 @@ class ReplyAssembler:
         self._model = ""
 
     def add(self, chunk: Any) -> tuple[bool, str]:
-        """Take one chunk in; answer whether it carried anything, and its text."""
+        """Add one chunk. Return whether it carried anything, and its text."""
         self._usage = parse_usage(chunk) or self._usage
         self._model = self._model or parse_model_name(chunk)
         if not chunk.choices or chunk.choices[0].delta is None:
@@ -43,8 +94,8 @@ class ReplyAssembler:
         return bool(text or thought or pieces), text
 
     def whole(self, *, ended: bool = False) -> LLMResponse:
-        """The reply. One without a finish reason was cut off, unless its sender said that it
-        `ended`."""
+        """Return the reply. Raises ModelError for one that was cut off: it has no finish reason, and
+        its sender did not say that it `ended`."""
         if not self._finish and not ended:
             raise ModelError("connection", "the model's stream ended before its reply did", retryable=True)
         return LLMResponse(
@@ -64,8 +115,8 @@ class ReplyAssembler:
         call.pieces.append(_arguments_text(piece.function))
 
     def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
-        """The call that a piece belongs to. Some give every call index 0, some give none, some omit
-        the id."""
+        """Return the call that a piece belongs to. Some providers give every call index 0, some give
+        no index, and some omit the id, so both are compared."""
         if index is not None:
             call = self._by_index.get(index)
             new = call is None or bool(id_ and call.id and id_ != call.id)
@@ -81,7 +132,7 @@ class ReplyAssembler:
 
 
 class _PartialCall:
-    """A tool call of which more may come."""
+    """A tool call whose pieces are still arriving."""
 
     __slots__ = ("id", "name", "pieces")
 
@@ -91,15 +142,15 @@ class _PartialCall:
         self.pieces: list[str] = []
 
     def ended_by(self, id_: str, name: str) -> bool:
-        """Whether a piece without an index begins another call: it says another id or name, or this
-        one is whole."""
+        """Return whether a piece without an index begins another call: its id or name differs, or the
+        arguments of this call are complete JSON."""
         if id_ and self.id:
             return id_ != self.id
         return bool(name and self.name) and (name != self.name or _is_json("".join(self.pieces)))
 
 
 def parse_whole_reply(answer: Any) -> LLMResponse:
-    """The reply of an answer that was not streamed. Raises IndexError for one without any."""
+    """Return the reply of an answer that was not streamed. Raises IndexError for one without any."""
     choice = answer.choices[0]
     content, reasoning = _text_and_thoughts(choice.message)
     calls = tuple(
@@ -117,12 +168,12 @@ def parse_whole_reply(answer: Any) -> LLMResponse:
 
 
 def parse_call(id_: str, name: str, raw: str) -> ToolCallRequest:
-    """A tool call with its arguments read."""
+    """Return a tool call with its arguments parsed."""
     return ToolCallRequest(id_, name, parse_arguments(raw), raw)
 
 
 def parse_usage(answer: Any) -> TokenUsage | None:
-    """The token counts of an answer or a chunk, when it has them."""
+    """Return the token counts of an answer or a chunk, if it has them."""
     usage = getattr(answer, "usage", None)
     if usage is None:
         return None
@@ -131,13 +182,13 @@ def parse_usage(answer: Any) -> TokenUsage | None:
 
 
 def parse_model_name(answer: Any) -> str:
-    """The model that an answer, or a chunk, says it is from; `""` when it says none."""
+    """Return the name of the model that made an answer or a chunk; `""` if it gives none."""
     name = getattr(answer, "model", None)
     return name if isinstance(name, str) else ""
 
 
 def _text_and_thoughts(message: Any) -> tuple[str, str]:
-    """The text and the thoughts of a message or a delta. With some providers the text is a list of
+    """Return the text and the thoughts of a message or a delta. Some providers send one list of
     both."""
     thought = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     thought = thought if isinstance(thought, str) else ""
@@ -149,7 +200,7 @@ def _text_and_thoughts(message: Any) -> tuple[str, str]:
 
 
 def _arguments_text(function: Any) -> str:
-    """The arguments as text; a few servers send the object itself."""
+    """Return the arguments as text; a few servers send the object itself."""
     arguments = function.arguments if function else None
     if arguments is None or isinstance(arguments, str):
         return arguments or ""

@@ -10,10 +10,10 @@ import pytest
 from shared.errors import ModelError
 from shared.settings import ModelSettings
 from tests.helpers.wait import eventually
-from worker.llm.policies.patience import CallTimeouts
+from worker.llm.policies.timeouts import CallTimeouts
 
 
-def patience(first_token_s: float = 30, between_tokens_s: float = 30, total_s: float = 30) -> CallTimeouts:
+def timeouts(first_token_s: float = 30, between_tokens_s: float = 30, total_s: float = 30) -> CallTimeouts:
     return CallTimeouts(ModelSettings(first_token_s=first_token_s, between_tokens_s=between_tokens_s, total_s=total_s))
 
 
@@ -43,7 +43,7 @@ def pending() -> int:
 )
 async def test_each_silence_has_its_end(limits: dict[str, Any], spoken: bool, says: str) -> None:
     """Also one that is shorter than the one before; the task goes on as if it had never been cancelled."""
-    with patience(**limits) as limit:
+    with timeouts(**limits) as limit:
         assert await limit.wait_next(word()) == "word"
         if spoken:
             limit.on_token()
@@ -54,7 +54,7 @@ async def test_each_silence_has_its_end(limits: dict[str, Any], spoken: bool, sa
 
 async def test_only_the_whole_counts_for_a_whole_answer() -> None:
     """Nobody waits for a first token of what is not streamed."""
-    with patience(first_token_s=0.01, total_s=0.05) as limit:
+    with timeouts(first_token_s=0.01, total_s=0.05) as limit:
         with pytest.raises(ModelError, match="not done"):
             await limit.wait_all(silence())
 
@@ -62,7 +62,7 @@ async def test_only_the_whole_counts_for_a_whole_answer() -> None:
 async def test_what_the_caller_does_meanwhile_is_its_own_time() -> None:
     """A slow reader of deltas is not cancelled; what is already there is still taken."""
     loop = asyncio.get_running_loop()
-    with patience(first_token_s=0.01) as limit:
+    with timeouts(first_token_s=0.01) as limit:
         await limit.wait_next(word())
         began = loop.time()
         await eventually(lambda: loop.time() > began + 0.05)
@@ -75,7 +75,7 @@ async def test_a_cancellation_stays_one() -> None:
     """Also one that comes at the moment when the time is over."""
 
     async def wait() -> None:
-        with patience(first_token_s=0.01) as limit:
+        with timeouts(first_token_s=0.01) as limit:
             await limit.wait_next(stubborn())
 
     async def stubborn() -> None:
@@ -97,14 +97,14 @@ async def test_what_the_answer_raises_goes_up() -> None:
     async def fail() -> None:
         raise TimeoutError("theirs")
 
-    with patience() as limit:
+    with timeouts() as limit:
         with pytest.raises(TimeoutError, match="theirs"):
             await limit.wait_next(fail())
 
 
 async def test_nothing_is_left_behind() -> None:
     """A timer of a call that is over would hold it for minutes."""
-    with patience(first_token_s=0.02) as limit:
+    with timeouts(first_token_s=0.02) as limit:
         await limit.wait_next(word())
     done = asyncio.get_running_loop().time() + 0.05
     await eventually(lambda: asyncio.get_running_loop().time() > done)

@@ -1,4 +1,4 @@
-"""How long a model may take, counted token by token."""
+"""Time limits of a model call, token by token."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 class CallTimeouts:
-    """How long one call may stay silent, and how long it may take in all. Its time runs from when
-    it is made.
+    """The time limits of one call: until its first token, between tokens, and in all. They run from
+    construction.
 
-    `with Patience(settings) as patience:` in the task that calls. What is awaited through it is
-    cancelled when its time is over, and ModelError("timeout") is raised. One timer serves all
-    waits: it is only moved when it goes off too early, for one timer a token would cost a fifth of
-    what a token costs.
+    Use `with CallTimeouts(settings) as timeouts:` in the task that makes the call. An awaitable that
+    is awaited through it is cancelled when its time is over, and ModelError("timeout") is raised. One
+    timer serves all waits, and is only moved when it fires too early: a timer for each token would
+    cost a fifth of the token's own cost.
     """
 
     def __init__(self, settings: ModelSettings) -> None:
@@ -49,7 +49,7 @@ class CallTimeouts:
             self._timer = None
 
     def on_token(self) -> None:
-        """A token came; the next one has its own time."""
+        """Restart the time limit for the next token."""
         self._next_by = self._loop.time() + self._between_s
         self._speaking = True
 
@@ -69,14 +69,16 @@ class CallTimeouts:
         try:
             return await answer
         except asyncio.CancelledError:
-            if self._expired and task.cancelling() - 1 <= cancels:  # nobody else cancelled it too
+            # Our timer and somebody else may cancel the task in the same moment. Only if ours is the
+            # only cancellation is this a timeout; otherwise the task must end as cancelled.
+            if self._expired and task.cancelling() - 1 <= cancels:
                 raise ModelError("timeout", f"the model was given up: {self._reason()}", retryable=True) from None
             raise
         finally:
             self._waiting = None
             if self._expired:
                 self._expired = False
-                task.uncancel()
+                task.uncancel()  # withdraw our own cancellation, or the caller's next await would end
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -87,7 +89,7 @@ class CallTimeouts:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._waiting is None:  # the caller is busy with what came; the next wait sets a timer again
+        if self._waiting is None:  # the caller is handling a token; its next wait sets the timer again
             return
         if self._loop.time() < self._by:
             self._set_timer()
