@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from console.chat.state import ChatEvent, ClientState, RetryLater, decode_frame, encode_frame
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.errors import ShoalError
 from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, WelcomeFrame
 
@@ -86,19 +86,20 @@ class ChatClient:
 
     async def run(self) -> None:
         """Stay connected until cancelled. Raises ChatFailed."""
-        waits = full_jitter(FIRST_WAIT_S, LONGEST_WAIT_S)
+        backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         alone_since = time.monotonic()
         while True:
             try:
                 if await self._connection():
-                    waits, alone_since = full_jitter(FIRST_WAIT_S, LONGEST_WAIT_S), time.monotonic()
+                    alone_since = time.monotonic()
+                    backoff.reset()
                     self._on_event(Lost())
             except (OSError, TimeoutError, WebSocketException) as exc:
                 if not self._welcomed:
                     raise ChatFailed(_no_gateway_text(self._target.url, exc)) from None
             if time.monotonic() - alone_since > self._patience_s:
                 raise ChatFailed(self._gave_up_text())
-            await asyncio.sleep(next(waits))
+            await backoff.sleep()
 
     async def _connection(self) -> bool:
         """One connection, to its end; whether it was welcomed."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.errors import RedisAway, Refused
 from shared.log import logger
 
@@ -50,7 +50,7 @@ class OrderedEvents:
         seconds; then RedisAway or Refused is raised."""
         now = asyncio.get_running_loop().time
         async with self._chats.setdefault(chat, asyncio.Lock()):
-            give_up_at, waits = now() + hold_s, full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S)
+            give_up_at, waits = now() + hold_s, Backoff(AGAIN_FIRST_S, AGAIN_CAP_S)
             while True:
                 again_s = next(waits)
                 try:

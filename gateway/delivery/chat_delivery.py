@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import Final
 
@@ -17,11 +16,10 @@ from gateway.delivery.turn_text import TurnText
 from gateway.delivery.typing_notice import TypingNotice
 from gateway.platform.protocol import GROUP_NOTE, PostTarget
 from gateway.process.traces import delivering
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.errors import LeaseLost, RedisAway
 from shared.messages.live import JoinedEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
-from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.delivery.deliveries import DeliveryState
 from shared.store.delivery.fanout import ChatNews
 from shared.store.delivery.outbox import NumberedLine
@@ -91,7 +89,7 @@ class ChatDelivery:
         self._lease.news.set()
 
     async def _serve(self) -> None:
-        waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+        backoff = Backoff()
         while True:
             try:
                 # Redis went away between a post and its record. A second post here could be shown
@@ -101,9 +99,9 @@ class ChatDelivery:
                     return
                 if not await self._step():
                     return
-                waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                backoff.reset()
             except RedisAway:
-                await asyncio.sleep(next(waits))
+                await backoff.sleep()
 
     async def _step(self) -> bool:
         """Do the next thing; return whether the chat is still ours."""

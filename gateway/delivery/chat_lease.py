@@ -7,8 +7,8 @@ import contextlib
 import math
 from collections.abc import Iterator
 
-from gateway.platform.listener_lease import SAFE
 from shared.clock import SYSTEM_CLOCK, Clock
+from shared.lease.timing import safe_period_s
 from shared.store.delivery.deliveries import LeasedChat
 
 
@@ -27,7 +27,7 @@ class ChatLease:
         self.reporting = False
         self.ended = False
         self._clock = clock
-        self._lease_s = lease_s
+        self._safe_period_s = safe_period_s(lease_s)
         self._renewed_at = acquired_at
 
     @property
@@ -37,7 +37,7 @@ class ChatLease:
     @property
     def safe_s(self) -> float:
         """The seconds for which it is safe to act for the chat; 0 = not any more."""
-        return max(0.0, self._renewed_at + SAFE * self._lease_s - self._clock.monotonic())
+        return max(0.0, self._renewed_at + self._safe_period_s - self._clock.monotonic())
 
     @contextlib.contextmanager
     def while_reporting(self) -> Iterator[None]:

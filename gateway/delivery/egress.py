@@ -18,14 +18,13 @@ from gateway.delivery.lease_keeper import ChatLeaseKeeper
 from gateway.delivery.line_posts import PostBuilder
 from gateway.delivery.platform_calls import PlatformCalls
 from gateway.platform.protocol import ChannelBroken, Platform
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.ids import log_id
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.settings import DeliverySettings
-from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.fanout import Fanout
 from shared.tasks import cancel_all, event_within
@@ -154,7 +153,7 @@ class Egress:
             delivery.full = full
 
     async def _keep_acquiring(self) -> None:
-        waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+        backoff = Backoff()
         unavailable = False
         while True:
             self._wake.clear()
@@ -162,12 +161,13 @@ class Egress:
                 wait_s = await self.acquire_once()
                 if unavailable:
                     log.info("redis back", doing="delivery", channel=self._deliveries.channel)
-                unavailable, waits = False, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                unavailable = False
+                backoff.reset()
             except RedisAway as exc:
                 if not unavailable:
                     log.warning("redis away", doing="delivery", channel=self._deliveries.channel, error=str(exc))
                 unavailable = True
-                await asyncio.sleep(next(waits))
+                await backoff.sleep()
                 continue
             if wait_s > 0:
                 await event_within(self._wake, wait_s)

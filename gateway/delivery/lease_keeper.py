@@ -9,14 +9,10 @@ from typing import Final
 
 from gateway.delivery.chat_delivery import ChatDelivery
 from gateway.delivery.chat_lease import ChatLease
-from shared.backoff import full_jitter
 from shared.clock import Clock
-from shared.errors import RedisAway
-from shared.metrics import LEASE_RENEW_LATE
-from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
+from shared.lease.keeper import keep_renewing
 from shared.store.delivery.deliveries import DeliveryQueue
 
-RENEWALS_PER_LEASE: Final = 5
 FENCE_PER_LEASE: Final = 30
 
 ActiveChats = Mapping[ChatLease, tuple[ChatDelivery, asyncio.Task[None]]]
@@ -55,19 +51,7 @@ class ChatLeaseKeeper:
 
     async def keep_renewing(self) -> None:
         """Renew five times a lease, until cancelled."""
-        every_s = self._lease_s / RENEWALS_PER_LEASE
-        while True:
-            await asyncio.sleep(every_s)
-            waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
-            started = self._clock.monotonic()
-            while self._active:
-                try:
-                    await self.renew_once()
-                    break
-                except RedisAway:
-                    await asyncio.sleep(next(waits))
-            if self._clock.monotonic() - started > self._lease_s / 2 - every_s:
-                LEASE_RENEW_LATE.inc()
+        await keep_renewing(self.renew_once, self._active, lease_s=self._lease_s, clock=self._clock)
 
     async def keep_fencing(self) -> None:
         """Check the clock until cancelled. A task of its own, for the renewing one may be waiting for

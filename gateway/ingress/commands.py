@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.commands.approve import not_counted
 from gateway.commands.command import Command, CommandAnswer, CommandContext
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, RedisAway, Refused
 from shared.ids import log_id
@@ -20,7 +20,7 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.web import CommandRow
 from shared.metrics import COMMANDS
-from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
+from shared.store.client.redis_client import RedisClient
 from shared.store.jobs.media_jobs import forget_media
 from shared.store.jobs.memory_jobs import MemoryJobs
 from shared.store.sessions.session import ApprovalRejected, CommandAnswered, InboxChanged, Sessions
@@ -97,7 +97,7 @@ class CommandRunner:
         A retry repeats nothing: the store knows the message's id. Raises BadInput, TooBig, Refused,
         RedisAway."""
         give_up_at = self._clock.monotonic() + retry_for_s
-        for wait_s in full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S):
+        for wait_s in Backoff():
             try:
                 answered = await self._answer(message, command, argument, show, principal)
                 break

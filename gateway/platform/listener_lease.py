@@ -6,17 +6,12 @@ from __future__ import annotations
 import asyncio
 
 from gateway.platform.protocol import Platform
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
-from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
+from shared.lease.timing import renewal_period_s, safe_period_s
+from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.listener_lease import ListenerLease, ListenerLock
-
-RENEWALS_PER_LEASE = 5
-
-SAFE = 0.75
-"""Part of the lease, counted from when the last successful renewal was sent, after which its holder
-does nothing more."""
 
 
 class ListenerCursor:
@@ -63,11 +58,11 @@ async def keep_lock(lock: ListenerLock, held: ListenerLease, claimed_at: float, 
     more."""
     kept_at = claimed_at
     while True:
-        safe_s = kept_at + SAFE * lock.lease_s - clock.monotonic()
+        safe_s = kept_at + safe_period_s(lock.lease_s) - clock.monotonic()
         try:
             async with asyncio.timeout(max(0.0, safe_s)):
-                await asyncio.sleep(lock.lease_s / RENEWALS_PER_LEASE)
-                for wait_s in full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S):
+                await asyncio.sleep(renewal_period_s(lock.lease_s))
+                for wait_s in Backoff():
                     asked_at = clock.monotonic()
                     try:
                         if not await lock.renew(held):

@@ -14,11 +14,10 @@ from typing import Final
 
 from gateway.platform.listener_lease import ListenerCursor, keep_lock
 from gateway.platform.protocol import ChannelBroken, Inlet, NotDelivered, Platform, Throttled
-from shared.backoff import full_jitter
+from shared.backoff import RECONNECT_CAP_S, RECONNECT_FIRST_S, Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway, Refused
 from shared.log import logger
-from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.listener_lease import ListenerLease, ListenerLock
 from shared.tasks import cancel_all, event_within, until_first
@@ -124,7 +123,7 @@ class PlatformListener:
             listening.result()
 
     async def _listen(self, inlet: Inlet) -> None:
-        waits = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S)
+        backoff = Backoff(AGAIN_FIRST_S, AGAIN_CAP_S)
         while not self._draining.is_set():
             began_at, again_s, why = self._clock.monotonic(), 0.0, "it ended"
             self.listens = True
@@ -146,7 +145,7 @@ class PlatformListener:
             if self._draining.is_set():
                 return
             if self._clock.monotonic() - began_at > SETTLED_S:
-                waits = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S)
-            again_s = max(again_s, next(waits))
+                backoff.reset()
+            again_s = max(again_s, next(backoff))
             log.warning("not listening", channel=self._platform.name, reason=why, again_s=round(again_s, 1))
             await event_within(self._draining, again_s)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from gateway.platform.protocol import ChannelBroken, NotAccepted, Platform
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.log import logger
 from shared.metrics import CHANNEL_ON
 from shared.tasks import event_within, until_first
@@ -53,7 +53,7 @@ class ChannelState:
 async def open_platform(platform: Platform, state: ChannelState, draining: asyncio.Event) -> bool:
     """Open it; False when the process drains before it could be. One that broke rests first: that
     it can be opened does not mean that it was mended."""
-    waits = full_jitter(FIRST_S, CAP_S)
+    backoff = Backoff(FIRST_S, CAP_S)
     if state.broken.is_set():
         await event_within(draining, MENDED_S)
     while not draining.is_set():
@@ -66,7 +66,7 @@ async def open_platform(platform: Platform, state: ChannelState, draining: async
             state.set_state("on")
             state.broken.clear()
             return True
-        await event_within(draining, again_s or next(waits))
+        await event_within(draining, again_s or next(backoff))
     return False
 
 

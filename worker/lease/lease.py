@@ -1,4 +1,4 @@
-"""A lease under work: may the work go on, and what ends it instead."""
+"""A lease under work: it says whether the work may go on, and ends it when it may not."""
 
 from __future__ import annotations
 
@@ -9,44 +9,38 @@ from typing import Final, Protocol
 
 from shared.clock import Clock
 from shared.errors import LeaseLost
+from shared.lease.timing import safe_period_s
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.tasks import AGAIN_S
 
 CHECK_EVERY_S: Final = 0.25
-"""How often, at least, it is looked whether the fence was reached."""
-
-FENCE: Final = 0.75
-"""Share of the lease after which a turn that could not be renewed starts nothing more."""
+"""Longest time between two checks whether the lease is past its safe period."""
 
 
 class ProxyRenewal(Protocol):
-    """Who may renew our leases while we cannot: the guardian."""
+    """The guardian, which renews our leases while we cannot."""
 
     def renewed_at(self) -> float:
-        """Monotonic time at which it last sent a renewal that was granted; 0 if never."""
+        """Return the monotonic time at which it last sent a renewal that was granted; 0 if never."""
         ...
 
 
-class NoStandIn:
-    """Nobody."""
-
-    def renewed_at(self) -> float:
-        return 0.0
-
-
 class Lease:
-    """A claim under work: may it go on, and what shall end it."""
+    """A claim under work. `proxy` may renew it in our place."""
 
     def __init__(
-        self, claim: Claim, queue: LeaseQueue, *, claimed_at: float, clock: Clock, proxy: ProxyRenewal
+        self, claim: Claim, queue: LeaseQueue, *, claimed_at: float, clock: Clock, proxy: ProxyRenewal | None
     ) -> None:
         self.claim = claim
         self.queue = queue
         self.counted_by_child = False
-        """Whether the end of the work was counted where it ran, in a process of its own."""
+        """True when a process of its own ran the work and counted its end."""
+
+        self._safe_s = safe_period_s(queue.lease_s)
         self._draining = False
         self._drained: asyncio.Event | None = None
-        self._claimed_at = self._renewed_at = claimed_at
+        # When the claim was sent, not when it was answered: the lease runs from there.
+        self._renewed_at = claimed_at
         self._clock = clock
         self._proxy = proxy
         self._renewed: asyncio.Event | None = None
@@ -55,31 +49,32 @@ class Lease:
 
     @property
     def draining(self) -> bool:
-        """Whether the work shall be given back at its next border."""
+        """Whether the work is to be released at its next border."""
         return self._draining
 
     def drain(self) -> None:
-        """Have the work given back at its next border."""
+        """Have the work released at its next border."""
         self._draining = True
         if self._drained is not None:
             self._drained.set()
 
     async def until_draining(self) -> None:
-        """Return when the work shall be given back."""
+        """Return when the work is to be released."""
         if not self._draining:
             self._drained = self._drained or asyncio.Event()
             await self._drained.wait()
 
     @property
     def suspended(self) -> bool:
-        """Whether so much of the lease is gone without a renewal that nothing new may be started or
-        sent."""
-        good = max(self._renewed_at, self._proxy.renewed_at())
-        return self._clock.monotonic() - good > FENCE * self.queue.lease_s
+        """Whether the lease is past its safe period: nothing new may be started or sent."""
+        renewed_at = self._renewed_at
+        if self._proxy is not None:
+            renewed_at = max(renewed_at, self._proxy.renewed_at())
+        return self._clock.monotonic() - renewed_at > self._safe_s
 
     async def allow(self) -> None:
-        """Return when work may go on; wait while suspended. Raises what ended the work instead (see
-        `interrupt`)."""
+        """Return when the work may go on; wait while it is suspended. Raises the reason that ended
+        the work (see `interrupt`)."""
         while True:
             if self._reason is not None:
                 raise self._reason
@@ -87,33 +82,34 @@ class Lease:
                 return
             if self._renewed is None or self._renewed.is_set():
                 self._renewed = asyncio.Event()
+            # A renewal or a reason wakes us: then both are checked again.
             await self._renewed.wait()
 
     async def until_suspended(self) -> None:
-        """Return as soon as `suspended` is so: what the store cannot guard must end by then."""
+        """Return as soon as `suspended` is true: effects that the store cannot fence must end then."""
         while not self.suspended:  # noqa: ASYNC110 (time passes; nothing happens that could set an event)
             await asyncio.sleep(min(CHECK_EVERY_S, self.queue.lease_s / 40))
 
     async def confirm(self) -> None:
-        """Renew now, before something that must not happen twice. Raises LeaseLost, RedisAway."""
-        sent = self._clock.monotonic()
+        """Renew now, before an effect that must not happen twice. Raises LeaseLost, RedisAway."""
+        sent_at = self._clock.monotonic()
         [answer] = await self.queue.renew([self.claim], retry_for_s=self.queue.lease_s)
         if answer is None:
             self.lose()
             raise LeaseLost(f"the lease on {self.claim.member!r} is lost")
-        self.renewed(sent)
+        self.renewed(sent_at)
 
     def renewed(self, sent_at: float) -> None:
-        """A renewal that was sent at `sent_at` (monotonic) was granted."""
+        """Record that a renewal sent at `sent_at` (monotonic) was granted."""
         self._renewed_at = max(self._renewed_at, sent_at)
         self._wake_waiters()
 
     def lose(self) -> None:
-        """Another owner has it."""
+        """End the work: another owner has the lease."""
         self.interrupt(LeaseLost(f"the lease on {self.claim.member!r} is lost"))
 
     def interrupt(self, reason: Exception) -> None:
-        """End the work inside `interruptible()` with `reason`; the first reason counts."""
+        """End the work inside `interruptible()` with `reason`. The first reason counts."""
         if self._reason is None:
             self._reason = reason
             self._wake_waiters()
@@ -125,8 +121,8 @@ class Lease:
 
     @contextlib.contextmanager
     def cancelled_by(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """Work that `interrupt` ends by calling `cancel`, again and again until the block is
-        left."""
+        """Let `interrupt` end the work in this block by calling `cancel`, again and again until the
+        block is left."""
         self._cancel = cancel
         if self._reason is not None:
             self._cancel_work()
@@ -142,13 +138,14 @@ class Lease:
             asyncio.get_running_loop().call_later(AGAIN_S, self._cancel_work)
 
     def interruptible(self, limit_s: float | None = None) -> _Interruptible:
-        """Work that `interrupt` may end at any await, with its reason as the error; `limit_s`, with
-        TimeoutError."""
+        """Return a context in which `interrupt` may end the work at any await, with its reason as
+        the error. After `limit_s` the reason is a TimeoutError."""
         return _Interruptible(self, limit_s)
 
 
 class _Interruptible:
-    """A class, for each turn is inside of one: a generator takes three times as long."""
+    """The context of `Lease.interruptible`. A class because every turn enters one: a generator takes
+    three times as long."""
 
     __slots__ = ("_lease", "_limit_s", "_task", "_timer")
 
@@ -169,7 +166,7 @@ class _Interruptible:
         return self
 
     def stop_timer(self) -> None:
-        """What is left may take as long as it takes."""
+        """Let the rest of the block take as long as it needs."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -177,6 +174,8 @@ class _Interruptible:
         self.stop_timer()
         reason, self._lease._cancel = self._lease._reason, None
         if kind is not None and reason is not None and issubclass(kind, asyncio.CancelledError):
+            # The cancellation was ours and becomes the reason. Its count must not stay on the task,
+            # or the next `asyncio.timeout` in it would take its own for one from outside.
             while self._task.uncancel():
                 pass
             raise reason from None

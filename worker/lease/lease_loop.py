@@ -1,8 +1,7 @@
-"""The lease loop: take due work while there are free slots, keep what is running, give back what
-cannot go on.
+"""The lease loop: claim due work while slots are free, renew its leases, release it on a drain.
 
 One `LeaseLoop` serves one queue. It knows nothing of turns: a `Runner` gets the `Lease` and ends it
-itself by a commit or a release. No arq here.
+by a commit or a release. It does not import arq.
 """
 
 from __future__ import annotations
@@ -13,22 +12,20 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import LeaseLost, RedisAway, TurnReleased, TurnStopped
+from shared.lease.keeper import keep_renewing
 from shared.log import bind_work, logger
-from shared.metrics import LEASE_RENEW_LATE, REDIS_RECONNECTS, STALE_WRITES_REFUSED, TURN_TAKEOVERS
-from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S
+from shared.metrics import REDIS_RECONNECTS, STALE_WRITES_REFUSED, TURN_TAKEOVERS
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.tasks import cancel_all
 from shared.tracing import continued
-from worker.lease.lease import Lease, NoStandIn, ProxyRenewal
-
-RENEWALS_PER_LEASE: Final = 5
+from worker.lease.lease import Lease, ProxyRenewal
 
 YIELDS_BEFORE_WAIT: Final = 3
-"""Of the event loop, before the next wait is sent: what was just taken begins first, and what ends
-at once is sent."""
+"""Rounds of the event loop before the next wait is sent: work that was just claimed begins first, and
+work that ends at once sends its commit first."""
 
 log = logger("leases")
 
@@ -43,13 +40,16 @@ class Acquire(Protocol):
 
 
 def _batch_size(free: int) -> int:
+    """Return an eighth of the free slots, so that due work spreads over the workers."""
     return max(1, free // 8)
 
 
 class LeaseLoop:
-    """Takes work from one queue and keeps its leases. `slots` is how much runs at once; of
-    subagents no more than three quarters of it, at least one: they may take a quarter of an hour,
-    and other jobs do not wait behind them."""
+    """Claims work from one queue and keeps its leases. At most `slots` run at once.
+
+    Subagents get at most three quarters of the slots, at least one: they may take a quarter of an
+    hour, and other jobs must not wait for them.
+    """
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LeaseLoop:
         """Set while Redis answers."""
         self._runner = run
         self._clock = clock
-        self._proxy = proxy or NoStandIn()
+        self._proxy = proxy
         self._leases: set[Lease] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
@@ -82,39 +82,38 @@ class LeaseLoop:
 
     @property
     def draining(self) -> bool:
-        """Whether nothing more is taken."""
+        """Whether the loop has stopped claiming."""
         return self._draining
 
     @property
     def running(self) -> int:
-        """How many leases are under work."""
+        """The number of leases under work."""
         return len(self._leases)
 
     @property
     def _free_subagent_slots(self) -> int:
-        """How many subagents more may run."""
+        """The number of subagents that may still begin."""
         return max(0, self.subagent_slots - sum(lease.claim.subagent is not None for lease in self._leases))
 
     def find(self, member: str) -> list[Lease]:
-        """The leases on `member` under work here: a second one when an older, lost one has not
-        ended yet."""
+        """Return the leases on `member` under work here. There are two when an older, lost one has
+        not ended yet."""
         return [lease for lease in self._leases if lease.claim.member == member]
 
     async def run(self) -> None:
-        """Take and renew until `drain`. Redis may come and go meanwhile."""
+        """Claim and renew until `drain`. Outages of Redis do not end it."""
         renewing = asyncio.create_task(self._keep_renewing())
         working = asyncio.create_task(self._claim_until_drained())
         try:
             await asyncio.wait({renewing, working}, return_when=asyncio.FIRST_COMPLETED)
-            # Renewing ends only by a bug, and a worker that cannot renew must not go on taking.
+            # Renewing ends only by a bug. A worker that cannot renew must not claim any more.
             await (renewing if renewing.done() else working)
         finally:
             await cancel_all([renewing, working, *([self._ending] if self._ending else [])])
             await self.queue.close()
 
     async def run_claimed(self, claim: Claim) -> None:
-        """Work on one claim that somebody else took, and keep its lease; returns when it has
-        ended."""
+        """Run one claim that another process made, and keep its lease. Return when it has ended."""
         self._start(claim, self._clock.monotonic())
         renewing = asyncio.create_task(self._keep_renewing())
         try:
@@ -125,15 +124,16 @@ class LeaseLoop:
             await self.queue.close()
 
     async def claim_once(self) -> bool:
-        """Fill some of the free slots; whether there was work."""
+        """Fill some of the free slots. Return whether there was work."""
         free = self.slots - len(self._leases)
         return free > 0 and await self._claim(self.queue.acquire, free) > 0
 
     async def _claim(self, acquire: Acquire, free: int) -> int:
-        """Take an eighth of the free slots, so that work spreads over workers, or more where much
-        is due; how many.
+        """Claim work for an eighth of the free slots, or for more where much is due. Return how many
+        claims were made.
 
-        It is never more than a quarter of all: so the store finds the next ones while these begin.
+        Never for more than a quarter of all slots: the store then finds the next ones while these
+        begin.
         """
         sent, most = self._clock.monotonic(), min(free, max(1, self.slots // 4))
         claims = await acquire(
@@ -145,10 +145,11 @@ class LeaseLoop:
         return len(claims)
 
     async def renew_once(self) -> None:
-        """Renew everything under work. Raises RedisAway."""
+        """Renew every lease under work. Raises RedisAway."""
         leases = list(self._leases)
         if not leases:
             return
+        # The lease runs from when the renewal was sent: a slow answer must not make it longer.
         sent = self._clock.monotonic()
         answers = await self.queue.renew([lease.claim for lease in leases])
         for lease, answer in zip(leases, answers, strict=True):
@@ -156,12 +157,13 @@ class LeaseLoop:
                 lease.lose()
             else:
                 lease.renewed(sent)
+                # The answer carries the number of a turn that a person stopped meanwhile.
                 if answer and lease.claim.turn is not None and answer == lease.claim.turn.n:
                     lease.interrupt(TurnStopped())
 
     def drain(self) -> None:
-        """Take nothing more; what runs is given back at its next border (see `Lease.draining`).
-        `run` then returns."""
+        """Claim nothing more and have running work released at its next border (see
+        `Lease.draining`). `run` then returns."""
         self._draining = True
         for lease in self._leases:
             lease.drain()
@@ -169,7 +171,7 @@ class LeaseLoop:
         self._end_wait()
 
     def interrupt_all(self) -> None:
-        """What is still running after the time to drain is given back in the middle."""
+        """Release at once what is still running when the time to drain is over."""
         for lease in list(self._leases):
             lease.interrupt(TurnReleased("drain"))
 
@@ -215,7 +217,8 @@ class LeaseLoop:
             self._busy.clear()
         self._freed.set()
         if self._waits_for_subagent_slot and self._free_subagent_slots:
-            self._end_wait()  # it does not hear of subagents; now it looks
+            # The wait asked for no subagents. Now that one may begin, it must ask again.
+            self._end_wait()
 
     async def _claim_until_drained(self) -> None:
         await self._keep_claiming()
@@ -223,13 +226,14 @@ class LeaseLoop:
             await asyncio.wait(self._tasks)
 
     async def _keep_claiming(self) -> None:
-        waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+        backoff = Backoff()
         away, may_be_more = False, True
         while not self._draining:
             try:
                 if away:
                     await self._on_reconnect()
-                    away, may_be_more, waits = False, True, full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                    away, may_be_more = False, True
+                    backoff.reset()
                 elif self._clock.monotonic() >= self._reclaim_at:
                     await self._reclaim()
                 free = self.slots - len(self._leases)
@@ -248,10 +252,10 @@ class LeaseLoop:
                     REDIS_RECONNECTS.inc()
                 away = True
                 self.connected.clear()
-                await asyncio.sleep(next(waits))
+                await backoff.sleep()
 
     async def _claim_next(self) -> bool:
-        """Wait for work and take it; whether there may be more."""
+        """Wait for work and claim it. Return whether there may be more."""
         if self.draining:
             return False
         free = self.slots - len(self._leases)
@@ -262,8 +266,8 @@ class LeaseLoop:
             self._waits = self._waits_for_subagent_slot = False
 
     def _end_wait(self) -> None:
-        """Have `_take_next` look now; it cannot be cancelled, for it may have taken something
-        already."""
+        """End the wait of `_claim_next` through the store. Cancelling it could lose a claim that is
+        already on its way."""
         if self._waits and self._ending is None:
             self._ending = asyncio.create_task(self._send_end_wait())
 
@@ -271,7 +275,7 @@ class LeaseLoop:
         try:
             await self.queue.end_wait()
         except RedisAway:
-            pass  # then the wait ends by itself
+            pass  # the wait times out by itself
         finally:
             self._ending = None
 
@@ -279,31 +283,27 @@ class LeaseLoop:
         given_back = await self._reclaim()
         log.info("redis back", queue=self.queue.name, given_back=given_back)
         now = self._clock.monotonic()
-        # Owners of lapsed entries reconnect at this moment, too: let them renew first.
+        # Owners of lapsed leases reconnect at this moment as well: let them renew first.
         self._grace_until = now + self.queue.lease_s / 2
-        # A wait of ours that the server has not seen the end of may take something until its time
-        # is over.
+        # The server may still hold a wait of ours whose connection broke. Until it times out it can
+        # claim work whose answer never arrives, so reclaim once more afterwards.
         self._reclaim_at = now + 2 * self.queue.wait_s
 
     async def _reclaim(self) -> int:
-        """Give back what was taken for us and never arrived; how many."""
+        """Release what was claimed for us and never arrived. Return how many leases those were."""
         self._reclaim_at = math.inf
         return await self.queue.release_unknown([lease.claim for lease in self._leases])
 
     async def _keep_renewing(self) -> None:
-        every_s = self.queue.lease_s / RENEWALS_PER_LEASE
-        while True:
-            await self._busy.wait()
-            await asyncio.sleep(every_s)
-            waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
-            started = self._clock.monotonic()
-            while self._leases:
-                try:
-                    await self.renew_once()
-                    self.connected.set()
-                    break
-                except RedisAway:
-                    self.connected.clear()
-                    await asyncio.sleep(next(waits))
-            if self._clock.monotonic() - started > self.queue.lease_s / 2 - every_s:
-                LEASE_RENEW_LATE.inc()
+        await keep_renewing(
+            self._renew_connected, self._leases, lease_s=self.queue.lease_s, clock=self._clock, busy=self._busy
+        )
+
+    async def _renew_connected(self) -> None:
+        """Renew, and record in `connected` whether Redis answered."""
+        try:
+            await self.renew_once()
+        except RedisAway:
+            self.connected.clear()
+            raise
+        self.connected.set()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.errors import ToolFailed
 from shared.log import logger
 from shared.redaction import MASK, redact, redacted
@@ -82,14 +82,14 @@ class McpServer:
         for secret in self._secrets:
             redact(secret)
         loop = asyncio.get_running_loop()
-        waits = full_jitter(*WAITS_S)
+        backoff = Backoff(*WAITS_S)
         while True:
             began = loop.time()
             why = await self._session()
             if loop.time() - began > STEADY_S:
-                waits = full_jitter(*WAITS_S)
+                backoff.reset()
             self._away(why)
-            wait_s = next(waits)
+            wait_s = next(backoff)
             await asyncio.sleep(min(wait_s, self._not_oftener_s))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, wait_s - self._not_oftener_s)):

@@ -15,6 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shared.lease.timing import renewal_period_s
 from shared.process.resp import Answer, RespConnection, RespError
 from shared.store import keys
 from shared.store.client.scripts import AWAY_REPLIES, Script, load
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 QUEUES: Final = ("turns", "jobs")
 LATE_PERIODS: Final = 2
-RENEWALS_PER_LEASE: Final = 5
 
 
 class GuardianConfig(NamedTuple):
@@ -41,7 +41,7 @@ class GuardianConfig(NamedTuple):
     @property
     def check_every_s(self) -> float:
         """How often a guardian looks at its workers: four times in a renewal period."""
-        return self.lease_s / RENEWALS_PER_LEASE / 4
+        return renewal_period_s(self.lease_s) / 4
 
     def log_event(self, event: str, **values: object) -> None:
         """One line on stderr that looks like the workers' logs: JSON, or text for a person."""
@@ -168,7 +168,7 @@ class WorkerHandle:
         """Whether it ever ran: its settings are fine, its ports are free, its event loop turns."""
         self._config = config
         self._proxy_renewed_at = 0.0
-        self._late_after_s = LATE_PERIODS * config.lease_s / RENEWALS_PER_LEASE
+        self._late_after_s = LATE_PERIODS * renewal_period_s(config.lease_s)
         link.setblocking(False)
 
     def read_ticks(self) -> None:
@@ -191,7 +191,7 @@ class WorkerHandle:
             self._config.log_event("worker stuck", pid=self.pid, silent_s=round(silent_s, 1), doing="killing it")
             os.kill(self.pid, signal.SIGKILL)
             self.last_tick_at = now
-        elif silent_s > self._late_after_s and now - self._proxy_renewed_at > self._config.lease_s / RENEWALS_PER_LEASE:
+        elif silent_s > self._late_after_s and now - self._proxy_renewed_at > renewal_period_s(self._config.lease_s):
             self._proxy_renewed_at = now
             try:
                 count = self.leases.renew()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from gateway.platform.protocol import ChannelBroken, NotDelivered, Throttled
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.tasks import cancel_all
@@ -131,9 +131,9 @@ class EventIntake:
 
 async def run_until_done(work: Work) -> None:
     """Retry until it succeeds: the event is held in memory meanwhile. Raises ChannelBroken."""
-    waits, faults = full_jitter(FIRST_S, CAP_S), 0
+    backoff, faults = Backoff(FIRST_S, CAP_S), 0
     while True:
-        wait_s = next(waits)
+        wait_s = next(backoff)
         try:
             await work()
             return

@@ -22,7 +22,7 @@ from yarl import URL
 
 from gateway.channels.discord.known import GatewaySession
 from gateway.platform.protocol import ChannelBroken
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.log import logger
 
 with warnings.catch_warnings():
@@ -97,14 +97,14 @@ class Shard:
         """Hear events, one after the other, for ever. Raises ChannelBroken, and what `may_begin`
         raises."""
         logging.getLogger("discord").setLevel(logging.WARNING)  # below that it writes what people say
-        waits, loop = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S), asyncio.get_running_loop()
+        backoff, loop = Backoff(AGAIN_FIRST_S, AGAIN_CAP_S), asyncio.get_running_loop()
         while True:
             began_at = loop.time()
             why = await self._run_connection(on_event)
             if loop.time() - began_at > SETTLED_S:
-                waits = full_jitter(AGAIN_FIRST_S, AGAIN_CAP_S)
+                backoff.reset()
             log.info("shard reconnects", shard=self._number, reason=why, resumes=self.session is not None)
-            await asyncio.sleep(next(waits))
+            await backoff.sleep()
 
     async def _run_connection(self, on_event: EventHandler) -> str:
         """One connection; why it ended."""

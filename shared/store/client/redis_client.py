@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.errors import RedisAway, Refused
 from shared.metrics import REDIS_COMMAND_SECONDS
 from shared.store.client.address import read_address
@@ -18,8 +18,6 @@ from shared.store.client.scripts import AWAY_REPLIES, Script, sha
 T = TypeVar("T")
 
 SOCKET_TIMEOUT_S: Final = 2.0
-RECONNECT_FIRST_S: Final = 0.05
-RECONNECT_CAP_S: Final = 1.5
 
 NOT_LET_IN: Final = ("NOAUTH", "WRONGPASS", "ERR AUTH", "ERR max number of clients")
 """Beginnings of answers to a connection that the server does not take."""
@@ -149,13 +147,13 @@ def unknown_script(error: object) -> bool:
 async def with_retries(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
     """What `ask` answers; it is asked again with full jitter (50 ms to 1.5 s) while Redis is away,
     at most so long."""
-    give_up_at, waits = time.monotonic() + for_s, None
+    give_up_at, backoff = time.monotonic() + for_s, None
     while True:
         try:
             return await ask()
         except RedisAway:
-            waits = waits or full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
-            wait_s = next(waits)
+            backoff = backoff or Backoff()
+            wait_s = next(backoff)
             if time.monotonic() + wait_s >= give_up_at:
                 raise
             await asyncio.sleep(wait_s)

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
+from shared.backoff import RECONNECT_CAP_S
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.ids import log_id, nonce, session_id
 from shared.log import logger
 from shared.metrics import DEAD_LETTERS
 from shared.store import keys
-from shared.store.client.redis_client import RECONNECT_CAP_S, RedisClient, Value
+from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import Script, load
 from shared.store.delivery.leased_chat import (
     Cleared,

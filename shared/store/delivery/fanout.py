@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from shared.backoff import full_jitter
+from shared.backoff import Backoff
 from shared.errors import RedisAway
 from shared.messages.live import LiveEvent, decode_live, encode_live
 from shared.metrics import FANOUT_GAPS
 from shared.store import keys
 from shared.store.client.pubsub import PubSub, PubSubEvent, pubsub
-from shared.store.client.redis_client import RECONNECT_CAP_S, RECONNECT_FIRST_S, RedisClient
+from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import NumberedLine, read_line
 
 SILENCE_S: Final = 5.0
@@ -109,7 +109,7 @@ class Fanout:
             tried.set()
 
     async def _keep_connected(self, tried: asyncio.Event) -> None:
-        waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+        backoff = Backoff()
         heard = False
         while True:
             while not self._listeners:
@@ -119,7 +119,7 @@ class Fanout:
                 async with pubsub(self._client) as connection:
                     await self._subscribe_all(connection)
                     tried.set()
-                    waits = full_jitter(RECONNECT_FIRST_S, RECONNECT_CAP_S)
+                    backoff.reset()
                     if heard:
                         FANOUT_GAPS.inc()
                     heard = True
@@ -128,7 +128,7 @@ class Fanout:
             except RedisAway:
                 self._pubsub = None
                 tried.set()
-                await asyncio.sleep(next(waits))
+                await backoff.sleep()
             finally:
                 self._pubsub = None
 

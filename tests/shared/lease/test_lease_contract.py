@@ -14,7 +14,7 @@ from gateway.delivery.lease_keeper import ChatLeaseKeeper
 from gateway.platform.listener_lease import keep_lock
 from shared.errors import LeaseLost, RedisAway
 from tests.helpers.clock import HandClock
-from worker.lease.lease import Lease, NoStandIn
+from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop
 
 LEASE_S = 0.2
@@ -61,7 +61,7 @@ class TurnBench:
         queue: Any = SimpleNamespace(lease_s=lease_s, renew=renew, close=close, name="turns")
         self.loop = LeaseLoop(queue, slots=1, run=self.work, clock=self.clock)
         claim: Any = SimpleNamespace(member="m", owner="o", turn=None, child=None)
-        self.lease = Lease(claim, queue, claimed_at=self.clock.at, clock=self.clock, proxy=NoStandIn())
+        self.lease = Lease(claim, queue, claimed_at=self.clock.at, clock=self.clock, proxy=None)
         self.loop._leases.add(self.lease)
         self.loop._busy.set()
 

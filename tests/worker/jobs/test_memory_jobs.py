@@ -35,7 +35,7 @@ from worker.jobs.retry_later import CRASHES_BEFORE_SKIP, PATIENT_TRIES, SOON_S, 
 from worker.jobs.rework import rework
 from worker.jobs.sweep import AGAIN_MS, MemorySweep, sweep
 from worker.jobs.table import CRON, FUNCTIONS
-from worker.lease.lease import Lease, NoStandIn
+from worker.lease.lease import Lease
 from worker.memory.consolidator import Consolidator
 
 AWAY = ModelError("overloaded", "busy", retryable=True)
@@ -410,7 +410,7 @@ async def test_a_memory_job_that_meets_a_drain_does_not_begin(client: RedisClien
     """Taken with the worker's last breath, it goes back before anything is asked."""
     queue = LeaseQueue(client, "jobs", owner="w", lease_s=30)
     claim = Claim("consolidate:x", "w", "1", 0, False, None)
-    lease = Lease(claim, queue, claimed_at=0, clock=HandClock(), proxy=NoStandIn())
+    lease = Lease(claim, queue, claimed_at=0, clock=HandClock(), proxy=None)
     lease.drain()
 
     async def work(patient: bool) -> None:
