@@ -237,7 +237,7 @@ class ChatDialog:
             case ReplyEvent(reply=reply, ids=ids) if ids and self._decisions.issuperset(ids):
                 self._screen.note(reply.text)
             case ReplyEvent(reply=reply, ids=ids) if (
-                ids or not self._own_only or (reply.said and self._is_shown(reply.turn))
+                ids or not self._own_only or (reply.sent_by_tool and self._is_shown(reply.turn))
             ):
                 self._render_reply(reply)
             case Lost():

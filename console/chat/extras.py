@@ -19,7 +19,7 @@ def ends_offers(reply: ReplyFrame) -> bool:
     ended all turns. Notices, the answers of other commands, and what is not shown leave them."""
     if reply.kind == "command":
         return reply.turn > 0
-    return reply.said or (reply.kind != "notice" and not is_silent(reply))
+    return reply.sent_by_tool or (reply.kind != "notice" and not is_silent(reply))
 
 
 def is_silent(reply: ReplyFrame) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final, Generic, Literal, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 FRAME_LIMIT_BYTES: Final = 2 * 1024 * 1024
 """A larger client frame ends the socket. Far above the limit of a message, so that a message which
@@ -164,8 +164,9 @@ Origin = Literal["", "schedule", "subagent"]
 class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="reply"):
     """A line of the log: a message of Shoal's. `html` is `text` rendered and made safe.
 
-    `kind` is an `OutboundKind`. `said` marks a notice that the agent sent by its message tool; the
-    reply that ends such a turn has no text and is not shown. `buttons` are suggested answers.
+    `kind` is an `OutboundKind`. `sent_by_tool` (`said` on the wire) marks a notice that the agent
+    sent by its message tool; the reply that ends such a turn has no text and is not shown.
+    `buttons` are suggested answers.
     """
 
     chat: str
@@ -178,7 +179,7 @@ class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag=
     at: int
     media: Sequence[MediaFrame] = ()
     buttons: Sequence[str] = ()
-    said: bool = False
+    sent_by_tool: bool = field(default=False, name="said")
     about: Origin = ""
 
 

@@ -22,7 +22,7 @@ SAID = reply_frame(
     5,
     "Which \x1b[31mone?",
     kind="notice",
-    said=True,
+    sent_by_tool=True,
     media=(media_frame("plan.pdf", 12_000),),
     buttons=("Red", "Blue"),
 )
@@ -56,7 +56,7 @@ def test_who_asks_one_thing_reads_what_was_said_for_it(
     capsys: pytest.CaptureFixture[str], screen: PlainScreen | FinalReplyScreen
 ) -> None:
     """Once, and no empty line for the reply that ends the turn; what was said in another turn is not ours."""
-    other = reply_frame("a", 2, 4, "not ours", kind="notice", said=True)
+    other = reply_frame("a", 2, 4, "not ours", kind="notice", sent_by_tool=True)
     script = Script(
         AcceptedFrame("m1", "a", 0, 5), ReplyEvent(other, ()), ReplyEvent(SAID, ()), ReplyEvent(END, ("m1",))
     )

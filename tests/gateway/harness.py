@@ -21,7 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from gateway.app import build_ingress
-from gateway.channels.web.api.limits import ApiLimits
+from gateway.channels.web.api.completion import ApiLimits
 from gateway.channels.web.channel import WebChannel
 from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.socket.frame_handler import FrameLimits

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
@@ -208,3 +211,25 @@ async def test_a_connection_is_taken_over_once_and_holds_nobody_after_its_end() 
     on.connection.resume_writing()
     assert on.ears.told == ["gone"]
     on.over.set()
+
+
+def test_the_private_parts_of_uvicorn_that_the_connection_uses_exist() -> None:
+    """`PageConnection` reads and overrides what uvicorn does not promise. When this fails after an update of uvicorn,
+    check `gateway/channels/web/socket/connection.py` before the upper bound in pyproject.toml is raised."""
+    source = inspect.getsource(WebSocketsSansIOProtocol)
+    overridden = {
+        "handle_connect": ["event"],
+        "handle_close": ["event"],
+        "send_receive_event_to_app": [],
+        "connection_lost": ["exc"],
+        "pause_writing": [],
+        "resume_writing": [],
+        "handle_parser_exception": [],
+    }
+    for name, parameters in overridden.items():
+        found = list(inspect.signature(getattr(WebSocketsSansIOProtocol, name)).parameters)
+        assert found == ["self", *parameters], name
+    for name in ("queue", "read_paused", "transport", "close_sent", "frames", "curr_msg_data_type", "conn", "scope"):
+        assert re.search(rf"self\.{name}\b.* = ", source), f"uvicorn's connection has no {name!r} any more"
+    for line in ('{"type": "websocket.receive", "text": data.decode()}', "self.conn.send_close(1007)"):
+        assert line in source

@@ -198,7 +198,7 @@ async def test_a_request_to_the_api_brings_its_trace_in_the_header(
         asking = asyncio.create_task(
             post(web.address, HELLO, headers={} if header is None else {"traceparent": header})
         )
-        said, _ = await waiting_message(client)
+        said = await waiting_message(client)
         asking.cancel()
         await asyncio.wait([asking])
     found = parse(said.traceparent)

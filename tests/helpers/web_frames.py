@@ -20,10 +20,12 @@ def reply_frame(
     *,
     media: tuple[MediaFrame, ...] = (),
     buttons: tuple[str, ...] = (),
-    said: bool = False,
+    sent_by_tool: bool = False,
 ) -> ReplyFrame:
     """A line of Shoal's."""
-    return ReplyFrame(chat, seq, turn, text, "", in_reply_to, kind, 0, media=media, buttons=buttons, said=said)
+    return ReplyFrame(
+        chat, seq, turn, text, "", in_reply_to, kind, 0, media=media, buttons=buttons, sent_by_tool=sent_by_tool
+    )
 
 
 def approval_frame(

@@ -10,10 +10,9 @@ from typing import Final
 from starlette.websockets import WebSocket
 
 from gateway.channel import ChannelLimits, MessageSink
-from gateway.channels.web.api.completion import ApiServices
-from gateway.channels.web.api.follower_hub import FollowerHub
-from gateway.channels.web.api.limits import ApiLimits
+from gateway.channels.web.api.completion import ApiLimits, ApiServices
 from gateway.channels.web.api.router import ApiRouter
+from gateway.channels.web.api.turn_follower import FollowerHub
 from gateway.channels.web.http.app import make_app
 from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.http.media import MediaRouter
@@ -88,8 +87,8 @@ class WebChannel:
 
     async def listen(self, sink: MessageSink, draining: asyncio.Event) -> None:
         listener = bind(self._settings.host, self._settings.port)
-        watch = FollowerHub(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
-        api = self._api = self._make_api(sink, watch)
+        followers = FollowerHub(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
+        api = self._api = self._make_api(sink, followers)
         app = make_app(
             read_static_files(),
             partial(self._serve, partial(self._make_handler, sink)),
@@ -104,7 +103,7 @@ class WebChannel:
             async with asyncio.TaskGroup() as group:
                 chores = [
                     group.create_task(self._hub.run(), name="hub"),
-                    group.create_task(watch.run(), name="api answers"),
+                    group.create_task(followers.run(), name="api answers"),
                     group.create_task(self._watch_tokens(), name="tokens"),
                 ]
                 serving = group.create_task(server.serve(sockets=[listener]), name="web server")
@@ -129,13 +128,13 @@ class WebChannel:
             "web.requests": str(self._api.requests if self._api else 0),
         }
 
-    def _make_api(self, sink: MessageSink, watch: FollowerHub) -> ApiRouter:
+    def _make_api(self, sink: MessageSink, followers: FollowerHub) -> ApiRouter:
         services = ApiServices(
             sink=sink,
             principals=self._principals,
-            watch=watch,
+            followers=followers,
             requests=Requests(self._client),
-            throw_aways=EphemeralSessions(self._client),
+            sessions=EphemeralSessions(self._client),
             media=self._store,
             closing=asyncio.Event(),
             limits=self._api_limits,

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
 from gateway.channel import MessageSink
-from gateway.channels.web.api.answers import DROPPED, session_busy, stored_answer
-from gateway.channels.web.api.errors import RETRY_S, ApiError, draining_error
-from gateway.channels.web.api.files import store_files
-from gateway.channels.web.api.follower_hub import FollowerHub
-from gateway.channels.web.api.limits import ApiLimits
-from gateway.channels.web.api.request import CompletionRequest
-from gateway.channels.web.api.turn_follower import TurnFollower
+from gateway.channels.web.api.errors import ApiError, draining_error, store_unavailable
+from gateway.channels.web.api.request import CompletionRequest, store_files
+from gateway.channels.web.api.turn_follower import FollowerHub, TurnFollower
 from gateway.channels.web.http.auth import Login, Principals
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.ephemeral import API, ephemeral_chat
@@ -25,31 +21,65 @@ from shared.errors import BadInput, RedisAway, Refused
 from shared.ids import log_id, session_id
 from shared.log import logger
 from shared.media.store import MediaStore
-from shared.messages.answer import StoredAnswer, decode_answer
+from shared.messages.answer import RequestFailed, StoredAnswer, decode_answer
 from shared.messages.codec import encode
 from shared.messages.inbound import PRESET, InboundMessage
+from shared.messages.outbound import OutboundMessage
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
 from shared.store.sessions.ephemeral import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Accepted
 
 SILENCE_S: Final = 2.0
-"""After so long without news the log is read."""
+"""The log is read after this time without an event."""
 
 TICK_S: Final = 1.0
-LEAVE_S: Final = 5.0
+CLOSE_S: Final = 5.0
+BUSY_S: Final = 5.0
+
+DROPPED: Final = StoredAnswer(
+    failed=RequestFailed(
+        status=409,
+        code="turn_dropped",
+        message="the message was taken out of its session before it was answered, by /new, /forget or an operator",
+    )
+)
 
 log = logger("api")
 
 
+class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of the API; times in s.
+
+    While Redis is unavailable, a message is retried for `retry_s` and its answer waited for
+    `away_s`; an answer is waited for `wait_s` in all. A stream sends a sign of life after `alive_s`
+    without text. A body has at most `body_bytes` and `body_s` to arrive; a message has at most
+    `files` files. A principal has at most `at_once_each` requests open at this gateway, all
+    principals together `at_once`. `burst` and `per_s` are above what a person may send in a minute;
+    they only keep refusals cheap.
+    """
+
+    retry_s: float = 5.0
+    away_s: float = 10.0
+    wait_s: float = 1800.0
+    alive_s: float = 15.0
+    body_bytes: int = 16 * 1024 * 1024
+    body_s: float = 60.0
+    files: int = 4
+    at_once: int = 1000
+    at_once_each: int = 200
+    burst: int = 200
+    per_s: float = 20.0
+
+
 class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What every exchange needs. `closing` is set when this gateway goes away."""
+    """What every completion uses. `closing` is set when this gateway shuts down."""
 
     sink: MessageSink
     principals: Principals
-    watch: FollowerHub
+    followers: FollowerHub
     requests: Requests
-    throw_aways: EphemeralSessions
+    sessions: EphemeralSessions
     media: MediaStore
     closing: asyncio.Event
     limits: ApiLimits = ApiLimits()
@@ -57,19 +87,19 @@ class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completion:
-    """Asks once, however often it is begun with one key. Call `begin`, then `changes` to its end,
-    and `close` in any case."""
+    """A message and the wait for its answer. It is sent once, however often a request with the same
+    key begins it. Call `begin`, iterate `changes` to its end, and call `close` in any case."""
 
-    def __init__(self, services: ApiServices, login: Login, ask: CompletionRequest, key: str | None) -> None:
-        self.request: Final = ask
+    def __init__(self, services: ApiServices, login: Login, request: CompletionRequest, key: str | None) -> None:
+        self.request: Final = request
         self.answer: StoredAnswer | None = None
-        """How it ended, once that is known."""
+        """The answer, once it is known."""
 
         self.begun: ApiRequest
-        """Once it is begun."""
+        """The stored request; set by `begin`."""
 
         self.follower: TurnFollower | None = None
-        """What is known so far; None when the answer was there already."""
+        """The turn as far as it is known; None when the answer was stored before."""
 
         self._services = services
         self._login = login
@@ -81,59 +111,59 @@ class Completion:
 
     @property
     def again(self) -> bool:
-        """Whether the same request may be sent again: with a key it is the same message, and
-        without a session nothing is left of this one."""
+        """True if the same request may be sent again: with a key it is the same message, and
+        without a session nothing remains of this one."""
         return self._key is not None or self.request.name is None
 
     async def begin(self, traceparent: str | None = None) -> None:
-        """Make the message durable, in the trace of its request, or find the answer that there is.
-        Raises ApiError, BadInput, Refused, RedisAway, KeyReused."""
+        """Make the message durable, in the trace of its request, or load the answer that exists.
+
+        Raises ApiError, BadInput, Refused, RedisAway, KeyReused.
+        """
         services, name, principal = self._services, self.request.name, self._login.principal
         session = None if name is None else session_id(API, f"{principal}/{name}")
-        asked = await services.requests.begin(principal, key=self._key, session=session, asked=self.request.hash)
-        self.begun = asked
-        if asked.answer is not None:
-            self.answer = decode_answer(asked.answer)
+        begun = await services.requests.begin(principal, key=self._key, session=session, asked=self.request.hash)
+        self.begun = begun
+        if begun.answer is not None:
+            self.answer = decode_answer(begun.answer)
             return
-        self.follower = TurnFollower(asked.ticket, asked.after, services.clock.monotonic())
+        self.follower = TurnFollower(begun.ticket, begun.after, services.clock.monotonic())
         try:
-            accepted = await self._ingest(asked, self.follower, traceparent)
+            accepted = await self._ingest(begun, self.follower, traceparent)
         except (ApiError, BadInput) as exc:
             if isinstance(exc, BadInput) or exc.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                await services.requests.release(asked)  # it will never be taken: the key is free for what is
+                # This message will never be accepted: the key is free for a corrected one.
+                await services.requests.release(begun)
             raise
         except RedisAway:
-            raise self._unavailable() from None
-        log.debug("message accepted", session=log_id(asked.session), turn=accepted.turn, duplicate=accepted.duplicate)
+            raise store_unavailable(again=self.again) from None
+        log.debug("message accepted", session=log_id(begun.session), turn=accepted.turn, duplicate=accepted.duplicate)
         if accepted.rejected:
-            await services.requests.release(asked)
+            await services.requests.release(begun)
             raise session_busy()
         (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(API).inc()
         self._counted = accepted.duplicate
         self.follower.number = accepted.turn
+        # A duplicate, or a command, may have its answer in the log already.
         self.follower.stale = self.follower.stale or accepted.duplicate or accepted.turn == 0
 
-    async def _ingest(self, asked: ApiRequest, waiting: TurnFollower, traceparent: str | None) -> Accepted:
-        services, name, principal, spoken = (
-            self._services,
-            self.request.name,
-            self._login.principal,
-            self.request.prompt,
-        )
-        files = await store_files(services.media, asked.session, spoken.files, limit=services.limits.files)
+    async def _ingest(self, begun: ApiRequest, follower: TurnFollower, traceparent: str | None) -> Accepted:
+        services, request, principal = self._services, self.request, self._login.principal
+        files = await store_files(services.media, begun.session, request.prompt.files, limit=services.limits.files)
         message = InboundMessage(
             channel=API,
-            chat_id=ephemeral_chat(principal, asked.ticket) if name is None else f"{principal}/{name}",
+            chat_id=ephemeral_chat(principal, begun.ticket) if request.name is None else f"{principal}/{request.name}",
             sender_id=principal,
-            id=asked.ticket,
-            content=spoken.text,
+            id=begun.ticket,
+            content=request.prompt.text,
             timestamp=services.clock.now_ms(),
             media=files,
-            metadata={PRESET: self.request.preset} if self.request.preset else {},
-            history=spoken.history,
+            metadata={PRESET: request.preset} if request.preset else {},
+            history=request.prompt.history,
             traceparent=traceparent,
         )
-        await services.watch.follow(asked.session, waiting)
+        # Before the message exists, so that none of its events is missed.
+        await services.followers.follow(begun.session, follower)
         try:
             return await services.sink.ingest(message, retry_for_s=services.limits.retry_s)
         except (BadInput, Refused) as exc:
@@ -141,74 +171,75 @@ class Completion:
             raise
 
     async def changes(self) -> AsyncGenerator[None]:
-        """Comes back whenever something may be new, at the latest after a second, until there is an
-        answer. Raises ApiError when none can be waited for."""
-        services, waiting = self._services, self.follower
+        """Yield whenever the follower may have changed, at least every second, until the answer is
+        known. Raises ApiError when it cannot be waited for any longer."""
+        services, follower = self._services, self.follower
         give_up_at = services.clock.monotonic() + services.limits.wait_s
         while self.answer is None:
-            assert waiting is not None
-            self._check(give_up_at)
-            waiting.changed.clear()
+            assert follower is not None
+            self._check_may_wait(give_up_at)
+            # Cleared before the check: an event that comes during it wakes the wait below.
+            follower.changed.clear()
             try:
-                await self._check_answer(waiting)
+                await self._check_answer(follower)
                 self._unavailable_since = None
             except RedisAway:
-                waiting.stale = True
+                follower.stale = True
                 self._check_unavailable()
             yield
             if self.answer is None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
-                        await waiting.changed.wait()
+                        await follower.changed.wait()
 
     async def close(self) -> None:
-        """Let go of everything. A session of this request alone ends with it, unless somebody can
-        still ask for the answer; a turn that runs there is stopped."""
+        """Stop following. An ephemeral session ends with its request, and with it a turn that runs
+        there, unless a request with the same key can still come for the answer."""
         if self.follower is None:
             return
         services, session = self._services, self.begun.session
         with contextlib.suppress(RedisAway, Refused, TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
-                await services.watch.unfollow(session, self.follower)
+            async with asyncio.timeout(CLOSE_S):
+                await services.followers.unfollow(session, self.follower)
                 if self.request.name is None and (self._stored or self._key is None):
-                    await services.throw_aways.end(session)
+                    await services.sessions.end(session)
 
-    async def _check_answer(self, waiting: TurnFollower) -> None:
-        services, asked = self._services, self.begun
+    async def _check_answer(self, follower: TurnFollower) -> None:
+        services, begun = self._services, self.begun
         if not self._counted:
-            await services.requests.mark_accepted(asked, ephemeral=self.request.name is None)
+            await services.requests.mark_accepted(begun, ephemeral=self.request.name is None)
             self._counted = True
-        silent = services.clock.monotonic() - waiting.last_event_at >= SILENCE_S
-        if waiting.end is None and (waiting.stale or silent):
-            await services.watch.read_log(asked.session, waiting)
-        if waiting.question is not None and self.request.name is None:
-            await self._decline_approval(waiting.question.id)
-        if waiting.end is not None:
-            await self._store_answer(waiting)
-        elif waiting.lost:
-            stored = await services.requests.read_answer(asked)  # another gateway told it, and ended the session
+        silent = services.clock.monotonic() - follower.last_event_at >= SILENCE_S
+        if follower.end is None and (follower.stale or silent):
+            await services.followers.read_log(begun.session, follower)
+        if follower.question is not None and self.request.name is None:
+            await self._decline_approval(follower.question.id)
+        if follower.end is not None:
+            await self._store_answer(follower, follower.end)
+        elif follower.lost:
+            # Another gateway may have stored the answer and ended the session.
+            stored = await services.requests.read_answer(begun)
             self.answer = decode_answer(stored) if stored else DROPPED
 
-    async def _store_answer(self, waiting: TurnFollower) -> None:
-        assert waiting.end is not None
-        said = [aside.text for aside in waiting.asides if not aside.is_question]
+    async def _store_answer(self, follower: TurnFollower, end: OutboundMessage) -> None:
+        sent_texts = [aside.text for aside in follower.asides if not aside.is_question]
         try:
-            answer = stored_answer(waiting.end, said, self.begun.ticket)
+            answer = stored_answer(end, sent_texts, self.begun.ticket)
         except ApiError:
             await self._services.requests.release(self.begun)
             raise
-        with contextlib.suppress(RedisAway, Refused):  # whoever asks again finds the line in the log
+        # Not stored: a second request with this key finds the line in the log.
+        with contextlib.suppress(RedisAway, Refused):
             self._stored = await self._services.requests.store_answer(self.begun, encode(answer))
         self.answer = answer
 
-    async def _decline_approval(self, question: str) -> None:
-        """Nobody can be asked: the answer is no."""
-        if self._declined != question:
-            session, sender = self.begun.session, self._login.principal
-            await self._services.sink.approve(session, question, yes=False, sender=sender)
-            self._declined = question
+    async def _decline_approval(self, call: str) -> None:
+        """Decline a tool call in an ephemeral session, where no person can be asked."""
+        if self._declined != call:
+            await self._services.sink.approve(self.begun.session, call, yes=False, sender=self._login.principal)
+            self._declined = call
 
-    def _check(self, give_up_at: float) -> None:
+    def _check_may_wait(self, give_up_at: float) -> None:
         services = self._services
         if not services.principals.is_current(self._login):
             raise ApiError(401, "the token is not valid any more", code="invalid_api_key")
@@ -223,8 +254,32 @@ class Completion:
         if self._unavailable_since is None:
             self._unavailable_since = now
         if now - self._unavailable_since >= self._services.limits.away_s:
-            raise self._unavailable()
+            raise store_unavailable(again=self.again)
 
-    def _unavailable(self) -> ApiError:
-        message = "the store of all messages is away; please try again"
-        return ApiError(503, message, code="unavailable", retry_after_s=RETRY_S, again=self.again)
+
+def stored_answer(line: OutboundMessage, sent_texts: Sequence[str], ticket: str) -> StoredAnswer:
+    """Return the answer to message `ticket` that the last line of its turn gives; `sent_texts` are
+    those that the agent sent before it. Raises ApiError (429) for a message that was not read
+    because its chat is busy."""
+    match line.kind:
+        case "notice":
+            raise session_busy()
+        case "apology":
+            return StoredAnswer(failed=RequestFailed(status=500, code="turn_failed", message=line.content))
+        case "command" if line.in_reply_to[0] != ticket:
+            return DROPPED
+        case "withdrawn":
+            return DROPPED
+        case _:
+            text = "\n\n".join(filter(None, [*sent_texts, line.content]))
+            return StoredAnswer(text=text, finish="length" if line.unfinished else "stop", usage=line.usage)
+
+
+def session_busy() -> ApiError:
+    """Return the error of a session that accepts no message while a turn runs."""
+    return ApiError(
+        429,
+        "this session answers another message, and takes none meanwhile; ask again when it has",
+        code="busy",
+        retry_after_s=BUSY_S,
+    )

@@ -1,4 +1,4 @@
-"""Errors in the form that clients of OpenAI's API know."""
+"""Errors in the form that clients of OpenAI's API expect."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shared.store.sessions.requests import KeyReused
 RETRY_S: Final = 1.0
 
 _BUSY: Final = frozenset({"overloaded", "unavailable"})
-"""Codes of refusals that are nobody's fault who asks: the service has too much to do."""
+"""Codes of refusals that are not the client's fault: the service is overloaded."""
 
 _STATUS: Final = {"file_too_big": HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 
 
 class ApiError(Exception):
-    """A request that gets no answer. `param` names what is wrong with it. `again`: whether a client
-    that repeats requests by itself shall do so; None leaves that to the status."""
+    """A request that gets no answer. `param` names the wrong part of it. `again` tells clients that
+    retry automatically whether to do so; None leaves it to the status."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ApiError(Exception):
 
 
 class ApiErrorBody(msgspec.Struct, frozen=True):
-    """What stands under `error`. All four are always there."""
+    """The object under `error`; it always has all four fields."""
 
     message: str
     type: str
@@ -60,12 +60,12 @@ class ApiErrorReply(msgspec.Struct, frozen=True):
 
 
 def bad_parameter(param: str, message: str, *, code: str | None = None) -> ApiError:
-    """A parameter that cannot be taken as it is."""
+    """Return the error of a parameter with a wrong value."""
     return ApiError(400, message, param=param, code=code)
 
 
 def as_api_error(exc: Exception) -> ApiError | None:
-    """An error of the way in, or of the store, as one of the API; None for any other."""
+    """Return the API's error for one of the ingress or the store; None for any other."""
     match exc:
         case ApiError():
             return exc
@@ -77,9 +77,7 @@ def as_api_error(exc: Exception) -> ApiError | None:
             status = 503 if exc.code in _BUSY else 429
             return ApiError(status, exc.message, code=exc.code, retry_after_s=exc.retry_after_s)
         case RedisAway():
-            return ApiError(
-                503, "the store of all messages is away; please try again", code="unavailable", retry_after_s=RETRY_S
-            )
+            return store_unavailable()
         case KeyReused():
             return ApiError(422, str(exc), code="idempotency_key_reused", param="Idempotency-Key")
         case _:
@@ -87,23 +85,29 @@ def as_api_error(exc: Exception) -> ApiError | None:
 
 
 def draining_error(*, again: bool | None = None) -> ApiError:
-    """This gateway ends, and another one is there."""
+    """Return the error of a gateway that is shutting down; another one can answer."""
     return ApiError(503, "this gateway is going away; ask again", code="closing", retry_after_s=RETRY_S, again=again)
 
 
+def store_unavailable(*, again: bool | None = None) -> ApiError:
+    """Return the error while Redis is unavailable."""
+    message = "the store of all messages is away; please try again"
+    return ApiError(503, message, code="unavailable", retry_after_s=RETRY_S, again=again)
+
+
 def turn_error(failed: RequestFailed) -> ApiError:
-    """A turn that gave no answer. To ask again is to begin another one, so no client does that by
-    itself."""
+    """Return the error of a turn that failed. A retry would begin another turn, so clients must not
+    retry automatically."""
     return ApiError(failed.status, failed.message, code=failed.code, again=False)
 
 
 def encode_error(error: ApiError) -> bytes:
-    """The JSON of an error."""
+    """Encode the error as JSON."""
     return msgspec.json.encode(ApiErrorReply(ApiErrorBody(error.message, _error_type(error), error.param, error.code)))
 
 
 def error_response(error: ApiError) -> Response:
-    """The error as a whole answer."""
+    """Return the error as a complete response."""
     headers = {"Cache-Control": "no-store"}
     if error.retry_after_s is not None:
         headers["Retry-After"] = f"{max(1, math.ceil(error.retry_after_s))}"
@@ -117,14 +121,14 @@ def error_response(error: ApiError) -> Response:
 
 
 def draining_response() -> Response:
-    """What a gateway that ends answers to new requests."""
+    """Return the response of a gateway that is shutting down to new requests."""
     answer = error_response(draining_error())
     answer.headers["Connection"] = "close"
     return answer
 
 
 def http_error_response(status: int, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
-    """What the router refuses, and what broke."""
+    """Return the response to a request that the routes refuse, or that failed with a bug."""
     match status:
         case HTTPStatus.NOT_FOUND:
             error = ApiError(status, f"there is no {method} {path} here", code="unknown_url")

@@ -1,5 +1,4 @@
-"""What a request may say beside its messages: used, without effect, or refused. The table is in
-docs/api.md."""
+"""Parameters of a request: used, without effect, or refused. docs/api.md has the table."""
 
 from __future__ import annotations
 
@@ -38,9 +37,9 @@ WITHOUT_EFFECT: Final[Mapping[str, Any]] = {
     "parallel_tool_calls": bool | None,
     "prediction": dict[str, Any] | None,
 }
-"""An answer without them is an answer still: the settings of the model, and its agent, decide."""
+"""Accepted and ignored: the settings of the model and its agent decide."""
 
-ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
+FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (1,),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
@@ -56,7 +55,7 @@ ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
     "moderation": (),
     "web_search_options": (),
 }
-"""Who sets them counts on it, and would be deceived: taken are null and the values named here."""
+"""Refused, because a client that sets them relies on the effect; only null and these values pass."""
 
 _INSTEAD: Final = {
     "tools": "; the agent has tools of its own",
@@ -68,11 +67,11 @@ _INSTEAD: Final = {
 
 
 def check_parameters(body: Mapping[str, Any]) -> None:
-    """Raises ApiError for the first parameter that is unknown, of a wrong type, or that cannot be
-    kept."""
+    """Check all parameters. Raises ApiError for the first that is unknown, of a wrong type, or not
+    supported."""
     for name, value in body.items():
-        if name in ONLY:
-            _check_only(name, value)
+        if name in FIXED:
+            _check_fixed(name, value)
         elif (kind := USED.get(name, WITHOUT_EFFECT.get(name))) is not None:
             try:
                 msgspec.convert(value, kind)
@@ -85,10 +84,10 @@ def check_parameters(body: Mapping[str, Any]) -> None:
             raise bad_parameter(name, f"{name!r} is missing", code="missing_required_parameter")
 
 
-def _check_only(name: str, value: Any) -> None:
-    allowed = ONLY[name]
+def _check_fixed(name: str, value: Any) -> None:
+    allowed = FIXED[name]
     if value is None or any(type(value) is type(one) and value == one for one in allowed):
         return
-    taken = " or ".join(["null", *(msgspec.json.encode(one).decode() for one in allowed)])
-    message = f"{name!r} is not supported: it can only be {taken}{_INSTEAD.get(name, '')}"
+    accepted = " or ".join(["null", *(msgspec.json.encode(one).decode() for one in allowed)])
+    message = f"{name!r} is not supported: it can only be {accepted}{_INSTEAD.get(name, '')}"
     raise bad_parameter(name, message, code="unsupported_parameter")

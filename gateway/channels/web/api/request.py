@@ -1,28 +1,82 @@
-"""A request for an answer, read from its body."""
+"""Reads a request: its fields, its messages and its files."""
 
 from __future__ import annotations
 
+import asyncio
+import binascii
 import hashlib
-from collections.abc import Mapping
+import re
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from gateway.channels.web.api.errors import ApiError, bad_parameter
-from gateway.channels.web.api.messages import Prompt, read_messages
 from gateway.channels.web.api.parameters import check_parameters
 from shared.ephemeral import MARK
+from shared.errors import BadInput
+from shared.log import logger
+from shared.media.store import MediaStore, MediaTooBig
+from shared.messages.transcript import AssistantEntry, UserEntry
 
 MODEL: Final = "shoal"
-"""The model of a request that leaves the choice to its chat, or to the settings."""
+"""The model name that leaves the choice to the chat, or to the settings."""
 
 SESSION_HEADER: Final = "X-Shoal-Session"
-_OF_FORM: Final = ("stream", "stream_options")
+_FORM_FIELDS: Final = ("stream", "stream_options")
+"""Fields that change only the form of the answer."""
+
+MESSAGES_LIMIT: Final = 2000
+HISTORY_LIMIT_BYTES: Final = 512 * 1024
+"""Limit of the messages before the last one: they travel with it."""
+
+_DATA_URL: Final = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.ASCII)
+_SYSTEM: Final = ("system", "developer")
+_UNSUPPORTED: Final = ("tool_calls", "function_call", "refusal", "audio")
+FILES_RETRY_S: Final = 5.0
+
+log = logger("api")
+
+
+class SentFile(msgspec.Struct, frozen=True):
+    """A file in a request; `param` is its place there."""
+
+    param: str
+    name: str
+    data: bytes
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """The message to answer, its files, and the conversation before it. System texts are part of
+    that, as messages of the user."""
+
+    text: str
+    files: tuple[SentFile, ...] = ()
+    history: tuple[UserEntry | AssistantEntry, ...] = ()
+
+
+class _ParsedMessage(msgspec.Struct, frozen=True):
+    """One message: its text, and its other parts with their places in the request."""
+
+    role: str
+    text: str
+    parts: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+
+    def entry(self) -> UserEntry | AssistantEntry:
+        """Return the message as history, which only names files."""
+        text = "\n".join([*filter(None, [self.text]), *(_placeholder(part) for _, part in self.parts)])
+        if self.role == "assistant":
+            return AssistantEntry(content=text, turn=0)
+        return UserEntry(content=text, turn=0)
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked. `preset` is the model's, `""` for the usual one; `name` that of the session,
-    None without one; `hash` is the same for two requests that must have the same answer."""
+    """A request for an answer.
+
+    `preset` is that of the model, `""` for the default. `name` is that of the session, None for an
+    ephemeral one. Two requests with the same `hash` must get the same answer.
+    """
 
     model: str
     preset: str
@@ -34,18 +88,17 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_request(body: bytes, header: str | None, models: Mapping[str, str]) -> CompletionRequest:
-    """Raises ApiError. `header` is the session's name in X-Shoal-Session, `models` the preset of
-    each model."""
+    """Parse a body. `header` is the value of X-Shoal-Session, `models` maps models to presets.
+    Raises ApiError."""
     body_fields = _parse_object(body)
     check_parameters(body_fields)
     model = body_fields["model"]
     if model not in models:
         raise no_model(model)
-    name = (
-        _session_name(header, SESSION_HEADER)
-        if header is not None
-        else _session_name(body_fields.get("user") or None, "user")
-    )
+    if header is not None:
+        name = _session_name(header, SESSION_HEADER)
+    else:
+        name = _session_name(body_fields.get("user") or None, "user")
     stream = bool(body_fields.get("stream"))
     options = body_fields.get("stream_options") or {}
     if options and not stream:
@@ -62,7 +115,7 @@ def parse_request(body: bytes, header: str | None, models: Mapping[str, str]) ->
 
 
 def no_model(model: str) -> ApiError:
-    """The model that nobody has."""
+    """Return the error of an unknown model."""
     message = f"the model {model[:100]!r} does not exist; GET /v1/models lists those that do"
     return ApiError(404, message, code="model_not_found", param="model")
 
@@ -80,7 +133,8 @@ def _parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _session_name(name: str | None, where: str) -> str | None:
-    """A name goes into keys and logs as it is; `#` and `/` divide names there."""
+    """Check a session's name. It is written to keys and logs as it is, where `#` and `/` separate
+    names."""
     if name is None:
         return None
     if not name or name != name.strip() or not name.isprintable() or set("/#") & set(name) or name.startswith(MARK):
@@ -93,6 +147,109 @@ def _session_name(name: str | None, where: str) -> str | None:
 
 
 def _request_hash(body_fields: Mapping[str, Any], name: str | None) -> str:
-    """Over all but the form of the answer, and the name of the session wherever it was."""
-    kept = {key: value for key, value in body_fields.items() if key not in (*_OF_FORM, "user")}
+    """Hash every field but those of the answer's form. The session's name counts the same in the
+    header and in `user`."""
+    kept = {key: value for key, value in body_fields.items() if key not in (*_FORM_FIELDS, "user")}
     return hashlib.sha256(msgspec.json.encode([name, kept], order="deterministic")).hexdigest()
+
+
+def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool) -> Prompt:
+    """Parse the messages: the last one of the user is answered, those before are its history if
+    `with_history`. Raises ApiError."""
+    if len(raw) > MESSAGES_LIMIT:
+        raise bad_parameter("messages", f"there are {len(raw):,} messages; at most {MESSAGES_LIMIT:,} are taken")
+    parsed = [_parse_message(message, f"messages[{at}]") for at, message in enumerate(raw)]
+    # System texts may follow the message that is answered.
+    asked = next((at for at in range(len(parsed) - 1, -1, -1) if parsed[at].role not in _SYSTEM), -1)
+    if asked < 0 or parsed[asked].role != "user":
+        where = f"messages[{asked}].role" if asked >= 0 else "messages"
+        raise bad_parameter(where, "the last message must be of the role 'user': it is the one that is answered")
+    last = parsed[asked]
+    files = tuple(_parse_file(part, where, number) for number, (where, part) in enumerate(last.parts, 1))
+    if not last.text.strip() and not files:
+        raise bad_parameter(f"messages[{asked}].content", "the message has no text")
+    before = [*parsed[:asked], *parsed[asked + 1 :]] if with_history else []
+    if sum(len(one.text.encode()) for one in before) > HISTORY_LIMIT_BYTES:
+        limit_kb = HISTORY_LIMIT_BYTES // 1024
+        message = f"the messages before the last one have more than {limit_kb} kB; leave old ones out, or use a session"
+        raise ApiError(413, message, code="too_big", param="messages")
+    return Prompt(text=last.text, files=files, history=tuple(one.entry() for one in before))
+
+
+def _parse_message(message: Mapping[str, Any], where: str) -> _ParsedMessage:
+    role, content = message.get("role"), message.get("content")
+    if role not in ("user", "assistant", *_SYSTEM):
+        reason = "results of tools cannot be taken" if role in ("tool", "function") else "there is no such role"
+        raise bad_parameter(f"{where}.role", f"{where}.role is {str(role)[:40]!r}: {reason}")
+    for name in _UNSUPPORTED:
+        if message.get(name):
+            reason = f"{where}.{name} cannot be taken; send the text of the message alone"
+            raise bad_parameter(f"{where}.{name}", reason)
+    if content is None and role == "assistant":
+        return _ParsedMessage(role, "")
+    if isinstance(content, str):
+        return _ParsedMessage(role, content)
+    if not isinstance(content, list):
+        raise bad_parameter(
+            f"{where}.content", f"{where}.content must be a text or a list of parts", code="invalid_type"
+        )
+    texts: list[str] = []
+    parts: list[tuple[str, Mapping[str, Any]]] = []
+    for at, part in enumerate(content):
+        here = f"{where}.content[{at}]"
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif kind in ("image_url", "file") and role == "user" and isinstance(part.get(kind), dict):
+            parts.append((here, part))
+        else:
+            raise bad_parameter(
+                here, f"{here} must be a text, or of the user an image_url or a file, not {str(kind)[:40]!r}"
+            )
+    return _ParsedMessage(role, "\n".join(texts), tuple(parts))
+
+
+def _placeholder(part: Mapping[str, Any]) -> str:
+    if part["type"] == "image_url":
+        return "[picture]"
+    name = part["file"].get("filename")
+    return f"[file: {name[:80]}]" if isinstance(name, str) else "[file]"
+
+
+def _parse_file(part: Mapping[str, Any], where: str, number: int) -> SentFile:
+    if part["type"] == "image_url":
+        where, url, name = f"{where}.image_url.url", part["image_url"].get("url"), f"picture-{number}"
+    else:
+        name = part["file"].get("filename")
+        name = name if isinstance(name, str) else f"file-{number}"
+        where, url = f"{where}.file.file_data", part["file"].get("file_data")
+    found = _DATA_URL.match(url) if isinstance(url, str) else None
+    if found is None or not isinstance(url, str):
+        raise bad_parameter(where, f"{where} must be a data: URL in base64; nothing is fetched from elsewhere")
+    try:
+        return SentFile(where, name, b64decode(url[found.end() :], validate=True))
+    except (binascii.Error, ValueError):
+        raise bad_parameter(where, f"{where} is not base64") from None
+
+
+async def store_files(store: MediaStore, session: str, files: Sequence[SentFile], *, limit: int) -> tuple[str, ...]:
+    """Store files for a session and return their references. Equal files have equal references, so
+    a repeated request stores nothing twice. Raises ApiError."""
+    if len(files) > limit:
+        raise bad_parameter(
+            "messages", f"the message has {len(files)} files; at most {limit} are taken", code="bad_media"
+        )
+    return tuple([await _store_file(store, session, file) for file in files])
+
+
+async def _store_file(store: MediaStore, session: str, file: SentFile) -> str:
+    try:
+        return str(await asyncio.to_thread(store.put, session, file.data, file.name))
+    except MediaTooBig as exc:
+        raise ApiError(413, exc.message, code=exc.code, param=file.param) from None
+    except BadInput as exc:
+        raise bad_parameter(file.param, exc.message, code=exc.code) from None
+    except OSError as exc:
+        log.error("media store unavailable", error=type(exc).__name__)
+        message = "files cannot be kept just now; please try again"
+        raise ApiError(503, message, code="unavailable", retry_after_s=FILES_RETRY_S) from None

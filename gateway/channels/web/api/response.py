@@ -1,18 +1,18 @@
-"""An answer that may take minutes, over HTTP: whole or as a stream, and given up when its client is
-gone."""
+"""The HTTP response of an answer that may take minutes: whole or as a stream, given up when its client
+disconnects."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.channels.web.api.completion import Completion
 from gateway.channels.web.api.errors import ApiError, as_api_error, encode_error, error_response, turn_error
-from gateway.channels.web.api.stream_buffer import StreamBuffer
 from gateway.channels.web.api.wire import KEEP_ALIVE, CompletionEncoder, event
 from shared.clock import Clock
 from shared.log import logger
@@ -27,19 +27,72 @@ _STREAM = {
 
 log = logger("api")
 
+PARAGRAPH: Final = "\n\n"
+
+
+class StreamBuffer:
+    """Turns text that may change into text that only grows. Each method returns the text to send.
+
+    A running reply may take text back: another worker begins it again after a crash, or the agent
+    goes on with its next step. Text that was sent stays. New text that begins with it is continued,
+    and text that differs is sent whole, as a paragraph of its own.
+    """
+
+    def __init__(self) -> None:
+        self._part = ""
+        """The part of the running reply that was sent."""
+
+        self._begun = False
+        self._closed = False
+
+    def update(self, text: str) -> str:
+        """Set the running reply to `text`."""
+        if self._part.startswith(text):
+            return ""
+        grown = text.startswith(self._part) and not self._closed
+        more = text[len(self._part) :] if grown else text
+        self._part, self._closed = text, False
+        return self._advance(more, new_paragraph=not grown)
+
+    def insert(self, text: str) -> str:
+        """Insert a complete text, outside of the reply."""
+        self._closed = True
+        return self._advance(text, new_paragraph=True)
+
+    def finish(self, text: str) -> str:
+        """End the reply as `text`. White space at the end of the sent text does not count."""
+        sent = self._part.rstrip()
+        if text.strip() == sent.strip():
+            return ""
+        if sent and not self._closed and text.startswith(sent):
+            known = self._part if text.startswith(self._part) else sent
+            rest = text[len(known) :]
+            if known == self._part or rest[0].isspace():
+                return self._advance(rest, new_paragraph=False)
+        return self._advance(text, new_paragraph=True)
+
+    def _advance(self, text: str, *, new_paragraph: bool) -> str:
+        if not text:
+            return ""
+        begun, self._begun = self._begun, True
+        return f"{PARAGRAPH}{text}" if new_paragraph and begun else text
+
 
 class CompletionResponse(Response):
-    """The answer of an exchange that was begun; closes it, and then calls `ended`."""
+    """The answer of a completion that was begun. Closes it when the response ends, for any reason,
+    and then calls `ended`."""
 
-    def __init__(self, exchange: Completion, *, alive_s: float, clock: Clock, ended: Callable[[], None]) -> None:
+    def __init__(self, completion: Completion, *, alive_s: float, clock: Clock, ended: Callable[[], None]) -> None:
         super().__init__()
         self._ended = ended
-        self._exchange = exchange
+        self._completion = completion
         self._alive_s = alive_s
         self._clock = clock
-        asked, ask = exchange.begun, exchange.request
-        self._frame = CompletionEncoder(f"chatcmpl-{asked.ticket}", asked.at_ms // 1000, ask.model, ask.with_usage)
-        self._about = {"X-Request-Id": asked.ticket}
+        begun, request = completion.begun, completion.request
+        self._encoder = CompletionEncoder(
+            f"chatcmpl-{begun.ticket}", begun.at_ms // 1000, request.model, request.with_usage
+        )
+        self._extra_headers = {"X-Request-Id": begun.ticket}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self._clock.monotonic()
@@ -51,42 +104,44 @@ class CompletionResponse(Response):
                 serving.result()
         finally:
             gone = not serving.done()
+            # Both tasks end before the completion is closed: serving uses it.
             try:
                 await cancel_all([serving, leaving])
-                await self._exchange.close()
+                await self._completion.close()
             finally:
                 self._ended()
             seconds = round(self._clock.monotonic() - began, 3)
-            log.info("request ended", request=self._exchange.begun.ticket, client_gone=gone, seconds=seconds)
+            log.info("request ended", request=self._completion.begun.ticket, client_gone=gone, seconds=seconds)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A stream that has an error for its answer from the start says so as any other request
-        # does.
-        if self._exchange.request.stream and not (self._exchange.answer and self._exchange.answer.failed):
+        # A failed answer that is known from the start is an error response, for a stream too.
+        if self._completion.request.stream and not (self._completion.answer and self._completion.answer.failed):
             await self._send_stream(send)
             return
         try:
-            answer = await self._answer()
-            body = self._frame.encode_completion(answer.text, answer.finish, answer.usage)
+            answer = await self._wait_for_answer()
+            body = self._encoder.encode_completion(answer.text, answer.finish, answer.usage)
             response = Response(body, 200, {"Cache-Control": "no-store"}, "application/json")
         except Exception as exc:
             response = error_response(_api_error(exc))
-        response.headers.update(self._about)
+        response.headers.update(self._extra_headers)
         await response(scope, receive, send)
 
-    async def _answer(self) -> StoredAnswer:
-        """Waits for it. Raises ApiError."""
-        async with aclosing(self._exchange.changes()) as changes:
+    async def _wait_for_answer(self) -> StoredAnswer:
+        """Wait for the answer. Raises ApiError."""
+        async with aclosing(self._completion.changes()) as changes:
             async for _ in changes:
                 pass
-        answer = self._exchange.answer
+        answer = self._completion.answer
         assert answer is not None
         if answer.failed is not None:
             raise turn_error(answer.failed)
         return answer
 
     async def _send_stream(self, send: Send) -> None:
-        headers = [(name.lower().encode(), value.encode()) for name, value in {**_STREAM, **self._about}.items()]
+        headers = [
+            (name.lower().encode(), value.encode()) for name, value in {**_STREAM, **self._extra_headers}.items()
+        ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         try:
             async with aclosing(self._pieces()) as pieces:
@@ -98,32 +153,32 @@ class CompletionResponse(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _pieces(self) -> AsyncGenerator[bytes]:
-        exchange, frame, tape, told = self._exchange, self._frame, StreamBuffer(), 0
+        completion, encoder, buffer, asides_sent = self._completion, self._encoder, StreamBuffer(), 0
         sent_at = self._clock.monotonic()
-        yield frame.encode_first()
-        async with aclosing(exchange.changes()) as changes:
+        yield encoder.encode_first()
+        async with aclosing(completion.changes()) as changes:
             async for _ in changes:
-                if (waiting := exchange.follower) is None:
+                if (follower := completion.follower) is None:
                     continue
-                asides = [
-                    one.text for one in waiting.asides if exchange.request.name is not None or not one.is_question
-                ]
-                more = "".join([*map(tape.insert, asides[told:]), tape.update(waiting.text)])
-                told = max(told, len(asides))
+                # In an ephemeral session requests to run a tool are declined, so they are not shown.
+                named = completion.request.name is not None
+                asides = [one.text for one in follower.asides if named or not one.is_question]
+                more = "".join([*map(buffer.insert, asides[asides_sent:]), buffer.update(follower.text)])
+                asides_sent = max(asides_sent, len(asides))
                 if more:
-                    yield frame.encode_text(more)
+                    yield encoder.encode_text(more)
                 elif self._clock.monotonic() - sent_at >= self._alive_s:
                     yield KEEP_ALIVE
                 else:
                     continue
                 sent_at = self._clock.monotonic()
-        answer = await self._answer()
+        answer = await self._wait_for_answer()
         rest = answer.text
-        if exchange.follower is not None and exchange.follower.end is not None:
-            rest = exchange.follower.end.content  # what was said beside it has been sent
-        if more := tape.finish(rest):
-            yield frame.encode_text(more)
-        yield frame.encode_last(answer.finish, answer.usage)
+        if completion.follower is not None and completion.follower.end is not None:
+            rest = completion.follower.end.content  # the asides were sent before
+        if more := buffer.finish(rest):
+            yield encoder.encode_text(more)
+        yield encoder.encode_last(answer.finish, answer.usage)
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
@@ -132,7 +187,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def _api_error(exc: Exception) -> ApiError:
-    """Raises whatever is no error of the API: a bug."""
+    """Return the API's error for `exc`; raises `exc` itself if it is a bug."""
     if (known := as_api_error(exc)) is None:
         raise exc
     return known

@@ -1,4 +1,4 @@
-"""The API's addresses: who may ask, how much, and what."""
+"""The routes of the API: authentication, rates, and bodies of requests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.channels.web.api.body import SMALL_BYTES, BodyReader
 from gateway.channels.web.api.completion import ApiServices, Completion
 from gateway.channels.web.api.errors import ApiError, as_api_error, bad_parameter, draining_error, error_response
 from gateway.channels.web.api.request import MODEL, SESSION_HEADER, CompletionRequest, no_model, parse_request
@@ -29,6 +28,12 @@ KNOWN_PRINCIPALS: Final = 1000
 FINISH_S: Final = 5.0
 LEAVE_S: Final = 3.0
 
+SMALL_BYTES: Final = 256 * 1024
+BIG_AT_ONCE: Final = 8
+REST_S: Final = 2.0
+"""The rest of a body that is too big is read for this time: many clients read the response only
+after they have sent everything."""
+
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 Handle = Callable[[Request, Login], Awaitable[Response]]
@@ -36,8 +41,55 @@ Handle = Callable[[Request, Login], Awaitable[Response]]
 log = logger("api")
 
 
+class BodyReader:
+    """Reads bodies. At most BIG_AT_ONCE that are not known to be small are read at the same time."""
+
+    def __init__(self, *, limit_bytes: int, within_s: float) -> None:
+        self._limit_bytes = limit_bytes
+        self._within_s = within_s
+        self._big = asyncio.Semaphore(BIG_AT_ONCE)
+
+    async def read_body(self, request: Request) -> bytes:
+        """Read the body of a request. Raises ApiError: 413, 415, 408, and 400 for a client that
+        disconnected."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise ApiError(415, "send JSON, with Content-Type: application/json and no Content-Encoding")
+        length = request.headers.get("content-length", "")
+        size = int(length) if length.isascii() and length.isdigit() else self._limit_bytes
+        try:
+            async with asyncio.timeout(self._within_s):
+                if size <= SMALL_BYTES:
+                    return await request.body()
+                async with self._big:
+                    return await self._read_big(request, size)
+        except TimeoutError:
+            raise ApiError(408, f"the body did not come within {self._within_s:g} s") from None
+        except ClientDisconnect:
+            raise ApiError(400, "the body did not come whole") from None
+
+    async def _read_big(self, request: Request, size: int) -> bytes:
+        data = bytearray()
+        pieces = request.stream()
+        if size <= self._limit_bytes:
+            async for piece in pieces:
+                data += piece
+                if len(data) > self._limit_bytes:
+                    break
+            else:
+                return bytes(data)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REST_S):
+                left = self._limit_bytes
+                async for piece in pieces:
+                    left -= len(piece)
+                    if left < 0:
+                        break
+        raise ApiError(413, f"the body has more than {self._limit_bytes:,} bytes", code="too_big")
+
+
 class ApiRouter:
-    """Answers below /v1. `presets` are the models beside the usual one."""
+    """The routes below /v1. `presets` are the models in addition to the default one."""
 
     def __init__(
         self,
@@ -59,11 +111,11 @@ class ApiRouter:
 
     @property
     def requests(self) -> int:
-        """How many are answered now."""
+        """Number of requests that are open."""
         return self._open.total()
 
     def routes(self) -> list[Route]:
-        """Everything there is."""
+        """Return all routes."""
         return [
             Route("/v1/chat/completions", self._guarded(self._complete), methods=["POST"]),
             Route("/v1/models", self._guarded(self._list_models), methods=["GET"]),
@@ -105,20 +157,19 @@ class ApiRouter:
     async def _complete(self, request: Request, login: Login) -> Response:
         self._check_rate(login.principal)
         key = _idempotency_key(request)
-        ask = await self._read_request(request)
+        completion_request = await self._read_request(request)
         self._open_request(login.principal)
-        exchange = Completion(self._services, login, ask, key)
+        completion = Completion(self._services, login, completion_request, key)
         try:
-            await exchange.begin(request.headers.get("traceparent"))
+            await completion.begin(request.headers.get("traceparent"))
         except BaseException:
-            await exchange.close()
+            await completion.close()
             self._close_request(login.principal)
             raise
-        services = self._services
         return CompletionResponse(
-            exchange,
+            completion,
             alive_s=self._limits.alive_s,
-            clock=services.clock,
+            clock=self._services.clock,
             ended=lambda: self._close_request(login.principal),
         )
 
@@ -147,12 +198,12 @@ class ApiRouter:
         self._empty.clear()
 
     async def close(self) -> None:
-        """Take nothing more. What is under way has a moment; then it is told to ask another
+        """Refuse new requests. Open ones get FINISH_S seconds, then an error that sends them to another
         gateway."""
         self._draining = True
         await self._until_empty(FINISH_S)
         self._services.closing.set()
-        self._services.watch.wake_all()
+        self._services.followers.wake_all()
         await self._until_empty(LEAVE_S)
 
     async def _until_empty(self, within_s: float) -> None:

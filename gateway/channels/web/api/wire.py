@@ -1,4 +1,4 @@
-"""What the API answers, as OpenAI's clients read it."""
+"""Bodies of the API's responses, as OpenAI's clients read them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 
 class PromptDetails(msgspec.Struct, frozen=True):
-    """Of the prompt's tokens, those that a cache held."""
+    """Tokens of the prompt that were read from a cache."""
 
     cached_tokens: int
 
 
 class UsageBody(msgspec.Struct, frozen=True):
-    """How many tokens the model calls of the turn had."""
+    """Tokens of all model calls of the turn."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -31,7 +31,7 @@ class UsageBody(msgspec.Struct, frozen=True):
 
 
 class MessageBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What the assistant said."""
+    """The message of the assistant."""
 
     role: Literal["assistant"] = "assistant"
     content: str
@@ -39,7 +39,7 @@ class MessageBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChoiceBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The one choice there is."""
+    """The only choice."""
 
     index: int = 0
     message: MessageBody
@@ -48,7 +48,7 @@ class ChoiceBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole answer."""
+    """A complete answer."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -59,14 +59,14 @@ class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeltaBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of what the assistant says."""
+    """A piece of the assistant's message."""
 
     role: Literal["", "assistant"] = ""
     content: str | None = None
 
 
 class ChunkChoiceBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of the one choice."""
+    """A piece of the only choice."""
 
     index: int = 0
     delta: DeltaBody
@@ -87,7 +87,7 @@ class ChunkBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ModelBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that may be asked."""
+    """A model that requests may name."""
 
     id: str
     object: Literal["model"] = "model"
@@ -96,15 +96,15 @@ class ModelBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """The list of models."""
 
     object: Literal["list"] = "list"
     data: tuple[ModelBody, ...]
 
 
 class CompletionEncoder(msgspec.Struct, frozen=True):
-    """What all pieces of one answer have alike: its id, when it was begun (s), the model that was
-    named."""
+    """Encodes one answer, whole or in pieces. `created` is when it was begun, in s; `model` is the
+    name in the request."""
 
     id: str
     created: int
@@ -112,7 +112,7 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
     with_usage: bool = False
 
     def encode_completion(self, text: str, finish: Finish, usage: TokensUsed | None) -> bytes:
-        """The answer in one."""
+        """Encode the complete answer."""
         choice = ChoiceBody(message=MessageBody(content=text), finish_reason=finish)
         return msgspec.json.encode(
             CompletionBody(
@@ -121,15 +121,15 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
         )
 
     def encode_first(self) -> bytes:
-        """The piece that says who speaks."""
+        """Encode the first piece, which has the role."""
         return self._event([ChunkChoiceBody(delta=DeltaBody(role="assistant", content=""))])
 
     def encode_text(self, text: str) -> bytes:
-        """A piece of text."""
+        """Encode a piece of text."""
         return self._event([ChunkChoiceBody(delta=DeltaBody(content=text))])
 
     def encode_last(self, finish: Finish, usage: TokensUsed | None) -> bytes:
-        """The pieces at the end."""
+        """Encode the pieces at the end."""
         end = self._event([ChunkChoiceBody(delta=DeltaBody(), finish_reason=finish)])
         if self.with_usage:
             end += self._event([], usage_body(usage))
@@ -148,11 +148,11 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
 
 
 def event(data: bytes) -> bytes:
-    """One event of a stream."""
+    """Return one event of a stream."""
     return b"data: " + data + b"\n\n"
 
 
 def usage_body(used: TokensUsed | None) -> UsageBody:
-    """Zeros where nobody counted."""
+    """Return the usage; zeros where it is unknown."""
     used = used or TokensUsed()
     return UsageBody(used.prompt, used.completion, used.prompt + used.completion, PromptDetails(used.cached))

@@ -209,18 +209,17 @@ async def asking(address: str, body: object, **options: Any) -> AsyncIterator[as
         await asyncio.wait([task])
 
 
-async def waiting_message(client: RedisClient, session: str = "") -> tuple[InboundMessage, str]:
-    """The message that waits, and the version of its record; without a session, the only one there is."""
+async def waiting_message(client: RedisClient, session: str = "") -> InboundMessage:
+    """Return the message that waits; without a session, the only one that exists."""
 
     async def there() -> Any:
         names = [keys.inbox(session)] if session else await client.command("KEYS", keys.inbox("*"))
         rows = await client.command("XRANGE", names[0], "-", "+") if names else []
         if not rows:
             return None
-        fields = rows[0][1]
-        return decode_inbound(fields[3]), fields[1].decode()
+        return decode_inbound(rows[0][1][3])
 
-    found: tuple[InboundMessage, str] = await eventually(there, within_s=10, what="a message")
+    found: InboundMessage = await eventually(there, within_s=10, what="a message")
     return found
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import openai as official
 import pytest
 
-from gateway.channels.web.api.limits import ApiLimits
-from gateway.channels.web.api.messages import HISTORY_LIMIT_BYTES, MESSAGES_LIMIT
+from gateway.channels.web.api.completion import ApiLimits
+from gateway.channels.web.api.request import HISTORY_LIMIT_BYTES, MESSAGES_LIMIT
 from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.settings import MediaSettings
 from shared.store import keys
@@ -254,7 +254,7 @@ async def test_pictures_and_files_come_with_the_message(redis_url: str, client: 
     ]
     async with gateway(redis_url, media=MediaSettings(dir=tmp_path)) as at:
         async with asking_for(at.address, talk(*messages)):
-            message, _ = await waiting_message(client)
+            message = await waiting_message(client)
     assert message.content == "and\nthis?"
     assert [one.split(";")[-1] for one in message.media] == ["picture-1", "plan.pdf"]
     assert [entry.content for entry in message.history] == ["what is it?\n[picture]", "a dot"]

@@ -11,7 +11,7 @@ from typing import Any
 import openai as official
 import pytest
 
-from gateway.channels.web.api.limits import ApiLimits
+from gateway.channels.web.api.completion import ApiLimits
 from gateway.channels.web.http.auth import Principals
 from shared.embedded import EmbeddedValkey
 from shared.messages.transcript import ApprovalEntry

@@ -15,7 +15,7 @@ from openai.types.chat.completion_create_params import (
 )
 
 from gateway.channels.web.api.errors import ApiError
-from gateway.channels.web.api.parameters import ONLY, USED, WITHOUT_EFFECT
+from gateway.channels.web.api.parameters import FIXED, USED, WITHOUT_EFFECT
 from gateway.channels.web.api.request import CompletionRequest, parse_request
 
 DOCS = Path(__file__).parents[4] / "docs" / "api.md"
@@ -33,8 +33,8 @@ def test_every_parameter_of_openais_client_is_known() -> None:
         for kind in (CompletionCreateParamsBase, CompletionCreateParamsNonStreaming, CompletionCreateParamsStreaming)
         for name in kind.__annotations__
     }
-    assert theirs == {*USED, *WITHOUT_EFFECT, *ONLY}
-    assert len(theirs) == len(USED) + len(WITHOUT_EFFECT) + len(ONLY)
+    assert theirs == {*USED, *WITHOUT_EFFECT, *FIXED}
+    assert len(theirs) == len(USED) + len(WITHOUT_EFFECT) + len(FIXED)
 
 
 def test_the_documented_parameters_are_those_of_the_code() -> None:
@@ -44,7 +44,7 @@ def test_the_documented_parameters_are_those_of_the_code() -> None:
     named = {
         word.partition(".")[0]: effect for names, effect in rows for word in re.findall(r"`([a-z_.]+)`", names)
     }  # fmt: skip
-    assert set(named) == {*USED, *WITHOUT_EFFECT, *ONLY}
+    assert set(named) == {*USED, *WITHOUT_EFFECT, *FIXED}
     assert {name for name, effect in named.items() if "no effect" in effect} == set(WITHOUT_EFFECT)
 
 

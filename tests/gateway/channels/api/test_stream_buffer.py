@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.web.api.stream_buffer import PARAGRAPH, StreamBuffer
+from gateway.channels.web.api.response import PARAGRAPH, StreamBuffer
 
 
 def played(*steps: str, end: str) -> str:

@@ -66,8 +66,9 @@ def test_a_line_that_was_missed_is_noticed() -> None:
     assert not made.stale
     made.on_event(line(3, "end", in_reply_to=("m1",)), 1.0)
     assert (made.stale, made.end) == (True, None)
-    lines = [line(1, "hm", kind="notice", sent_by_tool=True), line(2), line(3, in_reply_to=("m1",))]
-    for seq, one in enumerate(lines, 1):
+    for seq, one in enumerate(
+        [line(1, "hm", kind="notice", sent_by_tool=True), line(2), line(3, in_reply_to=("m1",))], 1
+    ):
         made.add_line(one)
         assert made.seq == seq
     assert made.end is not None
