@@ -250,7 +250,7 @@ async def test_what_strangers_write_costs_little(shore: Shore, monkeypatch: pyte
         asked.append("look")
         return await look(self, channel, sender)
 
-    monkeypatch.setattr(Pairings, "ask", counting_ask)
+    monkeypatch.setattr(Pairings, "offer_code", counting_ask)
     monkeypatch.setattr(Pairings, "is_let_in", counting_look)
     before = counted("messages_refused", reason="unknown_sender")
     for n in range(1000):
@@ -307,7 +307,7 @@ async def test_a_full_store_silences_strangers_and_nobody_else_hears_of_it(
         raise Refused("overloaded", "the store is full", 60)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Pairings, "ask", full)
+        patched.setattr(Pairings, "offer_code", full)
         assert await shore.say(STRANGER) == "not allowed"
     assert await shore.say(STRANGER) == "not allowed"
     assert await shore.told("c4") == []
@@ -697,7 +697,7 @@ async def test_processes_remember_only_so_many_people(shore: Shore, monkeypatch:
     """A crowd of strangers does not fill a gateway."""
     monkeypatch.setattr("gateway.platform.strangers.PEOPLE", 3)
     monkeypatch.setattr("gateway.platform.inlet.NOTED", 3)
-    monkeypatch.setattr(pairing, "TOLD_A_MINUTE", 100)
+    monkeypatch.setattr(pairing, "NOTICES_A_MINUTE", 100)
     for n in range(10):
         message = msgspec.structs.replace(heard(STRANGER).message, sender_id=f"s{n}", chat_id=f"c{n}")
         await shore.inlet.take(heard(STRANGER, message=message))

@@ -1,4 +1,4 @@
-"""The audit record: who was refused, let in, asked and answered, and what was run. Without texts of
+"""The audit record: refusals, admissions, approvals and what was run, without the texts of
 messages."""
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ LINES: Final = 10_000
 KEEP_MS: Final = 90 * 86_400_000
 FIELD_CHARS: Final = 200
 CONSOLE: Final = "console"
-"""The actor of what is typed at `shoal`."""
+"""Actor of what an operator types at `shoal`."""
 
 AGENT: Final = "agent"
-"""The actor of what a turn does."""
+"""Actor of what a turn does."""
 
 log = logger("audit")
 
 
 class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened. `kind` is `access`, `pairing`, `approval`, `message` or `exec`,
-    `outcome` a word of few.
+    """One event of the audit record. `kind` is `access`, `pairing`, `approval`, `message` or
+    `exec`; `outcome` is one of a few words.
 
-    `actor` is `channel:sender id`, CONSOLE or AGENT; `session` the hash that stands for it in logs;
-    `about` whom or what it concerns, such as the hash of arguments. `id` is its place in the
-    record, `at_ms` the server's time.
+    `actor` is `channel:sender id`, CONSOLE or AGENT; `session` is the hash that stands for it in
+    logs; `about` is the person or thing concerned, such as a hash of arguments. `id` is the
+    entry's place in the record, `at_ms` the server's time.
     """
 
     id: str
@@ -47,17 +47,17 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditSink(Protocol):
-    """Whoever takes lines of the record."""
+    """A place that accepts lines of the audit record."""
 
     async def record(
         self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
     ) -> None:
-        """Leave a line. Never raises what a store has."""
+        """Add a line. Never raises an error of the store."""
         ...
 
 
 class NoTrail:
-    """Keeps nothing: for tools that run where no store is."""
+    """An audit sink that drops every line, for tools that run without a store."""
 
     async def record(
         self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
@@ -79,7 +79,7 @@ class Audit:
     async def record(
         self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
     ) -> None:
-        """Leave a line, as far as Redis takes it; if not, the log says so."""
+        """Add a line if Redis accepts it; otherwise log a warning."""
         fields = line_fields(kind, outcome, actor=actor, session=session, turn=turn, about=about)
         try:
             await self._client.run(self._script, [], [*self._kept, *fields])
@@ -87,20 +87,20 @@ class Audit:
             log.warning("audit line not kept", kind=kind, outcome=outcome, turn=turn, error=type(exc).__name__)
 
     async def newest(self, limit: int) -> list[AuditLine]:
-        """Up to `limit` lines, the newest first. Raises RedisAway."""
+        """Return up to `limit` lines, the newest first. Raises RedisAway."""
         rows = await self._client.command("XREVRANGE", keys.AUDIT, "+", "-", "COUNT", limit)
         return [_line(id.decode(), fields) for id, fields in rows]
 
 
 def actor_of(channel: str, sender: str) -> str:
-    """The actor that a person in a channel is."""
+    """Return the actor that stands for a person in a channel."""
     return f"{channel}:{sender}"
 
 
 def line_fields(
     kind: str, outcome: str, *, actor: str, session: str = "", turn: int = 0, about: str = ""
 ) -> list[Value]:
-    """Names and values of a line, as the stream holds them; what is empty is left out."""
+    """Return names and values of a line as the stream holds them; empty values are left out."""
     channel = split_session(session)[0] if session else ""
     named = {
         "kind": kind,
@@ -115,7 +115,7 @@ def line_fields(
 
 
 def _line(id: str, fields: list[bytes]) -> AuditLine:
-    """A line of another release may say more, or less."""
+    """Parse one entry of the stream. A newer version may store more fields, an older one fewer."""
     told = {
         name.decode(): value.decode(errors="replace") for name, value in zip(fields[::2], fields[1::2], strict=True)
     }

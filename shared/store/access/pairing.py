@@ -1,5 +1,5 @@
-"""Letting people in by a code: a stranger is told one, whoever may let people in says it, and it
-counts once."""
+"""Pairing: a stranger gets a code, somebody who may approve people enters it, and it counts
+once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shared.store.schedules.schedules import Schedules
 from shared.store.turns.inbox import DAY_MS
 
 ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Without I, L, O and U: nothing that is read as something else (D. Crockford, "Base32
+"""Alphabet of codes. I, L, O and U are left out because they are misread (D. Crockford, "Base32
 Encoding")."""
 
 CODE_CHARS: Final = 8
@@ -32,16 +32,16 @@ CODE_MS: Final = 600_000
 GUESSES: Final = 5
 GUESSES_MS: Final = 3_600_000
 CODES_A_DAY: Final = 3
-"""How many codes one person is told in a day; whoever may not be let in is told that once."""
+"""Codes that one person gets in a day. A person who cannot be paired gets one notice a day."""
 
 CODES_OPEN: Final = 50
 CODES_IN_ALL: Final = 200
 NOTICES_A_MINUTE: Final = 30
-"""So many strangers of a channel are told anything in a minute; of all others nothing is kept."""
+"""Strangers of one channel that get a notice within a minute; nothing is stored for the others."""
 
 PEOPLE: Final = 10_000
 STRANGERS_MS: Final = DAY_MS
-"""How long a chat stays in which nobody but a stranger wrote."""
+"""Life of the log of a chat in which only a stranger wrote."""
 
 LET_IN: Final = "You are let in: you can talk with me now. What you wrote before I have not read; please send it again."
 
@@ -51,8 +51,9 @@ Refusal = Literal["pair_guesses", "pair_unknown", "pair_used", "pair_late", "pai
 
 
 class PairedPerson(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who asks to be let in, or was. `by` let them in at `at` (ms), '' nobody yet;
-    `request` did it. `name` is how they call themselves, and shown to operators."""
+    """A person who asks for access, or who has it. `by` approved them at `at` (ms), '' while
+    they wait; `request` names the call that did. `name` is the name that the person chose, shown
+    to operators."""
 
     channel: str
     sender: str
@@ -66,15 +67,16 @@ class PairedPerson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StrangerNotice(msgspec.Struct, frozen=True):
-    """What became of a stranger: `told` now, `silent` (told before, or too often), `crowded` (too
-    many strangers), or `let_in` meanwhile; and for how many seconds nothing more will be said."""
+    """Result of a notice to a stranger: `told` now, `silent` (told before, or too often),
+    `crowded` (too many strangers), or `let_in` meanwhile; and the seconds for which no further
+    notice is sent."""
 
     outcome: Literal["told", "silent", "crowded", "let_in"]
     quiet_s: float
 
 
 class PairingFailed(BadInput):
-    """A code that lets nobody in. The code of the error says why."""
+    """A code that gives access to nobody; the code of the error says why."""
 
     def __init__(self, code: Refusal, message: str) -> None:
         super().__init__(code, message)
@@ -84,7 +86,7 @@ decode_person: Decoder[PairedPerson] = Decoder(PairedPerson, limit_bytes=64 * 10
 
 
 class Pairings:
-    """Strangers, codes, and who was let in. Methods raise RedisAway."""
+    """Strangers, open codes, and people with access. Methods raise RedisAway."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -96,16 +98,16 @@ class Pairings:
         )
 
     async def is_let_in(self, channel: str, sender: str) -> bool:
-        """Whether somebody was let in to a channel and not taken out again."""
+        """Tell whether a person has access to a channel by a code that was not revoked."""
         return bool(await self._client.command("HEXISTS", keys.pair(channel), sender))
 
     async def offer_code(
         self, person: PairedPerson, line: Callable[[str], OutboundMessage], *, reason: str
     ) -> StrangerNotice:
-        """Tell a stranger, in their chat, a code by which they can be let in, unless they have one.
+        """Send a stranger a pairing code into their chat, unless they have one.
 
-        `line` makes the notice of a code. `reason` is for the audit record. Raises Refused when the
-        store is full.
+        `line` builds the notice for a code. `reason` goes into the audit record. Raises Refused
+        when the store is full.
         """
         code = new_code()
         return await self._notify(person, _digest(code), line(shown_code(code)), CODES_A_DAY, person.sender, reason)
@@ -113,8 +115,9 @@ class Pairings:
     async def turn_away(
         self, person: PairedPerson, line: OutboundMessage, *, reason: str, in_name_of: str = ""
     ) -> StrangerNotice:
-        """Tell somebody who cannot be let in so, once a day. With `in_name_of` that counts for all
-        who speak in the name of that id, such as a group. Raises Refused when the store is full."""
+        """Tell a person who cannot be paired so, once a day. With `in_name_of` the notice counts
+        for everybody who speaks under that id, such as a group. Raises Refused when the store is
+        full."""
         return await self._notify(person, "", line, 1, in_name_of or person.sender, reason)
 
     async def _notify(
@@ -145,11 +148,11 @@ class Pairings:
         channel: str = "",
         retry_for_s: float = 0.0,
     ) -> PairedPerson:
-        """Let in who was told this code, and say `line` in their chat; what they had planned there
-        goes on.
+        """Give access to the person who got this code, send `line` into their chat, and resume the
+        schedules there.
 
-        `by` is the actor whose wrong guesses count, `request` the same for each try of one call.
-        With `channel` only a code of that channel counts. Raises PairingFailed.
+        `by` is the actor whose wrong guesses count; `request` is the same for every retry of one
+        call. With `channel` only a code of that channel counts. Raises PairingFailed.
         """
         outcome, *told = await self._client.run(
             self._approve,
@@ -168,8 +171,8 @@ class Pairings:
         return person
 
     async def revoke(self, channel: str, sender: str, *, by: str) -> bool:
-        """Let somebody in no more; what they had planned in their chat rests. False when they were
-        not let in."""
+        """Revoke a person's access and pause the schedules of their chat. Returns False when
+        they had none."""
         packed = await self._client.command("HGET", keys.pair(channel), sender)
         for session in await self._planning(decode_person(packed).session) if packed else ():
             await self._schedules.pause(session)
@@ -179,41 +182,41 @@ class Pairings:
         return bool(done)
 
     async def people(self) -> list[PairedPerson]:
-        """Who was let in, the latest first."""
+        """Return the people with access, the latest first."""
         channels = await self._client.command("SMEMBERS", keys.PAIRS)
         packed = await self._client.pipeline([("HVALS", keys.pair(channel.decode())) for channel in channels])
         return sorted(_readable([one for every in packed for one in every]), key=lambda one: -one.at)
 
     async def waiting(self) -> list[PairedPerson]:
-        """Who has a code that can still be said, the oldest first."""
+        """Return the people with an open code, the oldest first."""
         packed, (seconds, micros) = await self._client.pipeline([("HVALS", keys.PAIRING), ("TIME",)])
         now_ms = int(seconds) * 1000 + int(micros) // 1000
         found = [one for one in _readable(packed) if not one.request and one.expires_at > now_ms]
         return sorted(found, key=lambda one: one.expires_at)
 
     async def _planning(self, session: str) -> list[str]:
-        """The sessions of a chat, its threads too, that have schedules."""
+        """Return the sessions of a chat and of its threads that have schedules."""
         base = _base(session)
         return [one async for one in self._schedules.sessions() if _base(one) == base]
 
 
 def let_in_line(now_ms: int) -> OutboundMessage:
-    """What somebody is told when they are let in."""
+    """Build the notice for a person who just got access."""
     return OutboundMessage(content=LET_IN, turn=0, kind="notice", at=now_ms)
 
 
 def new_code() -> str:
-    """Eight characters that nobody can guess."""
+    """Draw a code of eight random characters."""
     return "".join(secrets.choice(ALPHABET) for _ in range(CODE_CHARS))
 
 
 def shown_code(code: str) -> str:
-    """The code as people read it: `K7QM-3XTD`."""
+    """Format a code for people to read: `K7QM-3XTD`."""
     return f"{code[: CODE_CHARS // 2]}-{code[CODE_CHARS // 2 :]}"
 
 
 def _digest(code: str) -> str:
-    """The hash of a code, however it was typed. Lists and dumps show no code that could be used."""
+    """Hash a code, however it was typed. Only hashes are stored, so a dump shows no usable code."""
     meant = code.upper().translate(_CORRECTIONS)
     return hashlib.sha256(meant.encode(errors="replace")).hexdigest()[:32]
 

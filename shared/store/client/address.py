@@ -11,8 +11,8 @@ VERIFY: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required
 
 
 class Tls(NamedTuple):
-    """How a connection is encrypted: files of a further authority and of our own certificate, and
-    whether the server's is looked at (a key of VERIFY)."""
+    """Encryption of a connection: files of a further authority and of our own certificate, and
+    how the server's certificate is checked (a key of VERIFY)."""
 
     ca_file: str | None = None
     cert_file: str | None = None
@@ -20,7 +20,7 @@ class Tls(NamedTuple):
     verify: str = "required"
 
     def context(self) -> ssl.SSLContext:
-        """What a connection is made with. Raises OSError for a file that cannot be read."""
+        """Build the TLS context. Raises OSError for a file that cannot be read."""
         made = ssl.create_default_context()
         # A certificate is for a host: without a look at that, anybody's from the same authority
         # would do.
@@ -34,7 +34,7 @@ class Tls(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where a server is, and who we are there. With a `path` it is a socket on this machine."""
+    """Address of a server, and our user there. With a `path` it is a socket on this machine."""
 
     host: str = "localhost"
     port: int = 6379
@@ -46,7 +46,7 @@ class Address(NamedTuple):
 
 
 def read_address(url: str) -> Address:
-    """Read one. Raises ValueError."""
+    """Parse an address. Raises ValueError."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme not in ("redis", "rediss", "unix"):

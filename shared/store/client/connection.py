@@ -1,8 +1,8 @@
-"""A connection to Redis that many tasks share: what they send in one turn of the event loop goes
-out in one write.
+"""A connection to Redis that many tasks share. Everything they send in one iteration of the event
+loop goes out in one write.
 
-Answers come in the order of the commands, so no command may wait on the server, unless the
-connection is its caller's own.
+Replies come in the order of the commands, so no command may block on the server, except on a
+connection that has one owner.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Value = str | bytes | int | float
 
 
 class ReplyError(Exception):
-    """The server refused a command; the text begins with the kind of error."""
+    """An error reply of the server; its text begins with the kind of error."""
 
 
 class _PendingReply:
-    """What waits for the answers to commands that were sent together."""
+    """Commands that were sent together and wait for their replies."""
 
     __slots__ = ("answers", "deadline", "future", "many")
 
@@ -38,7 +38,7 @@ class _PendingReply:
 
 
 class Wire(asyncio.Protocol):
-    """One connection, from its beginning to its end."""
+    """One socket connection, from open to close."""
 
     def __init__(self, limit_s: float) -> None:
         self.lost = False
@@ -57,8 +57,8 @@ class Wire(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def send(self, packed: bytes, many: int) -> asyncio.Future[list[Any]]:
-        """The answers to `many` commands, errors among them. It fails with OSError when the
-        connection breaks."""
+        """Send `many` packed commands; the future gets their replies, errors among them. It
+        fails with OSError when the connection breaks."""
         call = _PendingReply(self._loop.create_future(), many, self._loop.time() + self._limit_s)
         self._write(packed)
         self._waiting.append(call)
@@ -67,12 +67,12 @@ class Wire(asyncio.Protocol):
         return call.future
 
     def set_listener(self, listener: Callable[[Any], None]) -> None:
-        """From now on give everything that the server says to this one, and None at the end:
-        pub/sub."""
+        """Give every reply from now on to `listener`, and None when the connection ends
+        (pub/sub)."""
         self._listener = listener
 
     def send_command(self, parts: tuple[Value, ...]) -> None:
-        """Send one command whose answer goes to the listener."""
+        """Send one command whose reply goes to the listener."""
         self._write(_packed(parts))
 
     def _write(self, packed: bytes) -> None:
@@ -110,8 +110,8 @@ class Wire(asyncio.Protocol):
         self._end(exc if isinstance(exc, OSError) else ConnectionResetError("the connection ended"))
 
     def _overdue(self) -> None:
-        """The oldest call waited too long. A loop that was held up may have its answer in the
-        socket: look first."""
+        """Check the oldest call after its deadline. If the event loop was held up, the reply may
+        already be in the socket: read once more before giving up."""
         self._timer = None
         if not self._waiting:
             return
@@ -125,7 +125,7 @@ class Wire(asyncio.Protocol):
             self._end(TimeoutError("no answer"))
 
     def end(self) -> None:
-        """Close it; what waits for an answer fails."""
+        """Close the connection; calls that wait for a reply fail."""
         self._end(ConnectionAbortedError("closed"))
 
     def _end(self, error: OSError) -> None:
@@ -144,8 +144,8 @@ class Wire(asyncio.Protocol):
 
 
 class RedisConnection:
-    """Opened by the first call, and again by the next one after it broke. `limit_s` is the time of
-    an answer.
+    """A connection that opens on the first call, and again on the next call after it broke.
+    `limit_s` is the time allowed for a reply.
 
     A call that is cancelled, or fails, may or may not have happened.
     """
@@ -160,7 +160,7 @@ class RedisConnection:
         self._closed = False
 
     async def call(self, parts: tuple[Value, ...]) -> Any:
-        """Send one command; its answer, texts as bytes. Raises ReplyError, OSError."""
+        """Send one command and return its reply, texts as bytes. Raises ReplyError, OSError."""
         wire = self._wire
         if wire is None or wire.lost:
             wire = await self._opened()
@@ -170,14 +170,14 @@ class RedisConnection:
         return answer
 
     async def calls(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send commands together; the answers. Raises OSError, and the first ReplyError when all
-        were answered."""
+        """Send commands together and return their replies. Raises OSError, and the first
+        ReplyError once all have been answered."""
         answers = await self.answers(commands)
         _raise_first(answers)
         return answers
 
     async def answers(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """The same; errors are among the answers."""
+        """Send commands together and return their replies, errors among them. Raises OSError."""
         if not commands:
             return []
         packed = b"".join([_packed(tuple(parts)) for parts in commands])
@@ -187,14 +187,14 @@ class RedisConnection:
         return await wire.send(packed, len(commands))
 
     def drop(self) -> None:
-        """Close it now; the next call opens it again."""
+        """Close the connection now; the next call opens it again."""
         if self._wire is not None:
             self._wire.end()
             self._wire = None
 
     async def close(self) -> None:
-        """Close it for good: whoever still calls finds it closed, and opens nothing that nobody
-        would close."""
+        """Close the connection for good: a later call fails instead of opening one that would
+        leak."""
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -222,7 +222,7 @@ class RedisConnection:
             self._wire = opening.result()
 
     async def open(self) -> Wire:
-        """A connection for the caller alone, which the caller ends. Raises OSError, ReplyError."""
+        """Open a connection that the caller owns and closes. Raises OSError, ReplyError."""
         wire = Wire(self._limit_s)
         try:
             async with asyncio.timeout(self._connect_s):
@@ -243,7 +243,7 @@ class RedisConnection:
         _keep_alive(transport.get_extra_info("socket"))
 
     async def _introduce(self, wire: Wire) -> None:
-        """Who we are, by what the address says."""
+        """Authenticate, select the database, and set our name."""
         address = self._address
         hello: list[tuple[Value, ...]] = []
         if address.password:
@@ -265,7 +265,7 @@ def _raise_first(answers: Iterable[Any]) -> None:
 
 
 def _keep_alive(sock: socket.socket | None) -> None:
-    """Notice a dead peer within about 25 s, where the platform lets us say so."""
+    """Detect a dead peer within about 25 s, on platforms that support these options."""
     if sock is None:
         return
     with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from shared.store.client.redis_client import RedisClient
 
 @contextlib.asynccontextmanager
 async def pubsub(client: RedisClient) -> AsyncIterator[PubSub]:
-    """A connection that subscribes, until the end of the block. Raises RedisAway."""
+    """Open a connection for subscriptions; it closes at the end of the block. Raises RedisAway."""
     wire = await client.open()
     try:
         yield PubSub(wire)
@@ -24,8 +24,8 @@ async def pubsub(client: RedisClient) -> AsyncIterator[PubSub]:
 
 
 class PubSubEvent(NamedTuple):
-    """Something that came over a pub/sub connection: `kind` is `subscribe`, `unsubscribe`,
-    `message` or `pong`."""
+    """An event of a pub/sub connection: `kind` is `subscribe`, `unsubscribe`, `message` or
+    `pong`."""
 
     kind: str
     channel: str
@@ -33,8 +33,8 @@ class PubSubEvent(NamedTuple):
 
 
 class PubSub:
-    """An open connection that subscribes. Every method raises RedisAway when it broke; it is of no
-    use then."""
+    """An open connection with subscriptions. Every method raises RedisAway once it broke; it
+    cannot be used again."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -47,19 +47,19 @@ class PubSub:
         wire.set_listener(self._on_reply)
 
     def subscribe(self, *channels: str) -> None:
-        """Ask for these channels; the server confirms each by a `subscribe` that `next` returns."""
+        """Subscribe to channels; the server confirms each by a `subscribe` event from `next`."""
         self._send("SUBSCRIBE", *channels)
 
     def unsubscribe(self, channel: str) -> None:
-        """Ask to hear no more of it."""
+        """End the subscription to a channel."""
         self._send("UNSUBSCRIBE", channel)
 
     def ping(self) -> None:
-        """Ask for a `pong`."""
+        """Send a ping; the reply is a `pong` event."""
         self._send("PING")
 
     async def next(self, timeout_s: float) -> PubSubEvent | None:
-        """The next thing the server says, None if it says nothing for `timeout_s`."""
+        """Return the next event, None when none comes for `timeout_s`."""
         while not self._events:
             if self._wire.lost:
                 raise RedisAway("Redis is away: the pub/sub connection ended")
@@ -72,8 +72,8 @@ class PubSub:
         return _parse_event(self._events.popleft())
 
     async def dispatch(self, handle: Callable[[PubSubEvent], object], silence_s: float) -> bool:
-        """Call `handle` with everything as it comes, until nothing comes for `silence_s`; whether
-        anything did. What `handle` raises ends the connection, and is raised."""
+        """Call `handle` with every event as it comes, until none comes for `silence_s`. Return
+        whether any came. An exception of `handle` ends the connection and is raised."""
         self._handle, begun = handle, self._loop.time()
         self._dispatch_queued()
         while (left_s := max(begun, self._last_event_at) + silence_s - self._loop.time()) > 0:
@@ -103,8 +103,8 @@ class PubSub:
         self._wire.send_command(words)
 
     def _on_reply(self, answer: Any) -> None:
-        """An answer of the server; None when there will be no more. A refusal ends the
-        connection."""
+        """Queue a reply of the server; None means that the connection ended. An error reply ends
+        it."""
         if isinstance(answer, list):
             self._last_event_at = self._loop.time()
             if self._handle is not None and not self._events:

@@ -1,4 +1,4 @@
-"""The door to Redis: commands, scripts, typed errors."""
+"""Client for Redis: commands, scripts, and typed errors."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ T = TypeVar("T")
 SOCKET_TIMEOUT_S: Final = 2.0
 
 NOT_LET_IN: Final = ("NOAUTH", "WRONGPASS", "ERR AUTH", "ERR max number of clients")
-"""Beginnings of answers to a connection that the server does not take."""
+"""Beginnings of error replies with which the server turns a connection down."""
 
 
 class RedisClient:
     """One connection to one Redis, shared by a process.
 
-    Every method raises RedisAway when the server cannot be asked, Refused("overloaded") when it has
-    no memory left for new data, and ReplyError for any other refusal. After RedisAway, or when a
-    call is cancelled, the command may or may not have happened; every script can be sent again.
+    Every method raises RedisAway when the server is unavailable, Refused("overloaded") when it
+    has no memory for new data, and ReplyError for any other error. After RedisAway, or a
+    cancelled call, the command may or may not have happened; every script can be sent again.
     """
 
     def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S, name: str = "shoal") -> None:
@@ -39,16 +39,16 @@ class RedisClient:
 
     @property
     def user(self) -> str:
-        """Whose name is in the address; nothing when it has none."""
+        """User name of the address, '' if it has none."""
         return self._address.user
 
     async def run(
         self, script: Script, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0
     ) -> Any:
-        """Run a script by its hash, sending its source when the server does not know it (restart,
-        fail-over).
+        """Run a script by its hash, and send its source when the server does not know it (after a
+        restart or a fail-over).
 
-        With `retry_for_s` it is repeated so long (see `with_retries`).
+        With `retry_for_s` it is repeated for at most that long (see `with_retries`).
         """
         call = (len(keys), *keys, *args)
         if retry_for_s:
@@ -64,7 +64,7 @@ class RedisClient:
             return await self.command("EVAL", script.source, *call)
 
     async def command(self, *parts: Value) -> Any:
-        """Send one command and return its answer, texts as bytes."""
+        """Send one command and return its reply, texts as bytes."""
         started = time.perf_counter()
         try:
             return await self._connection.call(parts)
@@ -75,7 +75,7 @@ class RedisClient:
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
         """Send several independent commands in one round trip. Raises the first error among the
-        answers."""
+        replies."""
         started = time.perf_counter()
         try:
             return await self._connection.calls(commands)
@@ -85,11 +85,12 @@ class RedisClient:
             REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
     def blocking(self, timeout_s: float) -> BlockingConnection:
-        """A connection of its own for commands that wait on the server for at most `timeout_s`."""
+        """Return a separate connection for commands that block on the server for at most
+        `timeout_s`."""
         return BlockingConnection(self._connect(timeout_s + self._timeout_s))
 
     async def open(self) -> Wire:
-        """A connection for the caller alone, which the caller ends. Raises RedisAway."""
+        """Open a connection that the caller owns and closes. Raises RedisAway."""
         try:
             return await self._connection.open()
         except (OSError, ReplyError) as exc:
@@ -104,22 +105,22 @@ class RedisClient:
 
 
 class BlockingConnection:
-    """One connection for BLPOP and the like. A call that is cancelled or fails closes it; the next
-    opens it again."""
+    """A connection for BLPOP and other blocking commands. A call that is cancelled or fails
+    closes it; the next call opens it again."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
     async def command(self, *parts: Value) -> Any:
-        """Send one command and wait for its answer. Raises RedisAway, ReplyError."""
+        """Send one command and wait for its reply. Raises RedisAway, ReplyError."""
         [answer] = await self.commands([parts])
         if isinstance(answer, ReplyError):
             raise answer
         return answer
 
     async def commands(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send several together: the server begins with each when it is done with the one before,
-        and its wait. The answers, errors among them. Raises RedisAway."""
+        """Send several commands together and return their replies, errors among them. The server
+        starts each one when the one before has finished, including its wait. Raises RedisAway."""
         try:
             answers = await self._connection.answers(commands)
         except OSError as exc:
@@ -140,13 +141,13 @@ class BlockingConnection:
 
 
 def unknown_script(error: object) -> bool:
-    """Whether the server has answered that it has no script of this hash."""
+    """Tell whether an error reply means that the server has no script with this hash."""
     return isinstance(error, ReplyError) and str(error).startswith("NOSCRIPT")
 
 
 async def with_retries(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
-    """What `ask` answers; it is asked again with full jitter (50 ms to 1.5 s) while Redis is away,
-    at most so long."""
+    """Return the result of `ask`. While Redis is unavailable, repeat it with full jitter (50 ms
+    to 1.5 s) for at most `for_s`."""
     give_up_at, backoff = time.monotonic() + for_s, None
     while True:
         try:
@@ -160,7 +161,7 @@ async def with_retries(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
 
 
 def map_error(exc: OSError | ReplyError) -> Exception:
-    """What callers are told; `exc` itself when it is none of the usual."""
+    """Map an error of the connection to the one that callers handle; return any other unchanged."""
     text = str(exc)
     if isinstance(exc, OSError) or text.startswith(NOT_LET_IN):
         return RedisAway(f"Redis is away: {type(exc).__name__ if isinstance(exc, OSError) else text[:60]}")

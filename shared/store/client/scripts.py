@@ -1,9 +1,9 @@
 """Loader of the Lua scripts: one file a script, in a folder for each subject
 (`lua/turns/acquire.lua`).
 
-A script is sent with the parts of `lib/core.lua` that it uses in front of it, followed by the file
-of `lib/` that its second line names (`-- with fair`). Standard library only: the guardian loads
-scripts too.
+A script is sent with the parts of `lib/core.lua` that it uses in front of it, followed by the
+file of `lib/` that its second line names (`-- with fair`). This module uses the standard library
+only, because the guardian loads scripts too.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ AWAY_REPLIES: Final = (
     "TRYAGAIN",
     "UNBLOCKED",
 )
-"""Beginnings of error answers that say "not now" or "not here": a start, a fail-over, a full disk,
-a long script."""
+"""Beginnings of error replies that mean "not now" or "not here": a start, a fail-over, a full
+disk, a long-running script."""
 
 WITH: Final = "-- with "
-_BEGINS: Final = re.compile(r"^(?=local )", re.MULTILINE)
-_NAMES: Final = re.compile(r"local (?:function )?([\w, ]+)")
+_BEGINS: Final = re.compile(r"^(?:--.*\n)*local ", re.MULTILINE)
+_NAMES: Final = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
+_COMMENT: Final = re.compile(r"--.*")
 _WORD: Final = re.compile(r"\w+")
 _FOLDER: Final = __file__.removesuffix("client/scripts.py") + "lua/"
 
@@ -42,12 +43,14 @@ class Script(NamedTuple):
 
 @cache
 def load(name: str) -> Script:
-    """Read `lua/<name>.lua`; a name has its folder in it ("turns/acquire"). Raises FileNotFoundError."""
+    """Read `lua/<name>.lua`; the name includes its folder ("turns/acquire"). Raises
+    FileNotFoundError."""
     return from_folder(name, _FOLDER)
 
 
 def from_folder(name: str, folder: str) -> Script:
-    """Read a script, and what it uses of `lib/`, from another folder than our own (it ends in `/`)."""
+    """Read a script, and the parts of `lib/` that it uses, from the given folder (which ends in
+    `/`)."""
     shebang, _, body = _read_source(name, folder).partition("\n")
     first = body.partition("\n")[0]
     if first.startswith(WITH):
@@ -56,7 +59,7 @@ def from_folder(name: str, folder: str) -> Script:
 
 
 def script_names() -> list[str]:
-    """List every script by name, sorted; the parts in `lib/` are not scripts."""
+    """List the names of all scripts, sorted; the parts in `lib/` are not scripts."""
     from pathlib import Path
 
     folder = Path(_FOLDER)
@@ -65,20 +68,31 @@ def script_names() -> list[str]:
 
 
 def _used_parts(lib: str, body: str) -> str:
-    """The parts of `lib` that a script uses. Each run of a script makes all its functions anew:
-    those of the whole of it took longer than what most scripts do."""
-    words, kept = set(_WORD.findall(body)), ""
-    for part in reversed(_BEGINS.split(lib)[1:]):
-        named = _NAMES.match(part)
+    """Return the parts of `lib` that a script uses, in their order. Every run of a script creates
+    all its functions, and creating all of `lib` takes longer than most scripts themselves.
+
+    A part begins at a line that begins with `local `, or at the comment lines directly above it.
+    """
+    # Words of comments do not count: a comment that says "wake" would pull in the function.
+    words, kept = _words(body), ""
+    starts = [begin.start() for begin in _BEGINS.finditer(lib)]
+    # Backwards, because a part can only use parts above it.
+    for start, end in reversed(list(zip(starts, [*starts[1:], len(lib)], strict=True))):
+        part = lib[start:end]
+        named = _NAMES.search(part)
         if named is not None and words.intersection(_WORD.findall(named[1])):
-            words.update(_WORD.findall(part))
+            words |= _words(part)
             kept = part + kept
     return kept
 
 
+def _words(source: str) -> set[str]:
+    return set(_WORD.findall(_COMMENT.sub("", source)))
+
+
 @cache
 def sha(script: Script) -> str:
-    """The SHA-1 by which the server knows a script (EVALSHA)."""
+    """Return the SHA-1 by which the server knows a script (EVALSHA)."""
     import hashlib  # brings OpenSSL with it, which the guardian does without
 
     return hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""What waits for its delivery to platforms, channel by channel: for the gauges."""
+"""Lines that wait for delivery to platforms, by channel: for the gauges."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from shared.store.client.redis_client import RedisClient
 
 
 class OutboxReading(msgspec.Struct, frozen=True):
-    """How many chats of a channel have a line that is not delivered, and how long the oldest of
-    these lines waits."""
+    """Backlog of one channel: chats with an undelivered line, and the age of the oldest such
+    line."""
 
     channel: str
     waiting: int
@@ -18,7 +18,7 @@ class OutboxReading(msgspec.Struct, frozen=True):
 
 
 async def read_outboxes(client: RedisClient) -> list[OutboxReading]:
-    """Every channel whose lines are delivered and that said something within the last weeks. Raises
+    """Read the backlog of every delivered channel that had a line within the last weeks. Raises
     RedisAway."""
     (seconds, micros), known = await client.pipeline([("TIME",), ("ZRANGE", keys.OUTBOXES, 0, -1)])
     if not known:

@@ -1,7 +1,7 @@
-"""The way out of the chats of one platform: who delivers which, and how far each is.
+"""Delivery of chats to one platform: which gateway delivers which chat, and how far each one is.
 
-A chat is delivered by one gateway at a time, under a lease, in order. A line that was delivered
-leaves the outbox. The protocol is explored in `proof/model/delivery*.py`.
+A chat is delivered by one gateway at a time, under a lease, in order. A delivered line leaves
+the outbox. The protocol is explored in `proof/model/delivery*.py`.
 """
 
 from __future__ import annotations
@@ -38,39 +38,40 @@ from shared.store.turns.owned_leases import leases_of_owner
 __all__ = ["Cleared", "DeliveryQueue", "DeliveryState", "LeasedChat", "PendingLine", "RateKey", "ResendGuard", "Wait"]
 
 READ_CHANNELS: Final = frozenset({"web", "api", "cli", "system"})
-"""Channels whose people read the log themselves. Lines of every other one are delivered;
-`lua/lib/core.lua` has the same."""
+"""Channels whose log people read themselves; lines of all other channels are delivered.
+`lua/lib/core.lua` has the same set."""
 
 ENTRIES: Final = 4
-"""Lines that are handed over at once, the oldest of those that wait."""
+"""Lines handed to a gateway at once, the oldest that wait."""
 
 OUTBOX_CAP: Final = 100
-"""Lines of one chat that wait at once; of more the oldest but one becomes a dead letter.
-`lua/lib/core.lua` has the same."""
+"""Lines of one chat that may wait; over it the second oldest becomes a dead letter.
+`lua/lib/core.lua` has the same number."""
 
 DROPPED_AT_ONCE: Final = 25
-"""Of a chat that is closed; the next try in it ends more. All at once would hold the server up."""
+"""Lines of a closed chat given up in one call; the next attempt gives up more. All at once would
+block the server for too long."""
 
 KEEP_MS: Final = 365 * DAY_MS
 SAID_MS: Final = 600_000
 LOOK_S: Final = 1.0
-"""A gateway that waits looks again after so long, whatever it was told: a message of pub/sub may be
-lost."""
+"""Longest wait of a gateway before it looks again by itself: a pub/sub message may be lost."""
 
 REASON_CHARS: Final = 300
 
 AT_A_START, AFTER_AWAY = 1, 2
-"""Why chats of others that are late are left to them; `lua/delivery/acquire.lua` knows both."""
+"""Reasons for grace, in which late owners keep their chats; `lua/delivery/acquire.lua` knows
+both."""
 
 log = logger("deliveries")
 
 
 class DeliveryQueue:
-    """The chats of one channel as one process sees them. Every method raises RedisAway.
+    """The chats of one channel, as one process sees them. Every method raises RedisAway.
 
-    Call the platform only while the lease is safely held: `acquire`, `renew`, `sending` and `sent`
-    hold it for `lease_s` from the moment at which the call was *made*. Every call may be made again
-    when its answer was lost.
+    Call the platform only while the lease is safely held: `acquire`, `renew`, `begin_post` and
+    `finish_post` hold it for `lease_s` from the moment at which the call was *made*. Every call
+    may be repeated when its reply was lost.
     """
 
     def __init__(
@@ -98,17 +99,18 @@ class DeliveryQueue:
 
     @property
     def news(self) -> str:
-        """The pub/sub channel that says that a chat is due."""
+        """The pub/sub channel that announces chats that are due."""
         return keys.live(self.channel)
 
     async def acquire(self, many: int) -> tuple[list[LeasedChat], float]:
-        """Take up to `many` chats that are due, and the seconds until another one may be (at most
-        `LOOK_S`).
+        """Lease up to `many` chats that are due. Return them, and the seconds until another may be
+        due (at most `LOOK_S`).
 
-        After a start, and after Redis was away, chats of a gateway that is late are left to it for
-        half a lease more: then counted from when it was back, for it may have been away for longer
-        than any lease. What we hold without knowing, because an answer got lost, is given back
-        first. A chat whose keys are broken is logged, and looked at again after a minute.
+        After a start, and after Redis was unavailable, chats of a late gateway are left to it
+        for another half lease. After an outage that time counts from its end, because the outage
+        may have lasted longer than any lease. Leases that we hold without knowing, because a
+        reply was lost, are released first. A chat whose keys are broken is logged and tried
+        again after a minute.
         """
         if self._was_unavailable:
             await self._release_unknown()
@@ -135,7 +137,7 @@ class DeliveryQueue:
         return found, LOOK_S if next_ms < 0 else min(LOOK_S, next_ms / 1000)
 
     async def renew(self, held: Sequence[LeasedChat]) -> set[str]:
-        """Keep the leases; the sessions of those that are lost."""
+        """Renew the leases; return the sessions of those that are lost."""
         if not held:
             return set()
         pairs = [part for one in held for part in (one.session, one.token)]
@@ -148,7 +150,7 @@ class DeliveryQueue:
         return {one.session for one in lost}
 
     async def read_chat(self, held: LeasedChat) -> DeliveryState | None:
-        """How the chat stands now; None = the lease is lost."""
+        """Read the current state of a chat; None = the lease is lost."""
         session = held.session
         row = await self._run(
             load("delivery/read_chat"),
@@ -160,9 +162,9 @@ class DeliveryQueue:
     async def begin_post(
         self, held: LeasedChat, seq: int, part: int, rates: Sequence[RateKey] = ()
     ) -> Cleared | Wait | None:
-        """Say ahead that post `part` (from 0) of line `seq` is about to be sent, and take it off
-        the rates; None = the lease is lost. With `look-up`, ask the platform before when it is
-        `unclear`: what is not there is clear."""
+        """Record that post `part` (from 0) of line `seq` is about to be sent, and charge the
+        rates; None = the lease is lost. With the guard `look-up`, ask the platform about an
+        `unclear` post before: a post that it does not have is clear."""
         code, told = await self._run(
             load("delivery/sending"),
             [*self._keys(held)[:4], self._pause, *self._rate_keys(rates)],
@@ -179,8 +181,9 @@ class DeliveryQueue:
     async def finish_post(
         self, held: LeasedChat, seq: int, part: int, *, last: bool, id: str = "", retry_for_s: float = 0.0
     ) -> bool:
-        """The platform has post `part` of line `seq`, as `id`; with `last` the line is delivered. A
-        line with nothing to show is ended so too, without an id. False = the lease is lost."""
+        """Record that the platform has post `part` of line `seq` as `id`; with `last` the line
+        is delivered. A line with nothing to show ends this way, too, without an id. False = the
+        lease is lost."""
         done = await self._run(
             load("delivery/sent"),
             [*self._keys(held), keys.delivered_text(held.session)],
@@ -192,8 +195,8 @@ class DeliveryQueue:
     async def requeue(
         self, held: LeasedChat, delay_s: float, *, unclear: bool, counts: bool = True, retry_for_s: float = 0.0
     ) -> None:
-        """Give the chat back; it is due again after `delay_s`, for anybody. `unclear`: a post may
-        have arrived. With `counts` it is one more of `tries`; a drain is none."""
+        """Give the chat back; it is due for any gateway after `delay_s`. `unclear`: a post may
+        have arrived. With `counts` it adds to `tries`; a drain does not."""
         await self._run(
             load("delivery/requeue"),
             self._keys(held)[:3],
@@ -212,9 +215,9 @@ class DeliveryQueue:
         too_late: bool = False,
         retry_for_s: float = 0.0,
     ) -> bool:
-        """Give line `seq` up: a dead letter, with `reason` for operators. With `drop_all` the chat
-        is closed: so are the lines that waited when `sending` was written (`DROPPED_AT_ONCE` at
-        most), and its schedules rest. False = the lease is lost."""
+        """Turn line `seq` into a dead letter, with `reason` for operators. With `drop_all` the
+        chat is closed: the lines that waited at `begin_post` are given up, too (at most
+        `DROPPED_AT_ONCE`), and its schedules are paused. False = the lease is lost."""
         code = "chat_closed" if drop_all else "too_late" if too_late else "undeliverable"
         many = await self._run(
             load("delivery/refused"),
@@ -230,9 +233,9 @@ class DeliveryQueue:
         return bool(many >= 0)
 
     async def save_streamed_message(self, held: LeasedChat, turn: int, id: str) -> bool:
-        """Remember the message that `turn` is streamed into, until it is a post of its reply
-        (`sent` with the same id) or the chat is quiet; what was `meant` is over. False = the lease
-        is lost."""
+        """Store the id of the message into which `turn` is streamed, until it becomes a post of
+        the reply (`finish_post` with the same id) or the chat is quiet. It replaces
+        `pending_stream`. False = the lease is lost."""
         done = await self._run(
             load("delivery/stream_message"),
             [self._leases, keys.out(held.session)],
@@ -243,9 +246,10 @@ class DeliveryQueue:
     async def reserve_call(
         self, held: LeasedChat, rates: Sequence[RateKey] = (), *, pending_stream: tuple[int, str] | None = None
     ) -> float:
-        """Take an edit, or any call that is no post of a line, off the rates: 0 = it may be made,
-        else the seconds to wait; `lease_s` when the lease is lost. `meant`: it is the call that
-        shows a message for a turn to be streamed into; its key is remembered until its id is."""
+        """Charge the rates for a call that is not a post of a line, such as an edit. Return 0
+        when it may be made, else the seconds to wait; `lease_s` when the lease is lost.
+        `pending_stream` names the turn and the key of the call that creates its streamed
+        message; both are stored until the message's id is known."""
         wait = await self._run(
             load("delivery/edit"),
             [self._leases, self._pause, keys.out(held.session), *self._rate_keys(rates)],
@@ -260,9 +264,9 @@ class DeliveryQueue:
         return self.lease_s if wait < 0 else wait / 1000
 
     async def release_quiet(self, held: LeasedChat, *, though_running: bool = False) -> bool:
-        """Let go of a chat that is quiet: nothing to deliver, no turn under way. With
-        `though_running` only the first counts; its next line makes it due again. False = something
-        came, it is still ours. True also when the lease is lost."""
+        """Release a chat that is quiet: nothing to deliver, and no turn under way. With
+        `though_running` only the first matters; the next line makes the chat due again. False =
+        something came, the chat is still ours. True also when the lease is lost."""
         done = await self._run(
             load("delivery/leave"),
             [*self._keys(held), keys.inbox(held.session)],
@@ -274,23 +278,23 @@ class DeliveryQueue:
         return True
 
     async def pause(self, seconds: float) -> None:
-        """Nothing is sent by any replica for so long: none acquires, and `sending` says Wait."""
+        """Stop every replica from sending for `seconds`: `acquire` leases nothing, and
+        `begin_post` returns Wait."""
         await self._run(load("delivery/pause"), [self._pause], [max(1, round(seconds * 1000))])
 
     async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
-        """Remember what the platform's code wants to know when it sends there, in the place of what
-        it noted before."""
+        """Replace the notes that the platform's code keeps about a chat."""
         record = msgspec.msgpack.encode(dict(notes)) if notes else b""
         await self._run(load("delivery/save_note"), [keys.out(session)], [session, record, KEEP_MS])
 
     async def reopen(self, session: str) -> bool:
-        """A chat may be written to again, and its schedules go on; whether it was closed. A
-        person's message, and a line that arrives, do this by themselves."""
+        """Allow deliveries to a chat again and resume its schedules; return whether it was
+        closed. A message of a person, and a line that arrives, do this by themselves."""
         return bool(await self._run(load("delivery/save_note"), [keys.out(session)], [session, "", ""]))
 
     async def _release_unknown(self) -> None:
-        """Give back what carries our nonce and nobody here knows of; let others, who reconnect too,
-        renew first."""
+        """Release the leases with our nonce that this process does not know of, and start a
+        grace period so that other gateways, which reconnect too, can renew theirs first."""
         self._was_unavailable = False
         try:
             for session, token in await leases_of_owner(self._client, self._leases, self.owner):
@@ -309,7 +313,7 @@ class DeliveryQueue:
             del self._held[held.session]
 
     def _keys(self, held: LeasedChat) -> list[str]:
-        """What most of the scripts begin with."""
+        """Return the keys that most of the scripts begin with."""
         return [self._queue, self._leases, keys.out(held.session), keys.outbox(held.session), self._waits]
 
     def _lease(self, held: LeasedChat) -> str:

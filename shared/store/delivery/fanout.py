@@ -1,4 +1,4 @@
-"""Speed, not truth: what happens in a chat, to whoever shows it at this moment."""
+"""Live events of chats over pub/sub: fast, but not reliable. The chat's log is the truth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import NumberedLine, read_line
 
 SILENCE_S: Final = 5.0
-"""A connection that said nothing for so long is asked; no answer in as long again means that it is
+"""Silence after which the connection is pinged; without a reply in as long again it counts as
 dead."""
 
 ChatNews = LiveEvent | NumberedLine
@@ -27,14 +27,14 @@ Listener = Callable[[ChatNews], None]
 
 
 async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
-    """Show an event to the gateways that show this chat; how many there are. May be lost. Raises
-    RedisAway."""
+    """Publish an event to the gateways that show this chat; return how many there are. The event
+    may be lost. Raises RedisAway."""
     receivers: int = await client.command("PUBLISH", keys.live(session), encode_live(event))
     return receivers
 
 
 def parse_news(data: bytes) -> ChatNews | None:
-    """None for what this release does not know: a newer one may say more."""
+    """Parse one message; None for a kind that this version does not know."""
     try:
         if data.startswith(b"{"):
             return decode_live(data)
@@ -45,10 +45,10 @@ def parse_news(data: bytes) -> ChatNews | None:
 
 
 class Fanout:
-    """One pub/sub connection for a process; listeners by Redis channel.
+    """One pub/sub connection for a process, with listeners by Redis channel.
 
-    After the connection broke it comes back by itself, subscribes again, and calls `on_gap` once
-    (also when it is made for the first time): whatever was said meanwhile is in the logs, not here.
+    After a break it reconnects by itself, subscribes again, and calls `on_gap` once (also after
+    the first connect): whatever was published meanwhile is in the logs, not here.
     """
 
     def __init__(self, client: RedisClient, *, on_gap: Callable[[], Awaitable[None]]) -> None:
@@ -59,14 +59,15 @@ class Fanout:
         self._pubsub: PubSub | None = None
         self._changed = asyncio.Event()
         self._tried: asyncio.Event | None = None
-        """While this runs: set when the first connection is there, or is known not to be."""
+        """While `run` is active: set when the first connection is up, or is known to have
+        failed."""
 
     async def subscribe(self, channel: str, listener: Callable[[bytes], None]) -> None:
-        """Hear a pub/sub channel, one listener each. Returns when the server has confirmed, or
-        RedisAway is known.
+        """Subscribe to a pub/sub channel, with one listener each. Return when the server has
+        confirmed, or RedisAway is known.
 
-        While Redis is away, and before `run`, it returns at once: the subscription is made with the
-        next connection, before `on_gap`.
+        While Redis is unavailable, and before `run`, return at once: the subscription is made
+        with the next connection, before `on_gap`.
         """
         self._listeners[channel] = listener
         self._changed.set()
@@ -82,7 +83,7 @@ class Fanout:
             return  # the reader notices too, and subscribes again
 
     async def follow_chat(self, session: str, listener: Listener) -> None:
-        """Hear a chat: live events, and its new lines with their numbers."""
+        """Follow a chat: its live events, and its new lines with their numbers."""
 
         def tell(data: bytes) -> None:
             news = parse_news(data)
@@ -92,7 +93,7 @@ class Fanout:
         await self.subscribe(keys.live(session), tell)
 
     async def unfollow_chat(self, session: str) -> None:
-        """Stop hearing a chat."""
+        """Stop following a chat."""
         channel = keys.live(session)
         self._listeners.pop(channel, None)
         if self._pubsub is not None:
@@ -100,7 +101,7 @@ class Fanout:
                 self._pubsub.unsubscribe(channel)
 
     async def run(self) -> None:
-        """Read for ever; reconnects with full jitter (50 ms to 1.5 s). Ends when cancelled."""
+        """Read until cancelled; reconnect with full jitter (50 ms to 1.5 s)."""
         self._tried = tried = asyncio.Event()
         try:
             await self._keep_connected(tried)

@@ -1,4 +1,4 @@
-"""A chat that is to be delivered, as the store tells it, and what a platform offers and allows."""
+"""A chat that is being delivered, as the store describes it, and the guarantees of a platform."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _decode_notes: Callable[[bytes], dict[str, str]] = msgspec.msgpack.Decoder(dict[
 
 
 class RateKey(msgspec.Struct, frozen=True):
-    """A budget of calls that all replicas share: `per_s` a second and `burst` at once, of which a
-    call with a `reserve` leaves so many to others. `name` is its own within the channel, such as
-    `bot` or `chat:<session>`."""
+    """A rate of calls that all replicas share: `per_s` a second and `burst` at once. A call with
+    a `reserve` leaves that many to others. `name` is unique within the channel, such as `bot` or
+    `chat:<session>`."""
 
     name: str
     per_s: float
@@ -30,15 +30,15 @@ class RateKey(msgspec.Struct, frozen=True):
 
 
 class PendingLine(NumberedLine, frozen=True):
-    """A line that waits for its delivery, and for how long."""
+    """A line that waits for delivery, and its age."""
 
     age_s: float = 0.0
 
 
 class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
-    """How a chat stands. `entries` are the oldest lines that wait, perhaps not all; the platform
-    has `part` posts of the first. `unclear`: another lease was about to send the next one, and
-    nobody knows whether it did."""
+    """State of a chat's delivery. `pending` are the oldest waiting lines, perhaps not all; the
+    platform has `part` posts of the first. `unclear`: another lease was about to send the next
+    post, and it is unknown whether it did."""
 
     pending: tuple[PendingLine, ...]
     part: int = 0
@@ -47,8 +47,8 @@ class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     """The turn that is streamed, and the platform's id of the message it is streamed into."""
 
     pending_stream: tuple[int, str] | None = None
-    """The turn of which such a message was about to be sent, and its key: nobody knows whether it
-    is there."""
+    """The turn for which such a message was about to be sent, and its key: it is unknown whether
+    it exists."""
 
     closed: bool = False
     notes: Mapping[str, str] = {}
@@ -56,15 +56,15 @@ class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the turn at the head of the inbox; None = nothing runs or waits."""
 
     background: bool = False
-    """Whether nobody waits for the message that this turn answers."""
+    """True when no person waits for the answer of this turn."""
 
     tries: int = 0
-    """How often the first line was put off since something of it arrived."""
+    """Number of times the first line was put off since something of it arrived."""
 
 
 class LeasedChat(DeliveryState, frozen=True, kw_only=True):
-    """A chat that is ours to deliver, as it stood when it was taken. `taken_over`: from a gateway
-    that is late or dead."""
+    """A chat that this process may deliver, as it stood when it was leased. `owner_lost`: its
+    last owner is late or dead."""
 
     session: str
     token: str
@@ -72,19 +72,20 @@ class LeasedChat(DeliveryState, frozen=True, kw_only=True):
 
 
 class Cleared(msgspec.Struct, frozen=True):
-    """The platform may be called now. `unclear`: the same post may be there from before."""
+    """The platform may be called now. `unclear`: the same post may already exist."""
 
     unclear: bool
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The platform may not be called for so long. Nothing was written; the lease was renewed."""
+    """The platform may not be called for `seconds`. Nothing was written, but the lease was
+    renewed."""
 
     seconds: float
 
 
 def parse_state(row: list[Any]) -> dict[str, Any]:
-    """The fields of a Look, of what the scripts answer."""
+    """Parse the state that the scripts return into the fields of DeliveryState."""
     entries, part, unclear, bubble, closed, notes, tries, running, background, meant = row
     return {
         "pending": tuple(PendingLine(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries),
@@ -106,6 +107,6 @@ def _parse_turn_value(field: bytes) -> tuple[int, str] | None:
 
 
 def rate_args(rates: Sequence[RateKey]) -> list[Value]:
-    """What the scripts take for them: us between two calls, calls at once, and how many of these
-    stay, of each."""
+    """Return the script arguments of rates; for each: us between two calls, calls at once, calls
+    reserved for others."""
     return [value for rate in rates for value in (math.ceil(1_000_000 / rate.per_s), max(1, rate.burst), rate.reserve)]

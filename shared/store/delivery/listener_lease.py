@@ -1,5 +1,4 @@
-"""Who listens to a platform that allows one listener: a fenced lease, handed over at once when it
-is given up."""
+"""Lease of the only listener that a platform allows: fenced, and handed over at once on release."""
 
 from __future__ import annotations
 
@@ -20,11 +19,12 @@ from shared.store.turns.inbox import DAY_MS
 
 KEEP_MS: Final = 30 * DAY_MS
 LOOK_S: Final = 1.0
-"""Whoever waits looks again after so long: the message that it is free may be lost."""
+"""Longest wait of a replica before it tries again: the message that the lock is free may be
+lost."""
 
 
 class ListenerLease(msgspec.Struct, frozen=True):
-    """The lock is ours. `cursor` is what was saved under it last, by whomever."""
+    """The lock is held. `cursor` is the last one that any holder saved."""
 
     token: str
     cursor: bytes = b""
@@ -32,11 +32,12 @@ class ListenerLease(msgspec.Struct, frozen=True):
 
 
 class ListenerLock:
-    """A lock that one replica has at a time; `name` is `<channel>` or `<channel>:<shard>`. Methods
-    that ask Redis raise RedisAway.
+    """A lock that one replica holds at a time; `name` is `<channel>` or `<channel>:<shard>`.
+    Methods that call Redis raise RedisAway.
 
-    Listen only while it is safely held: `take`, `renew` and `save` hold it for `lease_s` from the
-    moment at which the call was *made*. Every call may be made again when its answer was lost.
+    Listen only while it is safely held: `acquire`, `renew` and `save_cursor` hold it for
+    `lease_s` from the moment at which the call was *made*. Every call may be repeated when its
+    reply was lost.
     """
 
     def __init__(self, client: RedisClient, name: str, *, lease_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -44,7 +45,7 @@ class ListenerLock:
         self.lease_s = lease_s
         self.owner = nonce()
         self.freed = keys.freed(name)
-        """The pub/sub channel that says that it is free: `await fanout.subscribe(lock.freed,
+        """The pub/sub channel that announces a release: `await fanout.subscribe(lock.freed,
         lock.wake)`."""
         self._client = client
         self._clock = clock
@@ -55,9 +56,10 @@ class ListenerLock:
         self._grace_until = clock.monotonic()
 
     async def acquire(self) -> ListenerLease | float:
-        """The lock, or the seconds after which to try again (at most `LOOK_S`; see `wait`).
+        """Acquire the lock, or return the seconds after which to try again (at most `LOOK_S`; see
+        `wait`).
 
-        After Redis was away it is left to whoever held it for half a lease more.
+        After Redis was unavailable the lock is left to its last holder for another half lease.
         """
         now = self._clock.monotonic()
         if self._was_unavailable:
@@ -74,23 +76,25 @@ class ListenerLock:
         return ListenerLease(token.decode(), cursor, lost == b"1")
 
     async def renew(self, held: ListenerLease) -> bool:
-        """Keep it; False = it is lost."""
+        """Renew the lock; False = it is lost."""
         return bool(await self._run(load("delivery/listener_renew"), [self._lease(held), *self._times]) == 1)
 
     async def save_cursor(self, held: ListenerLease, cursor: bytes) -> bool:
-        """Keep it, and remember how far was read, for whoever has it next; False = it is lost."""
+        """Renew the lock and store how far was read, for the next holder; False = it is lost."""
         return bool(await self._run(load("delivery/listener_renew"), [self._lease(held), *self._times, cursor]) == 1)
 
     async def release(self, held: ListenerLease) -> None:
-        """Let another replica have it at once. Nothing happens when it is lost."""
+        """Release the lock so that another replica can have it at once. Does nothing when it is
+        lost."""
         await self._run(load("delivery/listener_release"), [self._lease(held)], self.freed)
 
     def wake(self, data: bytes = b"") -> None:
-        """End a `wait`: somebody said that the lock is free."""
+        """End a `wait` because the lock was announced to be free."""
         self._free.set()
 
     async def wait(self, seconds: float) -> None:
-        """Return after so long, or when the lock was given up since the last `take`."""
+        """Return after `seconds`, or earlier when the lock was released since the last
+        `acquire`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._free.wait()

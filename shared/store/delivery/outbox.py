@@ -1,4 +1,4 @@
-"""The log of a chat: what was said in it, by number, for whoever was not there."""
+"""The log of a chat: its lines by number, for readers who were not connected."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class NumberedLine(msgspec.Struct, frozen=True):
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """The number of the newest line, and of the turn at the head of the inbox (None = nothing runs
-    or waits)."""
+    """The number of the newest line, and of the turn at the head of the inbox (None = nothing
+    runs or waits)."""
 
     last_seq: int
     running: int | None
@@ -39,27 +39,27 @@ class ChatInfo(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """Reads the logs of chats that keep one (web chat). Writers are the ingest and commit
-    scripts."""
+    """Reader of the logs of chats that keep one (web chat). The ingest and commit scripts write
+    them."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._ack = load("delivery/ack")
 
     async def read_after(self, session: str, *, after: int, limit: int = 500) -> list[NumberedLine]:
-        """Lines with a number above `after`, oldest first."""
+        """Return lines with a number above `after`, oldest first."""
         rows = await self._client.command("XRANGE", keys.outbox(session), f"({after}-0", "+", "COUNT", limit)
         return _lines(rows)
 
     async def read_before(self, session: str, *, seq: int | None, limit: int) -> list[NumberedLine]:
-        """The newest `limit` lines with a number below `seq` (None = the newest of all), oldest
-        first."""
+        """Return the newest `limit` lines with a number below `seq` (None = the newest of all),
+        oldest first."""
         top = "+" if seq is None else f"({seq}-0"
         rows = await self._client.command("XREVRANGE", keys.outbox(session), top, "-", "COUNT", limit)
         return _lines(rows)[::-1]
 
     async def position(self, session: str) -> LogPosition:
-        """Where the chat stands."""
+        """Return how far the chat is."""
         last, head = await self._client.pipeline(
             [
                 ("HGET", keys.session(session), "log"),
@@ -69,13 +69,14 @@ class Outbox:
         return LogPosition(int(last or 0), int(head[0][0].split(b"-")[0]) if head else None)
 
     async def ack(self, session: str, seq: int) -> None:
-        """Remember that a person saw the lines up to `seq`; seen lines may be trimmed earlier."""
+        """Store that a person saw the lines up to `seq`; seen lines may be trimmed earlier."""
         await self._client.run(self._ack, [keys.session(session)], [seq])
 
     async def chats(
         self, channel: str, principal: str, session_of: Callable[[str], str], limit: int = 200
     ) -> list[ChatInfo]:
-        """The person's chats, the latest first. `session_of` gives the session of a chat id."""
+        """Return the person's chats, the latest first. `session_of` maps a chat id to its
+        session."""
         rows = await self._client.command("ZREVRANGE", keys.chats(channel, principal), 0, limit - 1, "WITHSCORES")
         chat_ids = [row.decode() for row in rows[::2]]
         if not chat_ids:
@@ -96,7 +97,7 @@ def _lines(rows: list[Any]) -> list[NumberedLine]:
 
 
 def read_line(data: bytes) -> LogLine:
-    """A line of the log. One that a newer release wrote differently becomes a notice, so that the
+    """Decode a line of the log. A line that a newer version wrote becomes a notice, so that the
     chat still opens."""
     try:
         return decode_line(data)

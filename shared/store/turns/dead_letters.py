@@ -1,7 +1,7 @@
 """Messages that were given up, and lines that a platform did not take: kept 30 days, put back or
 dropped.
 
-The scripts write them (`commit.lua`, and `bury` in `lib.lua`): about 10,000 at most; what is older
+The scripts write them (`commit.lua`, and `dead_letter_lines` in `lib/core.lua`): about 10,000 at most; what is older
 than 30 days goes when one comes.
 """
 

@@ -349,7 +349,7 @@ async def test_a_chat_with_broken_keys_stands_in_nobodys_way(client: RedisClient
 def test_the_scripts_know_the_same_channels_and_the_same_cap() -> None:
     """They cannot import them."""
     lib = load("turns/ingest").source
-    [channels] = re.findall(r"^local READ = \{(.*)\}$", lib, re.MULTILINE)
+    [channels] = re.findall(r"^local READ_CHANNELS = \{(.*)\}$", lib, re.MULTILINE)
     assert {one.partition("=")[0].strip() for one in channels.split(",")} == READ_CHANNELS
     assert f"local OUTBOX_CAP = {OUTBOX_CAP}\n" in lib
 

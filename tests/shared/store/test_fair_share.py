@@ -209,11 +209,11 @@ async def test_a_lease_that_lapsed_is_taken_though_its_person_has_a_share(client
     for i in range(4):
         await person(inbox, "p", f"c{i:03}")
     await person(inbox, "q")
-    queue = queue_of(client, share=0.5)
+    queue = queue_of(client, person_share=0.5)
     for _ in range(3):
         await queue.acquire(1)
     await client.command("ZADD", keys.queue("turns"), 1000, keys.turn("web:p/c000"))
-    [claim] = await queue_of(client, "other", share=0.5).acquire(1)
+    [claim] = await queue_of(client, "other", person_share=0.5).acquire(1)
     assert (claim.session, claim.owner_lost) == ("web:p/c000", True)
 
 
@@ -326,7 +326,7 @@ async def test_turns_that_begin_at_once_are_shared_as_those_that_begin_one_by_on
     for who in ("first", "second"):
         for i in range(6):
             await person(inbox, who, f"c{i}")
-    claims = await queue_of(client, share=0.5).acquire(6)
+    claims = await queue_of(client, person_share=0.5).acquire(6)
     begun = Counter(claim.session.split("/")[0] for claim in claims)
     assert begun == {"web:first": 3, "web:second": 3}
 
@@ -335,7 +335,7 @@ async def test_a_look_further_passes_over_nobody(client: RedisClient, inbox: Inb
     """What the same acquire has taken from the row is no longer in the queue, so the rest has moved up."""
     for i in range(3):
         await person(inbox, "busy", f"begun{i}")
-    queue = queue_of(client, share=0.5)
+    queue = queue_of(client, person_share=0.5)
     assert len(await queue.acquire(3)) == 3
     chats = ["quiet/a", *(f"busy/c{i:02}" for i in range(15)), "next/a", "last/a"]
     for due, chat in enumerate(chats, start=1):

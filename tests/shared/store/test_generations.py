@@ -107,7 +107,7 @@ class Chat(RuleBasedStateMachine):
             assert claim.turn.n == now.waiting[0]
             assert claim.turn.stop == now.stop
             assert (claim.turn.crashes, claim.turn.attempt) == (0, 1)
-            now.lease = claim.lease
+            now.lease = claim.lease_id
             self.claims.append(claim)
 
     @precondition(lambda self: self.claims)

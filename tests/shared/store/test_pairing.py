@@ -171,7 +171,7 @@ async def test_a_flood_of_strangers_leaves_little_behind(
     pairings: Pairings, client: RedisClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So many of a channel are told anything in a minute; another channel has a count of its own."""
-    monkeypatch.setattr(pairing, "TOLD_A_MINUTE", 3)
+    monkeypatch.setattr(pairing, "NOTICES_A_MINUTE", 3)
     crowd = [msgspec.structs.replace(ADA, sender=f"s{n}", session=f"telegram:s{n}") for n in range(8)]
     told = [await pairings.offer_code(one, notice, reason="unknown_sender") for one in crowd]
     assert [one.outcome for one in told] == ["told"] * 3 + ["crowded"] * 5

@@ -1,10 +1,13 @@
 #!lua flags=allow-oom
--- Remember the newest line a person has seen. Never goes back, never beyond the log, makes no session.
+-- Stores the newest line that a person has seen. Never goes back, never beyond the log, and never
+-- creates a session.
 -- KEYS   1 session
 -- ARGV   1 seq
 -- returns the number that is now remembered
 local log, acked = unpack(redis.call('HMGET', KEYS[1], 'log', 'acked'))
+-- A page may acknowledge lines that it got from a copy of the log that the server lost.
 local seq = math.min(tonumber(ARGV[1]), tonumber(log or 0))
+-- Several devices acknowledge independently: the highest number counts.
 if seq > tonumber(acked or 0) then
   redis.call('HSET', KEYS[1], 'acked', seq)
   return seq

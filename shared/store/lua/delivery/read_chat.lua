@@ -1,8 +1,9 @@
 #!lua flags=no-writes,allow-oom
 -- with delivery
--- How a chat stands, for whoever delivers it.
+-- Reads the state of a chat for the gateway that delivers it.
 -- KEYS   1 outleases  2 state  3 outbox  4 inbox
 -- ARGV   1 session  2 lease  3 lines to hand over
--- returns what out_acquire has behind the fourth field of a row; -1 the lease is lost
-if not holds(KEYS[1], ARGV[1], ARGV[2]) then return -1 end
+-- returns what a row of delivery/acquire.lua has after its fourth field; -1 the lease is lost
+-- What a gateway reads without its lease would be of no use to it.
+if not holds_lease(KEYS[1], ARGV[1], ARGV[2]) then return -1 end
 return chat_row(KEYS[2], KEYS[3], KEYS[4], ARGV[2], ARGV[3], now_ms())

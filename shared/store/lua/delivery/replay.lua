@@ -5,7 +5,9 @@
 -- returns the number of the line, 0 = the letter is gone
 local letter = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
 if not letter then return 0 end
+-- A new number: the line comes after what waits in the chat.
 local seq = add_line(KEYS[2], KEYS[3], KEYS[4], field(letter, 'm'), ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
+-- In the same step, so that a letter is replayed once.
 redis.call('XDEL', KEYS[1], ARGV[1])
 return seq

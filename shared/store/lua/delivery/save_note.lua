@@ -1,11 +1,13 @@
 #!lua flags=allow-oom
--- Note what the platform's code wants to know of a chat, or that it may be written to again.
+-- Stores the notes of the platform's code about a chat, or reopens the chat.
 -- KEYS   1 state
 -- ARGV   1 session  2 notes  3 keep the state ms ('' = open the chat, and leave the notes as they are)
 -- returns 1 noted or opened, 0 the chat was not closed
+-- Without a time to keep it, this is a call to reopen the chat.
 if ARGV[3] == '' then
-  return open_chat(ARGV[1]) and 1 or 0
+  return reopen_chat(ARGV[1]) and 1 or 0
 end
+-- Empty notes delete the field, so that the state of a chat may expire.
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], 'notes')
 else

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Add what a chat used to its day (UTC), or with nothing to add read it.
+-- Adds what a chat used to the totals of its day (UTC); with nothing to add it only reads them.
 -- ARGV   1 session  2 tokens  3 micro-dollars  4 5 the same from which its person is told (0 = never)
 -- returns {day, tokens, micro-dollars, 1 = its person is to be told now, once a day}
+-- The server's day, so that all workers count alike.
 local day = math.floor(now_ms() / 86400000)
 local spent = key('spent', ARGV[1]) .. ':' .. day
 if ARGV[2] == '0' and ARGV[3] == '0' then
@@ -10,12 +11,15 @@ if ARGV[2] == '0' and ARGV[3] == '0' then
 end
 local tokens = redis.call('HINCRBY', spent, 'tokens', ARGV[2])
 local micros = redis.call('HINCRBY', spent, 'micros', ARGV[3])
+-- Today's and yesterday's totals are kept.
 redis.call('EXPIRE', spent, 2 * 86400)
+-- A limit of 0 never warns.
 local function reached(used, limit)
   return tonumber(limit) > 0 and used >= tonumber(limit)
 end
-local told = 0
+local warn = 0
 if reached(tokens, ARGV[4]) or reached(micros, ARGV[5]) then
-  told = redis.call('HSETNX', spent, 'told', 1)
+  -- HSETNX: only the first call of the day that reaches it warns.
+  warn = redis.call('HSETNX', spent, 'told', 1)
 end
-return {day, tokens, micros, told}
+return {day, tokens, micros, warn}

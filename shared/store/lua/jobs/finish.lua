@@ -4,8 +4,9 @@
 -- ARGV   1 member  2 lease  3 '1' = finished  4 delay ms of the next try  5 result ('' = none)  6 keep it ms (0 = for ever)
 -- returns 1 done, -1 the lease is lost
 local member = ARGV[1]
-if not holds(KEYS[2], member, ARGV[2]) then return -1 end
+if not holds_lease(KEYS[2], member, ARGV[2]) then return -1 end
 redis.call('HDEL', KEYS[2], member)
+-- Finished: nothing of the job stays but its result.
 if ARGV[3] == '1' then
   redis.call('ZREM', KEYS[1], member)
   redis.call('DEL', KEYS[5], KEYS[6], key('crashed', member))
@@ -15,6 +16,7 @@ if ARGV[3] == '1' then
     if ARGV[6] ~= '0' then redis.call('PEXPIRE', KEYS[4], ARGV[6]) end
   end
 else
+  -- Another try, after its delay.
   redis.call('ZADD', KEYS[1], now_ms() + tonumber(ARGV[4]), member)
   if ARGV[4] == '0' then wake(KEYS[3]) end
 end

@@ -1,223 +1,269 @@
--- Prepended to every script. Times are the server's own.
+-- Functions that every script may use. Only those that a script names are sent with it.
+-- All times are the server's own, so that the clocks of gateways and workers never matter.
+-- This one counts in microseconds.
 local function now_us()
   local t = redis.call('TIME')
+  -- TIME answers seconds and the microseconds within that second, both as strings.
   return t[1] * 1000000 + t[2]
 end
 
+-- The same clock in milliseconds, the unit of every score and deadline.
 local function now_ms()
   return math.floor(now_us() / 1000)
 end
 
+-- The name of a per-session key; `shared/store/keys.py` builds the same names.
 local function key(kind, session)
   return 'shoal:' .. kind .. ':' .. session
 end
 
--- Big numbers would print as 1.79e+15 otherwise.
+-- Lua would print a large number as 1.79e+15, which Redis does not accept as a score or an id.
 local function integer(number)
   return string.format('%d', number)
 end
 
--- The fence: whoever writes must hold the lease, the same acquisition of it.
-local function holds(leases, member, lease)
+-- The fence: a caller may write only while the hash of leases names exactly its own acquisition.
+-- An older acquisition by the same owner fails, too, because the token differs.
+local function holds_lease(leases, member, lease)
   return redis.call('HGET', leases, member) == lease
 end
 
--- One token wakes one idle worker; more would wake a herd.
+-- Wakes one idle worker that waits in BLPOP. The list holds one token at most: more tokens would
+-- wake many workers for the same piece of work.
 local function wake(list)
   if redis.call('LLEN', list) == 0 then
     redis.call('LPUSH', list, '1')
   end
 end
 
--- Of subagents on a list of their own: a worker that has no room for one does not listen to it.
+-- Subagents have a wake list of their own: a worker without a free slot for one does not wait on it.
 local SUBAGENT_WAKE = 'shoal:wake:subagents'
 
-local function is_sub(member)
+-- Tells a subagent from a turn or a plain job by the prefix of its queue member.
+local function is_subagent(member)
   return string.sub(member, 1, 4) == 'sub:'
 end
 
+-- Wakes a worker that can run this member; `list` is the wake list of its queue.
 local function wake_for(member, list)
-  wake(is_sub(member) and SUBAGENT_WAKE or list)
+  wake(is_subagent(member) and SUBAGENT_WAKE or list)
 end
 
--- One field of a stream's entry.
+-- Returns the value of one field of a stream entry, nil when the entry lacks it.
 local function field(entry, name)
+  -- An entry is {id, {name, value, name, value, ...}}.
   for i = 1, #entry[2], 2 do
     if entry[2][i] == name then return entry[2][i + 1] end
   end
 end
 
--- The owner of a turn or subagent has died. What it did in a process of its own did not kill it, most likely: three such
--- deaths count as one.
+-- Counts that the owner of a turn or subagent died. Work that ran isolated, in a process of its
+-- own, most likely did not kill the worker: `effective_crashes` counts three such deaths as one.
 local function count_crash(record, lease)
-  local apart = redis.call('HGET', record, 'apart') == lease
-  redis.call('HINCRBY', record, apart and 'spared' or 'crashes', 1)
+  -- Field `apart` holds the lease under which the work was isolated; another lease's mark is stale.
+  local isolated = redis.call('HGET', record, 'apart') == lease
+  redis.call('HINCRBY', record, isolated and 'spared' or 'crashes', 1)
 end
 
-local function crashes_told(crashes, spared)
-  if not crashes and not spared then return '0' end
-  return integer((tonumber(crashes) or 0) + math.floor((tonumber(spared) or 0) / 3))
+-- Adds up both counters as a decimal string: every direct crash, and a third of the isolated ones.
+local function effective_crashes(crashes, isolated_crashes)
+  -- The usual case: no counter exists, and nothing needs to be computed.
+  if not crashes and not isolated_crashes then return '0' end
+  return integer((tonumber(crashes) or 0) + math.floor((tonumber(isolated_crashes) or 0) / 3))
 end
 
+-- Reads both counters of a session or subagent and adds them up.
 local function crashes_of(record)
-  local told = redis.call('HMGET', record, 'crashes', 'spared')
-  return crashes_told(told[1], told[2])
+  local fields = redis.call('HMGET', record, 'crashes', 'spared')
+  return effective_crashes(fields[1], fields[2])
 end
 
--- The numbers of the messages that joined turn n, in order, by field `taken` of its session. They lie in the inbox until
--- the turn ends.
-local function taken_told(taken, n)
+-- Parses field `taken` of a session, `<turn> <message> <message> ...`: the numbers, in order, of the
+-- messages that joined turn n. They stay in the inbox until the turn ends.
+local function parse_joined(joined, n)
   local numbers = {}
-  if not taken then return numbers end
-  for number in string.gmatch(taken, '%d+') do
+  if not joined then return numbers end
+  for number in string.gmatch(joined, '%d+') do
     numbers[#numbers + 1] = number
   end
+  -- The first number names the turn; what an earlier turn left behind counts as nothing.
   return table.remove(numbers, 1) == n and numbers or {}
 end
 
-local function taken_by(session, n)
-  return taken_told(redis.call('HGET', session, 'taken'), n)
+-- Reads and parses that field.
+local function joined_messages(session, n)
+  return parse_joined(redis.call('HGET', session, 'taken'), n)
 end
 
--- A session waits in one of two queues: of turns, or of those that no person waits for. What runs is in the first, and
--- its lease is the only one there is. SHARES says of members whose turn they are: of a person (field `p` of the message
--- at the head), or `background`; of one that is not there, its chat's own. A '+' before it: given back, it keeps its
--- place.
--- SERVED: when each person's turn last began while others waited, and how many began since one of the background.
-local BACKGROUND, SHARES, SERVED = 'shoal:queue:background', 'shoal:shares', 'shoal:served'
+-- A session waits in one of two queues: BACKGROUND when no person waits for its next answer, else
+-- the queue of turns. A running turn is always in the queue of turns, and so is its only lease.
+-- FAIR_KEYS names for a member whose turn it is: a person's hash, or 'background'. A member that
+-- is missing there counts as its chat's own. A '+' in front: the turn was given back and keeps its
+-- place in the order.
+-- LAST_SERVED holds when each person's turn last began while others waited, and under 'background'
+-- how many turns began since the last one of the background.
+local BACKGROUND, FAIR_KEYS, LAST_SERVED = 'shoal:queue:background', 'shoal:shares', 'shoal:served'
 
-local function share(member, whose)
-  if whose and whose ~= '' then
-    redis.call('HSET', SHARES, member, whose)
+-- Writes whose turn a member is; nil or '' means its chat's own, which is the absence of an entry.
+local function set_fair_key(member, fair_key)
+  if fair_key and fair_key ~= '' then
+    redis.call('HSET', FAIR_KEYS, member, fair_key)
   else
-    redis.call('HDEL', SHARES, member)
+    redis.call('HDEL', FAIR_KEYS, member)
   end
 end
 
--- Takes a session that has nothing to do out of its queue.
-local function leave_queue(queue, member)
+-- Removes a session that has nothing left to do from both queues.
+local function remove_from_queue(queue, member)
   redis.call('ZREM', queue, member)
   redis.call('ZREM', BACKGROUND, member)
-  redis.call('HDEL', SHARES, member)
+  redis.call('HDEL', FAIR_KEYS, member)
 end
 
--- Puts a session that does not run where its head wants it. A person who waits behind a tick waits for that, too.
-local function line_up(queue, waked, session, member, head, due, now)
-  local whose = field(head, 'p')
-  if whose ~= 'background' then
+-- Queues a session that does not run, as the message at the head of its inbox demands. Field `p` of
+-- that message is the fair key. A person who waits after a scheduled message pulls it forward.
+local function requeue(queue, wake_list, session, member, head, due, now)
+  local fair_key = field(head, 'p')
+  if fair_key ~= 'background' then
+    -- The head is a person's message: it belongs into the queue of turns.
     redis.call('ZADD', queue, due, member)
     redis.call('ZREM', BACKGROUND, member)
-    share(member, whose)
+    set_fair_key(member, fair_key)
+  -- The head is background work, but a person's message (number `person`) waits after it, and
+  -- would wait for the background queue, too.
   elseif tonumber(redis.call('HGET', session, 'person') or 0) > tonumber(string.match(head[1], '%d+')) then
     redis.call('ZADD', queue, integer(due), member)
     redis.call('ZREM', BACKGROUND, member)
-    share(member, nil)
+    -- That work counts for the chat, not for the person: they did not ask for it.
+    set_fair_key(member, nil)
   else
+    -- Nobody waits: the session moves to the background queue.
     redis.call('ZADD', BACKGROUND, integer(due), member)
     redis.call('ZREM', queue, member)
-    share(member, whose)
+    set_fair_key(member, fair_key)
   end
   if due <= now then
-    wake(waked)
+    wake(wake_list)
   end
 end
 
--- The same when the head before this one was answered or withdrawn; a burst that is merged has its window.
-local function line_up_next(queue, waked, session, member, head, now)
-  line_up(queue, waked, session, member, head, math.max(now, tonumber(field(head, 'd') or 0)), now)
+-- Queues a session whose head has just been answered or withdrawn. Field `d` of the new head is the
+-- end of the window of `merge`, before which the turn must not begin.
+local function requeue_next(queue, wake_list, session, member, head, now)
+  requeue(queue, wake_list, session, member, head, math.max(now, tonumber(field(head, 'd') or 0)), now)
 end
 
--- Makes a session due to which message n has come, behind others or not. What runs or waits stays where it is, but that
--- a message that a person waits for brings it out of the background.
-local function queue_up(queue, waked, session, member, n, whose, behind, due, now)
-  if whose == 'background' then
+-- Queues a session to which message n has just come; `others_wait`: it is not the only message.
+-- What runs or waits already keeps its place, except that a message of a person takes the session
+-- out of the background.
+local function enqueue(queue, wake_list, session, member, n, fair_key, others_wait, due, now)
+  if fair_key == 'background' then
+    -- A member of the queue of turns runs or waits there: the new message simply waits after it.
     if not redis.call('ZSCORE', queue, member)
         and redis.call('ZADD', BACKGROUND, 'NX', integer(due), member) == 1 then
-      share(member, whose)
+      set_fair_key(member, fair_key)
       if due <= now then
-        wake(waked)
+        wake(wake_list)
       end
     end
     return
   end
-  local since = false
-  if behind then
+  -- When the session entered the background queue, if it is there.
+  local background_since = false
+  if others_wait then
+    -- `requeue` reads this when the head changes: a person waits after background work.
     redis.call('HSET', session, 'person', n)
-    since = redis.call('ZSCORE', BACKGROUND, member)
+    background_since = redis.call('ZSCORE', BACKGROUND, member)
   end
-  if since then
+  if background_since then
+    -- It moves with the time at which it was due there; it does not lose what it already waited.
     redis.call('ZREM', BACKGROUND, member)
-    due = math.max(now, tonumber(since))
+    due = math.max(now, tonumber(background_since))
   end
+  -- NX: a session that runs has its lease's deadline as its score, which must not move.
   if redis.call('ZADD', queue, 'NX', integer(due), member) == 1 then
-    share(member, whose)
+    set_fair_key(member, fair_key)
     if due <= now then
-      wake(waked)
+      wake(wake_list)
     end
   end
 end
 
--- Of chats on a platform the lines are delivered, and leave their outbox by that; of these channels people read the log.
-local READ = {web = true, api = true, cli = true, system = true}
+-- On these channels people read the log themselves. Lines of every other channel are delivered to
+-- a platform, and leave the outbox once they are.
+local READ_CHANNELS = {web = true, api = true, cli = true, system = true}
+-- Lines of one chat that may wait for delivery; `shared/store/delivery/deliveries.py` has both too.
 local OUTBOX_CAP = 100
 
--- The channel of a session whose lines are delivered; nil of another one's.
-local function delivered(name)
+-- Returns the channel of a session whose lines are delivered, nil for one whose log is read.
+local function delivery_channel(name)
   local channel = string.sub(name, 1, string.find(name, ':', 1, true) - 1)
-  return not READ[channel] and channel or nil
+  return not READ_CHANNELS[channel] and channel or nil
 end
 
--- Makes a chat due for delivery, if it is not. The gateways of its channel hear of it.
-local function attend(name, channel, now, keep_ms)
+-- Makes a chat due for delivery unless it is due or leased already, and tells the gateways of its
+-- channel by pub/sub. A message of pub/sub may be lost: gateways also look by themselves.
+local function mark_due(name, channel, now, keep_ms)
   local queue = key('outqueue', channel)
+  -- NX keeps the score of a leased chat, which is the deadline of that lease.
   if redis.call('ZADD', queue, 'NX', integer(now), name) == 1 then
     redis.call('ZADD', 'shoal:outboxes', integer(now), channel)
     redis.call('PUBLISH', key('live', channel), name)
   end
+  -- Both keys live as long as the lines they lead to.
   redis.call('PEXPIRE', 'shoal:outboxes', keep_ms)
   redis.call('PEXPIRE', queue, keep_ms)
 end
 
--- Makes dead letters of lines. `unsure` counts the times that a post of the first may be there all the same.
-local function bury(name, entries, reason, why, unsure)
+-- Turns lines of a chat's outbox into dead letters, for operators to replay or drop. `unsure` counts
+-- how often a post of the first line may have been delivered all the same.
+local function dead_letter_lines(name, entries, reason, why, unsure)
+  -- '~' lets the server trim whole nodes of the stream, which is much cheaper than an exact cap.
   for i, entry in ipairs(entries) do
     redis.call('XADD', 'shoal:dead', 'MAXLEN', '~', 10000, '*', 'member', 'out:' .. name,
       'n', string.match(entry[1], '%d+'), 'reason', reason, 'why', why, 'unsure', i == 1 and unsure or '0',
       'm', field(entry, 'm'))
   end
+  -- Dead letters are kept for 30 days; the id of a stream entry is its time.
   redis.call('XTRIM', 'shoal:dead', 'MINID', integer(now_ms() - 30 * 86400000))
 end
 
--- A line that is to be delivered. Over the cap the oldest is given up, but for the first: that may be on its way.
+-- Adds a line that is to be delivered. Over the cap the second oldest line is given up: the oldest
+-- may be on its way at this moment, and its gateway reports about it later.
 local function add_delivery(name, channel, log, live, seq, line, keep_ms)
   local now, waits = now_ms(), key('outwaits', channel)
   redis.call('XADD', log, seq .. '-0', 'm', line, 'at', integer(now))
   if redis.call('XLEN', log) > OUTBOX_CAP then
     local oldest = redis.call('XRANGE', log, '-', '+', 'COUNT', 2)[2]
-    bury(name, {oldest}, 'outbox_full', '', '0')
+    dead_letter_lines(name, {oldest}, 'outbox_full', '', '0')
     redis.call('XDEL', log, oldest[1])
+    -- The next gateway that leases the chat counts these in its metrics.
     redis.call('HINCRBY', key('out', name), 'full', 1)
     redis.call('PEXPIRE', key('out', name), keep_ms)
   end
   redis.call('PEXPIRE', log, keep_ms)
+  -- NX: the score is the age of the oldest undelivered line, for the gauges.
   redis.call('ZADD', waits, 'NX', integer(now), name)
   redis.call('PEXPIRE', waits, keep_ms)
-  attend(name, channel, now, keep_ms)
+  mark_due(name, channel, now, keep_ms)
   redis.call('PUBLISH', live, seq .. ' ' .. line)
 end
 
--- Gives a line the next number of its chat's log, keeps it, and shows it. With `seq` that is its number, and the caller
--- writes it down; with `kept` the log was given its time lately.
+-- Appends a line to a chat's log under the next number, and shows it to whoever follows the chat.
+-- With `seq` that is its number and the caller stores the counter; with `kept` the caller knows
+-- that the log's expiry was renewed lately. Returns the number.
 local function add_line(session, log, live, line, keep_ms, seq, kept)
   seq = seq or redis.call('HINCRBY', session, 'log', 1)
+  -- `log` is 'shoal:outbox:<session>'; the session's name begins at character 14.
   local name = string.sub(log, 14)
-  local channel = delivered(name)
+  local channel = delivery_channel(name)
   if channel then
     add_delivery(name, channel, log, live, seq, line, keep_ms)
     return seq
   end
   local number = integer(seq)
   redis.call('XADD', log, number .. '-0', 'm', line)
+  -- 500 lines stay in any case, and up to 2,000 while a person has not acknowledged them.
   if seq > 500 then
     local unread = seq - tonumber(redis.call('HGET', session, 'acked') or 0)
     redis.call('XTRIM', log, 'MAXLEN', math.min(2000, math.max(500, unread)))
@@ -225,47 +271,58 @@ local function add_line(session, log, live, line, keep_ms, seq, kept)
   if not kept then
     redis.call('PEXPIRE', log, keep_ms)
   end
+  -- Followers tell a line from an event by its beginning: a number here, '{' there.
   redis.call('PUBLISH', live, number .. ' ' .. line)
   return seq
 end
 
--- Appends ARGV[first] to ARGV[last] to a conversation of so many bytes, and drops its oldest entries over the cap; how
--- many it has now, how many it dropped, and its bytes, which the caller writes down.
+-- Appends ARGV[first] to ARGV[last] to a conversation of `size` bytes, and drops its oldest entries
+-- while it is over `cap` bytes. Returns the entries it has now, those dropped, and its new size,
+-- which the caller stores.
 local function add_history(session, history, first, last, cap, size)
   local length, dropped = 0, 0
+  -- Lua's stack limits how many values `unpack` may return at once.
   for from = first, last, 1000 do
     length = redis.call('RPUSH', history, unpack(ARGV, from, math.min(last, from + 999)))
   end
   for i = first, last do
     size = size + #ARGV[i]
   end
+  -- One entry always stays, however large it is.
   while size > cap and length > 1 do
     size = size - #redis.call('LPOP', history)
     length, dropped = length - 1, dropped + 1
   end
   if dropped > 0 then
+    -- `mark` counts the entries that ever left at the head: a consolidation that read the dropped
+    -- entries finds another mark and leaves the rest alone.
     redis.call('HINCRBY', session, 'mark', dropped)
   end
   return length, dropped, size
 end
 
--- A new text of a MEMORY.md. Its version is a time, so that one that was forgotten does not come back under an old number.
+-- Stores a new text of a MEMORY.md and returns its version. A version is a time, so that the memory
+-- of a scope that was forgotten and begun again never reuses an old version.
 local function set_memory(memory, text)
   local version = integer(math.max(now_us(), (tonumber(redis.call('HGET', memory, 'v')) or 0) + 1))
   redis.call('HSET', memory, 'text', text, 'v', version)
   return version
 end
 
--- Counts that a job took its worker down, or was beside one that did; how many ms it rests now. A job of memory can wait.
+-- Jobs that keep memory: they can wait a minute after a crash of their worker.
 local RESTING = {consolidate = true, idle = true, archive = true, rework = true}
-local function job_crashed(job)
+-- Counts that a worker died while it ran this job or another one together with it. Returns how many
+-- milliseconds the job must rest now.
+local function count_job_crash(job)
   local crashes = key('crashed', job)
   redis.call('INCR', crashes)
+  -- A day without a crash clears the count.
   redis.call('PEXPIRE', crashes, 86400000)
   return RESTING[string.match(job, '^(%a+):')] and 60000 or 0
 end
 
--- What was answered to a message id, on this day or the days before.
+-- Returns what was stored for a message id, on this day or one of the `days` before; nil if unknown.
+-- One hash a day makes forgetting cheap: the whole hash expires.
 local function seen_before(prefix, days, id, now)
   local today = math.floor(now / 86400000)
   for day = today, today - days, -1 do
@@ -274,104 +331,131 @@ local function seen_before(prefix, days, id, now)
   end
 end
 
-local function note_seen(prefix, days, id, now, answer)
+-- Stores the answer to a message id for the following days.
+local function remember_seen(prefix, days, id, now, answer)
   local today = prefix .. math.floor(now / 86400000)
   redis.call('HSET', today, id, answer)
+  -- The expiry is set once, with the first id of the day.
   if redis.call('HLEN', today) == 1 then
     redis.call('EXPIRE', today, (days + 1) * 86400)
   end
 end
 
--- Asks for the end of the turn at the head, running or waiting, and of no other; its number, or nil.
-local function stop_head(session, inbox, queue, leases, waked, member, control)
+-- Asks for the end of the turn at the head of a session, running or waiting, and of no other turn.
+-- Returns its number, nil when the inbox is empty.
+local function stop_head(session, inbox, queue, leases, wake_list, member, control)
   local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
   if not head then return end
   local n = string.match(head[1], '%d+')
+  -- Durable: a worker that misses the message on the control channel reads this at its next renewal.
   redis.call('HSET', session, 'stop', n)
   if not redis.call('HGET', leases, member) then
     -- It waits, perhaps for a model that is away: whoever takes it now ends it.
+    -- The turn waits, perhaps for a model that is unavailable. It becomes due now, so that a worker
+    -- claims it and ends it. From the background it moves over; else its score changes (XX).
     redis.call('ZADD', queue, redis.call('ZREM', BACKGROUND, member) == 1 and 'NX' or 'XX', now_ms(), member)
-    redis.call('HDEL', SHARES, member)
-    wake(waked)
+    redis.call('HDEL', FAIR_KEYS, member)
+    wake(wake_list)
   end
+  -- The worker that runs it, if any, listens here and stops at once.
   redis.call('PUBLISH', control, member .. ' ' .. n)
   return n
 end
 
--- The answer to the question that a parked turn waits for: an entry of its ledger, so that whoever takes the turn finds it
--- there. `ask` has the member, the keys, and id, yes ('1'), request, sender, digest ('' = not named), line, log_ms.
--- 1 it counts, 0 it does by an earlier try of this request, -1 no such question, -2 it was answered, -3 too late, -4 its
--- turn is over, -5 this sender is not asked, -6 other arguments are meant, -7 a worker looks at it just now
-local function settle_question(ask)
+-- Records the answer to the question that a parked turn waits for as an entry of its ledger, where
+-- whichever worker claims the turn finds it. `answer` has the member, the keys, and id, yes ('1'),
+-- request, sender, digest ('' = not named), line, log_ms.
+-- Returns 1 the answer counts, 0 an earlier try of this request counted, -1 unknown question, -2 it
+-- was answered already, -3 too late, -4 its turn has ended, -5 this sender was not asked, -6 other
+-- arguments are meant, -7 a worker holds the turn at this moment.
+local function resolve_approval(answer)
   local now = now_ms()
-  local told = redis.call('HGET', ask.session, 'asked') or ''
-  local state, id, expires, step, n, request, tool = string.match(told, '^(%a+) (%x+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  if id ~= ask.id then return -1 end
-  if state ~= 'open' then return request == ask.request and 0 or -2 end
+  -- Field `asked`: `<state> <id> <expires ms> <step> <turn> <request> <tool>`, state open, yes or no.
+  local fields = redis.call('HGET', answer.session, 'asked') or ''
+  local state, id, expires, step, n, request, tool = string.match(fields, '^(%a+) (%x+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if id ~= answer.id then return -1 end
+  -- The same request again means that the first reply was lost.
+  if state ~= 'open' then return request == answer.request and 0 or -2 end
   if now >= tonumber(expires) then return -3 end
-  local stop = redis.call('HMGET', ask.session, 'stop', 'cut')
+  -- A turn that was stopped, or cut by a newer message, will never read an answer.
+  local stop = redis.call('HMGET', answer.session, 'stop', 'cut')
   local ended = stop[1] == n or tonumber(stop[2] or 0) > tonumber(n)
-  local last = redis.call('XREVRANGE', ask.ledger, '+', '-', 'COUNT', 1)[1]
+  -- The question must still be the newest step; otherwise the turn has moved on.
+  local last = redis.call('XREVRANGE', answer.ledger, '+', '-', 'COUNT', 1)[1]
   if ended or not last or last[1] ~= step .. '-0' then return -4 end
   local question = cmsgpack.unpack(field(last, 'm'))
-  if question.t ~= 'approval' or question.id ~= ask.id then return -4 end
+  if question.t ~= 'approval' or question.id ~= answer.id then return -4 end
+  -- An empty list of people lets everybody who may write in the chat answer.
   local allowed = #(question.people or {}) == 0
   for _, one in ipairs(question.people or {}) do
-    allowed = allowed or one == ask.sender
+    allowed = allowed or one == answer.sender
   end
   if not allowed then return -5 end
-  if ask.digest ~= '' and ask.digest ~= question.digest then return -6 end
-  if redis.call('HGET', ask.leases, ask.member) then return -7 end
+  -- A page or a button names the arguments it showed; they must be those that would run.
+  if answer.digest ~= '' and answer.digest ~= question.digest then return -6 end
+  -- A lease means that a worker reads the ledger now: appending to it would open a hole.
+  if redis.call('HGET', answer.leases, answer.member) then return -7 end
 
+  -- The same shape as `DecisionEntry` in shared/messages/transcript.py.
   local record = cmsgpack.pack({
-    t = 'decision', call_id = question.call_id, turn = tonumber(n), yes = ask.yes == '1', by = ask.sender, at = now,
+    t = 'decision', call_id = question.call_id, turn = tonumber(n), yes = answer.yes == '1',
+    by = answer.sender, at = now,
   })
-  redis.call('XADD', ask.ledger, integer(tonumber(step) + 1) .. '-0', 'm', record)
-  redis.call('HINCRBY', ask.session, 'ledger', #record)
-  redis.call('HSET', ask.session, 'asked',
-    table.concat({ask.yes == '1' and 'yes' or 'no', id, expires, step, n, ask.request, tool}, ' '))
-  add_line(ask.session, ask.log, ask.live, ask.line, ask.log_ms)
-  -- A person waits for it now, whoever's turn it was; it has the place that it had when it was begun.
-  local place = tonumber(string.match(redis.call('HGET', ask.session, 'place') or '', '^%d+'))
-  local whose = redis.call('HGET', SHARES, ask.member)
-  redis.call('ZREM', BACKGROUND, ask.member)
-  redis.call('ZADD', ask.queue, integer(math.min(now, place or now)), ask.member)
+  redis.call('XADD', answer.ledger, integer(tonumber(step) + 1) .. '-0', 'm', record)
+  -- `ledger` counts the bytes of the ledger against its cap.
+  redis.call('HINCRBY', answer.session, 'ledger', #record)
+  -- The request is stored with the answer, so that a repeated call recognises itself.
+  redis.call('HSET', answer.session, 'asked',
+    table.concat({answer.yes == '1' and 'yes' or 'no', id, expires, step, n, answer.request, tool}, ' '))
+  add_line(answer.session, answer.log, answer.live, answer.line, answer.log_ms)
+  -- A person waits for the turn now, even if it was background work. It returns to the place in the
+  -- queue that it had when it was first claimed.
+  local place = tonumber(string.match(redis.call('HGET', answer.session, 'place') or '', '^%d+'))
+  local fair_key = redis.call('HGET', FAIR_KEYS, answer.member)
+  redis.call('ZREM', BACKGROUND, answer.member)
+  redis.call('ZADD', answer.queue, integer(math.min(now, place or now)), answer.member)
   if place then
-    redis.call('HSET', ask.session, 'place', integer(place) .. ' ' .. integer(now))
+    -- `<place> <now>`: the wait that is reported for it counts from here.
+    redis.call('HSET', answer.session, 'place', integer(place) .. ' ' .. integer(now))
   end
-  if whose == 'background' then
-    share(ask.member, nil)
-  elseif whose and place and string.sub(whose, 1, 1) ~= '+' then
-    share(ask.member, '+' .. whose)
+  if fair_key == 'background' then
+    -- Background work that a person answered runs as the chat's own.
+    set_fair_key(answer.member, nil)
+  elseif fair_key and place and string.sub(fair_key, 1, 1) ~= '+' then
+    -- '+' exempts it from fair sharing: it was begun already.
+    set_fair_key(answer.member, '+' .. fair_key)
   end
-  wake(ask.wake)
+  wake(answer.wake)
   return 1
 end
 
--- Puts a chat at the head of its person's list. Its first title stays; '' is none.
+-- Moves a chat to the top of its person's list. The first title stays; '' sets none.
 local function list_chat(session, chats, chat, title, keep_ms, now)
   if title ~= '' then
     redis.call('HSETNX', session, 'title', title)
   end
   redis.call('ZADD', chats, now, chat)
+  -- A list keeps the 1,000 latest chats.
   redis.call('ZREMRANGEBYRANK', chats, 0, -1001)
   redis.call('PEXPIRE', chats, keep_ms)
 end
 
--- Takes a schedule out; whether it was there. With the last one goes all that is known of them.
+-- Removes one schedule of a chat and returns whether it existed. With the last one, everything that
+-- is stored about the chat's schedules goes, too.
 local function drop_schedule(name, id)
   local all = key('cron', name)
   redis.call('ZREM', 'shoal:cron', id .. ':' .. name)
-  local there = redis.call('HDEL', all, id) == 1
+  local existed = redis.call('HDEL', all, id) == 1
   redis.call('HDEL', all, id .. ':tick', id .. ':runs', id .. ':missed', id .. ':last')
+  -- A field without a colon is a schedule; `<id>:tick` and the like only describe one.
   for _, one in ipairs(redis.call('HKEYS', all)) do
-    if not string.find(one, ':') then return there end
+    if not string.find(one, ':') then return existed end
   end
   redis.call('DEL', all)
-  return there
+  return existed
 end
 
--- Takes all of a chat's schedules out.
+-- Removes every schedule of a chat; returns how many keys were deleted.
 local function drop_schedules(name)
   for _, one in ipairs(redis.call('HKEYS', key('cron', name))) do
     if not string.find(one, ':') then
@@ -381,37 +465,44 @@ local function drop_schedules(name)
   return redis.call('DEL', key('cron', name))
 end
 
--- Lets a chat's schedules rest, after `ms` of which they are over, or go on (''); how many.
-local function rest_schedules(name, ms)
+-- Pauses a chat's schedules, which are given up after `ms`, or resumes them (ms ''). Returns how many
+-- schedules that changed.
+local function pause_schedules(name, ms)
   local all = key('cron', name)
-  local rests = redis.call('HGET', all, ':paused')
-  if (ms == '') == not rests then return 0 end
-  local many = 0
-  local over = ms ~= '' and integer(now_ms() + tonumber(ms))
+  local paused = redis.call('HGET', all, ':paused')
+  -- Already as wanted: a repeated call must not move their times again.
+  if (ms == '') == not paused then return 0 end
+  local count = 0
+  local until_ms = ms ~= '' and integer(now_ms() + tonumber(ms))
   for _, id in ipairs(redis.call('HKEYS', all)) do
     if not string.find(id, ':') then
-      many = many + 1
-      redis.call('ZADD', 'shoal:cron', over or redis.call('HGET', all, id .. ':tick'), id .. ':' .. name)
+      count = count + 1
+      -- Paused schedules come due only at the end of the pause, when they are dropped; resumed ones
+      -- return to their own next tick.
+      redis.call('ZADD', 'shoal:cron', until_ms or redis.call('HGET', all, id .. ':tick'), id .. ':' .. name)
     end
   end
-  if not over then
+  if not until_ms then
     redis.call('HDEL', all, ':paused')
-  elseif many > 0 then
-    redis.call('HSET', all, ':paused', over)
+  elseif count > 0 then
+    redis.call('HSET', all, ':paused', until_ms)
   end
-  return many
+  return count
 end
 
--- A chat on a platform may be written to again, and its schedules go on; whether it was closed.
-local function open_chat(name)
+-- Allows deliveries to a chat again and resumes its schedules; returns whether it was closed.
+local function reopen_chat(name)
   if redis.call('HDEL', key('out', name), 'closed') == 0 then return false end
-  rest_schedules(name, '')
+  pause_schedules(name, '')
   return true
 end
 
--- Places of subagents have become free: who waits longest for one, in the session and in the fleet, is looked at again.
-local function look_at_waiting(name, freed, now)
+-- Slots of subagents have become free: makes those that wait longest, in the session and in the
+-- whole fleet, due again.
+local function wake_waiting_subagents(name, freed, now)
   for _, waiting in ipairs({key('children', name), 'shoal:subagents'}) do
+    -- A positive score is the time since when one waits for a slot; 0 means that it has one. Four at
+    -- least, because some of the first may be held back by the other cap.
     for _, next in ipairs(redis.call('ZRANGEBYSCORE', waiting, '(0', '+inf', 'LIMIT', 0, math.max(4, freed))) do
       redis.call('ZADD', 'shoal:queue:jobs', 'XX', now, 'sub:' .. next)
       wake(SUBAGENT_WAKE)
@@ -419,51 +510,56 @@ local function look_at_waiting(name, freed, now)
   end
 end
 
--- A subagent has ended: it leaves the work, and its record stays for an hour, for who asks late.
-local function close_child(id, name, outcome, now)
+-- Takes a subagent out of all queues and lists. Its record stays for an hour, for late questions.
+local function end_subagent(id, name, outcome, now)
   local child, children, member = key('child', id), key('children', name), 'sub:' .. id
   redis.call('ZREM', 'shoal:queue:jobs', member)
   redis.call('HDEL', 'shoal:leases:jobs', member)
   redis.call('DEL', key('ledger', id))
   redis.call('ZREM', 'shoal:subagents', id)
   redis.call('HSET', child, 'state', outcome, 'ended', integer(now))
+  -- Counters of its attempts mean nothing any more.
   redis.call('HDEL', child, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger')
   redis.call('PEXPIRE', child, 3600000)
+  -- Ended ones have minus their end as score: those of more than an hour ago leave the list.
   redis.call('ZREMRANGEBYSCORE', children, integer(3600000 - now), '(0')
   redis.call('ZADD', children, integer(-now), id)
+  -- 100 ended ones are kept per session; a session that spawns many would grow without bound.
   for _, old in ipairs(redis.call('ZRANGEBYSCORE', children, '-inf', '(0', 'LIMIT', 100, 10)) do
     redis.call('DEL', key('child', old))
     redis.call('ZREM', children, old)
   end
+  -- The last running one has ended, so the list itself may expire.
   if redis.call('ZCOUNT', children, 0, '+inf') == 0 then
     redis.call('PEXPIRE', children, 3600000)
   end
 end
 
--- Ends subagents of a session without a word to its chat: all, those of one turn, or one; '' = any. How many there were.
--- Whoever runs one is told, and can write nothing more.
-local function cancel_children(name, turn, only)
+-- Ends subagents of a session without a report to its chat: all, those of one turn, or one ('' = any).
+-- Returns how many. A worker that runs one loses its lease and can write nothing more.
+local function cancel_subagents(name, turn, only)
   local now, ended = now_ms(), 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('children', name), 0, '+inf')) do
-    local its = redis.call('HGET', key('child', id), 'turn')
-    if (turn == '' or turn == its) and (only == '' or only == id) then
+    local turn_of = redis.call('HGET', key('child', id), 'turn')
+    if (turn == '' or turn == turn_of) and (only == '' or only == id) then
+      -- The message only hurries the worker; deleting the lease is what stops its writes.
       redis.call('PUBLISH', 'shoal:control', 'sub:' .. id .. ' 1')
-      close_child(id, name, 'cancelled', now)
+      end_subagent(id, name, 'cancelled', now)
       ended = ended + 1
     end
   end
   if ended > 0 then
-    look_at_waiting(name, ended, now)
+    wake_waiting_subagents(name, ended, now)
   end
   return ended
 end
 
--- The same with all of a session, and nothing of them stays. How many keys there were.
-local function drop_children(name)
-  cancel_children(name, '', '')
-  local gone = 0
+-- Cancels every subagent of a session and deletes all records of them; returns how many keys went.
+local function drop_subagents(name)
+  cancel_subagents(name, '', '')
+  local removed = 0
   for _, id in ipairs(redis.call('ZRANGE', key('children', name), 0, -1)) do
-    gone = gone + redis.call('DEL', key('child', id))
+    removed = removed + redis.call('DEL', key('child', id))
   end
-  return gone + redis.call('DEL', key('children', name))
+  return removed + redis.call('DEL', key('children', name))
 end

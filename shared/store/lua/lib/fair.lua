@@ -1,148 +1,175 @@
 -- In front of acquire.lua: which of the due turns comes next when slots are short.
 
--- How many turns that run are looked at; where there are more, these stand for all.
+-- Sent in front of acquire.lua: which of the due turns comes next when slots are short.
+--
+-- At most this many running turns are looked at; where more run, a random sample stands for them.
 local SAMPLE = 128
 
-local function person_of(whose)
-  return string.byte(whose) == 43 and string.sub(whose, 2) or whose  -- without its '+'
+-- Removes the '+' (byte 43) that marks a turn which was given back.
+local function person_of(fair_key)
+  return string.byte(fair_key) == 43 and string.sub(fair_key, 2) or fair_key  -- without its '+'
 end
 
--- A row of due turns at `now`, in ms with their fraction: who was served in this very ms was served. `left_alone(due,
--- lease)` says which are passed over; `write_leases()` takes those that began out of the queue. Of the row `few` are
--- looked at, or 256 when it is the time of none of those; where some are passed over, far more: they stand before the
--- others.
-local function fair_row(queue, leases, now, share_of, left_alone, few, write_leases)
-  local row, has, served, begun, most, front = {}, {}, {}, {}, 256, 1
-  -- Of each in the row, in order: its member, since when it is due, the lease it had, whose turn it is (false: its chat's
-  -- own), whether it keeps its place, whether it is left alone, whether it was taken out.
-  local members, dues, losts, persons, keeps, alone, out = {}, {}, {}, {}, {}, {}, {}
+-- Returns an object that hands out due turns in fair order at `now` (ms with a fraction, so that
+-- "served in this very moment" can be told from "served before").
+--   in_grace(due, lease)  true for a turn that must be skipped
+--   write_leases()        stores the leases granted so far, which takes those turns out of the queue
+-- `first_count` turns are read at first, up to 256 when none of them may begin. Where some are
+-- skipped far more are read, because the skipped ones stand in front of the others.
+local function fair_row(queue, leases, now, share_of, in_grace, first_count, write_leases)
+  local row, running_of, last_served, started, at_most, front = {}, {}, {}, {}, 256, 1
+  -- One array per property, all with the same index, in the order of the queue: member, due time, the
+  -- lease it had, the person whose turn it is (false: its chat's own), whether it keeps its place,
+  -- whether it is skipped, whether it was handed out.
+  local members, dues, old_leases, persons, keeps_place, skipped, removed = {}, {}, {}, {}, {}, {}, {}
+  -- HRANDFIELD picks distinct members; HKEYS of a huge hash would take too long.
   local running = redis.call('HLEN', leases) > SAMPLE and redis.call('HRANDFIELD', leases, SAMPLE)
     or redis.call('HKEYS', leases)
-  local all, outs = #running, 0
-  for _, whose in ipairs(all > 0 and redis.call('HMGET', SHARES, unpack(running)) or {}) do
-    if whose then
-      whose = person_of(whose)
-      has[whose] = (has[whose] or 0) + 1
+  local all, removed_count = #running, 0
+  -- How many turns each person, and the background, has running at this moment.
+  for _, fair_key in ipairs(all > 0 and redis.call('HMGET', FAIR_KEYS, unpack(running)) or {}) do
+    if fair_key then
+      fair_key = person_of(fair_key)
+      running_of[fair_key] = (running_of[fair_key] or 0) + 1
     end
   end
 
-  local function look(from, count)
+  -- Reads `count` due turns of the queue from position `from` on, with owners and old leases.
+  local function load_more(from, count)
     local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', from, count)
     local before, names, ask = #members, {}, {}
     for i = 1, #found, 2 do
       names[#names + 1] = found[i]
     end
     if #names == 0 then return end
-    local owners, had = redis.call('HMGET', SHARES, unpack(names)), redis.call('HMGET', leases, unpack(names))
+    -- Two calls for the whole page instead of two for each member.
+    local owners, held = redis.call('HMGET', FAIR_KEYS, unpack(names)), redis.call('HMGET', leases, unpack(names))
     for i, member in ipairs(names) do
-      local at, due, lost, whose = before + i, tonumber(found[2 * i]), had[i], owners[i]
-      members[at], dues[at], losts[at], persons[at], keeps[at], out[at] = member, due, lost, false, false, false
-      alone[at] = left_alone(due, lost)
-      if whose and whose ~= 'background' then
-        local person = person_of(whose)
-        persons[at], keeps[at] = person, lost or person ~= whose
-        if not served[person] then
-          served[person] = 0
+      local at, due, old_lease, fair_key = before + i, tonumber(found[2 * i]), held[i], owners[i]
+      members[at], dues[at], old_leases[at] = member, due, old_lease
+      persons[at], keeps_place[at], removed[at] = false, false, false
+      skipped[at] = in_grace(due, old_lease)
+      -- A turn that runs with an expired lease, or was given back, began already: it keeps its place.
+      if fair_key and fair_key ~= 'background' then
+        local person = person_of(fair_key)
+        persons[at], keeps_place[at] = person, old_lease or person ~= fair_key
+        -- Each person is asked for once, together below.
+        if not last_served[person] then
+          last_served[person] = 0
           ask[#ask + 1] = person
         end
       end
     end
-    for i, at in ipairs(#ask > 0 and redis.call('ZMSCORE', SERVED, unpack(ask)) or {}) do
-      served[ask[i]] = tonumber(at or 0)
+    for i, at in ipairs(#ask > 0 and redis.call('ZMSCORE', LAST_SERVED, unpack(ask)) or {}) do
+      last_served[ask[i]] = tonumber(at or 0)
     end
   end
 
-  -- Who has more than a share comes last; of the others who has waited longest, or whose person was served longest ago
-  -- if that is shorter. Nobody behind one whose own time counts can come before it. Its place, and whether nobody who was
-  -- not looked at can come before it.
+  -- Picks the next turn. Whoever has more than a share of the slots comes last. Of the others the one
+  -- that waited longest wins; a person who was served recently counts as waiting only since then.
+  -- Returns its index, and whether no turn that was not read could come before it.
   local function choose()
     local best, best_over, best_at
     local cap = math.max(1, math.ceil(share_of * (all + 1)))
-    while members[front] and (alone[front] or out[front]) do
+    -- Everything before `front` is used up: the next call need not walk over it again.
+    while members[front] and (skipped[front] or removed[front]) do
       front = front + 1
     end
     for i = front, #members do
-      if not (alone[i] or out[i]) then
-        local due, person = dues[i], not keeps[i] and persons[i]
-        local over = person and (has[person] or 0) >= cap
-        local at = person and math.max(due, served[person]) or due
+      if not (skipped[i] or removed[i]) then
+        local due, person = dues[i], not keeps_place[i] and persons[i]
+        -- `over`: this person already has `cap` running turns.
+        local over = person and (running_of[person] or 0) >= cap
+        -- The moment from which this turn's wait counts.
+        local at = person and math.max(due, last_served[person]) or due
         if not best or (best_over and not over) or (best_over == over and at < best_at) then
           best, best_over, best_at = i, over, at
         end
+        -- The queue is sorted by due time, and nobody's wait counts from earlier than that: no later turn
+        -- can win any more.
         if not best_over and best_at <= due then break end
       end
     end
     return best, best and not best_over and best_at <= dues[#dues]
   end
 
-  -- Whether this was done within so many ms; else it is now. What is much work is not done each time: all that waits may
-  -- be one person's, and then it is in vain.
-  local function lately(what, ms)
-    if now - tonumber(redis.call('ZSCORE', SERVED, what) or 0) < ms then return true end
-    redis.call('ZADD', SERVED, now, what)
+  -- Returns whether `what` was done within the last `ms`; otherwise remembers that it is done now.
+  -- Expensive work is not repeated each time: the whole queue may belong to one person, in which case
+  -- it changes nothing. The marks live in LAST_SERVED, next to the persons.
+  local function done_recently(what, ms)
+    if now - tonumber(redis.call('ZSCORE', LAST_SERVED, what) or 0) < ms then return true end
+    redis.call('ZADD', LAST_SERVED, now, what)
     return false
   end
 
-  local function some_left_alone()
+  -- Whether any turn that was read is in grace.
+  local function some_skipped()
     for i = 1, #members do
-      if alone[i] then return true end
+      if skipped[i] then return true end
     end
   end
 
-  -- The next one: its member, since when it is due, the lease it had, its person; or nil. It is out of the row, whether it
-  -- can be taken or not.
+  -- Hands out the next turn: member, due time, old lease, person; nil when none is left. A turn is
+  -- handed out once, whether it can be claimed or not.
   function row.next()
     if #members == 0 then
-      look(0, few)
-      if some_left_alone() then
-        look(few, 1000 - few)
-        few, most = 1000, 2000
+      load_more(0, first_count)
+      -- Turns in grace fill the beginning of the queue: look far behind them at once.
+      if some_skipped() then
+        load_more(first_count, 1000 - first_count)
+        first_count, at_most = 1000, 2000
       end
     end
     local best, sure = choose()
-    if not sure and #members == few and not lately('looked', 20) then
+    -- A turn that was not read yet might win. The turns handed out so far must leave the queue first,
+    -- otherwise the offset of the next page would be wrong.
+    if not sure and #members == first_count and not done_recently('looked', 20) then
       write_leases()
-      look(few - outs, most - few)
+      load_more(first_count - removed_count, at_most - first_count)
       best = choose()
     end
     if not best then return nil end
-    out[best], outs = true, outs + 1
-    return members[best], dues[best], losts[best], persons[best]
+    removed[best], removed_count = true, removed_count + 1
+    return members[best], dues[best], old_leases[best], persons[best]
   end
 
-  -- A turn of this person has begun (nil: its chat's own).
-  function row.begun(whose)
+  -- Counts that a turn of this person (nil: its chat's own) was claimed.
+  function row.started(fair_key)
+    -- Shares are shares of what runs, which is one more now.
     all = all + 1
-    if whose then
-      has[whose] = (has[whose] or 0) + 1
+    if fair_key then
+      running_of[fair_key] = (running_of[fair_key] or 0) + 1
     end
-    if whose and whose ~= 'background' then
-      served[whose] = now
-      begun[#begun + 1] = now
-      begun[#begun + 1] = whose
+    if fair_key and fair_key ~= 'background' then
+      last_served[fair_key] = now
+      started[#started + 1] = now
+      started[#started + 1] = fair_key
     end
   end
 
-  -- Whether less than one in so many of what runs is of the background, or none is.
+  -- Whether less than one in `part` of what runs belongs to the background, or nothing does.
   function row.background_below(part)
-    return (has.background or 0) < math.max(1, math.floor((all + 1) / part))
+    return (running_of.background or 0) < math.max(1, math.floor((all + 1) / part))
   end
 
-  -- To be called at the end. Where more wait than can be looked at, of each person one stays, and the others go to the
-  -- tail and make room.
-  function row.leave()
-    if #begun > 0 then
-      redis.call('ZADD', SERVED, unpack(begun))
+  -- Must be called last. Stores who was served. Where more turns wait than can be read, one of each
+  -- person stays and the others move to the tail, so that turns of other people come into view.
+  function row.finish()
+    if #started > 0 then
+      redis.call('ZADD', LAST_SERVED, unpack(started))
     end
-    redis.call('ZREMRANGEBYSCORE', SERVED, 1000, now - 600000)
-    redis.call('PEXPIRE', SERVED, 600000)
-    if #members < most or lately('made room', 50) then return end
+    -- Times of ten minutes ago mean nothing any more. Scores below 1000 are the background's counter.
+    redis.call('ZREMRANGEBYSCORE', LAST_SERVED, 1000, now - 600000)
+    redis.call('PEXPIRE', LAST_SERVED, 600000)
+    if #members < at_most or done_recently('made room', 50) then return end
+    -- Persons of whom one turn was left in front.
     local stays = {}
     for i, member in ipairs(members) do
       local person = persons[i]
-      if person and not (alone[i] or out[i] or keeps[i]) then
+      if person and not (skipped[i] or removed[i] or keeps_place[i]) then
         if stays[person] then
-          redis.call('ZADD', queue, now - 1 + i / (most + 1), member)
+          -- Due just before now, in the same order among each other: they lose their place, not their turn.
+          redis.call('ZADD', queue, now - 1 + i / (at_most + 1), member)
         end
         stays[person] = true
       end

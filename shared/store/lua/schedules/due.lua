@@ -1,27 +1,31 @@
 #!lua flags=allow-oom
--- The schedules whose time has come, the longest waiting first, and when the next one's comes. What nothing is known of
--- any more is taken out.
+-- Reads the schedules that are due, the longest waiting first, and when the next one is. Entries whose
+-- schedule no longer exists are removed.
 -- KEYS   1 due times
 -- ARGV   1 how many  2 the time in ms ('' = the server's)
 -- returns {time, ms until the next one that is not among these (-1 = there is none), {member, due, tick, record}, ..}
+-- Tests give a time; otherwise the server's clock counts.
 local now = ARGV[2] == '' and now_ms() or tonumber(ARGV[2])
 local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', integer(now), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 local answer = {integer(now), '-1'}
+-- Members are `<schedule>:<session>`; a session has colons of its own.
 for i = 1, #found, 2 do
   local id, name = string.match(found[i], '^([^:]*):(.*)$')
   local all = id and key('cron', name) or ''
-  local told = id and redis.pcall('HMGET', all, id, id .. ':tick') or {}
-  if told.err then
-    -- One chat with a broken key must not stand in everybody's way.
+  local fields = id and redis.pcall('HMGET', all, id, id .. ':tick') or {}
+  if fields.err then
+    -- A broken key of one chat must not block the others: tried again in a minute.
     redis.call('ZADD', KEYS[1], integer(now + 60000), found[i])
-  elseif told[1] and told[2] then
-    answer[#answer + 1] = {found[i], found[i + 1], told[2], told[1]}
+  elseif fields[1] and fields[2] then
+    answer[#answer + 1] = {found[i], found[i + 1], fields[2], fields[1]}
   else
+    -- The schedule is gone, its entry was left.
     redis.call('ZREM', KEYS[1], found[i])
   end
 end
-local behind = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. integer(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-if behind[2] then
-  answer[2] = integer(math.max(0, tonumber(behind[2]) - now))
+-- So that a worker can sleep until then.
+local later = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. integer(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+if later[2] then
+  answer[2] = integer(math.max(0, tonumber(later[2]) - now))
 end
 return answer

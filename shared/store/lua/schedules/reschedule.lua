@@ -4,6 +4,7 @@
 -- ARGV   1 member  2 its time as it was read  3 put off by ms ('' = take it out)
 -- returns 1 done, 0 it has another time now, or none
 local at = redis.call('ZSCORE', KEYS[1], ARGV[1])
+-- Somebody gave it another time since it was read: that time counts.
 if not at or tonumber(at) ~= tonumber(ARGV[2]) then return 0 end
 if ARGV[3] == '' then
   redis.call('ZREM', KEYS[1], ARGV[1])

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Answer a chat command, once, and do what it asks for in the same step.
+-- Answers a chat command, once, and makes its change in the same step.
 -- KEYS   1 session  2 inbox  3 queue  4 leases  5 ledger  6 history  7 archive  8 log  9 live  10 chats ('' = the channel
 --        keeps no list)  11 memory  12 HISTORY.md  13 idle  14 rework  15 wake
 -- ARGV   1 '' = only answer, 'new' = a new generation, 'forget' = the same and nothing is remembered, 'stop' = end the
@@ -15,47 +15,58 @@
 --        18 cap of the archive in bytes  19 what is done while a turn runs ('' = as the channel has it)
 --        20 the schedule that goes  21 the subagent that ends ('' = all)
 --        of an answer: 22 id of the question  23 '1' = yes  24 who asks  25 sender  26 SHA-256 of what is meant  27 line
--- returns {1 done | 0 known | -1 the inbox has changed | below -10 an answer that does not count: settle_question - 10, seq of the command's line, archived entries dropped}
+-- returns {1 done | 0 known | -1 the inbox has changed
+--         | below -10 an answer that does not count: the code of resolve_approval - 10,
+--         seq of the command's line, archived entries dropped}
 local session, inbox, member, op = KEYS[1], KEYS[2], ARGV[11], ARGV[1]
 local now, dropped = now_ms(), 0
 
+-- A repeated command gets the first answer again.
 local first = seen_before(ARGV[5], tonumber(ARGV[6]), ARGV[4], now)
 if first then
   return {0, tonumber(string.match(first, ':(%d+)')), 0}
 end
 
+-- The answer's text counts messages, so the session must not have moved since it was read.
 if op == 'new' or op == 'forget' then
   local waiting = redis.call('XLEN', inbox)
   if (redis.call('HGET', session, 'n') or '0') ~= ARGV[2] or waiting ~= tonumber(ARGV[3]) then
     return {-1, 0, 0}
   end
   if waiting > 0 then
-    -- Without its lease the running turn can write nothing more; told on the control channel, it ends at once.
+    -- Without its lease the running turn can write nothing more; the control channel makes it end now.
     local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
     redis.call('PUBLISH', ARGV[12], member .. ' ' .. string.match(head[1], '%d+'))
     redis.call('PUBLISH', KEYS[9], ARGV[13])
     redis.call('DEL', inbox)
   end
-  leave_queue(KEYS[3], member)
+  -- Nothing of the old conversation is due any more.
+  remove_from_queue(KEYS[3], member)
   redis.call('HDEL', KEYS[4], member)
   redis.call('DEL', KEYS[5])
-  local talk_bytes = tonumber(redis.call('HGET', session, 'history') or 0)
+  -- Read before the fields are deleted.
+  local conversation_bytes = tonumber(redis.call('HGET', session, 'history') or 0)
   redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger', 'stop', 'history',
     'taken', 'cut', 'place', 'person', 'gap')
+  -- The generation: reports of subagents to an older one are dropped.
   redis.call('HINCRBY', session, 'gen', 1)
-  drop_children(string.sub(member, 6))
+  drop_subagents(string.sub(member, 6))
+  -- The job that consolidates the old conversation is queued by the caller.
   local name, entries = string.sub(member, 6), redis.call('LLEN', KEYS[6])
   redis.call('ZREM', KEYS[13], name)
+  -- The conversation moves to the archive, where a job brings it into memory.
   if op == 'new' then
-    local size = redis.call('HINCRBY', session, 'archive', talk_bytes)
+    local size = redis.call('HINCRBY', session, 'archive', conversation_bytes)
+    -- The usual case moves no data at all.
     if entries > 0 and redis.call('EXISTS', KEYS[7]) == 0 then
       redis.call('RENAME', KEYS[6], KEYS[7])
     else
-      local talk = redis.call('LRANGE', KEYS[6], 0, -1)
-      for i = 1, #talk, 500 do  -- one by one, a long conversation would hold everybody up
-        redis.call('RPUSH', KEYS[7], unpack(talk, i, math.min(i + 499, #talk)))
+      local conversation = redis.call('LRANGE', KEYS[6], 0, -1)
+      for i = 1, #conversation, 500 do  -- one by one, a long conversation would hold everybody up
+        redis.call('RPUSH', KEYS[7], unpack(conversation, i, math.min(i + 499, #conversation)))
       end
     end
+    -- The oldest entries go when no model could consolidate them for long.
     while size > tonumber(ARGV[18]) and redis.call('LLEN', KEYS[7]) > 1 do
       size = redis.call('HINCRBY', session, 'archive', -#redis.call('LPOP', KEYS[7]))
       dropped = dropped + 1
@@ -65,15 +76,16 @@ if op == 'new' or op == 'forget' then
     end
     redis.call('PEXPIRE', KEYS[7], ARGV[7])
     if redis.call('EXISTS', KEYS[7]) == 1 then
-      -- The sweep finds it, should whoever asked die before the job is queued.
+      -- The sweep finds the session, in case the caller dies before it queues the job.
       redis.call('ZADD', KEYS[13], now, name)
     end
   else
+    -- 'forget': a consolidation under way finds other marks and writes nothing.
     redis.call('HINCRBY', session, 'archive_mark', redis.call('LLEN', KEYS[7]))
     redis.call('DEL', KEYS[7], KEYS[12])
     redis.call('HDEL', session, 'archive')
     if redis.call('EXISTS', KEYS[11]) == 1 then
-      -- Kept for a day without a text: its version tells a writer that began earlier that things have changed.
+      -- The empty memory stays for a day: its version tells a writer that began before that it changed.
       set_memory(KEYS[11], '')
       redis.call('HDEL', KEYS[11], 'log')
       redis.call('PEXPIRE', KEYS[11], 86400000)
@@ -82,26 +94,30 @@ if op == 'new' or op == 'forget' then
     drop_schedules(name)
   end
   redis.call('DEL', KEYS[6])
+  -- The same for a consolidation of the conversation itself.
   redis.call('HINCRBY', session, 'mark', entries)
+-- The answer names a turn, so that turn must still be at the head.
 elseif op == 'stop' then
   local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
   local n = head and string.match(head[1], '%d+') or '0'
   if n ~= ARGV[17] then
     return {-1, 0, 0}
   end
-  cancel_children(string.sub(member, 6), '', '')
+  cancel_subagents(string.sub(member, 6), '', '')
   stop_head(session, inbox, KEYS[3], KEYS[4], KEYS[15], member, ARGV[12])
 elseif op == 'cancel' then
-  cancel_children(string.sub(member, 6), '', ARGV[21])
+  cancel_subagents(string.sub(member, 6), '', ARGV[21])
+-- Codes below 0 are moved below -10, apart from this script's own.
 elseif op == 'approve' then
-  local settled = settle_question({
+  local outcome = resolve_approval({
     member = member, queue = KEYS[3], leases = KEYS[4], wake = KEYS[15], session = session, ledger = KEYS[5],
     log = KEYS[8], live = KEYS[9], id = ARGV[22], yes = ARGV[23], request = ARGV[24], sender = ARGV[25],
     digest = ARGV[26], line = ARGV[27], log_ms = ARGV[8],
   })
-  if settled < 0 then return {settled - 10, 0, 0} end
+  if outcome < 0 then return {outcome - 10, 0, 0} end
 elseif op == 'unschedule' then
   drop_schedule(string.sub(member, 6), ARGV[20])
+-- '' removes the session's own choice.
 elseif op == 'preset' or op == 'busy' then
   local chosen = op == 'preset' and ARGV[15] or ARGV[19]
   if chosen == '' then
@@ -111,6 +127,7 @@ elseif op == 'preset' or op == 'busy' then
   end
 end
 
+-- The command itself, for the person's other devices.
 local seq = 0
 if ARGV[9] ~= '' then
   seq = add_line(session, KEYS[8], KEYS[9], ARGV[9], ARGV[8])
@@ -120,5 +137,6 @@ if KEYS[10] ~= '' then
   list_chat(session, KEYS[10], ARGV[14], '', ARGV[7], now)
 end
 redis.call('PEXPIRE', session, ARGV[7])
-note_seen(ARGV[5], tonumber(ARGV[6]), ARGV[4], now, '0:' .. seq)
+-- Number 0: no turn.
+remember_seen(ARGV[5], tonumber(ARGV[6]), ARGV[4], now, '0:' .. seq)
 return {1, seq, dropped}

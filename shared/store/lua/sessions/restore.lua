@@ -1,5 +1,6 @@
 #!lua
--- Put a memory, and perhaps a conversation, into a session, all at once, if the session is still as it was read.
+-- Writes a memory, and a conversation if given, into a session, all at once, if the session has not
+-- changed since it was read.
 -- KEYS   1 session  2 inbox  3 history  4 archive  5 memory  6 HISTORY.md  7 idle  8 rework
 -- ARGV   1 '1' = replace what is there  2 message counter  3 generation  4 mark  5 archive's mark  6 version of MEMORY.md
 --        7 session  8 memory scope  9 keep the session ms  10 keep memory ms
@@ -10,30 +11,35 @@
 local session, history, archive, memory, log = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local talk = ARGV[15] == '1'
 
-local told = redis.call('HMGET', session, 'n', 'gen', 'mark', 'archive_mark')
+local fields = redis.call('HMGET', session, 'n', 'gen', 'mark', 'archive_mark')
+-- Nothing may have happened in the session since the caller read it.
 for i = 1, 4 do
-  if (told[i] or '0') ~= ARGV[i + 1] then return -1 end
+  if (fields[i] or '0') ~= ARGV[i + 1] then return -1 end
 end
 local text, version = unpack(redis.call('HMGET', memory, 'text', 'v'))
 if (version or '0') ~= ARGV[6] then return -1 end
 if talk and redis.call('XLEN', KEYS[2]) > 0 then return -2 end
-local there = (text or '') ~= '' or redis.call('EXISTS', log) == 1
+-- Without --force nothing that exists is replaced.
+local occupied = (text or '') ~= '' or redis.call('EXISTS', log) == 1
 if talk then
-  there = there or redis.call('EXISTS', history, archive) > 0
+  occupied = occupied or redis.call('EXISTS', history, archive) > 0
 end
-if there and ARGV[1] ~= '1' then return 0 end
+if occupied and ARGV[1] ~= '1' then return 0 end
 
+-- Entries follow ARGV[17]: HISTORY.md, conversation, archive.
 local at = 17
-local function fill(list, many)
+-- Replaces a list by the next `count` arguments; returns their bytes.
+local function fill(list, count)
   redis.call('DEL', list)
   local size = 0
-  for i = at + 1, at + many, 500 do
-    redis.call('RPUSH', list, unpack(ARGV, i, math.min(i + 499, at + many)))
+  -- `unpack` of thousands of values would overflow Lua's stack.
+  for i = at + 1, at + count, 500 do
+    redis.call('RPUSH', list, unpack(ARGV, i, math.min(i + 499, at + count)))
   end
-  for i = at + 1, at + many do
+  for i = at + 1, at + count do
     size = size + #ARGV[i]
   end
-  at = at + many
+  at = at + count
   return size
 end
 
@@ -46,7 +52,7 @@ if ARGV[12] ~= '0' and ARGV[14] ~= '0' then
 end
 if not talk then return 1 end
 
--- A consolidation that read what was here before finds other marks, and leaves these entries alone.
+-- A consolidation that read the old entries finds other marks and leaves the new ones alone.
 redis.call('HINCRBY', session, 'mark', redis.call('LLEN', history))
 redis.call('HINCRBY', session, 'archive_mark', redis.call('LLEN', archive))
 redis.call('HINCRBY', session, 'gen', 1)
@@ -55,6 +61,7 @@ redis.call('HSET', session, 'archive', fill(archive, tonumber(ARGV[17])))
 for _, list in ipairs({session, history, archive}) do
   redis.call('PEXPIRE', list, ARGV[9])
 end
+-- An archive is consolidated at once, a conversation when it has been idle.
 if ARGV[17] ~= '0' then
   redis.call('ZADD', KEYS[7], now_ms(), ARGV[7])
 elseif ARGV[16] ~= '0' and ARGV[11] ~= '0' then

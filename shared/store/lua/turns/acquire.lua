@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- with fair
--- Lease the lowest due members of a queue. Of turns: those in the background come after the others, but get a fifth.
--- When more is due than is taken, whoever has more than a share of what runs comes last, and who was served last behind
--- those who waited longer; a turn that was begun keeps its place.
+-- Leases due members of a queue, the longest due first.
+-- For turns: the background comes after the others but gets one in five. When more turns are due than
+-- this call takes, people who have more than their share of the running turns come last, and people
+-- who were served recently come after those who waited longer. A turn that was begun keeps its place.
 -- KEYS   1 queue  2 leases  3 wake
 -- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave entries that still have an owner (grace)
 --        5 newest schema version known  6 history entries to hand over
@@ -10,315 +11,375 @@
 --        9 the share of what runs that one person may have while others wait (none = all)
 --        10 how many subagents this worker has room for (none = any number)
 --        11 how many turns it takes at most, where an eighth of those that are due is more than 3 says (none = 3)
--- returns a list of {member, token, waited ms, '1' if its owner was lost}, for jobs with {.., crashes}, for turns with
---         {.., n, record, attempt, {history}, memory scope, MEMORY.md, its version, preset, stop, marks: 'a' what waits
---         behind it joins it at its start, 's' what comes while it runs may join it, 'b' no person waits for its first
---         message, ms from which the one behind it is due if it can simply follow ('' = it cannot), and, if this is not
---         its first attempt, {errors, crashes, ms since the model went away, {ledger}, {number, record of each message
---         that joined the turn}}} behind it,
---         for subagents with {.., record, errors, crashes, attempt, ms since the model went away, {ledger}, preset, ms
---         since it began, rounds so far},
---         and of {member, '', error} for entries whose keys are broken
+-- returns a list of rows {member, token, waited ms, '1' if its owner was lost, ...}, continued by kind:
+--         jobs       crashes
+--         turns      n, record, attempt, {history}, memory scope, MEMORY.md, its version, preset, stop,
+--                    marks, ms from which the next message is due if it can simply follow ('' = it
+--                    cannot), and from the second attempt on {errors, crashes, ms since the model
+--                    became unavailable, {ledger}, {number, record of each message that joined}}
+--                    marks: 'a' waiting messages join the turn at its start, 's' messages that come
+--                    while it runs may join it, 'b' no person waits for its first message
+--         subagents  record, errors, crashes, attempt, ms since the model became unavailable, {ledger},
+--                    preset, ms since it began, rounds so far
+--         A row {member, '', error} reports an entry whose keys are broken.
 local queue, leases = KEYS[1], KEYS[2]
-local owner, lease_ms, many = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local owner, lease_ms, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local grace, known, window = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
 
+-- Time in us is also the fencing token, in ms the clock of all deadlines.
 local us = now_us()
 local now = math.floor(us / 1000)
-local taken = {}
+-- The rows of the answer.
+local claimed = {}
 
--- Leases are written for many members together: by `write_leases`, before the queue is looked at again.
-local again, held = {}, {}
+-- Leases of many members are written together, by `write_leases`, before the queue is read again.
+local new_scores, new_leases = {}, {}
+-- Grants a lease. The score of a leased member is the deadline of its lease.
 local function lease(member, token)
-  again[#again + 1] = now + lease_ms
-  again[#again + 1] = member
-  held[#held + 1] = member
-  held[#held + 1] = owner .. ':' .. token
+  new_scores[#new_scores + 1] = now + lease_ms
+  new_scores[#new_scores + 1] = member
+  new_leases[#new_leases + 1] = member
+  new_leases[#new_leases + 1] = owner .. ':' .. token
 end
 
+-- Writes what `lease` collected; a call for each member would double the cost of a claim.
 local function write_leases()
-  if #held > 0 then
-    redis.call('ZADD', queue, unpack(again))
-    redis.call('HSET', leases, unpack(held))
-    again, held = {}, {}
+  if #new_leases > 0 then
+    redis.call('ZADD', queue, unpack(new_scores))
+    redis.call('HSET', leases, unpack(new_leases))
+    new_scores, new_leases = {}, {}
   end
 end
 
--- What earlier attempts at turn n left, and since when it waits: one that was given back has its old place.
-local function left_by_earlier(name, session, n, due)
-  local told = redis.call('HMGET', session, 'errors', 'crashes', 'spared', 'away', 'taken', 'place', 'ledger')
-  local place, back = string.match(told[6] or '', '^(%d+) (%d+)$')
+-- Returns what earlier attempts at turn n left, and since when the turn waits: one that was given
+-- back has its old place as score and waits only since it was given back.
+local function earlier_attempts(name, session, n, due)
+  -- Field `place` is `<place>` at the first attempt, `<place> <given back at>` after a release.
+  local fields = redis.call('HMGET', session, 'errors', 'crashes', 'spared', 'away', 'taken', 'place', 'ledger')
+  local place, given_back = string.match(fields[6] or '', '^(%d+) (%d+)$')
   if place == integer(due) then
-    due = tonumber(back)
+    due = tonumber(given_back)
   end
   local ledger, joined = {}, {}
-  for i, entry in ipairs(told[7] and redis.call('XRANGE', key('ledger', name), '-', '+') or {}) do
+  -- `ledger` counts bytes; without it there is no ledger to read.
+  for i, entry in ipairs(fields[7] and redis.call('XRANGE', key('ledger', name), '-', '+') or {}) do
     ledger[i] = entry[2][2]
   end
-  for _, other in ipairs(taken_told(told[5], n)) do
+  -- Messages that joined stay in the inbox, where their records are read from.
+  for _, other in ipairs(parse_joined(fields[5], n)) do
     local entry = redis.call('XRANGE', key('inbox', name), other .. '-0', other .. '-0')[1]
     if entry then
       joined[#joined + 1] = other
       joined[#joined + 1] = field(entry, 'm')
     end
   end
-  local away = told[4] and now - tonumber(told[4]) or 0
-  return {told[1] or '0', crashes_told(told[2], told[3]), away, ledger, joined}, due
+  local away = fields[4] and now - tonumber(fields[4]) or 0
+  return {fields[1] or '0', effective_crashes(fields[2], fields[3]), away, ledger, joined}, due
 end
 
+-- Computed once: nearly every turn of a call gets the same token.
 local newest_token = integer(us)
-local function take_turn(member, due, lost, from)
+-- Claims a turn, or takes a session that has nothing to do out of the queues.
+local function claim_turn(member, due, old_lease, from)
   local name = string.sub(member, 6)
   local session = key('session', name)
+  -- The second message decides whether something joins this turn, and what follows it.
   local head, second = unpack(redis.call('XRANGE', key('inbox', name), '-', '+', 'COUNT', 2))
+  -- Left behind by a withdrawal or an erased session.
   if not head then
-    leave_queue(queue, member)
+    remove_from_queue(queue, member)
     redis.call('HDEL', leases, member)
     redis.call('DEL', key('ledger', name))
     return
   end
+  -- A record for a newer worker. It moves on by a second: 32 of these would hide everything after
+  -- them from this worker.
   if tonumber(head[2][2]) > known then
     -- For a newer worker. Moved on, or 32 of these would hide everybody behind them.
     redis.call('ZADD', from, now + 1000, member)
     return
   end
-  if lost then
-    count_crash(session, lost)
+  -- An entry in the hash of leases whose deadline has passed: its owner died.
+  if old_lease then
+    count_crash(session, old_lease)
   end
   local tries, before, stop, cut, scope, preset, busy =
     unpack(redis.call('HMGET', session, 'tries', 'token', 'stop', 'cut', 'scope', 'preset', 'busy'))
   tries, before = (tonumber(tries) or 0) + 1, tonumber(before) or 0
-  -- Grows also when the counter or the clock lost its tail; the owner's nonce covers both at once.
+  -- The token grows even when the counter or the clock lost its latest writes; a new owner nonce
+  -- covers the case that both did.
   local token = before < us and newest_token or integer(before + 1)
+  -- The id of the head is `<n>-0`.
   local n = string.sub(head[1], 1, -3)
   local earlier
+  -- The first attempt: only its place in the order needs remembering.
   if tries == 1 then
     redis.call('HSET', session, 'token', token, 'tries', 1, 'place', integer(due))
   else
     redis.call('HSET', session, 'token', token, 'tries', tries)
-    earlier, due = left_by_earlier(name, session, n, due)
+    earlier, due = earlier_attempts(name, session, n, due)
   end
+  -- It comes from the background queue; its lease belongs into the queue of turns.
   if from ~= queue then
     redis.call('ZREM', from, member)
   end
+  -- Field `b` is the mark with which a message came, `p` whose it is, `d` until when it merges.
   local mark, person, next_mark, next_due = field(head, 'b'), field(head, 'p'), false, ''
+  -- A message of the same person can simply follow: commit then need not read the inbox again.
   if second then
     next_mark = field(second, 'b')
     next_due = person ~= 'background' and person == field(second, 'p') and (field(second, 'd') or '0') or ''
   end
+  -- Flag letters of the answer: 'a' messages wait that join at the start, ...
   local marks = (next_mark == 'steer' or (next_mark and next_mark == mark)) and 'a' or ''
+  -- 's' messages that come while the turn runs may join it, ...
   if mark == 'steer' or next_mark == 'steer' or busy == 'steer' then
     marks = marks .. 's'
   end
+  -- 'b' no person waits for the answer.
   if person == 'background' then
     marks = marks .. 'b'
   end
+  -- The memory of the chat itself unless a message named another scope.
   scope = scope or 'chat:' .. name
   local memory = redis.call('HMGET', key('memory', scope), 'text', 'v')
-  taken[#taken + 1] = {
-    member, token, now - due, lost and '1' or '0',
+  -- A cut by a newer message counts as a stop of this turn.
+  claimed[#claimed + 1] = {
+    member, token, now - due, old_lease and '1' or '0',
     n, head[2][4], tries, redis.call('LRANGE', key('history', name), -window, -1),
     scope, memory[1] or '', memory[2] or '0', preset or '', tonumber(cut or 0) > tonumber(n) and n or stop or '0',
     marks, next_due, earlier,
   }
   lease(member, token)
+  -- Followers of the chat show that the turn began. Written by hand: cjson costs more than the rest.
   local started = '{"type":"turn","turn":' .. n .. ',"state":"started"'
   redis.call('PUBLISH', key('live', name), started .. (tries > 1 and ',"attempt":' .. tries .. '}' or '}'))
 end
 
--- One that finds no place is passed over: it stands in nobody's way.
-local passed = 0
-local function take_sub(member, due, lost)
+-- Subagents for which the caps leave no slot: they are passed over and block nobody.
+local passed_over = 0
+-- Claims a subagent, unless it ended or its session or the fleet is at its cap.
+local function claim_subagent(member, due, old_lease)
   local id = string.sub(member, 5)
   local child = key('child', id)
-  local told = redis.call('HMGET', child, 'parent', 'state', 'v', 'm', 'preset', 'errors', 'away')
-  local name, state = told[1], told[2]
+  local fields = redis.call('HMGET', child, 'parent', 'state', 'v', 'm', 'preset', 'errors', 'away')
+  local name, state = fields[1], fields[2]
+  -- It ended, or its record has expired.
   if state ~= 'queued' and state ~= 'running' then
     redis.call('ZREM', queue, member)
     redis.call('HDEL', leases, member)
     redis.call('DEL', key('ledger', id))
     return
   end
-  if tonumber(told[3]) > known then
+  -- As in `claim_turn`: for a newer worker.
+  if tonumber(fields[3]) > known then
     redis.call('ZADD', queue, now + 1000, member)
     return
   end
+  -- Only the first attempt takes a slot; a retry has one already.
   if state == 'queued' then
     local children, own, all = key('children', name), tonumber(ARGV[7] or 0), tonumber(ARGV[8] or 0)
     if (own > 0 and redis.call('ZCOUNT', children, 0, 0) >= own)
         or (all > 0 and redis.call('ZCOUNT', 'shoal:subagents', 0, 0) >= all) then
-      -- Looked at again when another one ends; the time is for the case that nobody could say so.
+      -- It becomes due as soon as another one ends. The ten seconds are for a lost wake-up.
       redis.call('ZADD', queue, now + 10000, member)
-      passed = passed + 1
+      passed_over = passed_over + 1
       return
     end
     redis.call('HSET', child, 'state', 'running', 'began', now)
+    -- Score 0: it has a slot. A positive score is the time since when it waits for one.
     redis.call('ZADD', children, 0, id)
     redis.call('ZADD', 'shoal:subagents', 0, id)
   end
-  if lost then
-    count_crash(child, lost)
+  if old_lease then
+    count_crash(child, old_lease)
   end
   local token = integer(math.max((tonumber(redis.call('HGET', child, 'token')) or 0) + 1, us))
   redis.call('HSET', child, 'token', token)
+  -- Its steps so far, which the next attempt goes on from.
   local ledger = {}
   for i, entry in ipairs(redis.call('XRANGE', key('ledger', id), '-', '+')) do
     ledger[i] = entry[2][2]
   end
-  taken[#taken + 1] = {
-    member, token, now - due, lost and '1' or '0',
-    told[4], told[6] or '0', crashes_of(child), redis.call('HINCRBY', child, 'tries', 1),
-    told[7] and now - tonumber(told[7]) or 0,
-    ledger, told[5] or '', now - tonumber(redis.call('HGET', child, 'began') or now),
+  claimed[#claimed + 1] = {
+    member, token, now - due, old_lease and '1' or '0',
+    fields[4], fields[6] or '0', crashes_of(child), redis.call('HINCRBY', child, 'tries', 1),
+    fields[7] and now - tonumber(fields[7]) or 0,
+    ledger, fields[5] or '', now - tonumber(redis.call('HGET', child, 'began') or now),
     redis.call('HGET', child, 'rounds') or '0',
   }
   lease(member, token)
 end
 
-local function take_job(member, due, lost)
-  local rest = lost and job_crashed(member) or 0
-  if rest > 0 then
+-- Claims a plain job. After a crash a job of memory rests first.
+local function claim_job(member, due, old_lease)
+  local rest_ms = old_lease and count_job_crash(member) or 0
+  if rest_ms > 0 then
     redis.call('HDEL', leases, member)
-    redis.call('ZADD', queue, now + rest, member)
+    redis.call('ZADD', queue, now + rest_ms, member)
     return
   end
   local token = integer(us)
   lease(member, token)
-  taken[#taken + 1] = {member, token, now - due, lost and '1' or '0', redis.call('GET', key('crashed', member)) or '0'}
+  claimed[#claimed + 1] = {
+    member, token, now - due, old_lease and '1' or '0', redis.call('GET', key('crashed', member)) or '0',
+  }
 end
 
+-- This worker asks either for turns, or for jobs and subagents.
 local turns = queue == 'shoal:queue:turns'
-local function take(member)
-  if turns then return take_turn end
-  return is_sub(member) and take_sub or take_job
+-- The function that claims a member of this kind.
+local function claim_function(member)
+  if turns then return claim_turn end
+  return is_subagent(member) and claim_subagent or claim_job
 end
 
--- Tries to take a member; whether there is a row for it now.
-local function try(member, due, lost, from)
-  local before = #taken
-  local ok, fault = pcall(take(member), member, due, lost, from)
+-- Tries to claim a member; returns whether there is a row for it now.
+local function try_claim(member, due, old_lease, from)
+  local before = #claimed
+  local ok, fault = pcall(claim_function(member), member, due, old_lease, from)
   if not ok then
-    -- One session with a broken key must not stand in everybody's way.
+    -- A broken key of one session must not block the others: it is reported and tried again in a minute.
     redis.call('ZADD', from, now + 60000, member)
     redis.call('HDEL', leases, member)
-    taken[#taken + 1] = {member, '', type(fault) == 'table' and fault.err or tostring(fault)}
+    claimed[#claimed + 1] = {member, '', type(fault) == 'table' and fault.err or tostring(fault)}
   end
-  return #taken > before
+  return #claimed > before
 end
 
--- In grace an owner that is late gets half a lease more, counted from the end of its own.
-local function left_alone(due, lost)
-  return lost and grace and now - due < lease_ms / 2
+-- During grace an owner that is late keeps its member for half a lease, counted from its deadline.
+local function in_grace(due, old_lease)
+  return old_lease and grace and now - due < lease_ms / 2
 end
 
--- Subagents that this worker has no room for stay where they are, for others, and those behind them are looked at.
-local room = tonumber(ARGV[10] or many)
-local scan = (grace or room < 1) and 1000 or math.max(32, many)
+-- Subagents for which this worker has no slot stay for others; the members after them are read.
+local subagent_slots = tonumber(ARGV[10] or wanted)
+-- Members that are skipped make the page longer.
+local scan = (grace or subagent_slots < 1) and 1000 or math.max(32, wanted)
 
--- Takes what it can of found members with their times, in their order; how many it had no room for.
-local function take_these(found)
+-- Claims what it can of `found` (member, score, ...) in order; returns how many subagents it skipped
+-- for lack of a slot.
+local function claim_members(found)
   local names, left = {}, 0
   for i = 1, #found, 2 do
     names[#names + 1] = found[i]
   end
+  -- One call for all: which of them still have a lease entry.
   local owners = #names > 0 and redis.call('HMGET', leases, unpack(names))
   for i, member in ipairs(names) do
-    if #taken == many then break end
-    local due, lost = tonumber(found[2 * i]), owners[i]
-    if is_sub(member) and room < 1 then
+    if #claimed == wanted then break end
+    local due, old_lease = tonumber(found[2 * i]), owners[i]
+    if is_subagent(member) and subagent_slots < 1 then
       left = left + 1
-    elseif not left_alone(due, lost) and try(member, due, lost, queue) and is_sub(member) then
-      room = room - 1
+    elseif not in_grace(due, old_lease) and try_claim(member, due, old_lease, queue) and is_subagent(member) then
+      subagent_slots = subagent_slots - 1
     end
   end
   write_leases()
   return left
 end
 
-local function take_in_order()
+-- Jobs and subagents are claimed in order of time, in at most eight pages.
+local function claim_in_order()
   local from = 0
   for _ = 1, 8 do
-    passed = 0
+    passed_over = 0
     local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', from, scan)
-    local left = take_these(found)
-    if #taken == many or passed + left == 0 or #found < 2 * scan then return end
+    local left = claim_members(found)
+    if #claimed == wanted or passed_over + left == 0 or #found < 2 * scan then return end
+    -- What was claimed or put off has left this range; what was skipped is still in front.
     from = from + left
   end
 end
 
-local function take_from_background(row)
+-- Claims one turn of the background; returns whether there was one. 32 tries, because some members
+-- turn out to be broken or done.
+local function claim_background(row)
   for _ = 1, 32 do
     local found = redis.call('ZRANGEBYSCORE', BACKGROUND, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1)
     local member = found[1]
     if not member then return false end
-    if try(member, tonumber(found[2]), redis.call('HGET', leases, member), BACKGROUND) then
-      row.begun('background')
+    if try_claim(member, tonumber(found[2]), redis.call('HGET', leases, member), BACKGROUND) then
+      row.started('background')
       return true
     end
   end
   return false
 end
 
-local function take_from_row(row)
+-- Claims the next turn in fair order; returns whether there was one.
+local function claim_from_row(row)
   while true do
-    local member, due, lost, whose = row.next()
+    local member, due, old_lease, fair_key = row.next()
     if not member then return false end
-    if try(member, due, lost, queue) then
-      row.begun(whose)
+    if try_claim(member, due, old_lease, queue) then
+      row.started(fair_key)
       return true
     end
   end
 end
 
+-- Whether anything in a queue is due now.
 local function is_due(name)
   return #redis.call('ZRANGEBYSCORE', name, '-inf', now, 'LIMIT', 0, 1) > 0
 end
 
-local FIFTH = 5
--- Takes due turns; whether some are still due.
-local function take_turns()
-  local behind = is_due(BACKGROUND)
-  local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', 0, many + 1)
-  if not behind and #found <= 2 * many then
-    take_these(found)
-    return 2 * #taken < #found
+-- The background gets one in five of the turns that begin while others wait.
+local BACKGROUND_PART = 5
+-- Claims due turns; returns whether some are still due.
+local function claim_turns()
+  local background_due = is_due(BACKGROUND)
+  local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', 0, wanted + 1)
+  -- The common case: few are due, all of them fit, and no order needs computing.
+  if not background_due and #found <= 2 * wanted then
+    claim_members(found)
+    return 2 * #claimed < #found
   end
+  -- A long queue: take an eighth of it at once, so that claims do not become the bottleneck.
   local due = redis.call('ZCOUNT', queue, '-inf', now)
-  many = math.max(many, math.min(tonumber(ARGV[11] or many), math.floor(due / 8)))
-  local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), left_alone, math.max(16, many), write_leases)
-  local since = behind and tonumber(redis.call('ZSCORE', SERVED, 'background') or 0)
-  while #taken < many do
-    if behind and since >= FIFTH - 1 and row.background_below(FIFTH) and take_from_background(row) then
+  wanted = math.max(wanted, math.min(tonumber(ARGV[11] or wanted), math.floor(due / 8)))
+  local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), in_grace, math.max(16, wanted), write_leases)
+  -- How many turns began since the last one of the background; kept between calls.
+  local since = background_due and tonumber(redis.call('ZSCORE', LAST_SERVED, 'background') or 0)
+  while #claimed < wanted do
+    -- Its part is due, and less than its part runs already.
+    if background_due and since >= BACKGROUND_PART - 1 and row.background_below(BACKGROUND_PART)
+        and claim_background(row) then
       since = 0
-    elseif take_from_row(row) then
-      since = behind and math.min(since + 1, FIFTH - 1)
-    elseif behind and take_from_background(row) then
+    elseif claim_from_row(row) then
+      since = background_due and math.min(since + 1, BACKGROUND_PART - 1)
+    -- Nobody else waits: the background may use every free slot.
+    elseif background_due and claim_background(row) then
       since = 0
     else
       break
     end
   end
-  if behind then
-    redis.call('ZADD', SERVED, since, 'background')
+  -- Score below 1000, so that `row.finish` can tell it from a time.
+  if background_due then
+    redis.call('ZADD', LAST_SERVED, since, 'background')
   end
-  row.leave()
+  row.finish()
   write_leases()
   return is_due(queue) or is_due(BACKGROUND)
 end
 
-local rest = false
-if turns then rest = take_turns() else take_in_order() end
+--
+-- The work begins here.
+local more_due = false
+if turns then more_due = claim_turns() else claim_in_order() end
 write_leases()
--- A worker that left everything alone wakes nobody, or it would wake itself without end.
-if #taken > 0 and rest then
+-- A worker that left everything alone must wake nobody, or workers would wake each other for ever.
+if #claimed > 0 and more_due then
   wake(KEYS[3])
-elseif #taken > 0 and not turns then
+elseif #claimed > 0 and not turns then
+  -- Jobs and subagents have different wake lists: wake one worker for each kind that is still due.
   local others = {}
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, 1000)) do
-    others[is_sub(member)] = member
+    others[is_subagent(member)] = member
   end
   for _, member in pairs(others) do
     wake_for(member, KEYS[3])
   end
 end
-return taken
+return claimed

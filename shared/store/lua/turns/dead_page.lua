@@ -6,9 +6,11 @@
 local page = {}
 for i, letter in ipairs(redis.call(ARGV[1], KEYS[1], ARGV[2], ARGV[3], 'COUNT', ARGV[4])) do
   local found, fields = {}, letter[2]
+  -- Fields differ between letters of turns and of lines.
   for at = 1, #fields, 2 do
     found[fields[at]] = fields[at + 1]
   end
+  -- Only the size of the record travels; a page of large records could be hundreds of megabytes.
   page[i] = {letter[1], found.member or '', found.n or '0', found.reason or '', #(found.m or ''),
     found.why or '', found.unsure or '0'}
 end
