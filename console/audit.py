@@ -25,11 +25,11 @@ COLUMNS: Final = ("at", "kind", "outcome", "actor", "channel", "session", "turn"
 def audit(limit: int, kind: str, as_json: bool) -> None:
     """Show who was refused, let in and asked, and what was run: the newest last."""
 
-    async def read(client: RedisClient, settings: Settings) -> list[AuditLine]:
+    async def load(client: RedisClient, settings: Settings) -> list[AuditLine]:
         found = await Audit(client).newest(LINES if kind else limit)
         return [line for line in found if kind in ("", line.kind)][:limit]
 
-    facts = [_facts(line) for line in reversed(with_redis(read))]
+    facts = [_facts(line) for line in reversed(with_redis(load))]
     if as_json:
         click.echo(json.dumps({"lines": facts}, indent=2))
     elif facts:

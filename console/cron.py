@@ -40,10 +40,10 @@ def cron() -> None:
 def list_(chat: str, limit: int, as_json: bool) -> None:
     """List schedules, the next one first."""
 
-    async def read(client: RedisClient, settings: Settings) -> list[ScheduleStatus]:
+    async def load(client: RedisClient, settings: Settings) -> list[ScheduleStatus]:
         return sorted(await _standing(client, chat), key=lambda one: one.next_ms)
 
-    found = with_redis(read)
+    found = with_redis(load)
     if as_json:
         print_json({"schedules": [_facts(one) for one in found[:limit]], "total": len(found)})
         return
@@ -65,10 +65,10 @@ def list_(chat: str, limit: int, as_json: bool) -> None:
 def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
     """Show everything that is known of a schedule."""
 
-    async def read(client: RedisClient, settings: Settings) -> ScheduleStatus:
+    async def load(client: RedisClient, settings: Settings) -> ScheduleStatus:
         return await _found(client, id, chat)
 
-    one = with_redis(read)
+    one = with_redis(load)
     facts = _facts(one) | ({"text": one.schedule.text} if with_text else {})
     if as_json:
         print_json(facts)

@@ -47,13 +47,13 @@ def dead() -> None:
 def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
     """List letters, newest first."""
 
-    async def read(client: RedisClient, settings: Settings) -> tuple[list[DeadLetterEntry], int, bool]:
+    async def load(client: RedisClient, settings: Settings) -> tuple[list[DeadLetterEntry], int, bool]:
         letters = _letters(client, settings)
         start = (await _found(letters, before)).id if before else ""
         page = await letters.newest(before=start, limit=limit + 1)
         return page[:limit], await letters.count(), len(page) > limit
 
-    page, total, more = with_redis(read)
+    page, total, more = with_redis(load)
     if as_json:
         rows = [_facts(letter, show_chats) for letter in page]
         print_json({"letters": rows, "total": total, "before": page[-1].reference if more else None})
@@ -75,14 +75,14 @@ def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
 def show(ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """Show everything that is known of a letter."""
 
-    async def read(client: RedisClient, settings: Settings) -> dict[str, Any]:
+    async def load(client: RedisClient, settings: Settings) -> dict[str, Any]:
         letters = _letters(client, settings)
         letter = await _found(letters, ref)
         return _facts(letter, show_chats) | _contents(
             letter, await letters.read_record(letter) or b"", with_text, show_chats
         )
 
-    facts = with_redis(read)
+    facts = with_redis(load)
     if as_json:
         print_json(facts)
         return

@@ -46,11 +46,11 @@ def jobs() -> None:
 def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """List jobs that run or wait for a place, the oldest first."""
 
-    async def read(client: RedisClient, settings: Settings) -> list[SubagentInfo]:
+    async def load(client: RedisClient, settings: Settings) -> list[SubagentInfo]:
         children = _children(client, settings)
         return (await children.of_session(session))[-limit:] if session else await children.all(limit=limit)
 
-    found = with_redis(read)
+    found = with_redis(load)
     rows = [_facts(child, with_text, show_chats) for child in found]
     if as_json:
         print_json({"jobs": rows})
@@ -72,10 +72,10 @@ def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: 
 def show(id: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """Show everything that is known of a job."""
 
-    async def read(client: RedisClient, settings: Settings) -> SubagentInfo:
+    async def load(client: RedisClient, settings: Settings) -> SubagentInfo:
         return await _found(_children(client, settings), id)
 
-    child = with_redis(read)
+    child = with_redis(load)
     facts = _facts(child, with_text, show_chats)
     if with_text:
         facts |= {"task": child.task.task, "context": child.task.context, "result": child.result}
@@ -128,10 +128,10 @@ def _children(client: RedisClient, settings: Settings) -> Subagents:
 async def _cancel(children: Subagents, child: SubagentInfo) -> bool:
     """Whether this ended it, and not somebody else before."""
     try:
-        told = await children.finish(child.task, "cancelled", CANCELLED, claim=None, now_ms=SYSTEM_CLOCK.now_ms())
+        outcome = await children.finish(child.task, "cancelled", CANCELLED, claim=None, now_ms=SYSTEM_CLOCK.now_ms())
     except LeaseLost:
         return False
-    return told != "known"
+    return outcome != "known"
 
 
 async def _found(children: Subagents, id: str) -> SubagentInfo:

@@ -40,11 +40,11 @@ def pair() -> None:
 def list_(as_json: bool) -> None:
     """List who was let in by a code, and who has one that was not used yet."""
 
-    async def read(client: RedisClient, settings: Settings) -> tuple[list[PairedPerson], list[PairedPerson]]:
+    async def load(client: RedisClient, settings: Settings) -> tuple[list[PairedPerson], list[PairedPerson]]:
         pairings = Pairings(client)
         return await pairings.people(), await pairings.waiting()
 
-    people, waiting = with_redis(read)
+    people, waiting = with_redis(load)
     now_ms = SYSTEM_CLOCK.now_ms()
     if as_json:
         _print_json({"people": [_facts(one) for one in people], "waiting": [_facts(one) for one in waiting]})

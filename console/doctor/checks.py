@@ -14,7 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from console.redis_call import with_redis
-from console.top.fleet_snapshot import Survey, survey
+from console.top.fleet_snapshot import FleetSnapshot, take_snapshot
 from console.top.problems import server_problems, serves, unserved
 from shared.errors import RedisAway, SettingsError
 from shared.settings import Settings, load
@@ -26,7 +26,7 @@ from shared.store.jobs.jobs import QUEUE, Jobs
 from shared.terminal_text import size
 
 PROBE_WITHIN_S: Final = 5.0
-TOLD: Final = 10
+CHANNEL_STATES: Final = 10
 """So many processes are told of one by one."""
 
 _LOOK_S: Final = 0.05
@@ -52,7 +52,7 @@ def checks_of(*, probe: bool) -> list[Check]:
     checks = [_ok("settings", "every key is known and fits"), _data_folder(settings)]
 
     async def look(client: RedisClient, _: Settings) -> list[Check]:
-        found = await survey(client)
+        found = await take_snapshot(client)
         answers = _ok("redis reachable", f"{found.redis.product} {found.redis.version} answers")
         seen = [answers, *_redis(found.redis), *_fleet(found), *_ways(found)]
         return [*seen, await _probe(client, found)] if probe else seen
@@ -100,7 +100,7 @@ def _redis(facts: ServerFacts) -> Iterator[Check]:
     yield check("clock", f"{abs(facts.clock_ahead_s) * 1000:.0f} ms from this machine's", "clock")
 
 
-def _fleet(found: Survey) -> Iterator[Check]:
+def _fleet(found: FleetSnapshot) -> Iterator[Check]:
     for kind in ("gateway", "worker"):
         yield _present(kind, [one for one in found.processes if one.kind == kind])
     yield from _channels(found.of("gateway"))
@@ -126,7 +126,7 @@ def _channels(gateways: Sequence[Presence]) -> Iterator[Check]:
                 yield _failed(f"channel {name}", f"{state} on {one.name}: {why}")
 
 
-def _ways(found: Survey) -> Iterator[Check]:
+def _ways(found: FleetSnapshot) -> Iterator[Check]:
     """Whether a provider is left alone at this moment."""
     names = found.models()
     closed = [
@@ -165,13 +165,13 @@ def _present(kind: str, processes: Sequence[Presence]) -> Check:
         return _failed(name, f"all {len(processes)} are draining: {advice}")
     each = (
         " ".join([one.name, *(f"{key}={value}" for key, value in one.details.items() if not key.endswith(".why"))])
-        for one in processes[:TOLD]
+        for one in processes[:CHANNEL_STATES]
     )
-    more = f"; {len(processes) - TOLD} more: `shoal status`" if len(processes) > TOLD else ""
+    more = f"; {len(processes) - CHANNEL_STATES} more: `shoal status`" if len(processes) > CHANNEL_STATES else ""
     return _ok(name, f"{ready} of {len(processes)} ready: {'; '.join(each)}{more}")
 
 
-async def _probe(client: RedisClient, found: Survey) -> Check:
+async def _probe(client: RedisClient, found: FleetSnapshot) -> Check:
     if not any(one.kind == "worker" and serves(one, QUEUE) for one in found.processes):
         return _failed("probe", f"no worker serves queue {QUEUE!r}: start `python -m worker`")
     jobs, said, started = Jobs(client), secrets.token_hex(8), time.monotonic()

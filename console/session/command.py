@@ -55,13 +55,13 @@ session.add_command(import_)
 def list_(match: str, limit: int, as_json: bool) -> None:
     """List conversations, the latest first."""
 
-    async def read(client: RedisClient, settings: Settings) -> SessionPage:
+    async def load(client: RedisClient, settings: Settings) -> SessionPage:
         from shared.store.sessions.listing import list_sessions
 
         with _progress(shown=not as_json) as looked:
             return await list_sessions(client, match=match, limit=limit, on_progress=looked)
 
-    found = with_redis(read)
+    found = with_redis(load)
     if as_json:
         print_json({"sessions": [_facts(row) for row in found.rows], "total": found.total, "whole": found.whole})
         return
@@ -83,7 +83,7 @@ def list_(match: str, limit: int, as_json: bool) -> None:
 def show(name: str, with_memory: bool, as_json: bool) -> None:
     """Show where a conversation stands, and how much is remembered."""
 
-    async def read(client: RedisClient, settings: Settings) -> dict[str, Any]:
+    async def load(client: RedisClient, settings: Settings) -> dict[str, Any]:
         from shared.store.sessions.listing import row_of
         from shared.store.sessions.memory import MemoryStore
         from shared.store.sessions.session import Sessions
@@ -105,7 +105,7 @@ def show(name: str, with_memory: bool, as_json: bool) -> None:
         }
         return facts | ({"memory": (await MemoryStore(client).read_memory(state.scope)).text} if with_memory else {})
 
-    facts = with_redis(read)
+    facts = with_redis(load)
     if as_json:
         print_json(facts)
         return

@@ -12,7 +12,7 @@ from console.completion import candidates
 from console.examples import examples
 from console.output import as_json, print_json
 from console.redis_call import with_redis
-from console.session.files import counts, file_name, said, write
+from console.session.files import counts, describe, file_name, write
 from console.session.progress import each, end_interrupted, one_by_one
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput
@@ -73,7 +73,7 @@ def _one(name: str, output: Path | None, memory_only: bool, as_json: bool) -> No
         if as_json:
             print_json(counts(file, file.session) | {"file": str(output)})
         else:
-            click.echo(f"Wrote {str(output)!r}: {said(file)}.")
+            click.echo(f"Wrote {str(output)!r}: {describe(file)}.")
     if file.unreadable:
         click.echo(NOT_WHOLE.format(counted(file.unreadable, "record")), err=True)
         sys.exit(1)

@@ -36,17 +36,17 @@ def counts(file: SessionFile, session: str) -> dict[str, Any]:
     }
 
 
-def said(file: SessionFile) -> str:
+def describe(file: SessionFile) -> str:
     """The same for people."""
-    told = [
+    parts = [
         f"MEMORY.md with {counted(len(file.memory_md.encode()), 'byte')}",
         f"HISTORY.md with {counted(len(file.history_md), 'entry', 'entries')}",
     ]
     if file.conversation is not None:
-        told.append(f"a conversation of {counted(len(file.conversation), 'entry', 'entries')}")
+        parts.append(f"a conversation of {counted(len(file.conversation), 'entry', 'entries')}")
     if file.archive:
-        told.append(f"{counted(len(file.archive), 'earlier entry', 'earlier entries')} not in memory yet")
-    return ", ".join(told)
+        parts.append(f"{counted(len(file.archive), 'earlier entry', 'earlier entries')} not in memory yet")
+    return ", ".join(parts)
 
 
 def write(path: Path, data: bytes) -> None:

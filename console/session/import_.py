@@ -12,7 +12,7 @@ from console.completion import candidates
 from console.examples import examples
 from console.output import as_json, print_json
 from console.redis_call import with_redis
-from console.session.files import counts, said
+from console.session.files import counts, describe
 from console.session.progress import each, end_interrupted, one_by_one
 from shared.errors import BadInput, RedisAway, ShoalError
 from shared.terminal_text import counted
@@ -71,7 +71,7 @@ def _one(path: Path, name: str | None, force: bool, as_json: bool) -> None:
     if as_json:
         print_json(counts(found, session))
     else:
-        click.echo(f"Restored {session!r}: {said(found)}.")
+        click.echo(f"Restored {session!r}: {describe(found)}.")
 
 
 def _many(paths: Sequence[Path], force: bool, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from shared.store.fleet.presence import Presence
 _BOUNDS: Final = (0.0, *map(float, TURN_BUCKETS_S), math.inf)
 
 
-class Times(msgspec.Struct, frozen=True):
+class DurationQuantiles(msgspec.Struct, frozen=True):
     """How long something took in the last minute: of `count`, half at most `p50_s`, and 95 in 100
     at most `p95_s`.
 
@@ -28,7 +28,7 @@ class Times(msgspec.Struct, frozen=True):
     p95_s: float | None = None
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class FleetAggregates(msgspec.Struct, frozen=True, kw_only=True):
     """Rates are of the last 10 s. `first_token` counts from the claim of a turn to its first text,
     `turn` to its end; `answer` from a message's acceptance to the end of its turn: what a person
     waited."""
@@ -37,22 +37,22 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     refused_per_s: float
     ended_per_s: float
     failed_per_s: float
-    first_token: Times
-    turn: Times
-    answer: Times
+    first_token: DurationQuantiles
+    turn: DurationQuantiles
+    answer: DurationQuantiles
 
 
-def figures(processes: Iterable[Presence]) -> Figures:
+def aggregate(processes: Iterable[Presence]) -> FleetAggregates:
     """Those of all processes together."""
-    vitals = [one.stats for one in processes if one.stats is not None]
-    return Figures(
-        accepted_per_s=_rate(one.accepted_per_s for one in vitals),
-        refused_per_s=_rate(one.refused_per_s for one in vitals),
-        ended_per_s=_rate(one.ended_per_s for one in vitals),
-        failed_per_s=_rate(one.failed_per_s for one in vitals),
-        first_token=_times(one.first_token for one in vitals),
-        turn=_times(one.turn for one in vitals),
-        answer=_times(one.answer for one in vitals),
+    stats = [one.stats for one in processes if one.stats is not None]
+    return FleetAggregates(
+        accepted_per_s=_rate(one.accepted_per_s for one in stats),
+        refused_per_s=_rate(one.refused_per_s for one in stats),
+        ended_per_s=_rate(one.ended_per_s for one in stats),
+        failed_per_s=_rate(one.failed_per_s for one in stats),
+        first_token=_times(one.first_token for one in stats),
+        turn=_times(one.turn for one in stats),
+        answer=_times(one.answer for one in stats),
     )
 
 
@@ -60,13 +60,13 @@ def _rate(each: Iterable[float]) -> float:
     return round(max(0.0, sum(each)), 2)
 
 
-def _times(each: Iterable[Sequence[int]]) -> Times:
+def _times(each: Iterable[Sequence[int]]) -> DurationQuantiles:
     """Counts of another number of buckets are of a release that knows other ones: left out."""
     counts = [sum(column) for column in zip(*(one for one in each if len(one) == len(_BOUNDS) - 1), strict=True)]
     total = sum(counts)
     if not total:
-        return Times()
-    return Times(total, _quantile(counts, 0.5 * total), _quantile(counts, 0.95 * total))
+        return DurationQuantiles()
+    return DurationQuantiles(total, _quantile(counts, 0.5 * total), _quantile(counts, 0.95 * total))
 
 
 def _quantile(counts: Sequence[int], rank: float) -> float:

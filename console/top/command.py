@@ -39,7 +39,7 @@ def top(every_s: float | None, once: bool, as_json: bool) -> None:
 def _watch(every_s: float, *, as_json: bool) -> int:
     import asyncio
 
-    from console.top.poller import Watch
+    from console.top.poller import SnapshotPoller
     from console.top.printing import print_looks
     from console.top.screen import screen, show
     from shared.settings import load, redis_url
@@ -48,7 +48,7 @@ def _watch(every_s: float, *, as_json: bool) -> int:
     console = None if as_json else screen()
 
     async def run() -> int:
-        watch = Watch(lambda: redis_url(settings))
+        watch = SnapshotPoller(lambda: redis_url(settings))
         try:
             if console is not None:
                 return await show(watch, console, every_s)

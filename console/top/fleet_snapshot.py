@@ -19,11 +19,11 @@ from shared.store.turns.dead_letters import DeadLetterEntry, DeadLetters
 from shared.store.turns.inbox import Inbox
 
 QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
-WAYS: Final = 20
+ROUTE_LIMIT: Final = 20
 """Ways to models that are looked at, and no more."""
 
 
-class Survey(msgspec.Struct, frozen=True, kw_only=True):
+class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `shoal status` and `shoal top` show. `at_ms` is the server's time."""
 
     queues: tuple[QueueReading, ...]
@@ -47,17 +47,17 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-async def survey(client: RedisClient, *, config: bool = True) -> Survey:
+async def take_snapshot(client: RedisClient, *, config: bool = True) -> FleetSnapshot:
     """Look at everything once; without `config` nothing that a hosted Redis refuses. Raises
     RedisAway."""
     queues = await read_queues(client, QUEUES)
     processes = await list_processes(client)
-    ways = await read_routes(client, _ways(processes))
+    ways = await read_routes(client, _provider_routes(processes))
     outboxes = await read_outboxes(client)
     facts = await read_server(client, config=config)
     (seconds, micros), letters = await client.pipeline([("TIME",), ("XLEN", keys.DEAD)])
     newest = await DeadLetters(client, Inbox(client)).newest(limit=1) if letters else []
-    return Survey(
+    return FleetSnapshot(
         queues=tuple(queues),
         processes=tuple(processes),
         redis=facts,
@@ -69,5 +69,5 @@ async def survey(client: RedisClient, *, config: bool = True) -> Survey:
     )
 
 
-def _ways(processes: Iterable[Presence]) -> list[str]:
-    return list(islice(dict.fromkeys(way for one in processes for way in one.provider_routes.values()), WAYS))
+def _provider_routes(processes: Iterable[Presence]) -> list[str]:
+    return list(islice(dict.fromkeys(way for one in processes for way in one.provider_routes.values()), ROUTE_LIMIT))

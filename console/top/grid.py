@@ -97,10 +97,10 @@ def wrapped(text: str, style: str, width: int) -> list[Text]:
             lines.append(f"  {word}")
         else:
             lines[-1] += f" {word}" if lines[-1] else word
-    told = [Text(line, style=style) for line in lines]
-    for line in told:
+    lines_out = [Text(line, style=style) for line in lines]
+    for line in lines_out:
         line.truncate(width, overflow="ellipsis")
-    return told
+    return lines_out
 
 
 def _squeeze(widths: dict[int, int], columns: Sequence[Column], width: int) -> None:

@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 from rich.text import Text
 
-from console.top.fleet_snapshot import Survey
+from console.top.fleet_snapshot import FleetSnapshot
 from console.top.grid import WARNING, WRONG, wrapped
 from console.top.problems import Problem
-from console.top.view import SORTS, Block, blocks, summary, told_problems
+from console.top.view import SORTS, Block, blocks, render_problems, summary
 from shared.terminal_text import duration
 
 PROBLEMS: Final = 4
@@ -21,22 +21,22 @@ PROBLEMS: Final = 4
 ENOUGH: Final = 7
 
 
-class Away(msgspec.Struct, frozen=True):
+class Unavailable(msgspec.Struct, frozen=True):
     """Redis does not answer: since when, in s since 1970, and what it was that went wrong."""
 
     since: float
     why: str
 
 
-class Look(msgspec.Struct, frozen=True):
+class Observation(msgspec.Struct, frozen=True):
     """What is known at a moment: what was seen last, and whether that is all that can be had."""
 
-    found: Survey | None = None
+    found: FleetSnapshot | None = None
     wrong: tuple[Problem, ...] = ()
-    away: Away | None = None
+    away: Unavailable | None = None
 
 
-class Mode(msgspec.Struct, frozen=True):
+class ViewMode(msgspec.Struct, frozen=True):
     """What a person has chosen with the keys."""
 
     every_s: float = 1.0
@@ -44,7 +44,7 @@ class Mode(msgspec.Struct, frozen=True):
     paused: bool = False
     keyed: bool = True
 
-    def pressed(self, key: str) -> Mode:
+    def pressed(self, key: str) -> ViewMode:
         """How it is after this key."""
         match key:
             case "p" | " ":
@@ -56,10 +56,10 @@ class Mode(msgspec.Struct, frozen=True):
                 return self
 
 
-def page(look: Look, mode: Mode, width: int, height: int) -> list[Text]:
+def page(look: Observation, mode: ViewMode, width: int, height: int) -> list[Text]:
     """At most `height` lines, none longer than `width`: a head, what is wrong, the fleet, and what
     the keys do."""
-    head = [_head(look, mode, width), *_trouble(look, width, max(2, height // PROBLEMS))]
+    head = [_head(look, mode, width), *_problem_lines(look, width, max(2, height // PROBLEMS))]
     foot = [_foot(mode, width)] if height > len(head) + 3 else []
     if look.found is None:
         body: list[Text] = []
@@ -77,31 +77,33 @@ def fitted(parts: Sequence[Block], height: int) -> list[Text]:
     them if there is room for all that, and tables cut."""
     left: list[Block] = []
     for block in sorted(parts, key=lambda block: -block.rank):
-        wanted = _least if block.rank else _enough
+        wanted = _smallest_size if block.rank else _preferred_size
         if not left or sum(wanted(one) for one in (*left, block)) <= height:
             left.append(block)
     left.sort(key=list(parts).index)
-    spaced = sum(_enough(block) + block.apart for block in left) <= height
-    gaps = sum(block.apart for block in left) if spaced else 0
+    spaced = sum(_preferred_size(block) + block.spaced for block in left) <= height
+    gaps = sum(block.spaced for block in left) if spaced else 0
     sizes = [len(block.lines) for block in left]
-    while sum(sizes) + gaps > height and any(size > _least(block) for size, block in zip(sizes, left, strict=True)):
-        longest = max(range(len(left)), key=lambda at: sizes[at] if sizes[at] > _least(left[at]) else 0)
+    while sum(sizes) + gaps > height and any(
+        size > _smallest_size(block) for size, block in zip(sizes, left, strict=True)
+    ):
+        longest = max(range(len(left)), key=lambda at: sizes[at] if sizes[at] > _smallest_size(left[at]) else 0)
         sizes[longest] -= 1
     gaps = max(0, height - sum(sizes))
     lines: list[Text] = []
     for block, size in zip(left, sizes, strict=True):
-        if block.apart and gaps:
+        if block.spaced and gaps:
             lines.append(Text())
             gaps -= 1
         lines += _cut(block, size)
     return lines[: max(0, height)]
 
 
-def _least(block: Block) -> int:
+def _smallest_size(block: Block) -> int:
     return block.least or len(block.lines)
 
 
-def _enough(block: Block) -> int:
+def _preferred_size(block: Block) -> int:
     """What a table is given before anything is shown that is as it always is."""
     return min(len(block.lines), ENOUGH) if block.least else len(block.lines)
 
@@ -113,7 +115,7 @@ def _cut(block: Block, size: int) -> list[Text]:
     return [*block.lines[: size - 1], Text(f"… {left + 1} more {block.what}", style="dim")]
 
 
-def _head(look: Look, mode: Mode, width: int) -> Text:
+def _head(look: Observation, mode: ViewMode, width: int) -> Text:
     left = Text.assemble(("shoal top  ", "bold"), _state(look))
     at_s = look.found.at_ms / 1000 if look.found else time.time()
     right = Text(time.strftime("%H:%M:%S", time.localtime(at_s)))
@@ -125,15 +127,15 @@ def _head(look: Look, mode: Mode, width: int) -> Text:
     return Text.assemble(left, " " * (width - left.cell_len - right.cell_len), right)
 
 
-def _state(look: Look) -> Text:
+def _state(look: Observation) -> Text:
     if look.away is not None:
         return Text("Redis is away", style=WRONG)
     return Text("looking …", style="dim") if look.found is None else summary(look.wrong)
 
 
-def _trouble(look: Look, width: int, most: int) -> list[Text]:
+def _problem_lines(look: Observation, width: int, most: int) -> list[Text]:
     if look.away is None:
-        lines = told_problems(look.wrong, width)
+        lines = render_problems(look.wrong, width)
         if len(lines) > most:
             lines = [*lines[: most - 1], *wrapped("… `shoal status` shows all", WRONG, max(width, 30))]
             lines[-1].truncate(width, overflow="ellipsis")
@@ -141,11 +143,11 @@ def _trouble(look: Look, width: int, most: int) -> list[Text]:
     since = time.strftime("%H:%M:%S", time.localtime(look.away.since))
     lasts = duration(time.time() - look.away.since)
     below = "; what is below was seen before that" if look.found else ""
-    told = f"! away since {since} ({lasts}), tried again and again{below}: {look.away.why}"
-    return wrapped(told, WRONG, width)
+    text = f"! away since {since} ({lasts}), tried again and again{below}: {look.away.why}"
+    return wrapped(text, WRONG, width)
 
 
-def _foot(mode: Mode, width: int) -> Text:
+def _foot(mode: ViewMode, width: int) -> Text:
     keys = ["q quit", "p go on" if mode.paused else "p pause", f"s sort: {mode.sort}"]
     words = keys if mode.keyed else ["Ctrl-C quits"]
     foot = Text("   ".join([*words, f"every {mode.every_s:g} s"]), style="dim")

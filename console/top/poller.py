@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from console.top.fleet_snapshot import survey
-from console.top.page import Away, Look
+from console.top.fleet_snapshot import take_snapshot
+from console.top.page import Observation, Unavailable
 from console.top.problems import problems
 from shared.errors import RedisAway, SettingsError
 from shared.settings import RedisUrl
@@ -19,34 +19,34 @@ from shared.store.client.redis_client import RedisClient
 CLIENT_NAME: Final = "shoal-top"
 
 
-class Watch:
+class SnapshotPoller:
     """`address` says where Redis is. It is asked again while Redis is away: an embedded one may
     come back elsewhere."""
 
     def __init__(self, address: Callable[[], str]) -> None:
-        self.last = Look()
+        self.last = Observation()
         self._address = address
         self._url = ""
         self._client: RedisClient | None = None
         self._config = True
 
-    async def look(self) -> Look:
+    async def look(self) -> Observation:
         """Look once. While Redis is away it is the last look, with since when."""
         try:
             if self._client is None or self.last.away is not None:
                 await self._connect()
             assert self._client is not None
-            found = await survey(self._client, config=self._config)
+            found = await take_snapshot(self._client, config=self._config)
         except (RedisAway, SettingsError) as exc:
             since = self.last.away.since if self.last.away else time.time()
             where = f"; looked at {RedisUrl(self._url)}" if self._url else ""
-            self.last = msgspec.structs.replace(self.last, away=Away(since, f"{exc}{where}"))
+            self.last = msgspec.structs.replace(self.last, away=Unavailable(since, f"{exc}{where}"))
             return self.last
         self._config = found.redis.fsync is not None  # who refuses CONFIG is not asked again, and logs no refusals
-        self.last = Look(found, tuple(problems(found)))
+        self.last = Observation(found, tuple(problems(found)))
         return self.last
 
-    async def looks(self, every_s: float) -> AsyncIterator[Look]:
+    async def looks(self, every_s: float) -> AsyncIterator[Observation]:
         """Now and then every `every_s`, for ever."""
         while True:
             yield await self.look()

@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 
 from console.redis_call import with_redis
-from console.top.fleet_snapshot import survey
-from console.top.page import Look
-from console.top.poller import Watch
+from console.top.fleet_snapshot import take_snapshot
+from console.top.page import Observation
+from console.top.poller import SnapshotPoller
 from console.top.problems import problems
 from console.top.report import KEYS, as_lines, as_object, out_width, print_lines
 
@@ -19,11 +19,11 @@ _KEPT_AWAY: Final[dict[str, Any]] = dict.fromkeys(KEYS)
 
 def print_once(*, as_json: bool) -> None:
     """One look. Raises RedisAway."""
-    found = with_redis(lambda client, _: survey(client))
-    _print(Look(found, tuple(problems(found))), as_json=as_json)
+    found = with_redis(lambda client, _: take_snapshot(client))
+    _print(Observation(found, tuple(problems(found))), as_json=as_json)
 
 
-async def print_looks(watch: Watch, every_s: float, *, as_json: bool) -> None:
+async def print_looks(watch: SnapshotPoller, every_s: float, *, as_json: bool) -> None:
     """A look every `every_s`, until cancelled or nobody reads any more; one without Redis says
     so."""
     async for look in watch.looks(every_s):
@@ -32,7 +32,7 @@ async def print_looks(watch: Watch, every_s: float, *, as_json: bool) -> None:
             click.echo()
 
 
-def _print(look: Look, *, as_json: bool) -> None:
+def _print(look: Observation, *, as_json: bool) -> None:
     """Every key is always there; while Redis is away all but `away` are null."""
     if as_json:
         away = look.away and {"since_ms": round(look.away.since * 1000), "why": look.away.why}

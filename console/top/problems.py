@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from console.top.fleet_snapshot import Survey
+from console.top.fleet_snapshot import FleetSnapshot
 from shared.store import keys
 from shared.store.fleet.presence import Presence, QueueReading
 from shared.store.fleet.redis_server import ServerFacts
@@ -32,7 +32,7 @@ class Problem(msgspec.Struct, frozen=True):
     text: str
 
 
-def problems(found: Survey) -> list[Problem]:
+def problems(found: FleetSnapshot) -> list[Problem]:
     """What needs an operator, the worst first."""
     return [
         *_missing(found),
@@ -40,22 +40,22 @@ def problems(found: Survey) -> list[Problem]:
         *_models(found),
         *_late(found),
         *_undelivered(found),
-        *_stood_still(found.processes),
+        *_blocked_loops(found.processes),
         *server_problems(found.redis),
     ]
 
 
-def _missing(found: Survey) -> Iterator[Problem]:
+def _missing(found: FleetSnapshot) -> Iterator[Problem]:
     """Whether nobody is there at all; that nobody takes what is due is told by `unserved`."""
-    if (why := _nobody(found, "gateway")) is not None:
+    if (why := _absence(found, "gateway")) is not None:
         yield Problem(
             "no_gateway", f"{why}, so nobody can reach Shoal: start `python -m gateway`, or all with `make up`"
         )
-    if (why := _nobody(found, "worker")) is not None and not any(queue.due for queue in found.queues):
+    if (why := _absence(found, "worker")) is not None and not any(queue.due for queue in found.queues):
         yield Problem("no_worker", f"{why}, so nobody is answered: start `python -m worker`, or all with `make up`")
 
 
-def _nobody(found: Survey, kind: str) -> str | None:
+def _absence(found: FleetSnapshot, kind: str) -> str | None:
     there = found.of(kind)
     if any(not one.draining for one in there):
         return None
@@ -75,7 +75,7 @@ def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> I
         )
 
 
-def _late(found: Survey) -> Iterator[Problem]:
+def _late(found: FleetSnapshot) -> Iterator[Problem]:
     """Queues whose oldest entry waits too long although somebody serves them."""
     for queue in found.queues:
         serving = [one for one in found.of("worker") if serves(one, queue.name) and not one.draining]
@@ -101,7 +101,7 @@ def serves(worker: Presence, queue: str) -> bool:
     return not named or queue in named.replace(",", " ").split()
 
 
-def _undelivered(found: Survey) -> Iterator[Problem]:
+def _undelivered(found: FleetSnapshot) -> Iterator[Problem]:
     for one in found.outboxes:
         if one.oldest_s > OUTBOX_LIMIT_S:
             yield Problem(
@@ -111,7 +111,7 @@ def _undelivered(found: Survey) -> Iterator[Problem]:
             )
 
 
-def _models(found: Survey) -> Iterator[Problem]:
+def _models(found: FleetSnapshot) -> Iterator[Problem]:
     names = found.models()
     for way in found.ways:
         if way.state == "closed":
@@ -120,7 +120,7 @@ def _models(found: Survey) -> Iterator[Problem]:
             yield Problem("model_closed", f"nobody asks the model {who} for {brief(way.wait_s)}: {why}; answers wait")
 
 
-def _stood_still(processes: Sequence[Presence]) -> Iterator[Problem]:
+def _blocked_loops(processes: Sequence[Presence]) -> Iterator[Problem]:
     slow = {one.name: one for one in processes if one.stats is not None and one.stats.lag_s > LAG_LIMIT_S}
     if slow:
         lag_s = max(one.stats.lag_s for one in slow.values() if one.stats)

@@ -11,10 +11,10 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from console.top.aggregates import figures
-from console.top.fleet_snapshot import Survey
+from console.top.aggregates import aggregate
+from console.top.fleet_snapshot import FleetSnapshot
 from console.top.problems import Problem
-from console.top.view import blocks, summary, told_problems
+from console.top.view import blocks, render_problems, summary
 
 WIDE: Final = 1000
 """A pipe has no width: nothing is left out or cut there."""
@@ -26,13 +26,13 @@ KEYS: Final = (
 )  # fmt: skip
 
 
-def as_object(found: Survey, wrong: Sequence[Problem]) -> dict[str, Any]:
+def as_object(found: FleetSnapshot, wrong: Sequence[Problem]) -> dict[str, Any]:
     """Every one of KEYS is always there, whatever its value."""
     letter, names = found.newest_letter, found.models()
     return {
         "at_ms": found.at_ms,
         "problems": msgspec.to_builtins(wrong),
-        "figures": msgspec.to_builtins(figures(found.processes)),
+        "figures": msgspec.to_builtins(aggregate(found.processes)),
         "queues": msgspec.to_builtins(found.queues),
         "processes": [_whole(one) for one in found.processes],
         "models": [{"models": names.get(way.route, []), **msgspec.to_builtins(way)} for way in found.ways],
@@ -44,11 +44,11 @@ def as_object(found: Survey, wrong: Sequence[Problem]) -> dict[str, Any]:
     }
 
 
-def as_lines(found: Survey, wrong: Sequence[Problem], width: int) -> list[Text]:
+def as_lines(found: FleetSnapshot, wrong: Sequence[Problem], width: int) -> list[Text]:
     """What is wrong, then everything else, with empty lines between."""
-    lines = [summary(wrong), *told_problems(wrong, width)]
+    lines = [summary(wrong), *render_problems(wrong, width)]
     for block in blocks(found, width):
-        lines += [*([Text()] if block.apart else []), *block.lines]
+        lines += [*([Text()] if block.spaced else []), *block.lines]
     return lines
 
 

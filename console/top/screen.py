@@ -17,8 +17,8 @@ from typing import Any, Final
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 
-from console.top.page import Look, Mode, page
-from console.top.poller import Watch
+from console.top.page import Observation, ViewMode, page
+from console.top.poller import SnapshotPoller
 from shared.tasks import cancel_all
 from shared.terminal_text import clean
 
@@ -34,29 +34,29 @@ def screen() -> Console | None:
     return console if sys.stdout.isatty() and not console.is_dumb_terminal else None
 
 
-class _Page:
+class _LivePage:
     """Drawn anew for the size that the terminal has at this moment."""
 
     def __init__(self) -> None:
-        self.look, self.mode = Look(), Mode()
+        self.look, self.mode = Observation(), ViewMode()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, height = options.size
         yield Group(*page(self.look, self.mode, width, height))
 
 
-class Terminal:
+class FullScreen:
     """`with Terminal(console) as terminal:` is the full screen, with keys that come one by one
     where there are any."""
 
     def __init__(self, console: Console) -> None:
-        self.page = _Page()
+        self.page = _LivePage()
         self.keyed = sys.stdin.isatty()
         self._console = console
         self._live: Live | None = None
         self._before: list[Any] | None = None
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> FullScreen:
         if self.keyed:
             self._before = termios.tcgetattr(sys.stdin)
             tty.setcbreak(sys.stdin)
@@ -88,7 +88,7 @@ class Terminal:
         self.__enter__()
 
 
-async def show(watch: Watch, console: Console, every_s: float) -> int:
+async def show(watch: SnapshotPoller, console: Console, every_s: float) -> int:
     """The live view until somebody ends it; the exit code: 0 for q, else that of the signal."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
@@ -98,8 +98,8 @@ async def show(watch: Watch, console: Console, every_s: float) -> int:
         if not ended.done():
             ended.set_result(code)
 
-    with Terminal(console) as terminal, _signals(loop, terminal, end):
-        terminal.page.mode = Mode(every_s=every_s, keyed=terminal.keyed)
+    with FullScreen(console) as terminal, _signals(loop, terminal, end):
+        terminal.page.mode = ViewMode(every_s=every_s, keyed=terminal.keyed)
 
         def press() -> None:
             read = b""
@@ -138,7 +138,7 @@ async def show(watch: Watch, console: Console, every_s: float) -> int:
 
 
 @contextlib.contextmanager
-def _signals(loop: asyncio.AbstractEventLoop, terminal: Terminal, end: Callable[[int], None]) -> Iterator[None]:
+def _signals(loop: asyncio.AbstractEventLoop, terminal: FullScreen, end: Callable[[int], None]) -> Iterator[None]:
     """Whatever ends, stops or resizes it goes by way of the event loop, so that the terminal is
     given back."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

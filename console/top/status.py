@@ -19,11 +19,11 @@ def status(as_json: bool) -> None:
     may lose messages.
     """
     from console.redis_call import with_redis
-    from console.top.fleet_snapshot import survey
+    from console.top.fleet_snapshot import take_snapshot
     from console.top.problems import problems
     from console.top.report import as_lines, as_object, out_width, print_lines
 
-    found = with_redis(lambda client, _: survey(client))
+    found = with_redis(lambda client, _: take_snapshot(client))
     wrong = problems(found)
     if as_json:
         print_json(as_object(found, wrong))

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from rich.text import Text
 
-from console.top.aggregates import Times, figures
-from console.top.fleet_snapshot import Survey
+from console.top.aggregates import DurationQuantiles, aggregate
+from console.top.fleet_snapshot import FleetSnapshot
 from console.top.grid import WARNING, WRONG, Cell, Column, fact, flow, grid, wrapped
 from console.top.problems import LAG_LIMIT_S, MEMORY_LIMIT, OUTBOX_LIMIT_S, WAIT_LIMITS_S, Problem
 from shared.store.fleet.presence import Presence
@@ -36,26 +36,26 @@ class Block(NamedTuple):
 
     lines: list[Text]
     rank: int
-    apart: bool = True
+    spaced: bool = True
     what: str = ""
     least: int = 0
 
 
-def blocks(found: Survey, width: int, sort: str = "name") -> list[Block]:
+def blocks(found: FleetSnapshot, width: int, sort: str = "name") -> list[Block]:
     """Everything but the problems, for a terminal of this width."""
-    plain = [Block(_people(found, width), rank=9), Block(_queues(found, width), rank=5)]
+    plain = [Block(_traffic(found, width), rank=9), Block(_queues(found, width), rank=5)]
     for kind, rank, least in (("worker", 4, 4), ("gateway", 2, 3)):
         rows = sorted(found.of(kind), key=SORTS[sort])
         if rows:
             columns, row = _TABLES[kind]
             lines = grid(columns, [row(one, found.at_ms) for one in rows], width)
             plain.append(Block(lines, rank, what=f"{kind}s", least=min(least, len(lines))))
-    last = [*_models(found, width), *_tools(found, width), *_outboxes(found, width), *_letters(found, width)]
+    last = [*_models(found, width), *_tools(found, width), *_outboxes(found, width), *_dead_letters(found, width)]
     last.append(Block(_redis(found, width), rank=6))
     return [*plain, last[0], *(block._replace(apart=False) for block in last[1:])]
 
 
-def told_problems(wrong: Sequence[Problem], width: int) -> list[Text]:
+def render_problems(wrong: Sequence[Problem], width: int) -> list[Text]:
     """Each one, in red."""
     return [line for problem in wrong for line in wrapped(f"! {problem.text}", WRONG, width)]
 
@@ -67,24 +67,24 @@ def summary(wrong: Sequence[Problem]) -> Text:
     return Text("1 thing is wrong" if len(wrong) == 1 else f"{len(wrong)} things are wrong", style=WRONG)
 
 
-def _people(found: Survey, width: int) -> list[Text]:
-    turns, told = found.queues[0], figures(found.processes)
+def _traffic(found: FleetSnapshot, width: int) -> list[Text]:
+    turns, totals = found.queues[0], aggregate(found.processes)
     limit_s = WAIT_LIMITS_S["turns"]
     waits = fact(brief(turns.oldest_due_s), _level(turns.oldest_due_s, limit_s / 6, limit_s), name="oldest waits")
     due = [waits, fact(f"{turns.due:,}", after="wait")] if turns.due else [fact("nobody", after="waits")]
     rates = [
-        fact(_rate(told.accepted_per_s), after="in"),
-        fact(_rate(told.ended_per_s), after="ended"),
-        fact(_rate(told.failed_per_s), WRONG if told.failed_per_s else "", after="failed"),
-        fact(_rate(told.refused_per_s), WARNING if told.refused_per_s else "", after="refused"),
+        fact(_rate(totals.accepted_per_s), after="in"),
+        fact(_rate(totals.ended_per_s), after="ended"),
+        fact(_rate(totals.failed_per_s), WRONG if totals.failed_per_s else "", after="failed"),
+        fact(_rate(totals.refused_per_s), WARNING if totals.refused_per_s else "", after="refused"),
     ]
-    times = [_times("first text", told.first_token), _times("turn", told.turn), _times("answer", told.answer)]
+    times = [_times("first text", totals.first_token), _times("turn", totals.turn), _times("answer", totals.answer)]
     workers, gateways = found.of("worker"), found.of("gateway")
     slots, busy = sum(one.slots for one in workers), sum(one.running for one in workers)
     fleet = [
-        _crowd(workers, "worker"),
+        _process_count(workers, "worker"),
         fact(f"{busy:,} of {slots:,}", WARNING if 0 < slots <= busy else "", after="slots"),
-        _crowd(gateways, "gateway"),
+        _process_count(gateways, "gateway"),
         fact(f"{sum(map(_sockets, gateways)):,}", after="sockets"),
         *_releases(found.processes),
     ]
@@ -92,7 +92,7 @@ def _people(found: Survey, width: int) -> list[Text]:
     return [*lines, *flow("p50/p95", times, width), *flow("fleet", fleet, width)]
 
 
-def _queues(found: Survey, width: int) -> list[Text]:
+def _queues(found: FleetSnapshot, width: int) -> list[Text]:
     columns = [Column("queue", 9), *(Column(name, keep, right=True) for name, keep in _QUEUE_COLUMNS)]
     rows = []
     for one in found.queues:
@@ -106,11 +106,11 @@ def _queues(found: Survey, width: int) -> list[Text]:
 def _worker(one: Presence, now_ms: int) -> list[Cell]:
     runs = f"{one.running} of {one.slots}" if one.slots else str(one.running)
     ended = _rate(one.stats.ended_per_s) if one.stats else ""
-    said = one.details
+    details = one.details
     return [
         Cell(one.name), Cell(one.host), _state(one), Cell(runs, WARNING if 0 < one.slots <= one.running else ""),
-        Cell(ended), *_vital(one), _age(one, now_ms), Cell(one.version), Cell(said.get("model", "")),
-        Cell(said.get("queues", "")), Cell(said.get("sandbox", "")), Cell(str(one.pid)),
+        Cell(ended), *_process_cells(one), _age(one, now_ms), Cell(one.version), Cell(details.get("model", "")),
+        Cell(details.get("queues", "")), Cell(details.get("sandbox", "")), Cell(str(one.pid)),
     ]  # fmt: skip
 
 
@@ -119,12 +119,12 @@ def _gateway(one: Presence, now_ms: int) -> list[Cell]:
     address = next((value for name, value in one.details.items() if name.endswith(".address")), "")
     return [
         Cell(one.name), Cell(one.host), _state(one), Cell(one.details.get("channels", "")),
-        Cell(f"{_sockets(one):,}"), Cell(accepted), *_vital(one), _age(one, now_ms), Cell(one.version),
+        Cell(f"{_sockets(one):,}"), Cell(accepted), *_process_cells(one), _age(one, now_ms), Cell(one.version),
         Cell(address), Cell(str(one.pid)),
     ]  # fmt: skip
 
 
-def _vital(one: Presence) -> list[Cell]:
+def _process_cells(one: Presence) -> list[Cell]:
     if one.stats is None:
         return [Cell(""), Cell("")]
     lag_s = one.stats.lag_s
@@ -133,12 +133,12 @@ def _vital(one: Presence) -> list[Cell]:
 
 
 _QUEUE_COLUMNS: Final = (("due", 9), ("running", 8), ("delayed", 6), ("oldest waits", 9))
-_VITALS: Final = (Column("memory", 6, right=True), Column("late", 7, right=True), Column("up", 5, right=True))
+_PROCESS_COLUMNS: Final = (Column("memory", 6, right=True), Column("late", 7, right=True), Column("up", 5, right=True))
 _TABLES: Final[dict[str, tuple[tuple[Column, ...], Callable[[Presence, int], list[Cell]]]]] = {
     "worker": (
         (
             Column("worker", 9, least=12), Column("host", 4, least=8), Column("state", 8),
-            Column("runs", 9, right=True), Column("turns/s", 7, right=True), *_VITALS, Column("version", 3),
+            Column("runs", 9, right=True), Column("turns/s", 7, right=True), *_PROCESS_COLUMNS, Column("version", 3),
             Column("model", 2, least=12), Column("queues", 1), Column("sandbox", 1), Column("pid", 0, right=True),
         ),
         _worker,
@@ -147,7 +147,7 @@ _TABLES: Final[dict[str, tuple[tuple[Column, ...], Callable[[Presence, int], lis
         (
             Column("gateway", 9, least=14), Column("host", 2, least=8), Column("state", 8),
             Column("channels", 8, least=8, from_end=True), Column("sockets", 8, right=True),
-            Column("in/s", 7, right=True), *_VITALS, Column("version", 3), Column("address", 1),
+            Column("in/s", 7, right=True), *_PROCESS_COLUMNS, Column("version", 3), Column("address", 1),
             Column("pid", 0, right=True),
         ),
         _gateway,
@@ -155,12 +155,12 @@ _TABLES: Final[dict[str, tuple[tuple[Column, ...], Callable[[Presence, int], lis
 }  # fmt: skip
 
 
-def _models(found: Survey, width: int) -> list[Block]:
+def _models(found: FleetSnapshot, width: int) -> list[Block]:
     """Every model that a worker names, and how the way to it stands."""
-    ways = {way.route: way for way in found.ways}
-    by_name = {model: ways.get(way) for one in found.of("worker") for model, way in one.provider_routes.items()}
+    routes = {way.route: way for way in found.ways}
+    by_name = {model: routes.get(way) for one in found.of("worker") for model, way in one.provider_routes.items()}
     usual = {one.details.get("model", "") for one in found.of("worker")} - {""}
-    states = {name: _way_state(by_name.get(name)) for name in sorted(usual | by_name.keys())}
+    states = {name: _route_state(by_name.get(name)) for name in sorted(usual | by_name.keys())}
     return _facts("models", [fact(*state, name=name) for name, state in states.items()], width)
 
 
@@ -171,7 +171,7 @@ def _facts(label: str, facts: Sequence[Text], width: int) -> list[Block]:
     return [Block(flow(label, facts, width), rank=0 if calm else 3)] if facts else []
 
 
-def _way_state(way: RouteReading | None) -> tuple[str, str]:
+def _route_state(way: RouteReading | None) -> tuple[str, str]:
     match way:
         case RouteReading(state="closed"):
             return f"closed for {brief(way.wait_s)} ({way.why})", WRONG
@@ -183,7 +183,7 @@ def _way_state(way: RouteReading | None) -> tuple[str, str]:
             return "open", ""
 
 
-def _tools(found: Survey, width: int) -> list[Block]:
+def _tools(found: FleetSnapshot, width: int) -> list[Block]:
     """Servers of tools, as the workers see them."""
     workers = found.of("worker")
     seen = Counter(
@@ -194,21 +194,21 @@ def _tools(found: Survey, width: int) -> list[Block]:
     )
     facts = []
     for (name, state), count in sorted(seen.items()):
-        told = state if count == len(workers) else f"{state} at {count} of {len(workers)}"
-        facts.append(fact(told, WARNING if state.startswith("away") else "", name=name))
+        text = state if count == len(workers) else f"{state} at {count} of {len(workers)}"
+        facts.append(fact(text, WARNING if state.startswith("away") else "", name=name))
     return _facts("tools", facts, width)
 
 
-def _outboxes(found: Survey, width: int) -> list[Block]:
+def _outboxes(found: FleetSnapshot, width: int) -> list[Block]:
     """Chats of platforms for which something lies ready."""
     facts = []
     for one in found.outboxes:
-        told = f"{one.waiting:,} wait, the oldest {brief(one.oldest_s)}" if one.waiting else "nothing waits"
-        facts.append(fact(told, _level(one.oldest_s, OUTBOX_LIMIT_S / 6, OUTBOX_LIMIT_S), name=one.channel))
+        text = f"{one.waiting:,} wait, the oldest {brief(one.oldest_s)}" if one.waiting else "nothing waits"
+        facts.append(fact(text, _level(one.oldest_s, OUTBOX_LIMIT_S / 6, OUTBOX_LIMIT_S), name=one.channel))
     return _facts("replies", facts, width)
 
 
-def _letters(found: Survey, width: int) -> list[Block]:
+def _dead_letters(found: FleetSnapshot, width: int) -> list[Block]:
     if not found.dead_letters:
         return _facts("dead", [fact("no letters")], width)
     facts = [fact(counted(found.dead_letters, "letter"), WARNING)]
@@ -218,30 +218,30 @@ def _letters(found: Survey, width: int) -> list[Block]:
     return _facts("dead", [*facts, fact("", after="`shoal dead list`")], width)
 
 
-def _redis(found: Survey, width: int) -> list[Text]:
+def _redis(found: FleetSnapshot, width: int) -> list[Text]:
     facts = found.redis
     used = "?" if facts.used_bytes is None else size(facts.used_bytes)
     full = facts.limit_bytes and facts.used_bytes and facts.used_bytes > MEMORY_LIMIT * facts.limit_bytes
     kept = {None: "persistence unknown", False: "not persistent"}.get(facts.append_only, f"fsync {facts.fsync or '?'}")
     lost = facts.append_only is False or facts.writes_ok is False or facts.fsync not in (None, "always")
-    told = [
+    shown = [
         fact(f"{facts.product} {facts.version}"),
         fact(used, WRONG if full else "", after=f"of {size(facts.limit_bytes)}" if facts.limit_bytes else "in use"),
         fact(facts.policy or "policy unknown", WRONG if facts.policy not in (None, "noeviction") else ""),
         fact(kept, WRONG if lost else ""),
-        *_if_told(facts.clients, "clients"),
-        *_if_told(facts.commands_per_s, "commands/s"),
-        *(_if_told(facts.evicted_keys, "evicted", WRONG) if facts.evicted_keys else []),
+        *_optional_fact(facts.clients, "clients"),
+        *_optional_fact(facts.commands_per_s, "commands/s"),
+        *(_optional_fact(facts.evicted_keys, "evicted", WRONG) if facts.evicted_keys else []),
         fact(brief(facts.ping_s), _level(facts.ping_s, 0.05, 0.25), name="answers in"),
     ]
-    return flow("redis", told, width)
+    return flow("redis", shown, width)
 
 
-def _if_told(number: int | None, what: str, style: str = "") -> Iterable[Text]:
+def _optional_fact(number: int | None, what: str, style: str = "") -> Iterable[Text]:
     return [] if number is None else [fact(f"{number:,}", style, after=what)]
 
 
-def _times(name: str, times: Times) -> Text:
+def _times(name: str, times: DurationQuantiles) -> Text:
     if times.p50_s is None or times.p95_s is None:
         return fact("-", name=name)
     return fact(f"{brief(times.p50_s)} / {brief(times.p95_s)}", name=name)
@@ -250,16 +250,16 @@ def _times(name: str, times: Times) -> Text:
 def _releases(processes: Iterable[Presence]) -> list[Text]:
     """Which there are while there are several: somebody rolls one out, or forgot a process."""
     versions = Counter(one.version for one in processes)
-    told = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
-    return [fact(told, WARNING, name="releases")] if len(versions) > 1 else []
+    text = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
+    return [fact(text, WARNING, name="releases")] if len(versions) > 1 else []
 
 
-def _crowd(processes: Sequence[Presence], kind: str) -> Text:
+def _process_count(processes: Sequence[Presence], kind: str) -> Text:
     draining = sum(one.draining for one in processes)
-    told = counted(len(processes), kind)
+    text = counted(len(processes), kind)
     if draining:
-        return fact(f"{told}, {draining} draining", WARNING)
-    return fact(told, "" if processes else WRONG)
+        return fact(f"{text}, {draining} draining", WARNING)
+    return fact(text, "" if processes else WRONG)
 
 
 def _state(one: Presence) -> Cell:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from console.top.fleet_snapshot import Survey
+from console.top.fleet_snapshot import FleetSnapshot
 from console.top.problems import Problem, problems
 from shared.store.delivery.backlog import OutboxReading
 from shared.store.fleet.presence import ProcessStats
@@ -15,7 +15,7 @@ from shared.store.fleet.provider_limits import RouteReading
 from tests.helpers.fleet_seen import BROKEN, BUSY, IDLE, MODEL, REDIS, WAY, gateway, queue, worker
 
 
-def wrong(found: Survey, **fields: Any) -> list[Problem]:
+def wrong(found: FleetSnapshot, **fields: Any) -> list[Problem]:
     return problems(msgspec.structs.replace(found, **fields))
 
 

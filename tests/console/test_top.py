@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from console.main import cli
-from console.top.fleet_snapshot import Survey, survey
-from console.top.page import Away, Look, Mode, page
-from console.top.poller import Watch
+from console.top.fleet_snapshot import FleetSnapshot, take_snapshot
+from console.top.page import Observation, Unavailable, ViewMode, page
+from console.top.poller import SnapshotPoller
 from console.top.problems import problems
 from console.top.report import KEYS
 from shared.embedded import EmbeddedValkey
@@ -31,12 +31,12 @@ from tests.helpers.valkey import command
 FLEETS = {"idle": IDLE, "busy": BUSY, "broken": BROKEN}
 
 
-def look(found: Survey) -> Look:
-    return Look(found, tuple(problems(found)))
+def look(found: FleetSnapshot) -> Observation:
+    return Observation(found, tuple(problems(found)))
 
 
-def drawn(seen: Look, mode: Mode | None = None, width: int = 80, height: int = 24) -> list[str]:
-    return [line.plain for line in page(seen, mode or Mode(), width, height)]
+def drawn(seen: Observation, mode: ViewMode | None = None, width: int = 80, height: int = 24) -> list[str]:
+    return [line.plain for line in page(seen, mode or ViewMode(), width, height)]
 
 
 # The page.
@@ -47,9 +47,9 @@ def drawn(seen: Look, mode: Mode | None = None, width: int = 80, height: int = 2
 def test_a_page_fits_whatever_the_terminal(fleet: str, width: int) -> None:
     """Never a line too many or too long; the head first, and what people get right below what is wrong."""
     for height in (1, 3, 5, 10, 15, 20, 24, 40, 100):
-        for away in (None, Away(1.0, "Redis is away: looked at redis://:***@127.0.0.1:6379/0")):
+        for away in (None, Unavailable(1.0, "Redis is away: looked at redis://:***@127.0.0.1:6379/0")):
             seen = msgspec.structs.replace(look(FLEETS[fleet]), away=away)
-            lines = page(seen, Mode(), width, height)
+            lines = page(seen, ViewMode(), width, height)
             assert len(lines) == height
             assert [line.plain for line in lines if line.cell_len > width] == []
             assert lines[0].plain.startswith("shoal top"[:width])
@@ -94,11 +94,11 @@ def test_what_is_wrong_takes_a_quarter_of_the_page_at_most() -> None:
 
 def test_colour_stands_only_where_something_is_wrong() -> None:
     """Bold red or yellow catches the eye because nothing else has it."""
-    styles = {str(span.style) for line in page(look(IDLE), Mode(), 80, 24) for span in line.spans}
+    styles = {str(span.style) for line in page(look(IDLE), ViewMode(), 80, 24) for span in line.spans}
     assert styles == {"bold", "bold green", "dim"}
     red = {
         line.plain[span.start : span.end]
-        for line in page(look(BROKEN), Mode(), 250, 60)
+        for line in page(look(BROKEN), ViewMode(), 250, 60)
         for span in line.spans
         if span.style == "bold red"
     }
@@ -112,29 +112,29 @@ def test_processes_are_sorted_by_what_a_key_says() -> None:
     big = worker("a", running=1, vitals=msgspec.structs.replace(vitals, memory_bytes=900 << 20))
     late = worker("b", running=2, vitals=msgspec.structs.replace(vitals, lag_s=0.5))
     found = msgspec.structs.replace(IDLE, processes=(worker("c", running=90), late, big, gateway()))
-    mode, orders = Mode(), {}
+    mode, orders = ViewMode(), {}
     for _ in range(4):
         lines = drawn(look(found), mode)
         orders[mode.sort] = "".join(line[0] for line in lines if re.match(r"[abc] +host", line))
         mode = mode.pressed("s")
     assert orders == {"name": "abc", "runs": "cba", "memory": "abc", "late": "bac"}
-    assert mode == Mode()
+    assert mode == ViewMode()
 
 
 def test_other_keys_do_nothing_and_p_pauses() -> None:
     """What is paused says so in the head, and how it goes on in the foot."""
-    assert Mode().pressed("x") == Mode()
-    paused = Mode().pressed("p")
+    assert ViewMode().pressed("x") == ViewMode()
+    paused = ViewMode().pressed("p")
     lines = drawn(look(IDLE), paused)
     assert re.search(r"paused \d\d:\d\d:\d\d$", lines[0])
     assert "p go on" in lines[-1]
-    assert paused.pressed(" ") == Mode()
-    assert drawn(look(IDLE), Mode(keyed=False))[-1].startswith("Ctrl-C quits")
+    assert paused.pressed(" ") == ViewMode()
+    assert drawn(look(IDLE), ViewMode(keyed=False))[-1].startswith("Ctrl-C quits")
 
 
 def test_before_the_first_answer_the_page_says_that_it_looks() -> None:
     """And nothing that could be taken for figures."""
-    lines = drawn(Look())
+    lines = drawn(Observation())
     assert lines[0].startswith("shoal top  looking …")
     assert set(lines[1:-1]) == {""}
 
@@ -158,9 +158,9 @@ def test_servers_of_tools_are_told_once_for_all_workers() -> None:
 
 async def spent(client: RedisClient) -> dict[str, int]:
     """What the server was asked during one look, without what is asked to count."""
-    await survey(client)  # the server knows its scripts from here on
+    await take_snapshot(client)  # the server knows its scripts from here on
     await client.command("CONFIG", "RESETSTAT")
-    await survey(client)
+    await take_snapshot(client)
     text = (await client.command("INFO", "commandstats")).decode()
     counts = {name: int(calls) for name, calls in re.findall(r"cmdstat_([\w|]+):calls=(\d+)", text)}
     counts["config|resetstat"] = 0
@@ -246,7 +246,7 @@ async def test_what_is_in_redis_is_seen(client: RedisClient) -> None:
     await client.command("XADD", keys.DEAD, "*", *letter)
     await client.command("ZADD", keys.OUTBOXES, 1, "telegram")
     await client.command("ZADD", keys.outwaits("telegram"), 1, "telegram:1")
-    found = await survey(client)
+    found = await take_snapshot(client)
     assert found.of("worker") == [worker()]
     assert found.models() == {WAY: [MODEL]}
     assert [way.route for way in found.ways] == [WAY]
@@ -265,7 +265,7 @@ async def test_a_redis_that_goes_and_comes_back_is_seen_so(valkey: EmbeddedValke
     client = RedisClient(redis_url)
     await announce(client, worker())
     await client.close()
-    watch = Watch(lambda: redis_url)
+    watch = SnapshotPoller(lambda: redis_url)
     first = await watch.look()
     assert (first.away, first.found is not None) == (None, True)
     valkey.kill()
@@ -298,7 +298,7 @@ async def test_an_embedded_redis_may_come_back_elsewhere(redis_url: str) -> None
             raise place
         return place
 
-    watch = Watch(address)
+    watch = SnapshotPoller(address)
     whys = [(await watch.look()).away for _ in range(3)]
     assert [why is not None for why in whys] == [True, True, False]
     assert whys[0] is not None
@@ -310,7 +310,9 @@ async def test_a_server_that_refuses_config_is_not_asked_again(redis_url: str) -
     """Its log of refusals is for intruders."""
     command(redis_url, "ACL", "SETUSER", "guest", "on", ">pw", "~*", "&*", "+@all", "-config")
     command(redis_url, "ACL", "LOG", "RESET")
-    watch = Watch(lambda: redis_url.replace("//:", "//guest:").replace(redis_url.split(":")[2].split("@")[0], "pw"))
+    watch = SnapshotPoller(
+        lambda: redis_url.replace("//:", "//guest:").replace(redis_url.split(":")[2].split("@")[0], "pw")
+    )
     try:
         for _ in range(3):
             seen = await watch.look()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from console.top.fleet_snapshot import Survey
+from console.top.fleet_snapshot import FleetSnapshot
 from shared.store.delivery.backlog import OutboxReading
 from shared.store.fleet.presence import Presence, ProcessStats, QueueReading
 from shared.store.fleet.provider_limits import RouteReading
@@ -48,7 +48,7 @@ def queue(name: str, due: int = 0, running: int = 0, oldest_due_s: float = 0.0) 
     return QueueReading(name, due, running, 0, oldest_due_s)
 
 
-IDLE: Final = Survey(
+IDLE: Final = FleetSnapshot(
     queues=(queue("turns"), queue("background"), queue("jobs")), processes=(gateway(), worker(running=0)),
     redis=REDIS, dead_letters=0, at_ms=NOW_MS, ways=(RouteReading(WAY, "open"),),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.top.aggregates import figures
+from console.top.aggregates import aggregate
 from shared.metrics import (
     ANSWER_SECONDS,
     EVENT_LOOP_LAG_SECONDS,
@@ -98,7 +98,7 @@ def buckets(**counts: int) -> tuple[int, ...]:
 def test_figures_add_up_what_processes_say() -> None:
     """Rates as sums, times from all buckets together; of a release without vitals nothing."""
     silent = Presence(kind="worker", name="old", host="h", pid=1, started_at=0, version="0")
-    told = figures(
+    told = aggregate(
         [
             process(ended_per_s=1.5, failed_per_s=0.1, turn=buckets(le_1=10)),
             process(ended_per_s=0.25, turn=buckets(le_2_5=10), accepted_per_s=2.0, refused_per_s=0.5),
@@ -112,13 +112,13 @@ def test_figures_add_up_what_processes_say() -> None:
 
 def test_a_quantile_lies_where_the_dashboards_show_it() -> None:
     """As Prometheus' histogram_quantile: evenly within a bucket, from 0 in the first, the last bound above all."""
-    told = figures([process(turn=buckets(le_0_05=2))]).turn
+    told = aggregate([process(turn=buckets(le_0_05=2))]).turn
     assert (told.p50_s, told.p95_s) == (0.025, 0.048)
-    told = figures([process(turn=buckets(le_0_5=1, le_inf=9))]).turn
+    told = aggregate([process(turn=buckets(le_0_5=1, le_inf=9))]).turn
     assert (told.p50_s, told.p95_s) == (900, 900)
 
 
 def test_buckets_of_another_release_are_left_out() -> None:
     """Nobody knows what they mean."""
-    told = figures([process(turn=(1, 2, 3)), process(turn=buckets(le_1=4))]).turn
+    told = aggregate([process(turn=(1, 2, 3)), process(turn=buckets(le_1=4))]).turn
     assert told.count == 4
