@@ -1,4 +1,4 @@
-"""`shoal cron`: what chats have planned."""
+"""`shoal cron`: schedules of chats."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from shared.store.client.redis_client import RedisClient
 
 _chat = click.option(
-    "--chat", default="", metavar="NAME", shell_complete=candidates.sessions, help="Of this chat alone, channel:chat."
+    "--chat", default="", metavar="NAME", shell_complete=candidates.sessions, help="Only this chat, as channel:chat."
 )
 
 
 @click.group()
 def cron() -> None:
-    """Look after what chats have planned: list, show, remove.
+    """Manage schedules: list, show, remove.
 
-    ID is that of `list`; where several chats have the same (each heartbeat is called so), --chat
-    says which.
+    ID is the one that `list` shows. If several chats have the same ID (every heartbeat has), add
+    --chat.
     """
 
 
@@ -60,10 +60,10 @@ def list_(chat: str, limit: int, as_json: bool) -> None:
 @cron.command(epilog=examples("shoal cron show x8r2", "shoal cron show heartbeat --chat web:owner/terminal --text"))
 @click.argument("id", shell_complete=candidates.schedules)
 @_chat
-@click.option("--text", "with_text", is_flag=True, help="Show what the agent is told, too.")
+@click.option("--text", "with_text", is_flag=True, help="Also show the text that the agent gets.")
 @as_json
 def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
-    """Show everything that is known of a schedule."""
+    """Show a schedule in full."""
 
     async def load(client: RedisClient, settings: Settings) -> ScheduleStatus:
         return await _found(client, id, chat)
@@ -84,7 +84,7 @@ def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
 def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
-    """Take a schedule out. Its chat is not told."""
+    """Remove a schedule. Its chat gets no notice."""
     from shared.messages.schedule import describe_plan
     from shared.store.schedules.schedules import Schedules
 

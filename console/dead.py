@@ -1,4 +1,4 @@
-"""`shoal dead`: messages that were given up, by the reference that the person was shown, and undelivered replies."""
+"""`shoal dead`: dead letters, which are messages that were given up and replies that were not delivered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from console.completion import candidates
 from console.examples import examples
 from console.output import as_json, print_json, show_chats, table
 from console.redis_call import with_redis
-from console.session.progress import each, end_interrupted
+from console.session.progress import end_interrupted, run_each
 from shared.errors import BadInput, BadRecord, Refused
 from shared.ids import log_id
 from shared.terminal_text import clean, clean_line, counted, duration, size
@@ -30,10 +30,10 @@ NOT_DONE: Final = 1
 
 @click.group()
 def dead() -> None:
-    """Look after messages that were given up, and replies that were not delivered: list, show,
-    replay, drop.
+    """Manage dead letters: list, show, replay, drop.
 
-    REF is the reference of the apology that the person got. Letters are kept for 30 days.
+    A dead letter is a message that was given up or a reply that could not be delivered. REF is the
+    reference in the apology that the person got. Letters are kept for 30 days.
     """
 
 
@@ -69,11 +69,11 @@ def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
 
 @dead.command(epilog=examples("shoal dead show ab12cd34", "shoal dead show ab12cd34 --text"))
 @click.argument("ref", shell_complete=candidates.letters)
-@click.option("--text", "with_text", is_flag=True, help="Show what the person wrote, too.")
+@click.option("--text", "with_text", is_flag=True, help="Also show what the person wrote.")
 @show_chats
 @as_json
 def show(ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
-    """Show everything that is known of a letter."""
+    """Show a letter in full."""
 
     async def load(client: RedisClient, settings: Settings) -> dict[str, Any]:
         letters = _letters(client, settings)
@@ -95,13 +95,13 @@ def show(ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
 
 @dead.command(epilog=examples("shoal dead replay ab12cd34", "shoal dead replay --all"))
 @click.argument("ref", required=False, shell_complete=candidates.letters)
-@click.option("--all", "every", is_flag=True, help="All letters that are there now, oldest first.")
+@click.option("--all", "every", is_flag=True, help="All current letters, oldest first.")
 @as_json
 def replay(ref: str | None, every: bool, as_json: bool) -> None:
-    """Put a message back, as a new one of its chat, and forget the letter. What a platform did not
-    take is sent again, behind what waits for that chat.
+    """Put a message back into its chat as a new one, and delete the letter. A reply that a platform
+    refused is sent again, after the replies that already wait for that chat.
 
-    Ctrl-C ends it between two letters."""
+    Ctrl-C stops between two letters."""
     _one_or_all(ref, every)
     done, left = 0, []
 
@@ -118,7 +118,7 @@ def replay(ref: str | None, every: bool, as_json: bool) -> None:
                 left.append((letter, problem))
 
         shown = every and not as_json
-        return await each(_chosen(letters, ref), put_back, what="replaying", total=total, shown=shown), total
+        return await run_each(_chosen(letters, ref), put_back, what="replaying", total=total, shown=shown), total
 
     whole, total = with_redis(run)
     if as_json:
@@ -136,11 +136,11 @@ def replay(ref: str | None, every: bool, as_json: bool) -> None:
 
 @dead.command(epilog=examples("shoal dead drop ab12cd34", "shoal dead drop --all --yes"))
 @click.argument("ref", required=False, shell_complete=candidates.letters)
-@click.option("--all", "every", is_flag=True, help="All letters that are there now.")
+@click.option("--all", "every", is_flag=True, help="All current letters.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
 def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
-    """Forget a letter for good."""
+    """Delete a letter."""
     _one_or_all(ref, every)
     done = 0
 
@@ -159,7 +159,7 @@ def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
             done += await letters.drop(letter)
 
         shown = every and not as_json
-        return await each(_chosen(letters, ref), forget, what="dropping", total=many, shown=shown)
+        return await run_each(_chosen(letters, ref), forget, what="dropping", total=many, shown=shown)
 
     many = with_redis(look)
     if many and not yes:
@@ -204,7 +204,7 @@ async def _chosen(letters: DeadLetters, ref: str | None) -> AsyncIterator[DeadLe
 
 
 async def _put_back(letters: DeadLetters, letter: DeadLetterEntry) -> str | None:
-    """None when the message is in its inbox, or the line in its outbox; else why it is not."""
+    """Return None when the message is in its inbox or the line in its outbox, else the reason."""
     try:
         await letters.replay(letter)
     except BadRecord as exc:

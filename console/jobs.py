@@ -1,4 +1,4 @@
-"""`shoal jobs`: the subagents of the fleet: which there are, how far they are, and their end."""
+"""`shoal jobs`: the subagents of the fleet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from console.completion import candidates
 from console.examples import examples
 from console.output import as_json, print_json, show_chats, table
 from console.redis_call import with_redis
-from console.session.progress import each, end_interrupted, one_by_one
+from console.session.progress import as_async, end_interrupted, run_each
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput, LeaseLost
 from shared.ids import log_id
@@ -28,23 +28,23 @@ CANCELLED: Final = "Whoever runs this service has ended it."
 
 @click.group()
 def jobs() -> None:
-    """Look after what agents do in the background: list, show, cancel.
+    """Manage background jobs of agents (subagents): list, show, cancel.
 
-    A job that has ended is known for an hour.
+    A job that has ended is listed for another hour.
     """
 
 
 @jobs.command("list", epilog=examples("shoal jobs list", "shoal jobs list --session web:owner/terminal --text"))
 @click.option(
     "--session", default="", metavar="NAME", shell_complete=candidates.sessions,
-    help="Of this session, with those that have ended.",
+    help="Only this session, including ended jobs.",
 )  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
-@click.option("--text", "with_text", is_flag=True, help="Show what the agent calls them, too.")
+@click.option("--text", "with_text", is_flag=True, help="Also show the labels that the agent gave.")
 @show_chats
 @as_json
 def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: bool) -> None:
-    """List jobs that run or wait for a place, the oldest first."""
+    """List running and waiting jobs, oldest first."""
 
     async def load(client: RedisClient, settings: Settings) -> list[SubagentInfo]:
         children = _children(client, settings)
@@ -66,11 +66,11 @@ def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: 
 
 @jobs.command(epilog=examples("shoal jobs show k3f7q2", "shoal jobs show k3f7q2 --text"))
 @click.argument("id", shell_complete=candidates.jobs)
-@click.option("--text", "with_text", is_flag=True, help="Show the task and the result, too.")
+@click.option("--text", "with_text", is_flag=True, help="Also show task and result.")
 @show_chats
 @as_json
 def show(id: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
-    """Show everything that is known of a job."""
+    """Show a job in full."""
 
     async def load(client: RedisClient, settings: Settings) -> SubagentInfo:
         return await _found(_children(client, settings), id)
@@ -88,10 +88,10 @@ def show(id: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
 
 @jobs.command(epilog=examples("shoal jobs cancel k3f7q2", "shoal jobs cancel --all"))
 @click.argument("id", required=False, shell_complete=candidates.jobs)
-@click.option("--all", "every", is_flag=True, help="All jobs that run or wait now.")
+@click.option("--all", "every", is_flag=True, help="All running and waiting jobs.")
 @as_json
 def cancel(id: str | None, every: bool, as_json: bool) -> None:
-    """End a job. Its chat is told."""
+    """Cancel a job. Its chat gets a notice."""
     if every == (id is not None):
         raise click.UsageError("Name one job, or say --all.")
     ended: list[str] = []
@@ -104,7 +104,7 @@ def cancel(id: str | None, every: bool, as_json: bool) -> None:
             if await _cancel(children, child):
                 ended.append(child.task.id)
 
-        whole = await each(one_by_one(chosen), end, what="cancelling", total=len(chosen), shown=every and not as_json)
+        whole = await run_each(as_async(chosen), end, what="cancelling", total=len(chosen), shown=every and not as_json)
         return whole, len(chosen)
 
     whole, total = with_redis(run)
@@ -126,7 +126,7 @@ def _children(client: RedisClient, settings: Settings) -> Subagents:
 
 
 async def _cancel(children: Subagents, child: SubagentInfo) -> bool:
-    """Whether this ended it, and not somebody else before."""
+    """Cancel a subagent; False when it had ended before."""
     try:
         outcome = await children.finish(child.task, "cancelled", CANCELLED, claim=None, now_ms=SYSTEM_CLOCK.now_ms())
     except LeaseLost:
@@ -142,7 +142,7 @@ async def _found(children: Subagents, id: str) -> SubagentInfo:
 
 
 def _facts(child: SubagentInfo, with_text: bool, show_chats: bool) -> dict[str, Any]:
-    """What is told of a job. Its label is of the words of a conversation."""
+    """Return the facts to show. The label is text of a conversation, so it is shown only on request."""
     session = child.task.session
     return {
         "id": child.task.id,

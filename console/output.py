@@ -1,4 +1,4 @@
-"""What every command has in common: `--json`, and how an answer is printed."""
+"""Options and output that every command shares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ show_chats: Final = click.option("--show-chats", is_flag=True, help="Show chat i
 
 
 def print_json(value: object) -> None:
-    """The only thing that a command with `--json` writes to standard output."""
+    """Print a value as JSON; a command with `--json` writes nothing else to standard output."""
     click.echo(json.dumps(value, indent=2))
 
 
@@ -29,14 +29,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
         return fitted_table(header, rows)
     cells = [[clean_line(str(cell)) for cell in row] for row in (header, *rows)]
-    widths = [max(_places(row[at]) for row in cells) for at in range(len(header))]
+    widths = [max(_cell_width(row[at]) for row in cells) for at in range(len(header))]
     lines = (
-        "  ".join(cell + " " * (width - _places(cell)) for cell, width in zip(row, widths, strict=True))
+        "  ".join(cell + " " * (width - _cell_width(cell)) for cell, width in zip(row, widths, strict=True))
         for row in cells
     )
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _places(text: str) -> int:
-    """How many places of a terminal it takes."""
+def _cell_width(text: str) -> int:
+    """Return the number of terminal cells that a text takes."""
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)

@@ -1,4 +1,4 @@
-"""`shoal pair`: who was let in to a chat platform by a code, who waits to be, and who is not any more."""
+"""`shoal pair`: access of people on chat platforms, by pairing codes."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON ob
 
 @click.group()
 def pair() -> None:
-    """Let people in to chat platforms, and out again: list, approve, revoke.
+    """Approve or revoke access on chat platforms: list, approve, revoke.
 
-    CODE is what somebody was told who wrote to the bot; PERSON is `channel:id`, as `list` shows it.
+    CODE is the code that the bot sent to a stranger; PERSON is `channel:id`, as `list` shows it.
     """
 
 
 @pair.command("list", epilog=examples("shoal pair list", "shoal pair list --json"))
 @_as_json
 def list_(as_json: bool) -> None:
-    """List who was let in by a code, and who has one that was not used yet."""
+    """List approved people and open codes."""
 
     async def load(client: RedisClient, settings: Settings) -> tuple[list[PairedPerson], list[PairedPerson]]:
         pairings = Pairings(client)
@@ -63,7 +63,7 @@ def list_(as_json: bool) -> None:
 @click.argument("code")
 @_as_json
 def approve(code: str, as_json: bool) -> None:
-    """Let in who was told this code. They are told so in their chat."""
+    """Approve the person who got this code. Their chat gets a notice."""
     request = secrets.token_hex(16)
 
     async def run(client: RedisClient, settings: Settings) -> PairedPerson:
@@ -82,8 +82,7 @@ def approve(code: str, as_json: bool) -> None:
 @click.argument("person")
 @_as_json
 def revoke(person: str, as_json: bool) -> None:
-    """Let somebody in no more, from their next message on. What they had planned in their chat
-    rests."""
+    """Revoke access, from the next message on. Schedules of the person's chat are paused."""
     channel, colon, sender = person.partition(":")
     if not (channel and colon and sender):
         raise BadInput("bad_person", f"{person!r} names nobody; write channel:id, as `shoal pair list` shows it")

@@ -1,5 +1,4 @@
-"""The settings of channels, which gateways alone can judge: so a gateway is asked, in a process of
-its own."""
+"""Check of channel settings. Only a gateway can validate them, so a gateway process is asked."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ _OK: Final = "ok"
 
 
 def check_channels(settings: Settings) -> None:
-    """Raises SettingsError, one line a problem, when a channel that is on could not start. Nothing
-    is connected."""
+    """Raise SettingsError, one line per problem, when an enabled channel could not start. Connects to
+    nothing."""
     if not settings.channels:
         return
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "gateway", "--check"],
             env=child_environment({}),
             stdout=subprocess.PIPE,
@@ -31,5 +30,5 @@ def check_channels(settings: Settings) -> None:
         )
     except subprocess.TimeoutExpired:
         raise SettingsError(f"`python -m gateway --check` did not end within {WITHIN_S:g} s; run it by hand") from None
-    if told.returncode != 0 or told.stdout.strip() != _OK:
-        raise SettingsError(told.stdout.strip() or f"`python -m gateway --check` ended with code {told.returncode}")
+    if result.returncode != 0 or result.stdout.strip() != _OK:
+        raise SettingsError(result.stdout.strip() or f"`python -m gateway --check` ended with code {result.returncode}")

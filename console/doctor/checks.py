@@ -26,7 +26,7 @@ from shared.store.jobs.jobs import QUEUE, Jobs
 from shared.terminal_text import size
 
 PROBE_WITHIN_S: Final = 5.0
-CHANNEL_STATES: Final = 10
+PROCESSES_SHOWN: Final = 10
 """So many processes are told of one by one."""
 
 _LOOK_S: Final = 0.05
@@ -54,7 +54,7 @@ def checks_of(*, probe: bool) -> list[Check]:
     async def look(client: RedisClient, _: Settings) -> list[Check]:
         found = await take_snapshot(client)
         answers = _ok("redis reachable", f"{found.redis.product} {found.redis.version} answers")
-        seen = [answers, *_redis(found.redis), *_fleet(found), *_ways(found)]
+        seen = [answers, *_redis(found.redis), *_fleet(found), *_provider_routes(found)]
         return [*seen, await _probe(client, found)] if probe else seen
 
     try:
@@ -114,11 +114,15 @@ def _fleet(found: FleetSnapshot) -> Iterator[Check]:
 
 
 def _channels(gateways: Sequence[Presence]) -> Iterator[Check]:
-    """Which channels somebody listens to, as the gateways say it."""
-    heard = Counter(name for one in gateways if not one.draining for name in one.details.get("channels", "").split())
-    if heard:
-        told = (f"{name} ({count} gateways)" if count > 1 else name for name, count in sorted(heard.items()))
-        yield _ok("channels", ", ".join(told))
+    """Check the channels that gateways listen to, as they report it."""
+    gateways_by_channel = Counter(
+        name for one in gateways if not one.draining for name in one.details.get("channels", "").split()
+    )
+    if gateways_by_channel:
+        shown = (
+            f"{name} ({count} gateways)" if count > 1 else name for name, count in sorted(gateways_by_channel.items())
+        )
+        yield _ok("channels", ", ".join(shown))
     for one in gateways:
         for name in one.details.get("channels", "").split():
             if why := one.details.get(channel_why(name)):
@@ -126,8 +130,8 @@ def _channels(gateways: Sequence[Presence]) -> Iterator[Check]:
                 yield _failed(f"channel {name}", f"{state} on {one.name}: {why}")
 
 
-def _ways(found: FleetSnapshot) -> Iterator[Check]:
-    """Whether a provider is left alone at this moment."""
+def _provider_routes(found: FleetSnapshot) -> Iterator[Check]:
+    """Check that every provider is in use, not paused by its circuit breaker."""
     names = found.models()
     closed = [
         f"{', '.join(names.get(way.route, [way.route]))} for {way.wait_s:.0f} s ({way.why})"
@@ -142,18 +146,18 @@ def _ways(found: FleetSnapshot) -> Iterator[Check]:
 
 
 def _sandbox(workers: Sequence[Presence]) -> Iterator[Check]:
-    """Whether `exec` is on, and where: off is safe, and so no failure."""
+    """Report the sandbox of `exec`. Off is safe, so it is not a failure."""
     name = "sandbox of exec"
     tiers: dict[str, list[str]] = {}
     for one in workers:
-        if "sandbox" in one.details:  # else of an older release
+        if "sandbox" in one.details:  # set once the worker has looked
             tiers.setdefault(one.details["sandbox"], []).append(one.name)
-    told = ", ".join(f"{tier} ({', '.join(names)})" for tier, names in sorted(tiers.items()))
+    by_tier = ", ".join(f"{tier} ({', '.join(names)})" for tier, names in sorted(tiers.items()))
     whys = sorted({one.details[WHY_OFF] for one in workers if WHY_OFF in one.details})
     if "off" in tiers:
-        yield Check(name, "skipped", "; ".join([told, *(whys or ["the worker's log says why"])]))
+        yield Check(name, "skipped", "; ".join([by_tier, *(whys or ["the worker's log says why"])]))
     elif tiers:
-        yield _ok(name, told)
+        yield _ok(name, by_tier)
 
 
 def _present(kind: str, processes: Sequence[Presence]) -> Check:
@@ -165,17 +169,17 @@ def _present(kind: str, processes: Sequence[Presence]) -> Check:
         return _failed(name, f"all {len(processes)} are draining: {advice}")
     each = (
         " ".join([one.name, *(f"{key}={value}" for key, value in one.details.items() if not key.endswith(".why"))])
-        for one in processes[:CHANNEL_STATES]
+        for one in processes[:PROCESSES_SHOWN]
     )
-    more = f"; {len(processes) - CHANNEL_STATES} more: `shoal status`" if len(processes) > CHANNEL_STATES else ""
+    more = f"; {len(processes) - PROCESSES_SHOWN} more: `shoal status`" if len(processes) > PROCESSES_SHOWN else ""
     return _ok(name, f"{ready} of {len(processes)} ready: {'; '.join(each)}{more}")
 
 
 async def _probe(client: RedisClient, found: FleetSnapshot) -> Check:
     if not any(one.kind == "worker" and serves(one, QUEUE) for one in found.processes):
         return _failed("probe", f"no worker serves queue {QUEUE!r}: start `python -m worker`")
-    jobs, said, started = Jobs(client), secrets.token_hex(8), time.monotonic()
-    id = await jobs.enqueue("probe", said)
+    jobs, probe_text, started = Jobs(client), secrets.token_hex(8), time.monotonic()
+    id = await jobs.enqueue("probe", probe_text)
     try:
         while (result := await jobs.result(id)) is None:
             if time.monotonic() - started > PROBE_WITHIN_S:
@@ -183,6 +187,6 @@ async def _probe(client: RedisClient, found: FleetSnapshot) -> Check:
             await asyncio.sleep(_LOOK_S)
     finally:
         await jobs.forget(id)
-    if not result.success or result.result != said:
+    if not result.success or result.result != probe_text:
         return _failed("probe", f"a test job failed with {result.result!r}: look at the workers' logs")
     return _ok("probe", f"a worker ran a test job in {time.monotonic() - started:.2f} s")

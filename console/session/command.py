@@ -1,4 +1,4 @@
-"""`shoal session`: conversations and what is remembered of them."""
+"""`shoal session`: conversations and their memory."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _LABELS: Final = {
 
 @click.group()
 def session() -> None:
-    """Look after conversations: list, show, export, import, forget.
+    """Manage conversations: list, show, export, import, forget.
 
-    NAME is channel:chat, as `list` shows it, e.g. web:owner/terminal. What people wrote is shown by
-    `export` and `show --memory` alone.
+    NAME is channel:chat, as `list` shows it, e.g. web:owner/terminal. Only `export` and
+    `show --memory` show what people wrote.
     """
 
 
@@ -49,11 +49,13 @@ session.add_command(import_)
 
 
 @session.command("list", epilog=examples("shoal session list", "shoal session list --match anna --limit 200"))
-@click.option("--match", default="", metavar="TEXT", help="Only names with this in it, or this hash of the logs.")
+@click.option(
+    "--match", default="", metavar="TEXT", help="Only names that contain this text, or have this hash in the logs."
+)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @as_json
 def list_(match: str, limit: int, as_json: bool) -> None:
-    """List conversations, the latest first."""
+    """List conversations, the most recent first."""
 
     async def load(client: RedisClient, settings: Settings) -> SessionPage:
         from shared.store.sessions.listing import list_sessions
@@ -63,13 +65,15 @@ def list_(match: str, limit: int, as_json: bool) -> None:
 
     found = with_redis(load)
     if as_json:
-        print_json({"sessions": [_facts(row) for row in found.rows], "total": found.total, "whole": found.whole})
+        print_json(
+            {"sessions": [_session_facts(row) for row in found.rows], "total": found.total, "whole": found.whole}
+        )
         return
     if not found.rows:
         click.echo(f"No session has {match!r} in its name." if match else "No sessions.")
     else:
         header = ["session", "in logs", "messages", "waiting", "running", "model", "entries", "last activity"]
-        click.echo(table(header, [_row(row) for row in found.rows]))
+        click.echo(table(header, [_table_row(row) for row in found.rows]))
     if found.total > len(found.rows):
         click.echo(f"\n{found.total:,} in all; --match TEXT or a higher --limit shows others")
     if not found.whole:
@@ -78,22 +82,22 @@ def list_(match: str, limit: int, as_json: bool) -> None:
 
 @session.command(epilog=examples("shoal session show web:owner/terminal --memory"))
 @click.argument("name", shell_complete=candidates.sessions)
-@click.option("--memory", "with_memory", is_flag=True, help="Show MEMORY.md, too.")
+@click.option("--memory", "with_memory", is_flag=True, help="Also show MEMORY.md.")
 @as_json
 def show(name: str, with_memory: bool, as_json: bool) -> None:
-    """Show where a conversation stands, and how much is remembered."""
+    """Show the state of a conversation and the size of its memory."""
 
     async def load(client: RedisClient, settings: Settings) -> dict[str, Any]:
         from shared.store.sessions.listing import row_of
         from shared.store.sessions.memory import MemoryStore
         from shared.store.sessions.session import Sessions
 
-        session = await _found(client, name)
+        session = await _existing_session(client, name)
         sessions = Sessions(client)
         state = await sessions.state(session)
         remembered = await sessions.memory_size(state.scope)
         archived, lines = await client.pipeline([("LLEN", keys.archive(session)), ("XLEN", keys.outbox(session))])
-        facts = _facts(await row_of(client, session)) | {
+        facts = _session_facts(await row_of(client, session)) | {
             "turn": state.turn or None,
             "attempt": state.attempt or None,
             "generation": state.generation,
@@ -111,7 +115,7 @@ def show(name: str, with_memory: bool, as_json: bool) -> None:
         return
     for key, value in facts.items():
         if key != "memory" and value is not None:
-            click.echo(f"{_LABELS.get(key, key.replace('_', ' ')):<18} {clean_line(_shown(key, value))}")
+            click.echo(f"{_LABELS.get(key, key.replace('_', ' ')):<18} {clean_line(_format_value(key, value))}")
     if with_memory:
         click.echo(f"\n{clean(facts['memory'])}")
 
@@ -120,17 +124,19 @@ def show(name: str, with_memory: bool, as_json: bool) -> None:
     epilog=examples("shoal session forget web:owner/terminal", "shoal session forget web:owner/old --everything --yes")
 )
 @click.argument("name", shell_complete=candidates.sessions)
-@click.option("--everything", is_flag=True, help="Also the messages that people see, and every trace of the session.")
+@click.option(
+    "--everything", is_flag=True, help="Also the messages that people see, and every other trace of the session."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
 def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
-    """Delete what is remembered and the files, sent or in the workspace, and end the conversation,
-    as /forget does in the chat. A worker deletes the files, when it has the volumes they lie on."""
+    """Delete memory and files (sent ones and those of the workspace) and end the conversation, as
+    /forget does in the chat. A worker that has the volumes deletes the files."""
 
     async def look(client: RedisClient, settings: Settings) -> tuple[str, str]:
         from shared.store.sessions.session import Sessions
 
-        session = await _found(client, name)
+        session = await _existing_session(client, name)
         return session, (await Sessions(client).state(session)).scope
 
     async def run(client: RedisClient, settings: Settings) -> int:
@@ -155,7 +161,7 @@ def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
         click.echo(f"Forgotten: memory and conversation of {chosen!r}; the chat was told.")
 
 
-async def _found(client: RedisClient, name: str) -> str:
+async def _existing_session(client: RedisClient, name: str) -> str:
     from shared.store.sessions.backup import session_name
 
     session = session_name(name)
@@ -164,7 +170,7 @@ async def _found(client: RedisClient, name: str) -> str:
     return session
 
 
-def _facts(row: SessionRow) -> dict[str, Any]:
+def _session_facts(row: SessionRow) -> dict[str, Any]:
     return {
         "session": row.session,
         "in_logs": log_id(row.session),
@@ -179,7 +185,7 @@ def _facts(row: SessionRow) -> dict[str, Any]:
     }
 
 
-def _shown(key: str, value: Any) -> str:
+def _format_value(key: str, value: Any) -> str:
     match key:
         case "memory_bytes":
             return size(value)
@@ -191,7 +197,7 @@ def _shown(key: str, value: Any) -> str:
             return str(value)
 
 
-def _row(row: SessionRow) -> list[object]:
+def _table_row(row: SessionRow) -> list[object]:
     idle = "" if row.idle_s is None else f"{duration(row.idle_s)} ago"
     running = "yes" if row.running else ""
     return [
@@ -201,7 +207,7 @@ def _row(row: SessionRow) -> list[object]:
 
 @contextlib.contextmanager
 def _progress(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, for a store that takes a while."""
+    """Show a bar on a terminal when the store is large."""
     with contextlib.ExitStack() as stack:
         advance: Callable[[int], None] | None = None
         before = 0

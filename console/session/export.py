@@ -13,7 +13,7 @@ from console.examples import examples
 from console.output import as_json, print_json
 from console.redis_call import with_redis
 from console.session.files import counts, describe, file_name, write
-from console.session.progress import each, end_interrupted, one_by_one
+from console.session.progress import as_async, end_interrupted, run_each
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput
 from shared.terminal_text import counted
@@ -36,36 +36,36 @@ NOT_WHOLE: Final = "{} of a newer release could not be read and are not in the f
     )
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=candidates.sessions)
-@click.option("--all", "every", is_flag=True, help="Every session that there is.")
+@click.option("--all", "every", is_flag=True, help="Every session.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; else standard output.")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="A file for each session, in there.")
-@click.option("--memory-only", is_flag=True, help="MEMORY.md and HISTORY.md alone.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder for one file per session.")
+@click.option("--memory-only", is_flag=True, help="Only MEMORY.md and HISTORY.md.")
 @as_json
 def export(
     names: tuple[str, ...], every: bool, output: Path | None, folder: Path | None, memory_only: bool, as_json: bool
 ) -> None:
-    """Write a conversation, its memory and its log as one JSON document; files that were sent are
-    only named, and those in the workspace are not in it.
+    """Write a conversation, its memory and its log as one JSON document. Sent files are named but
+    not included; files of the workspace are left out.
 
-    Several are written into a folder, each file whole or not at all; Ctrl-C ends that between two
-    files.
+    Several sessions are written into a folder, each file whole or not at all. Ctrl-C stops between
+    two files.
     """
     if every == bool(names):
         raise click.UsageError("Name a session, or say --all.")
     if folder is not None and output is not None:
         raise click.UsageError("Say --output or --folder, not both.")
     if folder is not None:
-        _many(names, folder, memory_only, as_json)
+        _export_many(names, folder, memory_only, as_json)
     elif every or len(names) > 1:
         raise click.UsageError("Several sessions need --folder.")
     else:
-        _one(names[0], output, memory_only, as_json)
+        _export_one(names[0], output, memory_only, as_json)
 
 
-def _one(name: str, output: Path | None, memory_only: bool, as_json: bool) -> None:
+def _export_one(name: str, output: Path | None, memory_only: bool, as_json: bool) -> None:
     from shared.store.sessions.backup import write_file
 
-    file = with_redis(lambda client, settings: _read(client, settings, name, memory_only))
+    file = with_redis(lambda client, settings: _load_session(client, settings, name, memory_only))
     if output is None:
         click.echo(write_file(file), nl=False)
     else:
@@ -79,7 +79,7 @@ def _one(name: str, output: Path | None, memory_only: bool, as_json: bool) -> No
         sys.exit(1)
 
 
-def _many(names: Sequence[str], folder: Path, memory_only: bool, as_json: bool) -> None:
+def _export_many(names: Sequence[str], folder: Path, memory_only: bool, as_json: bool) -> None:
     from shared.store.sessions.backup import write_file
     from shared.store.sessions.listing import session_names
 
@@ -91,7 +91,7 @@ def _many(names: Sequence[str], folder: Path, memory_only: bool, as_json: bool) 
 
         async def keep(name: str) -> None:
             try:
-                file = await _read(client, settings, name, memory_only)
+                file = await _load_session(client, settings, name, memory_only)
                 path = folder / file_name(file.session)
                 write(path, write_file(file))
             except BadInput as exc:
@@ -102,9 +102,9 @@ def _many(names: Sequence[str], folder: Path, memory_only: bool, as_json: bool) 
                 left.append({"session": name, "why": NOT_WHOLE.format(counted(file.unreadable, "record"))})
 
         total = len(chosen)
-        return await each(one_by_one(chosen), keep, what="exporting", total=total, shown=not as_json), total
+        return await run_each(as_async(chosen), keep, what="exporting", total=total, shown=not as_json), total
 
-    _make(folder)
+    _make_folder(folder)
     whole, total = with_redis(run)
     if as_json:
         print_json({"written": written, "left": left, "interrupted": not whole})
@@ -118,8 +118,8 @@ def _many(names: Sequence[str], folder: Path, memory_only: bool, as_json: bool) 
         sys.exit(1)
 
 
-async def _read(client: RedisClient, settings: Settings, name: str, memory_only: bool) -> SessionFile:
-    """Raises BadInput for a session that there is not."""
+async def _load_session(client: RedisClient, settings: Settings, name: str, memory_only: bool) -> SessionFile:
+    """Export one session. Raises BadInput for one that does not exist."""
     from shared.store import keys
     from shared.store.sessions.backup import SessionBackup, session_name
 
@@ -131,7 +131,7 @@ async def _read(client: RedisClient, settings: Settings, name: str, memory_only:
     return file
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:

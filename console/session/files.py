@@ -1,4 +1,4 @@
-"""What the files of sessions are called, and what is told of them."""
+"""Files of exported sessions: names, contents in numbers, atomic writes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NAME_CHARS: Final = 80
 
 
 def file_name(session: str) -> str:
-    """A name that every file system takes, which one can read, and which no other session has."""
+    """Return a readable file name that every file system accepts and no other session has."""
     return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', session)[:NAME_CHARS]}-{log_id(session)}.json"
 
 
 def counts(file: SessionFile, session: str) -> dict[str, Any]:
-    """How much of everything there is in a file, for programs."""
+    """Count the contents of a file, for programs."""
     return {
         "session": session,
         "memory_bytes": len(file.memory_md.encode()),
@@ -37,7 +37,7 @@ def counts(file: SessionFile, session: str) -> dict[str, Any]:
 
 
 def describe(file: SessionFile) -> str:
-    """The same for people."""
+    """Describe the contents of a file in a sentence, for people."""
     parts = [
         f"MEMORY.md with {counted(len(file.memory_md.encode()), 'byte')}",
         f"HISTORY.md with {counted(len(file.history_md), 'entry', 'entries')}",
@@ -50,7 +50,8 @@ def describe(file: SessionFile) -> str:
 
 
 def write(path: Path, data: bytes) -> None:
-    """The whole file or none, for its owner alone: it holds what people said. Raises BadInput."""
+    """Write the whole file or none, readable by its owner only: it holds conversations. Raises
+    BadInput."""
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600

@@ -13,7 +13,7 @@ from console.examples import examples
 from console.output import as_json, print_json
 from console.redis_call import with_redis
 from console.session.files import counts, describe
-from console.session.progress import each, end_interrupted, one_by_one
+from console.session.progress import as_async, end_interrupted, run_each
 from shared.errors import BadInput, RedisAway, ShoalError
 from shared.terminal_text import counted
 
@@ -38,30 +38,30 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--session", "name", metavar="NAME", shell_complete=candidates.sessions,
-    help="Into this session; else into the one that was exported.",
+    help="Target session; by default the one that was exported.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace the memory and the conversation that are there.")
+@click.option("--force", is_flag=True, help="Replace existing memory and conversation.")
 @as_json
 def import_(files: tuple[Path, ...], name: str | None, force: bool, as_json: bool) -> None:
-    """Restore a memory and a conversation from an exported FILE (`-` is standard input), all or
-    nothing. Of a folder every file in it whose name ends with .json is one.
+    """Restore memory and conversation from an exported FILE (`-` is standard input), all or nothing.
+    For a folder, every file in it that ends with .json is restored.
 
-    A file of a memory alone leaves the conversation as it is. The log that people see, the files
-    that were sent, and those in the workspace are never changed. Ctrl-C ends it between two files.
+    A file with memory only leaves the conversation as it is. The log that people see, sent files
+    and files of the workspace are never changed. Ctrl-C stops between two files.
     """
     single = files[0] if len(files) == 1 and not files[0].is_dir() else None
     if single is None and name is not None:
         raise click.UsageError("--session goes with one file.")
     if single is None:
-        _many([path for file in files for path in _files(file)], force, as_json)
+        _import_many([path for file in files for path in _files(file)], force, as_json)
     else:
-        _one(single, name, force, as_json)
+        _import_one(single, name, force, as_json)
 
 
-def _one(path: Path, name: str | None, force: bool, as_json: bool) -> None:
+def _import_one(path: Path, name: str | None, force: bool, as_json: bool) -> None:
     from shared.store.sessions.backup import session_name
 
-    found = _read(path)
+    found = _parse_export(path)
     session = session_name(name or found.session)
 
     async def write(client: RedisClient, settings: Settings) -> None:
@@ -74,14 +74,14 @@ def _one(path: Path, name: str | None, force: bool, as_json: bool) -> None:
         click.echo(f"Restored {session!r}: {describe(found)}.")
 
 
-def _many(paths: Sequence[Path], force: bool, as_json: bool) -> None:
+def _import_many(paths: Sequence[Path], force: bool, as_json: bool) -> None:
     restored: list[dict[str, Any]] = []
     left: list[dict[str, str]] = []
 
     async def run(client: RedisClient, settings: Settings) -> bool:
         async def restore(path: Path) -> None:
             try:
-                found = _read(path)
+                found = _parse_export(path)
                 await _restore(client, settings, found, found.session, force)
             except RedisAway:
                 raise
@@ -90,7 +90,7 @@ def _many(paths: Sequence[Path], force: bool, as_json: bool) -> None:
             else:
                 restored.append(counts(found, found.session) | {"file": str(path)})
 
-        return await each(one_by_one(paths), restore, what="restoring", total=len(paths), shown=not as_json)
+        return await run_each(as_async(paths), restore, what="restoring", total=len(paths), shown=not as_json)
 
     whole = with_redis(run)
     if as_json:
@@ -111,8 +111,8 @@ async def _restore(client: RedisClient, settings: Settings, file: SessionFile, s
     await SessionBackup(client, settings).restore(file, session, replace=force)
 
 
-def _read(path: Path) -> SessionFile:
-    """Raises BadInput for what is no exported session."""
+def _parse_export(path: Path) -> SessionFile:
+    """Parse an exported session. Raises BadInput for anything else."""
     from shared.store.sessions.backup import FILE_LIMIT_BYTES, read_file
 
     try:

@@ -1,6 +1,6 @@
-"""Work on many things, one after the other: a bar on the terminal, and an end between two of them.
+"""Loop over many items with a progress bar; Ctrl-C stops between two items.
 
-The door to rich's bars.
+The only importer of rich's progress bars.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ T = TypeVar("T")
 INTERRUPTED: Final = 130
 
 
-async def each(
+async def run_each(
     items: AsyncIterator[T], work: Callable[[T], Awaitable[None]], *, what: str, total: int, shown: bool
 ) -> bool:
-    """Do `work` for every item; False when Ctrl-C ended it before the last one, which happens
-    between two items only.
+    """Run `work` for every item. Return False when Ctrl-C stopped it, always between two items.
 
-    A second Ctrl-C ends the process at once. With `shown` there is a bar, if somebody looks at
-    standard error. Raises RedisAway, which says how far it came, and what `work` raises.
+    A second Ctrl-C ends the process at once. `shown` shows a bar if standard error is a terminal.
+    Raises RedisAway, which says how far it got, and whatever `work` raises.
     """
     done = 0
     with stoppable() as stop, bar(what, total, shown=shown) as advance:
@@ -44,15 +43,15 @@ async def each(
     return True
 
 
-async def one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
-    """What is there already, for `each`."""
+async def as_async(items: Iterable[T]) -> AsyncIterator[T]:
+    """Turn items that are already there into an async iterator."""
     for item in items:
         yield item
 
 
 @contextlib.contextmanager
 def bar(what: str, total: int, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where that is a terminal; it is told how much more was done."""
+    """Show a bar on standard error if it is a terminal. Yields a function that advances it."""
     if not shown or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -67,7 +66,7 @@ def bar(what: str, total: int, *, shown: bool = True) -> Iterator[Callable[[int]
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[asyncio.Event]:
-    """Ctrl-C sets the event, once; after that, and after this, it does what it does elsewhere."""
+    """Let the first Ctrl-C set the event; later ones, and those after the block, act as usual."""
     import asyncio
     import signal
 

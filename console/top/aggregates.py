@@ -1,5 +1,5 @@
-"""What people get from the fleet, in a few numbers: put together from what its processes say of
-themselves."""
+"""Service levels of the fleet in a few numbers, aggregated from the presence records of its
+processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _BOUNDS: Final = (0.0, *map(float, TURN_BUCKETS_S), math.inf)
 
 
 class DurationQuantiles(msgspec.Struct, frozen=True):
-    """How long something took in the last minute: of `count`, half at most `p50_s`, and 95 in 100
-    at most `p95_s`.
+    """Quantiles of durations in the last minute, out of `count`.
 
-    Estimated from buckets, as the dashboards do it; over the highest bound it is that bound. None
-    when there was none.
+    Estimated from buckets, as in the dashboards; above the highest bound it is that bound. None
+    when nothing was measured.
     """
 
     count: int = 0
@@ -29,9 +28,8 @@ class DurationQuantiles(msgspec.Struct, frozen=True):
 
 
 class FleetAggregates(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates are of the last 10 s. `first_token` counts from the claim of a turn to its first text,
-    `turn` to its end; `answer` from a message's acceptance to the end of its turn: what a person
-    waited."""
+    """Rates of the last 10 s and durations. `first_token` is measured from the claim of a turn to its
+    first text, `turn` to its end, `answer` from a message's acceptance to the end of its turn."""
 
     accepted_per_s: float
     refused_per_s: float
@@ -43,7 +41,7 @@ class FleetAggregates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def aggregate(processes: Iterable[Presence]) -> FleetAggregates:
-    """Those of all processes together."""
+    """Aggregate all processes."""
     stats = [one.stats for one in processes if one.stats is not None]
     return FleetAggregates(
         accepted_per_s=_rate(one.accepted_per_s for one in stats),
@@ -61,7 +59,7 @@ def _rate(each: Iterable[float]) -> float:
 
 
 def _times(each: Iterable[Sequence[int]]) -> DurationQuantiles:
-    """Counts of another number of buckets are of a release that knows other ones: left out."""
+    """Sum the buckets. A process of a version with other buckets is left out."""
     counts = [sum(column) for column in zip(*(one for one in each if len(one) == len(_BOUNDS) - 1), strict=True)]
     total = sum(counts)
     if not total:
@@ -70,7 +68,7 @@ def _times(each: Iterable[Sequence[int]]) -> DurationQuantiles:
 
 
 def _quantile(counts: Sequence[int], rank: float) -> float:
-    """Where the `rank`th lies, as if those of a bucket lay evenly in it."""
+    """Interpolate the `rank`th value, assuming an even spread within its bucket."""
     below = 0
     for at, count in enumerate(counts):
         if count and below + count >= rank:

@@ -20,11 +20,11 @@ EVERY_S: Final = 1.0
 @click.option("--once", is_flag=True, help="Look once, print it and end.")
 @as_json
 def top(every_s: float | None, once: bool, as_json: bool) -> None:
-    """Watch the fleet: who waits, queues, workers, gateways, models and Redis.
+    """Watch the fleet: problems, queues, workers, gateways, models and Redis.
 
     On a terminal it fills the screen until you press q (p pauses, s sorts), also while Redis is
-    away. Elsewhere, and with --once or --json, it prints one look; with --every one after the
-    other, each JSON object on a line of its own.
+    unavailable. Elsewhere, and with --once or --json, it prints one snapshot; with --every it
+    prints them repeatedly, each JSON object on its own line.
     """
     if once and every_s is not None:
         raise click.UsageError("--once looks once; leave out --every.")

@@ -1,5 +1,4 @@
-"""How the fleet stands at one moment. What it costs Redis does not grow with the sessions there
-are."""
+"""A snapshot of the fleet. Its cost for Redis does not grow with the number of sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from shared.store.turns.inbox import Inbox
 
 QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
 ROUTE_LIMIT: Final = 20
-"""Ways to models that are looked at, and no more."""
+"""Limit of provider routes that are read."""
 
 
 class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +35,11 @@ class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     newest_letter: DeadLetterEntry | None = None
 
     def of(self, kind: str) -> list[Presence]:
-        """The processes of one kind."""
+        """Return the processes of one kind."""
         return [one for one in self.processes if one.kind == kind]
 
     def models(self) -> dict[str, list[str]]:
-        """The models behind each way, by their names."""
+        """Return the names of the models behind each provider route."""
         found: dict[str, list[str]] = {}
         for model, way in sorted({pair for one in self.processes for pair in one.provider_routes.items()}):
             found.setdefault(way, []).append(model)
@@ -48,8 +47,7 @@ class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def take_snapshot(client: RedisClient, *, config: bool = True) -> FleetSnapshot:
-    """Look at everything once; without `config` nothing that a hosted Redis refuses. Raises
-    RedisAway."""
+    """Read everything once; without `config`, skip what a hosted Redis refuses. Raises RedisAway."""
     queues = await read_queues(client, QUEUES)
     processes = await list_processes(client)
     ways = await read_routes(client, _provider_routes(processes))

@@ -1,5 +1,4 @@
-"""Lines that fit a terminal: tables that leave out what matters least, and facts that flow. The
-door to rich's text."""
+"""Lines that fit a terminal: tables that drop their least important columns, and flowing facts."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ WRONG: Final = "bold red"
 GAP: Final = 2
 LABEL: Final = 9
 LONG: Final = 16
-"""A cell that is no longer is never cut: ids, references, numbers."""
+"""Cells of up to this length are never cut: ids, references, numbers."""
 
 
 class Column(NamedTuple):
-    """A column of a table. On a narrow terminal it is cut down to `least` (0: never), at its front
-    unless `from_end`, for names of processes differ in their ends; then the columns with the lowest
-    `keep` are left out."""
+    """A column of a table. On a narrow terminal it is cut to `least` cells (0: never), at its front
+    unless `from_end`, because names of processes differ at their ends. After that the columns with
+    the lowest `keep` are dropped."""
 
     title: str
     keep: int = 5
@@ -33,7 +32,7 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What stands in a table, and how it looks."""
+    """Text of a table cell and its style."""
 
     text: str
     style: str = ""
@@ -53,8 +52,8 @@ def fitted_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
 def grid(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int, *, all_columns: bool = False
 ) -> list[Text]:
-    """A line of titles and a line for each row, none longer than `width` unless `all_columns` must
-    be there. A column that says nothing is left out."""
+    """Render a title line and a line per row, none longer than `width` unless `all_columns`. An empty
+    column is dropped."""
     cells = [[Cell(clean_line(cell.text), cell.style) for cell in row] for row in rows]
     shown = [at for at in range(len(columns)) if all_columns or not rows or any(row[at].text for row in cells)]
     while True:
@@ -68,7 +67,7 @@ def grid(
 
 
 def flow(label: str, facts: Iterable[Text], width: int) -> list[Text]:
-    """Facts beside each other, as many as fit on a line; the label stands before the first."""
+    """Render facts on lines, as many as fit on each; the label comes before the first."""
     lines = [Text.assemble((label.ljust(LABEL), "dim"))]
     empty = True
     for fact in facts:
@@ -84,13 +83,13 @@ def flow(label: str, facts: Iterable[Text], width: int) -> list[Text]:
 
 
 def fact(text: str, style: str = "", *, name: str = "", after: str = "") -> Text:
-    """One fact: its name and what stands behind it are dim, so that the number is seen first."""
+    """Render a fact. Its name and what follows it are dim, so that the number stands out."""
     parts = [(name, "dim"), (clean_line(text), style), (after, "dim")]
     return Text(" ").join(Text(part, style=look) for part, look in parts if part)
 
 
 def wrapped(text: str, style: str, width: int) -> list[Text]:
-    """A sentence over as many lines as it needs, those after the first indented."""
+    """Wrap a sentence; lines after the first are indented."""
     lines = [""]
     for word in clean_line(text).split():
         if lines[-1].strip() and cell_len(lines[-1]) + 1 + cell_len(word) > width:
@@ -104,7 +103,7 @@ def wrapped(text: str, style: str, width: int) -> list[Text]:
 
 
 def _squeeze(widths: dict[int, int], columns: Sequence[Column], width: int) -> None:
-    """Take what is too much from the widest column that can give."""
+    """Shrink the widest columns that may shrink until the table fits."""
     while (over := _total(widths) - width) > 0:
         can = [at for at in widths if columns[at].least and widths[at] > columns[at].least]
         if not can:

@@ -1,4 +1,4 @@
-"""The page of `shoal top`: what fits into the terminal, people first."""
+"""Page of `shoal top`: what fits into the terminal, service to people first."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from console.top.view import SORTS, Block, blocks, render_problems, summary
 from shared.terminal_text import duration
 
 PROBLEMS: Final = 4
-"""At most a quarter of the page is what is wrong: the figures say why."""
+"""Problems take at most one fourth of the page, to leave room for the numbers that explain them."""
 
 ENOUGH: Final = 7
 
 
 class Unavailable(msgspec.Struct, frozen=True):
-    """Redis does not answer: since when, in s since 1970, and what it was that went wrong."""
+    """Redis does not answer: since when (s since 1970), and why."""
 
     since: float
     why: str
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What is known at a moment: what was seen last, and whether that is all that can be had."""
+    """The last snapshot, its problems, and the outage if there is one."""
 
     found: FleetSnapshot | None = None
     wrong: tuple[Problem, ...] = ()
@@ -37,15 +37,15 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 class ViewMode(msgspec.Struct, frozen=True):
-    """What a person has chosen with the keys."""
+    """Choices made with keys."""
 
     every_s: float = 1.0
     sort: str = "name"
     paused: bool = False
     keyed: bool = True
 
-    def pressed(self, key: str) -> ViewMode:
-        """How it is after this key."""
+    def after_key(self, key: str) -> ViewMode:
+        """Return the mode after a key was pressed."""
         match key:
             case "p" | " ":
                 return msgspec.structs.replace(self, paused=not self.paused)
@@ -57,8 +57,7 @@ class ViewMode(msgspec.Struct, frozen=True):
 
 
 def page(look: Observation, mode: ViewMode, width: int, height: int) -> list[Text]:
-    """At most `height` lines, none longer than `width`: a head, what is wrong, the fleet, and what
-    the keys do."""
+    """Render at most `height` lines of at most `width` cells: head, problems, fleet, keys."""
     head = [_head(look, mode, width), *_problem_lines(look, width, max(2, height // PROBLEMS))]
     foot = [_foot(mode, width)] if height > len(head) + 3 else []
     if look.found is None:
@@ -73,8 +72,8 @@ def page(look: Observation, mode: ViewMode, width: int, height: int) -> list[Tex
 
 
 def fitted(parts: Sequence[Block], height: int) -> list[Text]:
-    """The blocks in `height` lines, those with the highest rank before others: empty lines between
-    them if there is room for all that, and tables cut."""
+    """Fit blocks into `height` lines. Higher ranks win; tables are cut; empty lines between blocks
+    only if there is room."""
     left: list[Block] = []
     for block in sorted(parts, key=lambda block: -block.rank):
         wanted = _smallest_size if block.rank else _preferred_size
@@ -104,7 +103,7 @@ def _smallest_size(block: Block) -> int:
 
 
 def _preferred_size(block: Block) -> int:
-    """What a table is given before anything is shown that is as it always is."""
+    """Return the lines that a table gets before blocks without news are shown."""
     return min(len(block.lines), ENOUGH) if block.least else len(block.lines)
 
 

@@ -1,4 +1,4 @@
-"""Looking at the fleet again and again, also while Redis comes and goes."""
+"""Repeated snapshots of the fleet, also while Redis comes and goes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CLIENT_NAME: Final = "shoal-top"
 
 
 class SnapshotPoller:
-    """`address` says where Redis is. It is asked again while Redis is away: an embedded one may
-    come back elsewhere."""
+    """Polls the fleet. `address` is called again while Redis is unavailable: an embedded one may come
+    back at another address."""
 
     def __init__(self, address: Callable[[], str]) -> None:
         self.last = Observation()
@@ -30,8 +30,8 @@ class SnapshotPoller:
         self._client: RedisClient | None = None
         self._config = True
 
-    async def look(self) -> Observation:
-        """Look once. While Redis is away it is the last look, with since when."""
+    async def poll(self) -> Observation:
+        """Take a snapshot. While Redis is unavailable, return the last one and since when."""
         try:
             if self._client is None or self.last.away is not None:
                 await self._connect()
@@ -42,14 +42,16 @@ class SnapshotPoller:
             where = f"; looked at {RedisUrl(self._url)}" if self._url else ""
             self.last = msgspec.structs.replace(self.last, away=Unavailable(since, f"{exc}{where}"))
             return self.last
-        self._config = found.redis.fsync is not None  # who refuses CONFIG is not asked again, and logs no refusals
+        self._config = (
+            found.redis.fsync is not None
+        )  # a server that refused CONFIG is not asked again, or it would log each refusal
         self.last = Observation(found, tuple(problems(found)))
         return self.last
 
-    async def looks(self, every_s: float) -> AsyncIterator[Observation]:
-        """Now and then every `every_s`, for ever."""
+    async def observations(self, every_s: float) -> AsyncIterator[Observation]:
+        """Yield an observation now and every `every_s`, forever."""
         while True:
-            yield await self.look()
+            yield await self.poll()
             await asyncio.sleep(every_s)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`shoal top` where there is no screen: one look, or one after the other."""
+"""`shoal top` without a screen: one snapshot, or one after another."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _KEPT_AWAY: Final[dict[str, Any]] = dict.fromkeys(KEYS)
 
 
 def print_once(*, as_json: bool) -> None:
-    """One look. Raises RedisAway."""
+    """Print one snapshot. Raises RedisAway."""
     found = with_redis(lambda client, _: take_snapshot(client))
     _print(Observation(found, tuple(problems(found))), as_json=as_json)
 
 
 async def print_looks(watch: SnapshotPoller, every_s: float, *, as_json: bool) -> None:
-    """A look every `every_s`, until cancelled or nobody reads any more; one without Redis says
-    so."""
-    async for look in watch.looks(every_s):
+    """Print a snapshot every `every_s` until cancelled or the reader is gone, also while Redis is
+    unavailable."""
+    async for look in watch.observations(every_s):
         _print(look, as_json=as_json)
         if not as_json:
             click.echo()
 
 
 def _print(look: Observation, *, as_json: bool) -> None:
-    """Every key is always there; while Redis is away all but `away` are null."""
+    """Print one observation. As JSON it always has every key; without Redis all but `away` are null."""
     if as_json:
         away = look.away and {"since_ms": round(look.away.since * 1000), "why": look.away.why}
         known = _KEPT_AWAY if look.found is None or away else as_object(look.found, look.wrong)

@@ -1,5 +1,4 @@
-"""What is wrong with the fleet: for people in one line each with what to do, for programs by a
-code."""
+"""Problems of the fleet: a code for programs, and one line with advice for people."""
 
 from __future__ import annotations
 
@@ -20,20 +19,18 @@ CLOCK_LIMIT_S: Final = 1.0
 LAG_LIMIT_S: Final = 1.0
 OUTBOX_LIMIT_S: Final = 120.0
 WAIT_LIMITS_S: Final = {"turns": 30.0, keys.BACKGROUND: 300.0, "jobs": 300.0}
-"""From here on somebody is called: the alerts ShoalOldestTurnWaits and ShoalOldestJobWaits have the
-same."""
+"""Limits of the alerts ShoalOldestTurnWaits and ShoalOldestJobWaits."""
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that is wrong: `code` for programs, `text` in one line for people, with what to
-    do."""
+    """A problem: `code` for programs, `text` for people in one line, with advice."""
 
     code: str
     text: str
 
 
 def problems(found: FleetSnapshot) -> list[Problem]:
-    """What needs an operator, the worst first."""
+    """Return what needs an operator, the worst first."""
     return [
         *_missing(found),
         *unserved(found.queues, found.processes),
@@ -46,7 +43,8 @@ def problems(found: FleetSnapshot) -> list[Problem]:
 
 
 def _missing(found: FleetSnapshot) -> Iterator[Problem]:
-    """Whether nobody is there at all; that nobody takes what is due is told by `unserved`."""
+    """Report kinds of processes that are missing. Due work without a worker is reported by
+    `unserved`."""
     if (why := _absence(found, "gateway")) is not None:
         yield Problem(
             "no_gateway", f"{why}, so nobody can reach Shoal: start `python -m gateway`, or all with `make up`"
@@ -63,7 +61,7 @@ def _absence(found: FleetSnapshot, kind: str) -> str | None:
 
 
 def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> Iterator[Problem]:
-    """Queues in which work is due and that no worker takes."""
+    """Report queues with due work and no worker."""
     for queue in queues:
         serving = [one for one in processes if one.kind == "worker" and serves(one, queue.name)]
         if not queue.due or any(not one.draining for one in serving):
@@ -76,7 +74,7 @@ def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> I
 
 
 def _late(found: FleetSnapshot) -> Iterator[Problem]:
-    """Queues whose oldest entry waits too long although somebody serves them."""
+    """Report queues whose oldest entry waits too long although workers serve them."""
     for queue in found.queues:
         serving = [one for one in found.of("worker") if serves(one, queue.name) and not one.draining]
         if serving and queue.oldest_due_s > WAIT_LIMITS_S[queue.name]:
@@ -94,8 +92,8 @@ def _why_late(queue: QueueReading, serving: Sequence[Presence]) -> str:
 
 
 def serves(worker: Presence, queue: str) -> bool:
-    """Whether a worker takes work of this queue, as it says itself. Who takes turns takes those of
-    the background."""
+    """Return True when a worker serves this queue, as it reports. Workers for turns also serve the
+    background."""
     queue = "turns" if queue == keys.BACKGROUND else queue
     named = worker.details.get("queues", "")
     return not named or queue in named.replace(",", " ").split()
@@ -132,8 +130,8 @@ def _blocked_loops(processes: Sequence[Presence]) -> Iterator[Problem]:
 
 
 def server_problems(facts: ServerFacts) -> Iterator[Problem]:
-    """Settings of Redis under which messages can be lost. What the server does not tell is no
-    problem here."""
+    """Report settings of Redis that can lose messages. What the server does not say is not a
+    problem."""
     if facts.role == "slave":
         yield Problem("replica", "this Redis is a replica, which takes no writes: let redis.url name the master")
     if facts.policy not in (None, "noeviction"):
@@ -168,5 +166,5 @@ def server_problems(facts: ServerFacts) -> Iterator[Problem]:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """`7.2.4` as numbers; what is no number counts as 0."""
+    """Parse `7.2.4`; parts that are not numbers count as 0."""
     return tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])

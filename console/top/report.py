@@ -1,5 +1,5 @@
-"""One look at the fleet: as lines for people, and as an object whose keys stay for programs. The
-door to rich's printing."""
+"""A snapshot as lines for people, and as an object with stable keys for programs. Uses rich to
+print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from console.top.problems import Problem
 from console.top.view import blocks, render_problems, summary
 
 WIDE: Final = 1000
-"""A pipe has no width: nothing is left out or cut there."""
+"""Width used for a pipe, where nothing is left out or cut."""
 
 
 KEYS: Final = (
@@ -27,7 +27,7 @@ KEYS: Final = (
 
 
 def as_object(found: FleetSnapshot, wrong: Sequence[Problem]) -> dict[str, Any]:
-    """Every one of KEYS is always there, whatever its value."""
+    """Return an object that always has all KEYS."""
     letter, names = found.newest_letter, found.models()
     return {
         "at_ms": found.at_ms,
@@ -45,7 +45,7 @@ def as_object(found: FleetSnapshot, wrong: Sequence[Problem]) -> dict[str, Any]:
 
 
 def as_lines(found: FleetSnapshot, wrong: Sequence[Problem], width: int) -> list[Text]:
-    """What is wrong, then everything else, with empty lines between."""
+    """Render problems, then everything else, with empty lines between blocks."""
     lines = [summary(wrong), *render_problems(wrong, width)]
     for block in blocks(found, width):
         lines += [*([Text()] if block.spaced else []), *block.lines]
@@ -53,18 +53,20 @@ def as_lines(found: FleetSnapshot, wrong: Sequence[Problem], width: int) -> list
 
 
 def print_lines(lines: Iterable[Text]) -> None:
-    """Colours on a terminal only, and not with NO_COLOR."""
+    """Print lines, in colour only on a terminal and without NO_COLOR."""
     console = Console(highlight=False, markup=False, emoji=False)
     for line in lines:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
 
 
 def out_width() -> int:
-    """How wide a line may be on standard output."""
+    """Return the width of standard output."""
     return Console().width if sys.stdout.isatty() else WIDE
 
 
 def _whole(record: msgspec.Struct) -> dict[str, Any]:
-    """With the fields that have their default, too."""
-    values = ((field, getattr(record, field)) for field in record.__struct_fields__)
-    return {field: _whole(value) if isinstance(value, msgspec.Struct) else value for field, value in values}
+    """Convert a record, including fields that have their default."""
+    # The keys are those on the wire: programs rely on them, whatever our attributes are called.
+    names = zip(record.__struct_encode_fields__, record.__struct_fields__, strict=True)
+    values = {key: getattr(record, field) for key, field in names}
+    return {key: _whole(value) if isinstance(value, msgspec.Struct) else value for key, value in values.items()}

@@ -1,5 +1,4 @@
-"""A terminal that is taken over by `shoal top`, and given back as it was. The door to rich's full
-screen."""
+"""Full screen of `shoal top`. Restores the terminal when it ends. Uses rich's live display."""
 
 from __future__ import annotations
 
@@ -24,18 +23,17 @@ from shared.terminal_text import clean
 
 QUIT: Final = ("q", "Q")
 INTERRUPTED: Final = 128
-"""Exit code of a process that a signal has ended: this and the number of the signal."""
+"""Exit code of a process ended by a signal, minus the number of the signal."""
 
 
 def screen() -> Console | None:
-    """A console that can be taken over; None where there is none, or a terminal that can only
-    print."""
+    """Return a console for full screen; None when standard output cannot do it."""
     console = Console(highlight=False, markup=False, emoji=False)
     return console if sys.stdout.isatty() and not console.is_dumb_terminal else None
 
 
 class _LivePage:
-    """Drawn anew for the size that the terminal has at this moment."""
+    """Renderable that is drawn for the current size of the terminal."""
 
     def __init__(self) -> None:
         self.look, self.mode = Observation(), ViewMode()
@@ -46,8 +44,7 @@ class _LivePage:
 
 
 class FullScreen:
-    """`with Terminal(console) as terminal:` is the full screen, with keys that come one by one
-    where there are any."""
+    """Context manager for the full screen, with unbuffered keys if standard input is a terminal."""
 
     def __init__(self, console: Console) -> None:
         self.page = _LivePage()
@@ -77,19 +74,19 @@ class FullScreen:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 
     def draw(self) -> None:
-        """Show the page as it is now."""
+        """Redraw the page."""
         if self._live is not None:
             self._live.refresh()
 
-    def rest(self) -> None:
-        """Ctrl-Z: give the terminal back until the process is told to go on."""
+    def suspend(self) -> None:
+        """Handle Ctrl-Z: restore the terminal until the process is continued."""
         self.__exit__(None, None, None)
         os.kill(os.getpid(), signal.SIGSTOP)
         self.__enter__()
 
 
 async def show(watch: SnapshotPoller, console: Console, every_s: float) -> int:
-    """The live view until somebody ends it; the exit code: 0 for q, else that of the signal."""
+    """Run the live view. Return the exit code: 0 after q, else that of the signal."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
     pressed = asyncio.Event()
@@ -109,13 +106,13 @@ async def show(watch: SnapshotPoller, console: Console, every_s: float) -> int:
             if not read or any(key in QUIT for key in keys):
                 end(0)
             for key in keys:
-                terminal.page.mode = terminal.page.mode.pressed(key)
+                terminal.page.mode = terminal.page.mode.after_key(key)
             pressed.set()
             terminal.draw()
 
         async def keep_looking() -> None:
             while True:
-                terminal.page.look = await watch.look()
+                terminal.page.look = await watch.poll()
                 terminal.draw()
                 await asyncio.sleep(every_s)
                 while terminal.page.mode.paused:
@@ -139,11 +136,10 @@ async def show(watch: SnapshotPoller, console: Console, every_s: float) -> int:
 
 @contextlib.contextmanager
 def _signals(loop: asyncio.AbstractEventLoop, terminal: FullScreen, end: Callable[[int], None]) -> Iterator[None]:
-    """Whatever ends, stops or resizes it goes by way of the event loop, so that the terminal is
-    given back."""
+    """Handle signals in the event loop, so that the terminal is always restored."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, end, INTERRUPTED + number)
-    loop.add_signal_handler(signal.SIGTSTP, terminal.rest)
+    loop.add_signal_handler(signal.SIGTSTP, terminal.suspend)
     loop.add_signal_handler(signal.SIGWINCH, terminal.draw)
     try:
         yield

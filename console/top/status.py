@@ -1,4 +1,4 @@
-"""`shoal status`: what is wrong, what waits, what runs, and who is there."""
+"""`shoal status`: problems, queues and running processes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from console.output import as_json, print_json
 @click.command(epilog=examples("shoal status", "shoal status --json | jq .problems"))
 @as_json
 def status(as_json: bool) -> None:
-    """Show what is wrong, who waits, queues, workers, gateways, models and Redis.
+    """Show problems, queues, workers, gateways, models and Redis.
 
-    Exits with 1 when something is wrong: nobody takes what is due, people wait too long, or Redis
-    may lose messages.
+    Exits with 1 when there is a problem: due work without a worker, people who wait too long, or a
+    Redis that may lose messages.
     """
     from console.redis_call import with_redis
     from console.top.fleet_snapshot import take_snapshot

@@ -1,5 +1,4 @@
-"""What `shoal status` and `shoal top` show of the fleet, people first: blocks of lines for a
-width."""
+"""The fleet as `shoal status` and `shoal top` show it: blocks of lines, service to people first."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from shared.store.fleet.provider_limits import RouteReading
 from shared.terminal_text import brief, counted, duration, size
 
 Sort = Callable[[Presence], tuple[float, str]]
-"""In which order processes are listed."""
+"""Sort key of processes."""
 
 SORTS: Final[dict[str, Sort]] = {
     "name": lambda one: (0, one.name),
@@ -30,9 +29,9 @@ LAG_WARNING_S: Final = 0.25
 
 
 class Block(NamedTuple):
-    """Lines that belong together. Where there is no room a table (`what` is in it) is cut down to
-    `least` lines, then those with the lowest `rank` are left out. `apart`: an empty line stands
-    before it."""
+    """Lines that belong together. Without enough room a table (`what` names its rows) is cut to
+    `least` lines, then blocks with the lowest `rank` are dropped. `spaced`: an empty line before
+    it."""
 
     lines: list[Text]
     rank: int
@@ -42,7 +41,7 @@ class Block(NamedTuple):
 
 
 def blocks(found: FleetSnapshot, width: int, sort: str = "name") -> list[Block]:
-    """Everything but the problems, for a terminal of this width."""
+    """Render everything but the problems for a terminal of this width."""
     plain = [Block(_traffic(found, width), rank=9), Block(_queues(found, width), rank=5)]
     for kind, rank, least in (("worker", 4, 4), ("gateway", 2, 3)):
         rows = sorted(found.of(kind), key=SORTS[sort])
@@ -52,16 +51,16 @@ def blocks(found: FleetSnapshot, width: int, sort: str = "name") -> list[Block]:
             plain.append(Block(lines, rank, what=f"{kind}s", least=min(least, len(lines))))
     last = [*_models(found, width), *_tools(found, width), *_outboxes(found, width), *_dead_letters(found, width)]
     last.append(Block(_redis(found, width), rank=6))
-    return [*plain, last[0], *(block._replace(apart=False) for block in last[1:])]
+    return [*plain, last[0], *(block._replace(spaced=False) for block in last[1:])]
 
 
 def render_problems(wrong: Sequence[Problem], width: int) -> list[Text]:
-    """Each one, in red."""
+    """Render problems in red."""
     return [line for problem in wrong for line in wrapped(f"! {problem.text}", WRONG, width)]
 
 
 def summary(wrong: Sequence[Problem]) -> Text:
-    """The first word for somebody who was woken up."""
+    """Render the headline."""
     if not wrong:
         return Text("all is well", style="bold green")
     return Text("1 thing is wrong" if len(wrong) == 1 else f"{len(wrong)} things are wrong", style=WRONG)
@@ -156,7 +155,7 @@ _TABLES: Final[dict[str, tuple[tuple[Column, ...], Callable[[Presence, int], lis
 
 
 def _models(found: FleetSnapshot, width: int) -> list[Block]:
-    """Every model that a worker names, and how the way to it stands."""
+    """Render the models that workers use, with the state of their provider routes."""
     routes = {way.route: way for way in found.ways}
     by_name = {model: routes.get(way) for one in found.of("worker") for model, way in one.provider_routes.items()}
     usual = {one.details.get("model", "") for one in found.of("worker")} - {""}
@@ -165,18 +164,17 @@ def _models(found: FleetSnapshot, width: int) -> list[Block]:
 
 
 def _facts(label: str, facts: Sequence[Text], width: int) -> list[Block]:
-    """A block if there are any. Where there is no room it can be done without: what is wrong is
-    told above, too."""
+    """Render facts, if any, as a block that may be dropped: problems are listed above as well."""
     calm = not any(span.style in (WARNING, WRONG) for one in facts for span in one.spans)
     return [Block(flow(label, facts, width), rank=0 if calm else 3)] if facts else []
 
 
-def _route_state(way: RouteReading | None) -> tuple[str, str]:
-    match way:
+def _route_state(route: RouteReading | None) -> tuple[str, str]:
+    match route:
         case RouteReading(state="closed"):
-            return f"closed for {brief(way.wait_s)} ({way.why})", WRONG
+            return f"closed for {brief(route.wait_s)} ({route.why})", WRONG
         case RouteReading(state="trying"):
-            return f"trying again ({way.why})", WARNING
+            return f"trying again ({route.why})", WARNING
         case RouteReading(faults=faults) if faults:
             return f"{counted(faults, 'fault')} in a row", WARNING
         case _:
@@ -184,7 +182,7 @@ def _route_state(way: RouteReading | None) -> tuple[str, str]:
 
 
 def _tools(found: FleetSnapshot, width: int) -> list[Block]:
-    """Servers of tools, as the workers see them."""
+    """Render MCP servers as the workers report them."""
     workers = found.of("worker")
     seen = Counter(
         (name.removeprefix("mcp."), state)
@@ -200,7 +198,7 @@ def _tools(found: FleetSnapshot, width: int) -> list[Block]:
 
 
 def _outboxes(found: FleetSnapshot, width: int) -> list[Block]:
-    """Chats of platforms for which something lies ready."""
+    """Render undelivered replies by channel."""
     facts = []
     for one in found.outboxes:
         text = f"{one.waiting:,} wait, the oldest {brief(one.oldest_s)}" if one.waiting else "nothing waits"
@@ -248,7 +246,7 @@ def _times(name: str, times: DurationQuantiles) -> Text:
 
 
 def _releases(processes: Iterable[Presence]) -> list[Text]:
-    """Which there are while there are several: somebody rolls one out, or forgot a process."""
+    """Render versions while there are several: an update is running, or a process was forgotten."""
     versions = Counter(one.version for one in processes)
     text = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
     return [fact(text, WARNING, name="releases")] if len(versions) > 1 else []

@@ -19,7 +19,7 @@ from console import dead
 from console.main import cli
 from console.session import export, import_
 from console.session.files import file_name
-from console.session.progress import each, one_by_one
+from console.session.progress import as_async, run_each
 from shared.errors import RedisAway
 from shared.ids import log_id
 from shared.messages.codec import encode
@@ -113,7 +113,7 @@ async def test_everything_is_done_in_order() -> None:
     async def work(n: int) -> None:
         done.append(n)
 
-    assert await each(one_by_one(range(5)), work, what="counting", total=5, shown=False)
+    assert await run_each(as_async(range(5)), work, what="counting", total=5, shown=False)
     assert done == [0, 1, 2, 3, 4]
 
 
@@ -129,7 +129,7 @@ async def test_ctrl_c_ends_it_between_two_things() -> None:
             await asyncio.sleep(0)
         done.append(n)
 
-    assert not await each(one_by_one(range(5)), work, what="counting", total=5, shown=False)
+    assert not await run_each(as_async(range(5)), work, what="counting", total=5, shown=False)
     assert done == [0, 1, 2]
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -141,7 +141,7 @@ async def test_ctrl_c_during_the_last_thing_changes_nothing() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(0)
 
-    assert await each(one_by_one([1]), work, what="counting", total=1, shown=False)
+    assert await run_each(as_async([1]), work, what="counting", total=1, shown=False)
 
 
 async def test_a_redis_that_goes_meanwhile_is_told_with_how_far_it_came() -> None:
@@ -152,9 +152,9 @@ async def test_a_redis_that_goes_meanwhile_is_told_with_how_far_it_came() -> Non
             raise RedisAway("Redis is away: ConnectionError")
 
     with pytest.raises(RedisAway, match="Redis is away: ConnectionError, after 2 of 5"):
-        await each(one_by_one(range(5)), work, what="counting", total=5, shown=False)
+        await run_each(as_async(range(5)), work, what="counting", total=5, shown=False)
     with pytest.raises(RedisAway, match=r"ConnectionError$"):
-        await each(one_by_one([2]), work, what="counting", total=1, shown=False)
+        await run_each(as_async([2]), work, what="counting", total=1, shown=False)
 
 
 # The commands.
@@ -252,7 +252,7 @@ def test_what_cannot_be_restored_is_listed_and_the_rest_is(shoal: Shoal, redis_u
 
 
 @pytest.mark.parametrize(("command", "module", "work"), [
-    ("export", export, "_read"), ("import", import_, "_restore"),
+    ("export", export, "_load_session"), ("import", import_, "_restore"),
 ])  # fmt: skip
 def test_sessions_that_are_cut_are_whole_or_not_there(
     shoal: Shoal, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, module: Any, work: str

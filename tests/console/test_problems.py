@@ -75,8 +75,8 @@ def test_replies_may_wait_for_two_minutes() -> None:
 
 def test_processes_that_stood_still_are_one_problem() -> None:
     """However many: three are named."""
-    slow = tuple(worker(f"w{n}", vitals=ProcessStats(lag_s=2.5)) for n in range(5))
-    [told] = wrong(IDLE, processes=(gateway(), *slow, worker("fine", vitals=ProcessStats(lag_s=1.0))))
+    slow = tuple(worker(f"w{n}", stats=ProcessStats(lag_s=2.5)) for n in range(5))
+    [told] = wrong(IDLE, processes=(gateway(), *slow, worker("fine", stats=ProcessStats(lag_s=1.0))))
     assert told.code == "stood_still"
     assert "worker w0 on host-of-w0, worker w1 on host-of-w1, worker w2 on host-of-w2 and 2 more" in told.text
 

@@ -109,26 +109,26 @@ def test_processes_are_sorted_by_what_a_key_says() -> None:
     """s goes round; the busiest, biggest, latest first."""
     vitals = worker().stats
     assert vitals is not None
-    big = worker("a", running=1, vitals=msgspec.structs.replace(vitals, memory_bytes=900 << 20))
-    late = worker("b", running=2, vitals=msgspec.structs.replace(vitals, lag_s=0.5))
+    big = worker("a", running=1, stats=msgspec.structs.replace(vitals, memory_bytes=900 << 20))
+    late = worker("b", running=2, stats=msgspec.structs.replace(vitals, lag_s=0.5))
     found = msgspec.structs.replace(IDLE, processes=(worker("c", running=90), late, big, gateway()))
     mode, orders = ViewMode(), {}
     for _ in range(4):
         lines = drawn(look(found), mode)
         orders[mode.sort] = "".join(line[0] for line in lines if re.match(r"[abc] +host", line))
-        mode = mode.pressed("s")
+        mode = mode.after_key("s")
     assert orders == {"name": "abc", "runs": "cba", "memory": "abc", "late": "bac"}
     assert mode == ViewMode()
 
 
 def test_other_keys_do_nothing_and_p_pauses() -> None:
     """What is paused says so in the head, and how it goes on in the foot."""
-    assert ViewMode().pressed("x") == ViewMode()
-    paused = ViewMode().pressed("p")
+    assert ViewMode().after_key("x") == ViewMode()
+    paused = ViewMode().after_key("p")
     lines = drawn(look(IDLE), paused)
     assert re.search(r"paused \d\d:\d\d:\d\d$", lines[0])
     assert "p go on" in lines[-1]
-    assert paused.pressed(" ") == ViewMode()
+    assert paused.after_key(" ") == ViewMode()
     assert drawn(look(IDLE), ViewMode(keyed=False))[-1].startswith("Ctrl-C quits")
 
 
@@ -266,19 +266,19 @@ async def test_a_redis_that_goes_and_comes_back_is_seen_so(valkey: EmbeddedValke
     await announce(client, worker())
     await client.close()
     watch = SnapshotPoller(lambda: redis_url)
-    first = await watch.look()
+    first = await watch.poll()
     assert (first.away, first.found is not None) == (None, True)
     valkey.kill()
-    gone = await watch.look()
+    gone = await watch.poll()
     assert gone.away is not None
     assert gone.found == first.found
     assert "looked at redis://:***@127.0.0.1" in gone.away.why
-    still = await watch.look()
+    still = await watch.poll()
     assert still.away is not None
     assert still.away.since == gone.away.since
     assert "Redis is away" in drawn(still)[0]
     valkey.start()
-    back = await watch.look()
+    back = await watch.poll()
     assert back.away is None
     await watch.close()
 
@@ -299,7 +299,7 @@ async def test_an_embedded_redis_may_come_back_elsewhere(redis_url: str) -> None
         return place
 
     watch = SnapshotPoller(address)
-    whys = [(await watch.look()).away for _ in range(3)]
+    whys = [(await watch.poll()).away for _ in range(3)]
     assert [why is not None for why in whys] == [True, True, False]
     assert whys[0] is not None
     assert whys[0].why == "no embedded Valkey is running"
@@ -315,7 +315,7 @@ async def test_a_server_that_refuses_config_is_not_asked_again(redis_url: str) -
     )
     try:
         for _ in range(3):
-            seen = await watch.look()
+            seen = await watch.poll()
             assert seen.found is not None
             assert seen.found.redis.fsync is None
             assert seen.found.redis.policy == "noeviction", "INFO tells that much"

@@ -29,7 +29,7 @@ def worker(name: str = "w1", **fields: Any) -> Presence:
     given: dict[str, Any] = {
         "host": f"host-of-{name}", "pid": 7, "started_at": NOW_MS - 3_600_000, "version": "0.1.0", "running": 12,
         "slots": 100, "details": {"model": MODEL, "queues": "turns,jobs"}, "ways": {MODEL: WAY},
-        "vitals": ProcessStats(memory_bytes=120 << 20, lag_s=0.0025, ended_per_s=3.0),
+        "stats": ProcessStats(memory_bytes=120 << 20, lag_s=0.0025, ended_per_s=3.0),
     }  # fmt: skip
     return Presence(kind="worker", name=name, **{**given, **fields})
 
@@ -39,7 +39,7 @@ def gateway(name: str = "g1", **fields: Any) -> Presence:
     given: dict[str, Any] = {
         "host": f"host-of-{name}", "pid": 8, "started_at": NOW_MS - 3_600_000, "version": "0.1.0",
         "details": {"channels": "web", "web.address": "127.0.0.1:8080", "web.sockets": "30"},
-        "vitals": ProcessStats(memory_bytes=70 << 20, lag_s=0.001, accepted_per_s=2.5),
+        "stats": ProcessStats(memory_bytes=70 << 20, lag_s=0.001, accepted_per_s=2.5),
     }  # fmt: skip
     return Presence(kind="gateway", name=name, **{**given, **fields})
 
