@@ -72,14 +72,14 @@ DOORS = {
     "websockets": ("console.chat.client",),
     "uvloop": ("shared.process.service", "worker.process.worker_process"),
     "cronsim": ("shared.store.schedules.times",),
-    "docx": ("worker.documents.word",),
-    "openpyxl": ("worker.documents.sheet",),
-    "pptx": ("worker.documents.slides",),
-    "pypdf": ("worker.documents.pdf",),
+    "docx": ("worker.documents.formats",),
+    "openpyxl": ("worker.documents.formats",),
+    "pptx": ("worker.documents.formats",),
+    "pypdf": ("worker.documents.formats",),
     "mcp": ("worker.mcp.connection", "worker.mcp.http", "worker.mcp.process"),
-    "mcp_types": ("worker.mcp.connection", "worker.mcp.parse"),
+    "mcp_types": ("worker.mcp.connection",),
     "httpx2": ("worker.mcp.http",),
-    "pydantic": ("worker.mcp.connection", "worker.mcp.parse"),
+    "pydantic": ("worker.mcp.connection",),
     "yaml": ("worker.skills.front_matter",),
     "opentelemetry": ("shared.tracing.export",),
     "requests": ("shared.tracing.export",),
@@ -156,6 +156,29 @@ def test_the_agent_knows_no_library_but_msgspec() -> None:
         assert roots <= known, f"{module} imports {roots - known}"
 
 
+def test_the_runner_of_the_sandbox_is_reached_through_its_seam_alone() -> None:
+    """The second tier can be ignored: outside its folder there are its client and its start."""
+    seam = {
+        ("worker.sandbox.probe", "worker.sandbox.runner.client"),
+        ("worker.__main__", "worker.sandbox.runner.main"),
+    }
+    found = {
+        (module, name)
+        for package in PRODUCT
+        for module, path in modules(package)
+        if not module.startswith("worker.sandbox.runner")
+        for name in imported(path)
+        if name.startswith("worker.sandbox.runner")
+    }
+    assert found == seam
+
+
+def test_guards_do_not_know_the_sandbox() -> None:
+    """Arrows between the two go one way: a sandbox keeps workspaces by the means of the guards."""
+    for module, path in modules("worker/guards"):
+        assert not [name for name in imported(path) if name.startswith("worker.sandbox")], module
+
+
 @pytest.mark.parametrize("module", ["worker.process.guardian", "console.up.reaper"])
 def test_who_outlives_the_others_needs_only_the_standard_library(module: str) -> None:
     """A guardian that cannot break because of a library, and that costs a few megabytes."""
@@ -174,7 +197,7 @@ def test_settings_alone_look_at_the_environment() -> None:
     ]
     litellm = "worker.llm.clients.litellm_client"  # litellm takes some settings from nowhere else: it writes them there
     crashes = "shared.process.crash_points"  # armed by tests alone, and no setting of an installation
-    keeper = "worker.mcp.keeper"  # a process of its own: it hands a part of its environment on to a server
+    keeper = "worker.mcp.process_supervisor"  # a process of its own: it hands a part of its environment on to a server
     embedded = "shared.embedded"  # it hands its environment on to the server, with how that takes its memory
     assert set(readers) <= {"shared.settings.load", litellm, crashes, keeper, embedded}
 

@@ -17,11 +17,10 @@ from worker.process.worker_handle import queue_name
 def main() -> int:
     """Start workers and guard them; or be a runner."""
     if sys.argv[1:2] == ["runner"]:
-        from worker.sandbox.runner import (
-            main as runner_main,  # a worker has no use for it, and a runner for nothing below
-        )
+        # Imported here: a worker does not need it, and a runner needs nothing below.
+        from worker.sandbox.runner.main import main as run_runner
 
-        return runner_main.main(sys.argv[2:])
+        return run_runner(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run agent turns and jobs from the queues.")
     parser.add_argument("queues", nargs="*", type=queue_name, metavar="turns|jobs|runner", help="(default: turns jobs)")
     arguments = parser.parse_args()

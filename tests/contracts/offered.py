@@ -27,7 +27,7 @@ from tests.helpers.pod import library
 from tests.helpers.runner import RunnerProcess
 from tests.helpers.text_files import TextFiles
 from tests.helpers.web_server import Asked, Send, WebServer, reply, web_server
-from tests.worker.mcp.peers import Worker, keepers, noted, peer
+from tests.worker.mcp.peers import Worker, noted, peer, supervisors
 from tests.worker.sandbox.conftest import tier
 from worker.agent.ports import Files
 from worker.agent.tools.tool import Safety, Tool, ToolContext
@@ -285,7 +285,7 @@ async def mcp(folder: Path) -> AsyncIterator[Offered]:
         )  # fmt: skip
     finally:
         await worker.servers.close()
-        assert keepers() == []
+        assert supervisors() == []
 
 
 @contextlib.asynccontextmanager

@@ -187,7 +187,7 @@ async def test_no_tool_is_offered_that_this_suite_does_not_know(client: RedisCli
         Settings(plugins=PluginSettings(off=("letters", "signed", "count_letters"))), client, MemoryStore(client)
     )
     answerer.offer_exec(AnySandbox())
-    box = await answerer._toolboxes.now()
+    box = await answerer._toolboxes.current()
     names = {spec.name for spec in box.specs()}
     await answerer.close()
     known = {name.partition(",")[0] for name in OFFERED if not name.startswith("a tool of")}

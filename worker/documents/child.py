@@ -1,9 +1,9 @@
-"""The process that takes a document apart: `python -m worker.documents.child KIND CPU_S
-MEMORY_BYTES`, file on stdin.
+"""The process that parses one document: `python -m worker.documents.child KIND CPU_S
+MEMORY_BYTES`, with the file on standard input.
 
-It writes text and ends with 0, or a reason and ends with REFUSED. Its memory, time and files are
-limited, and it shuts itself in where the machine can do that, before it reads a byte or imports a
-library, so that a file made to break its reader breaks this process alone.
+It writes the text and exits with 0, or writes a reason and exits with REFUSED_EXIT_CODE. It limits
+and confines itself before it reads a byte or imports a parser library, so that a file that exploits
+its parser gains this process and nothing else.
 """
 
 from __future__ import annotations
@@ -13,46 +13,45 @@ import io
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from typing import Final
+from collections.abc import Iterator
+from typing import cast
 
-from worker.documents.archive import Refused, check_archive
-from worker.documents.limits import FILE_LIMIT_BYTES, REFUSED, TEXT_LIMIT_CHARS, WALL_S
-from worker.guards.confined_process import confine_parser
-
-_READERS: Final = {
-    "pdf": "worker.documents.pdf",
-    "word": "worker.documents.word",
-    "sheet": "worker.documents.sheet",
-    "slides": "worker.documents.slides",
-}
+from worker.documents.formats import TEXTS_OF
+from worker.documents.kinds import (
+    FILE_LIMIT_BYTES,
+    REFUSED_EXIT_CODE,
+    TEXT_LIMIT_CHARS,
+    WALL_S,
+    Document,
+    DocumentRefused,
+    check_archive,
+)
+from worker.sandbox.parser_confinement import confine_parser
 
 
 def main() -> int:
-    """Read one document; the exit code."""
-    kind = sys.argv[1]
-    _limit(int(sys.argv[2]), int(sys.argv[3]))
+    """Read one document; return the exit code."""
+    kind = cast(Document, sys.argv[1])
+    _set_limits(int(sys.argv[2]), int(sys.argv[3]))
     confine_parser()
     out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", errors="replace", newline="\n")
     try:
         data = sys.stdin.buffer.read(FILE_LIMIT_BYTES)
         if kind != "pdf":
             check_archive(data)
-        texts: Callable[[io.BytesIO], Iterator[str]] = import_module(_READERS[kind]).texts
-        _write(texts(io.BytesIO(data)), out)
-    except Refused as exc:
-        return _refuse(out, str(exc))
+        _write_texts(TEXTS_OF[kind](io.BytesIO(data)), out)
+    except DocumentRefused as exc:
+        return _write_refusal(out, str(exc))
     except MemoryError:
-        return _refuse(out, "it needs too much memory")
+        return _write_refusal(out, "it needs too much memory")
     except RecursionError:
-        return _refuse(out, "it is nested too deeply")
-    except Exception as exc:  # these libraries raise whatever they stumble over
-        return _refuse(out, f"it is damaged ({type(exc).__name__})")
+        return _write_refusal(out, "it is nested too deeply")
+    except Exception as exc:  # on damaged input these libraries raise anything at all
+        return _write_refusal(out, f"it is damaged ({type(exc).__name__})")
     return 0
 
 
-def _write(texts: Iterator[str], out: io.TextIOWrapper) -> None:
+def _write_texts(texts: Iterator[str], out: io.TextIOWrapper) -> None:
     left = TEXT_LIMIT_CHARS
     for text in texts:
         out.write(f"{text[:left]}\n")
@@ -62,23 +61,25 @@ def _write(texts: Iterator[str], out: io.TextIOWrapper) -> None:
     out.flush()
 
 
-def _refuse(out: io.TextIOWrapper, why: str) -> int:
-    out.write(f"\n{why}")
+def _write_refusal(out: io.TextIOWrapper, reason: str) -> int:
+    # Text may precede it: a later page can turn out to be damaged. The reader takes the last line.
+    out.write(f"\n{reason}")
     out.flush()
-    return REFUSED
+    return REFUSED_EXIT_CODE
 
 
-def _limit(cpu_s: int, memory_bytes: int) -> None:
-    signal.alarm(WALL_S)  # ends it also when nobody waits any more
+def _set_limits(cpu_s: int, memory_bytes: int) -> None:
+    signal.alarm(WALL_S)  # ends this process even if its parent was killed
     limits = (
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
-        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),  # over the first comes SIGXCPU, which says why it ended
+        # The soft limit sends SIGXCPU, which tells the parent the reason; the hard limit sends SIGKILL.
+        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
         (resource.RLIMIT_CORE, 0, 0),
         (resource.RLIMIT_FSIZE, 0, 0),
         (resource.RLIMIT_NOFILE, 64, 64),
     )
     for kind, soft, hard in limits:
-        with contextlib.suppress(ValueError, OSError):  # macOS has no limit on the address space
+        with contextlib.suppress(ValueError, OSError):  # macOS does not limit the address space
             resource.setrlimit(kind, (soft, hard))
 
 

@@ -1,17 +1,37 @@
-"""What a file is, by its content; its name says nothing."""
+"""Document kinds, recognized by content alone, and the limits that reading one is held to.
+
+The reader (parent) and the child process both import this file, so both hold to these limits.
+"""
 
 from __future__ import annotations
 
+import io
+import zipfile
+import zlib
 from typing import Final, Literal
 
 Document = Literal["pdf", "word", "sheet", "slides"]
 
-NAMES: Final[dict[Document, str]] = {
+KIND_NAMES: Final[dict[Document, str]] = {
     "pdf": "PDF document",
     "word": "Word document",
     "sheet": "Excel workbook",
     "slides": "PowerPoint presentation",
 }
+
+FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
+TEXT_LIMIT_CHARS: Final = 1_000_000
+MEMORY_BYTES: Final = 768 * 1024 * 1024
+CPU_S: Final = 10
+WALL_S: Final = 30
+REFUSED_EXIT_CODE: Final = 3
+"""Exit code of a child that refuses a file; the last line of its output is the reason."""
+
+ARCHIVE_PARTS: Final = 5000
+_UNPACKED_BYTES: Final = 256 * 1024 * 1024
+_RATIO: Final = 200
+_SMALL_BYTES: Final = 1024 * 1024
+_HEAD_BYTES: Final = 64 * 1024
 
 _PDF: Final = b"%PDF-"
 _ZIP: Final = b"PK\x03\x04"
@@ -40,9 +60,13 @@ _OTHERS: Final = {
 }
 
 
-def text_of(data: bytes) -> str | None:
-    """The text that a file is, exactly; None when it is none: no UTF-8, with NUL in it, or a PDF
-    (some are ASCII)."""
+class DocumentRefused(Exception):
+    """The file is not read; the text is the reason, written for people."""
+
+
+def decode_text(data: bytes) -> str | None:
+    """Return the text of a UTF-8 file, unchanged; None for a file with other bytes, with a NUL, or
+    for a PDF (some PDFs are pure ASCII)."""
     if data.startswith(_PDF) or b"\0" in data:
         return None
     try:
@@ -51,22 +75,62 @@ def text_of(data: bytes) -> str | None:
         return None
 
 
-def document_of(data: bytes) -> Document | None:
-    """Which kind of document the bytes claim to be. Looks at names only and unpacks nothing."""
+def detect_document(data: bytes) -> Document | None:
+    """Return the kind of document that the bytes claim to be. Unpacks nothing."""
     if data.startswith(_PDF):
         return "pdf"
     if data.startswith(_ZIP):
+        # Names of parts are not compressed in a zip file, so a search in the raw bytes finds them.
         return next((kind for part, kind in _MAIN_PARTS.items() if part in data), None)
     return None
 
 
-def description(data: bytes) -> str:
-    """What else a file is, as far as its first bytes say."""
-    return next((what for head, what in _OTHERS.items() if data.startswith(head)), "a binary file")
+def describe_file(data: bytes) -> str:
+    """Describe any other file, as far as its first bytes allow."""
+    return next((text for head, text in _OTHERS.items() if data.startswith(head)), "a binary file")
 
 
-def picture_of(data: bytes) -> str | None:
-    """The media type of a picture; None for everything else."""
+def detect_picture(data: bytes) -> str | None:
+    """Return the media type of a picture; None for everything else."""
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for head, kind in _PICTURES.items() if data.startswith(head)), None)
+
+
+def check_archive(data: bytes) -> None:
+    """Check what an Office file (a zip archive) declares before a library unpacks it.
+
+    Raises DocumentRefused with a reason for an archive that is damaged or encrypted, has too many
+    parts, unpacks to too much, holds a part of an absurd compression ratio, or XML with a DOCTYPE.
+    """
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(data))
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        raise DocumentRefused("it is damaged") from None
+    parts = archive.infolist()
+    if len(parts) > ARCHIVE_PARTS:
+        raise DocumentRefused(f"it has {len(parts):,} parts; at most {ARCHIVE_PARTS:,} are allowed")
+    # A part may lie about its size, but zipfile never unpacks more of it than it declares.
+    total_bytes = sum(part.file_size for part in parts)
+    if total_bytes > _UNPACKED_BYTES:
+        raise DocumentRefused(f"it unpacks to {total_bytes:,} bytes; at most {_UNPACKED_BYTES:,} are allowed")
+    if len({part.filename for part in parts}) < len(parts):
+        raise DocumentRefused("it has two parts of one name")
+    for part in parts:
+        if part.flag_bits & 1:
+            raise DocumentRefused("it is protected by a password")
+        if part.file_size > _SMALL_BYTES and part.file_size > _RATIO * max(1, part.compress_size):
+            raise DocumentRefused(f"a part of it grows more than {_RATIO} times when it is unpacked")
+    for part in parts:
+        # A DOCTYPE can define entities that expand to gigabytes, or that name files of this machine.
+        if part.filename.endswith((".xml", ".rels")) and b"<!DOCTYPE" in _read_head(archive, part):
+            raise DocumentRefused("it has a document type declaration, which Office programs never write")
+
+
+def _read_head(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
+    """Return the first bytes of a part without NULs, so that UTF-16 reads like ASCII."""
+    try:
+        with archive.open(part) as file:
+            return file.read(_HEAD_BYTES).replace(b"\0", b"")
+    except (zipfile.BadZipFile, zlib.error, OSError, ValueError, NotImplementedError, EOFError):
+        raise DocumentRefused("it is damaged") from None

@@ -1,4 +1,4 @@
-"""What a page says, as text that a model can read."""
+"""Web pages as text that a model can read."""
 
 from __future__ import annotations
 
@@ -12,60 +12,62 @@ from typing import Final
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.guards.fetch import WebResponse
+from worker.guards.response import WebResponse
 
 HTML_TYPES: Final = ("text/html", "application/xhtml+xml")
 PAGE_TYPES: Final = (*HTML_TYPES, "text/*", "application/json", "*+json", "application/xml", "*+xml")
-"""The content types that can be read."""
+"""Content types that can be read."""
 
 PARSE_S: Final = 15.0
-"""How long parsing one page may take, start of the process included."""
+"""Time limit for parsing one page, including the start of the process."""
 PARSE_MEMORY_BYTES: Final = 1024**3
 PARSE_AT_ONCE: Final = 2
 
 _CHILD: Final = Path(__file__).with_name("page_child.py")
 _META: Final = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}["']?([a-z0-9_-]{1,40})""", re.IGNORECASE)
 _META_BYTES: Final = 1024
-# Some codecs of Python take quadratic time or are no charset of any page: only these are used.
+# Only these are decoded: Python has more codecs, but some take quadratic time and others are not
+# character sets of pages at all.
 _CHARSETS: Final = re.compile(
     r"utf-?8|utf-?16(le|be)?|(us-)?ascii|iso-?8859-?\d{1,2}|latin-?1|windows-125\d|cp125\d|koi8-[ru]|mac-?roman|"
     r"shift[_-]jis|euc-jp|iso-2022-jp|gb2312|gbk|gb18030|big5|euc-kr|tis-620|windows-874"
 )
+# Browsers read these labels as windows-1252 (WHATWG Encoding Standard), and pages count on it.
 _READ_AS: Final = {"iso-8859-1": "cp1252", "latin1": "cp1252", "ascii": "cp1252", "us-ascii": "cp1252"}
 
 
-class Page(msgspec.Struct, frozen=True):
-    """The title, which may be empty, and the text; HTML comes as markdown, everything else as it
-    is."""
+class WebPage(msgspec.Struct, frozen=True):
+    """A page: its title, which may be empty, and its text. HTML becomes markdown, everything else
+    is kept as it is."""
 
     title: str
     text: str
 
 
 class PageReader:
-    """Turns answers into pages. HTML is parsed in a process of its own with no environment, little
-    memory and a limit of time, a few at once: a thread could neither be stopped nor leave the event
-    loop alone."""
+    """Turns responses into pages. HTML is parsed by at most PARSE_AT_ONCE processes, each with an
+    empty environment and limits of memory and time: a thread could not be stopped, and would hold
+    the interpreter lock against the event loop."""
 
     def __init__(self, *, parse_s: float = PARSE_S, memory_bytes: int = PARSE_MEMORY_BYTES) -> None:
         self.parse_s = parse_s
         self._memory_bytes = memory_bytes
         self._slots = asyncio.Semaphore(PARSE_AT_ONCE)
 
-    async def read(self, answer: WebResponse) -> Page:
-        """The page in an answer. Raises ToolFailed when its HTML cannot be parsed within the
-        limits."""
-        text = decoded(answer)
-        if answer.type not in HTML_TYPES:
-            return Page("", text)
+    async def read_page(self, response: WebResponse) -> WebPage:
+        """Return the page in a response. Raises ToolFailed for HTML that cannot be parsed within
+        the limits."""
+        text = decode_body(response)
+        if response.type not in HTML_TYPES:
+            return WebPage("", text)
         async with self._slots:
-            out = await self._parsed(text.encode("utf-8", "replace"), answer.url)
+            out = await self._parse_html(text.encode("utf-8", "replace"), response.url)
         try:
-            return msgspec.json.decode(out, type=Page)
+            return msgspec.json.decode(out, type=WebPage)
         except (msgspec.DecodeError, UnicodeError):
             raise ToolFailed("the page is too big or too broken to be read; try another one") from None
 
-    async def _parsed(self, html: bytes, url: str) -> bytes:
+    async def _parse_html(self, html: bytes, url: str) -> bytes:
         limits = (str(max(1, round(self.parse_s))), str(self._memory_bytes))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", str(_CHILD), *limits, url),
@@ -88,14 +90,14 @@ class PageReader:
                 await process.wait()
 
 
-def decoded(answer: WebResponse) -> str:
-    """The body as text: by the charset of the header, else of the page itself, else UTF-8. Never
+def decode_body(response: WebResponse) -> str:
+    """Decode the body by the charset of the header, else of the page itself, else as UTF-8. Never
     fails."""
-    names = [answer.charset]
-    if answer.type in HTML_TYPES and (found := _META.search(answer.body[:_META_BYTES])):
+    names = [response.charset]
+    if response.type in HTML_TYPES and (found := _META.search(response.body[:_META_BYTES])):
         names.append(found[1].decode())
     for name in (name.strip().lower() for name in names):
         if _CHARSETS.fullmatch(name):
             with contextlib.suppress(LookupError):
-                return answer.body.decode(_READ_AS.get(name, name), "replace")
-    return answer.body.decode("utf-8-sig", "replace")
+                return response.body.decode(_READ_AS.get(name, name), "replace")
+    return response.body.decode("utf-8-sig", "replace")

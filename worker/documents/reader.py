@@ -1,5 +1,5 @@
-"""Documents as text. Each is taken apart in a process of its own that can be killed and that knows
-no secret."""
+"""Read documents as text. Each is parsed in a process of its own, which can be killed and gets none
+of our secrets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from shared.errors import ToolFailed
-from worker.documents.kinds import NAMES, Document
-from worker.documents.limits import CPU_S, FILE_LIMIT_BYTES, MEMORY_BYTES, REFUSED, TEXT_LIMIT_CHARS, WALL_S
+from worker.documents.kinds import (
+    CPU_S,
+    FILE_LIMIT_BYTES,
+    KIND_NAMES,
+    MEMORY_BYTES,
+    REFUSED_EXIT_CODE,
+    TEXT_LIMIT_CHARS,
+    WALL_S,
+    Document,
+)
 
 AT_ONCE: Final = 2
 _TOP: Final = Path(__file__).parents[2]
@@ -20,39 +28,40 @@ _READ_LIMIT_BYTES: Final = TEXT_LIMIT_CHARS * 4 + 1024
 
 
 class DocumentReader:
-    """Reads `AT_ONCE` documents of a worker at a time; others wait. Each may take `cpu_s` and
-    `memory_bytes`."""
+    """Reads at most AT_ONCE documents of a worker at a time; others wait. Each may use `cpu_s`
+    seconds of processor time and `memory_bytes`."""
 
     def __init__(self, *, cpu_s: int = CPU_S, memory_bytes: int = MEMORY_BYTES) -> None:
         self._cpu_s = cpu_s
         self._memory_bytes = memory_bytes
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def text(self, path: str, kind: Document, data: bytes) -> str:
-        """The text of the document `data`; `path` is what it is called in errors.
+    async def read_document(self, path: str, kind: Document, data: bytes) -> str:
+        """Return the text of the document `data`; errors call it `path`.
 
-        Raises ToolFailed, `file refused: <reason>`, for one that is too big, damaged, locked, or a
-        bomb. Cancelled, it leaves no process behind.
+        Raises ToolFailed, `file refused: <reason>`, for a document that is too big, damaged, locked
+        or a bomb. Cancelled, it leaves no process running.
         """
         if len(data) > FILE_LIMIT_BYTES:
-            raise _refused(path, f"it has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")
+            raise _refusal(path, f"it has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")
         async with self._slots:
             try:
-                code, told = await self._run(kind, data)
+                code, text = await self._run_child(kind, data)
             except TimeoutError:
-                raise _refused(path, f"reading it takes more than {WALL_S} s") from None
+                raise _refusal(path, f"reading it takes more than {WALL_S} s") from None
             except OSError:
                 raise ToolFailed(f"{path!r} cannot be read just now: no process can be started. Try later") from None
         match code:
             case 0:
-                return told
-            case _ if code == REFUSED:
-                raise _refused(path, told.rpartition("\n")[2])
+                return text
+            case _ if code == REFUSED_EXIT_CODE:
+                raise _refusal(path, text.rpartition("\n")[2])
             case _ if code in (-signal.SIGXCPU, -signal.SIGALRM):
-                raise _refused(path, f"reading it takes more than {self._cpu_s} s of work")
-        raise _refused(path, f"it is no {NAMES[kind]} that can be read with {self._memory_bytes // 2**20} MB of memory")
+                raise _refusal(path, f"reading it takes more than {self._cpu_s} s of work")
+        memory_mb = self._memory_bytes // 2**20
+        raise _refusal(path, f"it is not a {KIND_NAMES[kind]} that can be read with {memory_mb} MB of memory")
 
-    async def _run(self, kind: Document, data: bytes) -> tuple[int, str]:
+    async def _run_child(self, kind: Document, data: bytes) -> tuple[int, str]:
         limits = (str(self._cpu_s), str(self._memory_bytes))
         command = (sys.executable, "-B", "-m", "worker.documents.child", kind, *limits)
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -61,12 +70,14 @@ class DocumentReader:
         )
         try:
             async with asyncio.timeout(WALL_S):
-                feeding = asyncio.create_task(_feed(child, data))
+                # Both pipes are served at once: a child that writes before it has read everything
+                # would otherwise block us, and we it.
+                feeding = asyncio.create_task(_feed_input(child, data))
                 try:
-                    told = await _all(child)
+                    output = await _read_output(child)
                 finally:
                     feeding.cancel()
-                return await child.wait(), told.decode("utf-8", "replace")
+                return await child.wait(), output.decode("utf-8", "replace")
         finally:
             if child.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -74,7 +85,7 @@ class DocumentReader:
                 await child.wait()
 
 
-async def _feed(child: asyncio.subprocess.Process, data: bytes) -> None:
+async def _feed_input(child: asyncio.subprocess.Process, data: bytes) -> None:
     assert child.stdin is not None
     with contextlib.suppress(ConnectionError):
         child.stdin.write(data)
@@ -82,8 +93,8 @@ async def _feed(child: asyncio.subprocess.Process, data: bytes) -> None:
     child.stdin.close()
 
 
-async def _all(child: asyncio.subprocess.Process) -> bytes:
-    """What it writes, up to what it may write."""
+async def _read_output(child: asyncio.subprocess.Process) -> bytes:
+    """Return what the child writes, at most as much as it is allowed to."""
     assert child.stdout is not None
     pieces: list[bytes] = []
     left = _READ_LIMIT_BYTES
@@ -93,5 +104,5 @@ async def _all(child: asyncio.subprocess.Process) -> bytes:
     return b"".join(pieces)
 
 
-def _refused(path: str, why: str) -> ToolFailed:
-    return ToolFailed(f"file refused: {why} ({path!r}). Go on without it, or ask the user for another copy")
+def _refusal(path: str, reason: str) -> ToolFailed:
+    return ToolFailed(f"file refused: {reason} ({path!r}). Go on without it, or ask the user for another copy")

@@ -1,9 +1,8 @@
-"""HTTP to places that nobody vouches for: only to checked addresses, so many bytes, so many
-seconds.
+"""HTTP to untrusted servers: to checked addresses only, within limits of bytes and seconds.
 
 For every hop (the first request and each redirect): check the URL, look the name up once, check
-every address it has, and connect to one of those; a name that changes its answer meanwhile changes
-nothing.
+every address it has, and connect to one of those. A name that resolves differently a moment later
+(DNS rebinding) changes nothing, because it is never looked up again.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urljoin
 
-import msgspec
-
 from shared.errors import ToolFailed
 from worker.guards.addresses import WebPolicy, WebTarget, check_address, parse_target
 from worker.guards.networks import Address
+from worker.guards.response import FetchLimits, WebResponse
 
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Gives all addresses of a host (and port). Raises OSError when there are none."""
+"""Return all addresses of a host (and port). Raises OSError when it has none."""
 
 FETCH_BYTES: Final = 2 * 1024 * 1024
 FETCH_S: Final = 20.0
@@ -35,29 +33,13 @@ AT_ONCE: Final = 64
 _LOOK_UPS_AT_ONCE: Final = 16
 
 
-class WebResponse(msgspec.Struct, frozen=True):
-    """What a server said. `url` is where the last redirect led; `cut` says that the body was longer
-    than is kept. The body of an error (a status that is not 2xx) is not read."""
-
-    url: str
-    status: int
-    type: str = ""
-    charset: str = ""
-    body: bytes = b""
-    cut: bool = False
-
-    @property
-    def ok(self) -> bool:
-        return 200 <= self.status < 300
-
-
 class Fetcher:
-    """Requests under one policy. Every method may be called any number of times at once; nothing is kept between two
+    """Sends requests under one policy, safely from many tasks at once. Keeps nothing between two
     requests: no connection, no cookie, no address.
 
-    `body_bytes` counts after decompression. `connect_s` is for the look-up and for the connection
-    each, `silence_s` for the first byte and between any two, `total_s` for everything, redirects
-    and reading included.
+    `body_bytes` counts after decompression. `connect_s` limits the look-up and the connection
+    separately, `silence_s` the wait for the first byte and between any two, `total_s` everything,
+    including redirects and reading.
     """
 
     def __init__(
@@ -111,8 +93,8 @@ class Fetcher:
         body: bytes | None,
         redirects: int,
     ) -> WebResponse:
-        # Here, for with it comes the HTTP library, which a worker that is starting has no use for.
-        from worker.guards.request import FetchLimits, send_request
+        # Imported here: it loads the HTTP library, which a starting worker does not need yet.
+        from worker.guards.request import send_request
 
         limits = FetchLimits(self._body_bytes, self._connect_s, self._silence_s)
         for _ in range(redirects + 1):
@@ -130,7 +112,7 @@ class Fetcher:
         raise ToolFailed(f"{target.host!r} redirects too often (more than {redirects} times); try another URL")
 
     async def _look_up_addresses(self, target: WebTarget) -> tuple[Address, ...]:
-        """Every address of a place, none of them blocked."""
+        """Return every address of a target; raise ToolFailed if any of them is blocked."""
         if target.address is not None:
             return (target.address,)
         try:
@@ -147,8 +129,8 @@ class Fetcher:
 
 
 class _SystemLookUp:
-    """The system's resolver, in threads of its own: one that hangs must not take those that others
-    need."""
+    """The system's resolver, in a thread pool of its own: a hanging look-up must not use up the
+    default pool, which others need."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")
@@ -161,5 +143,5 @@ class _SystemLookUp:
 
 
 def _quote_host(url: str) -> str:
-    """The host of a URL, for a text about it."""
+    """Return the host of a URL, quoted for an error text."""
     return repr(url.partition("://")[2].partition("/")[0][:80] or url[:80])

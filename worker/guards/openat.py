@@ -1,9 +1,10 @@
-"""Opening beneath a folder, name by name, so that no link, swapped in at whatever moment, leads out
-of it.
+"""Open files beneath a folder one name at a time, so that no link leads out of it, even one that is
+swapped in while we walk.
 
-Every step is opened relative to the handle of the step before and follows no link; what was opened
-is looked at before it is used. Works alike on Linux and macOS. All of it blocks on a slow volume;
-nothing waits for a FIFO or a device.
+Each name is opened relative to the handle of the folder before it, with O_NOFOLLOW. A path that is
+checked first and opened afterwards could be replaced by a link in between; a handle cannot. What
+was opened is checked (fstat) before it is used. This does what openat2(RESOLVE_BENEATH) does, on
+Linux and macOS alike. Everything here blocks on a slow volume, but never on a FIFO or a device.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,12 +23,13 @@ import msgspec
 from shared.errors import ToolFailed
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # non-blocking: a FIFO must not hang us
+_FOLDER_MODE: Final = 0o700
 
 
 class OddFile(OSError):
-    """Something is there that is no plain file or folder of this workspace alone. `what` says what
-    it is."""
+    """The path names something other than a plain file or folder of this workspace alone. `what`
+    describes it; `outside` means that it could lead out of the workspace."""
 
     def __init__(self, what: str, *, outside: bool = False) -> None:
         super().__init__(what)
@@ -34,30 +38,30 @@ class OddFile(OSError):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Who may use folders and files that are made: their user alone, or also the members of `group`
-    (a number)."""
+    """The access rights of new folders and files: for their user alone, or also for the members of
+    `group` (a number)."""
 
     group: int | None = None
 
     @property
     def folder(self) -> int:
-        """The permissions of a folder."""
+        """Permissions of a folder."""
         return 0o700 if self.group is None else 0o770
 
     @property
     def file(self) -> int:
-        """The permissions of a file."""
+        """Permissions of a file."""
         return 0o600 if self.group is None else 0o660
 
     def grant(self, folder: int) -> None:
-        """Let the group into a folder (a handle) of ours; what is made in it will be the group's,
-        too. Raises OSError for a group that this process is not in."""
+        """Give the group access to a folder (a handle) of ours; what is created in it belongs to the
+        group too (setgid). Raises OSError for a group that this process is not in."""
         info = os.fstat(folder)
         mode = stat.S_ISGID | self.folder
         if self.group is None or info.st_uid != os.geteuid():
             return
         if info.st_gid != self.group:
-            os.fchown(folder, -1, self.group)
+            os.fchown(folder, -1, self.group)  # before the mode: a change of group may clear setgid
         if info.st_gid != self.group or stat.S_IMODE(info.st_mode) & mode != mode:
             os.fchmod(folder, mode)
 
@@ -66,13 +70,13 @@ OWNER_ONLY: Final = Access()
 
 
 class NoSuchFile(ToolFailed):
-    """There is nothing of that name."""
+    """No file has that name."""
 
 
 @contextlib.contextmanager
 def open_folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None) -> Iterator[int]:
-    """The handle of a folder beneath the handle `top`. With `make`, folders that are not there are
-    made, for those.
+    """Open a folder beneath the handle `top` and yield its handle. With `make`, missing folders are
+    created with that access.
 
     Raises OSError; OddFile for a link or a file on the way.
     """
@@ -88,10 +92,12 @@ def open_folder_beneath(top: int, parts: Sequence[str], *, make: Access | None =
 
 
 def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple[bytes, os.stat_result]:
-    """The bytes of a plain file, and what is known of it. Raises OSError; OddFile for anything
-    else, also for one that has a second name somewhere; ToolFailed over `limit_bytes`."""
+    """Return the bytes of a plain file, and its status. Raises OSError; OddFile for anything else,
+    including a file with a second hard link; ToolFailed over `limit_bytes`."""
     with open_folder_beneath(top, parts[:-1]) as at:
-        check_plain_file(os.stat(parts[-1], dir_fd=at, follow_symlinks=False))  # a device is not even opened
+        # Checked twice: before opening, because opening a device can have effects; and again on the
+        # handle, because the name may have been replaced in between.
+        check_plain_file(os.stat(parts[-1], dir_fd=at, follow_symlinks=False))
         with open(os.open(parts[-1], _FILE, dir_fd=at), "rb") as file:
             info = os.fstat(file.fileno())
             check_plain_file(info)
@@ -104,20 +110,40 @@ def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple
     return data, info
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove a folder in which nothing runs any more, however deep it is. Follows no link. Raises
+    OSError."""
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, _FOLDER_MODE)
+            # What is inside moves up under a short name, so that no path ever gets too long to use,
+            # and no recursion too deep.
+            for inner in list(os.scandir(entry.path)):
+                if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, _FOLDER_MODE)  # a folder that is not writable cannot be moved
+                os.rename(inner.path, folder / secrets.token_hex(8))
+            os.rmdir(entry.path)
+    os.rmdir(folder)
+
+
 def check_plain_file(info: os.stat_result) -> None:
-    """Raises OddFile unless this is a regular file with one name."""
+    """Raise OddFile unless this is a regular file with exactly one name. A second hard link could be
+    the same file outside the workspace."""
     if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError(errno.EISDIR, "a folder")
     if stat.S_ISLNK(info.st_mode):
         raise OddFile("a link", outside=True)
     if not stat.S_ISREG(info.st_mode):
-        raise OddFile("no plain file")
+        raise OddFile("not a plain file")
     if info.st_nlink > 1:
         raise OddFile("a file with a second name elsewhere (a hard link)", outside=True)
 
 
 def explain_error(path: str, error: OSError) -> ToolFailed:
-    """What a model reads of a fault; nothing of the machine is named in it."""
+    """Return the error text for the model; it names nothing of the machine."""
     if isinstance(error, OddFile):
         what = f"{path!r} is, or lies behind, {error.what}"
         if error.outside:
@@ -139,7 +165,7 @@ def explain_error(path: str, error: OSError) -> ToolFailed:
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return ToolFailed(f"{path!r} may not be opened or changed; use another path")
         case errno.ENXIO | errno.ENODEV:
-            return ToolFailed(f"{path!r} is no plain file, and is not touched. Use another path")
+            return ToolFailed(f"{path!r} is not a plain file, and is not touched. Use another path")
     return ToolFailed(f"{path!r}: the workspace cannot be reached just now. Try again later, or go on without it")
 
 
@@ -153,7 +179,7 @@ def _open_step(at: int, part: str, make: Access | None) -> int:
         if exc.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK) and _is_link(at, part):
             raise OddFile("a link", outside=True) from None
         raise
-    with contextlib.suppress(FileExistsError):
+    with contextlib.suppress(FileExistsError):  # another worker may have created it meanwhile
         os.mkdir(part, make.folder, dir_fd=at)
     made = _open_step(at, part, make=None)
     try:

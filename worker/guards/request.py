@@ -1,5 +1,6 @@
-"""One HTTP request, at addresses that were checked, and to nothing else. The door to the HTTP library for all that is
-fetched: import this when it is needed."""
+"""One HTTP request, to checked addresses and nothing else.
+
+The only file of the guards that imports the HTTP library: import it when it is needed."""
 
 from __future__ import annotations
 
@@ -10,15 +11,14 @@ from ipaddress import ip_address
 from typing import Final
 
 import aiohttp
-import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from shared.errors import ToolFailed
 from shared.version import VERSION
 from worker.guards.addresses import WebTarget
-from worker.guards.fetch import WebResponse
 from worker.guards.networks import Address
+from worker.guards.response import FetchLimits, WebResponse
 
 USER_AGENT: Final = f"Shoal/{VERSION}"
 
@@ -27,16 +27,8 @@ _STEP_BYTES: Final = 64 * 1024
 _GZIP: Final = zlib.MAX_WBITS | 16
 
 
-class FetchLimits(msgspec.Struct, frozen=True):
-    """How much is read, how long a connection may take, and how long nothing may come."""
-
-    body_bytes: int
-    connect_s: float
-    silence_s: float
-
-
 async def send_request(
-    place: WebTarget,
+    target: WebTarget,
     addresses: Sequence[Address],
     limits: FetchLimits,
     *,
@@ -45,34 +37,34 @@ async def send_request(
     headers: Mapping[str, str],
     body: bytes | None,
 ) -> WebResponse | str:
-    """The answer, or where it redirects to. Raises TimeoutError, and ToolFailed with a text that
-    names the host."""
+    """Return the response, or the location it redirects to. Raises TimeoutError, and ToolFailed
+    with a text that names the host."""
     own = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"}
     try:
         async with (
             aiohttp.ClientSession(
-                connector=connector_to(place.host, addresses),
+                connector=connector_to(target.host, addresses),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_s, sock_read=limits.silence_s),
                 auto_decompress=False,
                 trust_env=False,
             ) as session,
             session.request(
-                method, URL(place.url, encoded=True), headers={**own, **headers}, data=body, allow_redirects=False
+                method, URL(target.url, encoded=True), headers={**own, **headers}, data=body, allow_redirects=False
             ) as response,
         ):
             location = response.headers.get("Location")
             if response.status in _REDIRECT and location is not None:
                 return location
-            return await _read_response(place, response, types, limits.body_bytes)
+            return await _read_response(target, response, types, limits.body_bytes)
     except TimeoutError:
         raise
     except aiohttp.ClientSSLError:
-        raise ToolFailed(f"{place.host!r} has no valid certificate; it is not asked") from None
+        raise ToolFailed(f"{target.host!r} has no valid certificate; it is not asked") from None
     except aiohttp.ClientConnectorError:
-        raise ToolFailed(f"{place.host!r} cannot be reached on port {place.port}; try another URL") from None
+        raise ToolFailed(f"{target.host!r} cannot be reached on port {target.port}; try another URL") from None
     except (aiohttp.ClientError, OSError, ValueError, zlib.error):
-        raise ToolFailed(f"{place.host!r} gave an answer that is not valid, or broke it off; try it later") from None
+        raise ToolFailed(f"{target.host!r} gave an answer that is not valid, or broke it off; try it later") from None
 
 
 async def _read_response(
@@ -95,8 +87,8 @@ async def _read_response(
 
 
 async def _read_body(stream: aiohttp.StreamReader, packed: bool, body_bytes: int) -> tuple[bytes, bool]:
-    """At most `body_bytes` of the body, and whether there was more. What was sent is held to the
-    same size."""
+    """Return at most `body_bytes` of the body, and whether there was more. The compressed size is
+    held to the same limit."""
     kept = bytearray()
     unpack = _Gunzip() if packed else None
     received = 0
@@ -109,17 +101,18 @@ async def _read_body(stream: aiohttp.StreamReader, packed: bool, body_bytes: int
 
 
 class _Gunzip:
-    """Gzip, never more of it unpacked than is wanted: a few bytes can stand for gigabytes."""
+    """A gzip decoder that never unpacks more than is wanted: a few bytes can expand to
+    gigabytes."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
 
     def unpack(self, data: bytes, limit_bytes: int) -> bytes:
-        """What these bytes stand for, at most that many. Call it no more once the limit was
+        """Unpack these bytes, at most `limit_bytes`. Do not call it again once the limit was
         reached."""
         out = bytearray()
         while data and len(out) < limit_bytes:
-            if self._member.eof:
+            if self._member.eof:  # a gzip stream may have several members
                 self._member = zlib.decompressobj(_GZIP)
             out += self._member.decompress(data, limit_bytes - len(out))
             data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
@@ -127,7 +120,7 @@ class _Gunzip:
 
 
 class _CheckedResolver(AbstractResolver):
-    """Knows one host, and of it only the addresses that were checked."""
+    """A resolver that knows one host, and only its checked addresses."""
 
     def __init__(self, host: str, addresses: Sequence[Address]) -> None:
         self._host = host
@@ -155,11 +148,11 @@ class _CheckedResolver(AbstractResolver):
 
 
 def connector_to(host: str, addresses: Sequence[Address]) -> aiohttp.TCPConnector:
-    """Connections to one host, at addresses that were checked, and to nothing else whatever a
-    request says."""
+    """Return a connector to one host at its checked addresses, whatever a request asks for."""
 
     def opened(info: aiohttp.AddrInfoType) -> socket.socket:
-        """The last look before a connection is made; a literal address never meets the resolver."""
+        """Check once more before connecting: aiohttp never asks the resolver about a literal
+        address."""
         family, kind, proto, _, target = info
         if ip_address(target[0]) not in addresses:
             raise OSError("the address was not checked")

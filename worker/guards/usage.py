@@ -14,9 +14,8 @@ from typing import Final
 import msgspec
 
 from worker.guards.folder import Quota
-from worker.guards.openat import open_folder_beneath
+from worker.guards.openat import open_folder_beneath, remove_tree
 from worker.guards.threads import StopSignal
-from worker.sandbox.scratch import remove_tree
 
 DEPTH_LIMIT: Final = 48
 """Folders deeper than this can be neither measured nor opened: they go."""

@@ -1,4 +1,4 @@
-"""A session with one MCP server."""
+"""A session with one MCP server, and the library's objects as our own types."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ from mcp_types import (
     CONNECTION_CLOSED,
     METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
+    AudioContent,
+    BlobResourceContents,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    EmbeddedResource,
+    ImageContent,
     Implementation,
     PaginatedRequestParams,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    Tool,
     ToolListChangedNotification,
 )
 from pydantic import ValidationError
@@ -26,22 +34,22 @@ from pydantic import ValidationError
 from shared.settings import McpServerSettings
 from shared.version import VERSION
 from worker.mcp.http import http_streams
-from worker.mcp.naming import bounded
-from worker.mcp.parse import malformed, read_part, read_tool
+from worker.mcp.naming import bound_tool
 from worker.mcp.process import process_streams
-from worker.mcp.wire import CallResult, Gone, Listed, Part, Refused
+from worker.mcp.wire import CallResult, ListedTool, ResultPart, ServerGone, ServerRefused
 
 TOOLS_LISTED: Final = 500
 PAGES: Final = 50
 
-_TERMINATED: Final = "Session terminated"  # what the library says for a session that an HTTP server has forgotten
+# The error text of the library for a session that an HTTP server has forgotten.
+_TERMINATED: Final = "Session terminated"
 _LOGGERS: Final = ("mcp", "client", "httpx2", "httpcore2")
 
 
-class Session:
-    """A Connection."""
+class McpSession:
+    """An McpConnection over the library's session."""
 
-    def __init__(self, session: ClientSession, reading: _Watched) -> None:
+    def __init__(self, session: ClientSession, reading: _WatchedStream) -> None:
         self._session = session
         self._reading = reading
 
@@ -49,87 +57,93 @@ class Session:
     def ended(self) -> bool:
         return self._reading.ended
 
-    async def tools(self) -> tuple[Listed, ...]:
-        found: list[Listed] = []
+    async def tools(self) -> tuple[ListedTool, ...]:
+        found: list[ListedTool] = []
         cursor: str | None = None
         for _ in range(PAGES):
-            listed, cursor = await self._page(cursor, TOOLS_LISTED - len(found))
+            listed, cursor = await self._list_page(cursor, TOOLS_LISTED - len(found))
             found += listed
             if not cursor or len(found) >= TOOLS_LISTED:
                 break
         return tuple(found)
 
-    async def _page(self, cursor: str | None, limit: int) -> tuple[list[Listed], str | None]:
-        """Bounded here: of a page of megabytes, nothing but this is left when the next one is asked
-        for."""
+    async def _list_page(self, cursor: str | None, limit: int) -> tuple[list[ListedTool], str | None]:
+        """Return one page of tools and the next cursor. Tools are cut to size here, so that a page
+        of megabytes is gone before the next one is requested."""
         try:
             page = await self._session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
         except MCPError as exc:
             if exc.code == METHOD_NOT_FOUND:
-                return [], None  # a server without tools
-            raise self._fault(exc) from None
+                return [], None  # the server offers no tools at all
+            raise self._map_error(exc) from None
         except ValidationError as exc:
-            raise malformed(exc) from None
-        return [bounded(read_tool(tool)) for tool in page.tools[:limit]], page.next_cursor
+            raise malformed_reply(exc) from None
+        return [bound_tool(parse_tool(tool)) for tool in page.tools[:limit]], page.next_cursor
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
         try:
-            # Not `call_tool`: that runs the patterns of the server's own output schema in this
-            # process.
+            # Not `call_tool`: it would validate the result against the server's own schema, and
+            # that schema's regular expressions could block this process.
             result = await self._session.send_request(request, CallToolResult)
         except MCPError as exc:
-            raise self._fault(exc) from None
+            raise self._map_error(exc) from None
         except ValidationError as exc:
-            raise malformed(exc) from None
-        parts = tuple(map(read_part, result.content))
+            raise malformed_reply(exc) from None
+        parts = tuple(map(parse_part, result.content))
         if not parts and result.structured_content is not None:
-            parts = (Part(msgspec.json.encode(result.structured_content).decode()),)
+            parts = (ResultPart(msgspec.json.encode(result.structured_content).decode()),)
         return CallResult(parts, result.is_error)
 
-    def _fault(self, exc: MCPError) -> Exception:
+    def _map_error(self, exc: MCPError) -> Exception:
         if exc.message == _TERMINATED:
             self._reading.end()
-            return Gone(unsent=True)
-        return Gone() if exc.code == CONNECTION_CLOSED else Refused(exc.message)
+            return ServerGone(unsent=True)
+        return ServerGone() if exc.code == CONNECTION_CLOSED else ServerRefused(exc.message)
 
 
 @asynccontextmanager
 async def connect(
-    server: McpServerSettings, news: Callable[[], None], says: Callable[[str], None]
-) -> AsyncIterator[Session]:
-    """Start or reach the server and agree with it on a protocol; a Connect. Must be entered and
-    left in one task.
+    server: McpServerSettings, on_change: Callable[[], None], on_line: Callable[[str], None]
+) -> AsyncIterator[McpSession]:
+    """Start or reach the server and negotiate the protocol (a Connect). Enter and leave it in one
+    task.
 
-    Raises OSError, Gone, Refused, and ExceptionGroups of what breaks inside the library.
+    Raises OSError, ServerGone, ServerRefused, and ExceptionGroups from inside the library.
     """
-    for name in _LOGGERS:  # they write whole messages
+    for name in _LOGGERS:  # they log whole messages, with all the private text in them
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
-    async def hear(message: object) -> None:
+    async def on_message(message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
-            news()
+            on_change()
 
     async with AsyncExitStack() as stack:
         if server.command:
-            read, write = await stack.enter_async_context(process_streams(server, says))
+            read, write = await stack.enter_async_context(process_streams(server, on_line))
         else:
             read, write = await stack.enter_async_context(http_streams(server))
-        reading = _Watched(read, news)
-        me = Implementation(name="shoal", version=VERSION)
-        library = await stack.enter_async_context(ClientSession(reading, write, message_handler=hear, client_info=me))
-        session = Session(library, reading)
+        reading = _WatchedStream(read, on_change)
+        client = ClientSession(
+            reading,
+            write,
+            message_handler=on_message,
+            client_info=Implementation(name="shoal", version=VERSION),
+        )
+        library = await stack.enter_async_context(client)
+        session = McpSession(library, reading)
         try:
-            await _agree(library)
+            await _negotiate(library)
         except MCPError as exc:
-            raise session._fault(exc) from None
+            raise session._map_error(exc) from None
         except ValidationError as exc:
-            raise malformed(exc) from None
+            raise malformed_reply(exc) from None
         yield session
 
 
-async def _agree(session: ClientSession) -> None:
-    """By the handshake, which also brings news of changed lists; else as newer servers want it."""
+async def _negotiate(session: ClientSession) -> None:
+    """Initialize the session. The handshake comes first: it enables notifications of changed
+    lists. Servers of newer protocol versions refuse it and are discovered instead."""
     try:
         await session.initialize()
     except MCPError as exc:
@@ -138,18 +152,18 @@ async def _agree(session: ClientSession) -> None:
         await session.discover()
 
 
-class _Watched:
-    """What is read from a server, and whether there can be more."""
+class _WatchedStream:
+    """The stream read from a server, which knows whether it has ended."""
 
-    def __init__(self, stream: Any, news: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, on_change: Callable[[], None]) -> None:
         self._stream = stream
-        self._news = news
+        self._on_change = on_change
         self.ended = False
 
     def end(self) -> None:
-        """Mark it as ended, and say so."""
+        """Mark it as ended, and report the change."""
         self.ended = True
-        self._news()
+        self._on_change()
 
     @property
     def last_context(self) -> Any:
@@ -162,16 +176,52 @@ class _Watched:
         self.end()
         await self._stream.aclose()
 
-    def __aiter__(self) -> _Watched:
+    def __aiter__(self) -> _WatchedStream:
         return self
 
     async def __anext__(self) -> Any:
         return await self._stream.__anext__()
 
-    async def __aenter__(self) -> _Watched:
+    async def __aenter__(self) -> _WatchedStream:
         await self._stream.__aenter__()
         return self
 
     async def __aexit__(self, *exc: Any) -> bool | None:
         self.end()
         return await self._stream.__aexit__(*exc)  # type: ignore[no-any-return]
+
+
+def parse_tool(tool: Tool) -> ListedTool:
+    """Convert one tool of a list."""
+    hints = tool.annotations
+    return ListedTool(
+        tool.name,
+        tool.description or tool.title or "",
+        tool.input_schema,
+        read_only=bool(hints and hints.read_only_hint),
+        idempotent=bool(hints and hints.idempotent_hint),
+    )
+
+
+def parse_part(content: object) -> ResultPart:
+    """Convert one part of a result. Binary content is measured and dropped."""
+    match content:
+        case TextContent(text=text):
+            return ResultPart(text)
+        case ImageContent(data=data, mime_type=media) | AudioContent(data=data, mime_type=media):
+            return ResultPart(None, kind=content.type, media_type=media, size_bytes=len(data) * 3 // 4)
+        case EmbeddedResource(resource=BlobResourceContents() as blob):
+            size = len(blob.blob) * 3 // 4
+            return ResultPart(None, "resource", name=str(blob.uri), media_type=blob.mime_type or "", size_bytes=size)
+        case EmbeddedResource(resource=TextResourceContents() as page):
+            size = len(page.text.encode("utf-8", "replace"))
+            return ResultPart(page.text, "resource", str(page.uri), page.mime_type or "text/plain", size)
+        case ResourceLink():
+            return ResultPart(None, "link", str(content.uri), content.mime_type or "", content.size or 0)
+        case _:
+            return ResultPart(None, kind="part of an unknown kind")
+
+
+def malformed_reply(exc: ValidationError) -> ServerRefused:
+    """Return the error for a reply that does not fit the protocol, without the reply's text."""
+    return ServerRefused(f"its answer is not one that the protocol knows ({exc.error_count()} faults)")

@@ -1,4 +1,4 @@
-"""Which tools of a server can be offered, and under which names."""
+"""The names and schemas under which the tools of a server are offered, and the tools refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from worker.documents.untrusted import visible
-from worker.mcp.wire import Listed
+from worker.documents.untrusted import strip_hidden
+from worker.mcp.wire import ListedTool
 
 PREFIX: Final = "mcp_"
 DESCRIPTION_CHARS: Final = 1000
@@ -18,7 +18,7 @@ NAME_CHARS: Final = 256
 SCHEMA_BYTES: Final = 8 * 1024
 SCHEMA_DEPTH: Final = 12
 TOOLS_OFFERED: Final = 64
-"""Of one server; a model that is offered hundreds chooses badly."""
+"""Limit for one server: a model that is offered hundreds of tools chooses badly."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PROPERTY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -27,8 +27,8 @@ _WORDS: Final = ("description", "title")
 
 
 def tool_name(server: str, tool: str, *, marked: bool = False) -> str:
-    """`mcp_<server>_<tool>`, the same on every worker. One that providers do not take, or that must
-    be `marked` as another is named so, ends in a hash of the tool's real name."""
+    """Return `mcp_<server>_<tool>`, which is stable across workers. A name that providers do not
+    accept, or that is taken (`marked`), ends in a hash of the tool's real name."""
     plain = f"{PREFIX}{server}_{tool}"
     if _NAME.fullmatch(plain) and not marked:
         return plain
@@ -36,55 +36,56 @@ def tool_name(server: str, tool: str, *, marked: bool = False) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_-]', '_', plain)[: 64 - len(mark) - 1]}_{mark}"
 
 
-def bounded(listed: Listed) -> Listed:
-    """The tool as it may be kept: of one that cannot be offered no more than its name and why, as a
-    list may bring thousands of such in messages of megabytes."""
+def bound_tool(listed: ListedTool) -> ListedTool:
+    """Return the tool cut to size. A tool that cannot be offered is reduced to its name and the
+    reason, because a list may bring thousands of them in megabytes."""
     try:
         if len(listed.name) > NAME_CHARS:
-            raise ValueError(f"its name has {len(listed.name):,} characters; at most {NAME_CHARS} are taken")
-        fitting_schema(listed)
+            raise ValueError(f"its name has {len(listed.name):,} characters; at most {NAME_CHARS} are accepted")
+        provider_schema(listed)
     except ValueError as exc:
-        return Listed(listed.name[:NAME_CHARS], unfit=str(exc))
+        return ListedTool(listed.name[:NAME_CHARS], unfit=str(exc))
     return replace(listed, description=listed.description[: 4 * DESCRIPTION_CHARS])
 
 
-def description(server: str, listed: Listed) -> str:
-    """What a model is told of a tool: where it comes from, and what its server says of it, in
-    bounds."""
-    text = " ".join(visible(listed.description[: 4 * DESCRIPTION_CHARS]).split())
+def describe_tool(server: str, listed: ListedTool) -> str:
+    """Return the description for the model: the server's name and its own text, cut to size."""
+    text = " ".join(strip_hidden(listed.description[: 4 * DESCRIPTION_CHARS]).split())
     text = text if len(text) <= DESCRIPTION_CHARS else text[: DESCRIPTION_CHARS - 1] + "…"
     return f"[of the MCP server {server!r}] {text or 'without a description'}"
 
 
-def fitting_schema(listed: Listed) -> dict[str, Any]:
-    """The schema of a tool as providers take it. Raises ValueError with what is wrong with it: one
-    tool that a provider refuses would end every call of the model."""
+def provider_schema(listed: ListedTool) -> dict[str, Any]:
+    """Return the schema of a tool in the form that providers accept. Raises ValueError with the
+    fault: a single refused tool would fail every request to the model."""
     if listed.unfit:
         raise ValueError(listed.unfit)
     schema = listed.schema
     if schema.get("type", "object") != "object":
-        raise ValueError("its parameters are no object")
+        raise ValueError("its parameters are not an object")
     if _depth(schema) > SCHEMA_DEPTH:
         raise ValueError(f"its schema is nested more than {SCHEMA_DEPTH} deep")
     size = len(msgspec.json.encode(schema))
     if size > SCHEMA_BYTES:
-        raise ValueError(f"its schema has {size:,} bytes; at most {SCHEMA_BYTES:,} are taken")
+        raise ValueError(f"its schema has {size:,} bytes; at most {SCHEMA_BYTES:,} are accepted")
     for name in _COMBINED:
         if name in schema:
-            raise ValueError(f"its schema has {name!r} at the top, which providers do not take")
+            raise ValueError(f"its schema has {name!r} at the top, which providers do not accept")
     properties = schema.get("properties", {})
     if not isinstance(properties, dict) or not all(_PROPERTY.fullmatch(name) for name in properties):
-        raise ValueError("its parameters have names that providers do not take")
+        raise ValueError("its parameters have names that providers do not accept")
     required = schema.get("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise ValueError("its required parameters are no list of names")
+        raise ValueError("its required parameters are not a list of names")
     if _refers_outside(schema):
         raise ValueError("its schema refers to another document")
     rest = {name: value for name, value in schema.items() if name not in ("$schema", "$id")}
-    cleaned: dict[str, Any] = _cleaned({**rest, "type": "object", "properties": properties})
-    text = msgspec.json.encode(cleaned).decode()  # names, choices and defaults: what changes them breaks the tool
-    if visible(text) != text:
-        raise ValueError("its schema has characters that nobody sees")
+    cleaned: dict[str, Any] = _clean_descriptions({**rest, "type": "object", "properties": properties})
+    # Hidden characters in descriptions are removed. In names, choices and defaults they are a reason
+    # to refuse: changing those would break the tool.
+    text = msgspec.json.encode(cleaned).decode()
+    if strip_hidden(text) != text:
+        raise ValueError("its schema has hidden characters")
     return cleaned
 
 
@@ -104,13 +105,13 @@ def _refers_outside(value: object) -> bool:
     return (isinstance(target, str) and not target.startswith("#")) or any(map(_refers_outside, value.values()))
 
 
-def _cleaned(value: Any) -> Any:
-    """The same without characters in its descriptions that nobody sees."""
+def _clean_descriptions(value: Any) -> Any:
+    """Return the schema without hidden characters in its descriptions."""
     if isinstance(value, list):
-        return [_cleaned(one) for one in value]
+        return [_clean_descriptions(one) for one in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: visible(inner) if name in _WORDS and isinstance(inner, str) else _cleaned(inner)
+        name: strip_hidden(inner) if name in _WORDS and isinstance(inner, str) else _clean_descriptions(inner)
         for name, inner in value.items()
     }

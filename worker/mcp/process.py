@@ -1,4 +1,4 @@
-"""An MCP server that is a process: its streams, under a keeper."""
+"""The streams of an MCP server that is a process, run under a supervisor."""
 
 from __future__ import annotations
 
@@ -16,50 +16,53 @@ from shared.settings import McpServerSettings, child_environment
 from worker.mcp.wire import MESSAGE_BYTES
 
 INHERITED: Final = ("PATH", "LANG")
-"""What a server gets of the worker's environment."""
+"""Variables that a server inherits from the worker's environment."""
 
-_KEEPER: Final = str(Path(__file__).with_name("keeper.py"))
+_SUPERVISOR: Final = str(Path(__file__).with_name("process_supervisor.py"))
 
 
 @asynccontextmanager
-async def process_streams(server: McpServerSettings, says: Callable[[str], None]) -> AsyncIterator[tuple[Any, Any]]:
-    """Start the server; what to read from it, and where to write. `says` takes each line of its
-    stderr.
+async def process_streams(server: McpServerSettings, on_line: Callable[[str], None]) -> AsyncIterator[tuple[Any, Any]]:
+    """Start the server; yield the stream to read from and the one to write to. `on_line` gets each
+    line of its stderr.
 
     Raises OSError."""
     own = {name: value.reveal() for name, value in server.env.items()}
     inherited = {name: value for name, value in child_environment({}).items() if name in INHERITED}
+    # The library adds variables of its own choice to `env`: the supervisor passes on only `names`.
     names = ",".join({**inherited, **own})
     params = StdioServerParameters(
         command=sys.executable,
-        args=["-I", "-S", _KEEPER, names, str(MESSAGE_BYTES), *server.command],
+        args=["-I", "-S", _SUPERVISOR, names, str(MESSAGE_BYTES), *server.command],
         env={**inherited, **own},
         cwd=server.cwd or None,
         encoding_error_handler="replace",
     )
     read, write = os.pipe()
     with os.fdopen(write, "w") as errlog:
-        heard = os.fdopen(read, "rb")
+        stderr_reader = os.fdopen(read, "rb")
         try:
-            listening, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: _Lines(says), heard)
+            loop = asyncio.get_running_loop()
+            transport, _ = await loop.connect_read_pipe(lambda: _StderrLines(on_line), stderr_reader)
         except BaseException:
-            heard.close()
+            stderr_reader.close()
             raise
         try:
             async with stdio_client(params, errlog=errlog) as streams:
-                errlog.close()  # the process has its own
+                # The process has a copy. Kept open here, the pipe would not end when the process does.
+                errlog.close()
                 yield streams
         finally:
-            listening.close()
+            transport.close()
 
 
-class _Lines(asyncio.Protocol):
-    """Cuts what comes into lines, and long lines into pieces."""
+class _StderrLines(asyncio.Protocol):
+    """Splits what arrives into lines, and long lines into pieces."""
 
     LONGEST: Final = 2000
 
-    def __init__(self, says: Callable[[str], None]) -> None:
-        self._says = says
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
         self._rest = b""
 
     def data_received(self, data: bytes) -> None:
@@ -68,4 +71,4 @@ class _Lines(asyncio.Protocol):
             lines, self._rest = [*lines, self._rest], b""
         for line in lines:
             if line.strip():
-                self._says(line[: self.LONGEST].decode(errors="replace").strip())
+                self._on_line(line[: self.LONGEST].decode(errors="replace").strip())

@@ -1,12 +1,14 @@
-"""Keeps the session with one MCP server, from a worker's start to its end."""
+"""One MCP server: keeps a session with it from the worker's start to its end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from shared.backoff import Backoff
 from shared.errors import ToolFailed
@@ -14,32 +16,31 @@ from shared.log import logger
 from shared.redaction import MASK, redact, redacted
 from shared.settings import McpServerSettings, Secret
 from worker.documents.untrusted import one_line
-from worker.mcp.results import masked
-from worker.mcp.wire import CallResult, Connect, Connection, Gone, Listed, Refused
+from worker.mcp.wire import CallResult, Connect, ListedTool, McpConnection, ResultPart, ServerGone, ServerRefused
 
 RELIST_S: Final = 300.0
-"""How often a list of tools is asked for by itself: not every server says when its list has
-changed."""
-NOT_OFTENER_S: Final = 0.5
-"""Between two tries to connect, and between two questions for a list, whoever wants them."""
+"""Interval at which the list of tools is requested: not every server reports changes."""
+MIN_INTERVAL_S: Final = 0.5
+"""Shortest time between two attempts to connect, and between two requests for the list."""
 WAITS_S: Final = (0.5, 30.0)
+"""First and longest wait between attempts to connect."""
 STEADY_S: Final = 10.0
-"""A session that lived so long was a good one: the waits begin anew."""
+"""A session that lived this long was a good one, and resets the waits."""
 RECONNECT_S: Final = 10.0
-"""How long a call waits for a session."""
+"""Time that a call waits for a session."""
 STDERR_LINES: Final = 1000
-"""Of one process: what it writes beyond them is not logged."""
+"""Lines of stderr that are logged for one process."""
 SHORTEST_SECRET: Final = 8
 
 log = logger("mcp-servers")
 
 
 class McpServer:
-    """One server as the worker sees it. `changed` is called when its list of tools has.
+    """One server as the worker sees it. `on_change` is called when its list of tools changes.
 
-    `run()` connects, asks for the tools, and connects again when the session ends, with growing
-    waits; a call shortens a wait. The library's cancel scopes must be left in the task that entered
-    them: all of a session is in that task, while calls are made by the tasks of turns.
+    `run()` connects, lists the tools, and reconnects with growing waits when the session ends; a
+    call cuts a wait short. The library's cancel scopes must be left in the task that entered them,
+    so the whole session lives in the task of `run()`, while the tasks of turns make the calls.
     """
 
     def __init__(
@@ -47,126 +48,128 @@ class McpServer:
         name: str,
         settings: McpServerSettings,
         *,
-        door: Callable[[], Awaitable[Connect]],
-        changed: Callable[[], None],
-        not_oftener_s: float = NOT_OFTENER_S,
+        load_connect: Callable[[], Awaitable[Connect]],
+        on_change: Callable[[], None],
+        min_interval_s: float = MIN_INTERVAL_S,
     ) -> None:
         self.name = name
         self.settings = settings
-        self.settled = asyncio.Event()
-        """Whether it has once been tried: its tools are known, or are not to be waited for."""
-        self.listed: tuple[Listed, ...] = ()
-        """As last told: a server that is away for a moment does not change what a model is
-        offered."""
-        self._door = door
-        self._changed = changed
-        self._not_oftener_s = not_oftener_s
-        self._connection: Connection | None = None
+        self.first_try_done = asyncio.Event()
+        """Set when the first attempt to connect is over, or a turn has waited long enough for it."""
+        self.listed: tuple[ListedTool, ...] = ()
+        """The last known tools. They stay while the server is unavailable, so that the prompt of the
+        model does not change."""
+        self._load_connect = load_connect
+        self._on_change = on_change
+        self._min_interval_s = min_interval_s
+        self._connection: McpConnection | None = None
         self._why = "connecting"
-        self._told_away = False
+        self._disconnect_logged = False
         self._trying = False
-        self._news = asyncio.Event()
-        self._wanted = asyncio.Event()
-        self._tried = asyncio.Event()  # that of the try that is under way, or comes next
-        self._last_words = ""
+        self._list_changed = asyncio.Event()
+        self._connection_wanted = asyncio.Event()
+        self._try_done = asyncio.Event()  # belongs to the current attempt, or to the next one
+        self._last_stderr_line = ""
         self._lines = 0
         self._secrets = tuple(_long_secrets(settings))
 
     @property
     def state(self) -> str:
-        """For an operator: how many tools it has, or why it is not there."""
+        """The number of its tools, or why it is unavailable, for operators."""
         return f"{len(self.listed)} tools" if self._connection is not None else f"away ({self._why})"
 
     async def run(self) -> None:
-        """Until cancelled, which ends the session and the server's process."""
+        """Keep connecting until cancelled, which ends the session and the server's process."""
         for secret in self._secrets:
             redact(secret)
         loop = asyncio.get_running_loop()
         backoff = Backoff(*WAITS_S)
         while True:
             began = loop.time()
-            why = await self._session()
+            why = await self._run_session()
             if loop.time() - began > STEADY_S:
                 backoff.reset()
-            self._away(why)
+            self._on_disconnected(why)
             wait_s = next(backoff)
-            await asyncio.sleep(min(wait_s, self._not_oftener_s))
+            await asyncio.sleep(min(wait_s, self._min_interval_s))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, wait_s - self._not_oftener_s)):
-                    await self._wanted.wait()
+                async with asyncio.timeout(max(0.0, wait_s - self._min_interval_s)):
+                    await self._connection_wanted.wait()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
         """Call one of its tools. Raises ToolFailed with a text for the model."""
         for again in (True, False):
-            connection = await self._connected()
+            connection = await self._wait_for_connection()
             try:
-                return masked(await connection.call(tool, arguments), self._secrets, MASK)
-            except Gone as exc:
+                return _mask_secrets(await connection.call(tool, arguments), self._secrets)
+            except ServerGone as exc:
+                # Sent again only if the server cannot have seen it: the tool may not be idempotent.
                 if exc.unsent and again:
                     continue
                 raise ToolFailed(
                     f"the MCP server {self.name!r} ended before it answered {tool!r}; whether it did anything is "
                     "unknown. Check before you call it again, or go on without it"
                 ) from None
-            except Refused as exc:
-                said = one_line(redacted(str(exc)), 500)
+            except ServerRefused as exc:
+                refusal = one_line(redacted(str(exc)), 500)
                 raise ToolFailed(
-                    f"the MCP server {self.name!r} refused {tool!r}, in its own words: {said!r}. Correct the call, or "
-                    "go on without it"
+                    f"the MCP server {self.name!r} refused {tool!r}, in its own words: {refusal!r}. Correct the call, "
+                    "or go on without it"
                 ) from None
         raise AssertionError("unreachable")
 
-    async def _connected(self) -> Connection:
+    async def _wait_for_connection(self) -> McpConnection:
         if self._connection is None or self._connection.ended:
-            self._wanted.set()
+            self._connection_wanted.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RECONNECT_S):
-                    await self._tried.wait()
+                    await self._try_done.wait()
         connection = self._connection
         if connection is None or connection.ended:
             raise ToolFailed(
-                f"the MCP server {self.name!r} is not there ({self._why}). Go on without it, or try again later"
+                f"the MCP server {self.name!r} is unavailable ({self._why}). Go on without it, or try again later"
             )
         return connection
 
-    async def _session(self) -> str:
-        """Connect and look after the session; why it ended."""
+    async def _run_session(self) -> str:
+        """Connect and watch the session until it ends; return the reason why it ended."""
         limit_s = self.settings.connect_s
-        self._last_words, self._lines = "", 0
+        self._last_stderr_line, self._lines = "", 0
         self._trying = True
-        self._wanted.clear()
+        self._connection_wanted.clear()
         try:
-            connect = await self._door()
+            connect = await self._load_connect()
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(limit_s):
-                    session = connect(self.settings, self._news.set, self._heard)
+                    session = connect(self.settings, self._list_changed.set, self._on_stderr_line)
                     connection = await stack.enter_async_context(session)
-                    self._take(await connection.tools())
-                self._there(connection)
+                    self._update_tools(await connection.tools())
+                self._on_connected(connection)
                 try:
-                    await self._look_after(connection)
+                    await self._watch_session(connection)
                 finally:
                     self._connection = None
             return "its session ended"
         except TimeoutError:
             return f"no answer within {limit_s:g} s"
         except Exception as exc:
-            return _reason(exc)
+            return _describe_error(exc)
 
-    async def _look_after(self, connection: Connection) -> None:
-        """Until the session ends: ask for the tools anew when they changed, and now and then."""
+    async def _watch_session(self, connection: McpConnection) -> None:
+        """List the tools again whenever they changed, and every RELIST_S, until the session ends."""
         while not connection.ended:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RELIST_S):
-                    await self._news.wait()
-            self._news.clear()
+                    await self._list_changed.wait()
+            # Cleared before the list is requested: a change that comes meanwhile is then not lost.
+            self._list_changed.clear()
             if connection.ended:
                 return
             async with asyncio.timeout(self.settings.connect_s):
-                self._take(await connection.tools())
-            await asyncio.sleep(self._not_oftener_s)
+                self._update_tools(await connection.tools())
+            await asyncio.sleep(self._min_interval_s)
 
-    def _take(self, listed: tuple[Listed, ...]) -> None:
+    def _update_tools(self, listed: tuple[ListedTool, ...]) -> None:
         allowed = self.settings.tools
         unknown = sorted(set(allowed) - {tool.name for tool in listed})
         offered = {tool.name: tool for tool in listed if not allowed or tool.name in allowed}
@@ -175,36 +178,51 @@ class McpServer:
             self.listed = found
             if unknown:
                 log.warning("mcp tools missing", server=self.name, tools=unknown, set=f"mcp.{self.name}.tools")
-            self._changed()
+            self._on_change()
 
-    def _there(self, connection: Connection) -> None:
+    def _on_connected(self, connection: McpConnection) -> None:
         self._connection = connection
-        self._told_away = False
-        self._wanted.clear()
+        self._disconnect_logged = False
+        self._connection_wanted.clear()
         log.info("mcp server ready", server=self.name, tools=len(self.listed))
-        self._try_over()
+        self._finish_try()
 
-    def _away(self, why: str) -> None:
-        # Only of a server that never came up: later, what it writes may be what people said.
-        words = f"{why}; it said: {self._last_words}" if self._trying and self._last_words else why
+    def _on_disconnected(self, why: str) -> None:
+        # Stderr is shown only for a server that never connected: afterwards it may quote messages of
+        # people.
+        words = f"{why}; its stderr: {self._last_stderr_line}" if self._trying and self._last_stderr_line else why
         self._why = one_line(redacted(words), 200)
-        if not self._told_away:
-            self._told_away = True
-            log.warning("mcp server away", server=self.name, why=self._why, doing="trying again")
+        if not self._disconnect_logged:
+            self._disconnect_logged = True
+            log.warning("mcp server unavailable", server=self.name, why=self._why, doing="trying again")
         if self._trying:
-            self._try_over()
+            self._finish_try()
 
-    def _try_over(self) -> None:
+    def _finish_try(self) -> None:
         self._trying = False
-        self.settled.set()
-        self._tried.set()
-        self._tried = asyncio.Event()
+        self.first_try_done.set()
+        self._try_done.set()  # wakes the calls that wait for this attempt
+        self._try_done = asyncio.Event()  # the next calls wait for the next one
 
-    def _heard(self, line: str) -> None:
-        self._last_words = line
+    def _on_stderr_line(self, line: str) -> None:
+        self._last_stderr_line = line
         self._lines += 1
         if self._lines <= STDERR_LINES:
-            log.debug("mcp server says", server=self.name, line=line)
+            log.debug("mcp server stderr", server=self.name, line=line)
+
+
+def _mask_secrets(result: CallResult, secrets: Iterable[str]) -> CallResult:
+    """Mask these secrets wherever the server may have written them into a result."""
+
+    def mask_text(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, MASK)
+        return text
+
+    def mask_part(part: ResultPart) -> ResultPart:
+        return replace(part, text=None if part.text is None else mask_text(part.text), name=mask_text(part.name))
+
+    return CallResult(tuple(map(mask_part, result.parts)), result.failed)
 
 
 def _long_secrets(settings: McpServerSettings) -> Iterator[str]:
@@ -215,11 +233,11 @@ def _long_secrets(settings: McpServerSettings) -> Iterator[str]:
                 yield word
 
 
-def _reason(exc: BaseException) -> str:
-    """The first fault in a group of them, in words."""
+def _describe_error(exc: BaseException) -> str:
+    """Describe an error; of a group, its first one."""
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
-    if isinstance(exc, Gone):
+    if isinstance(exc, ServerGone):
         return "it ended at once"
     text = str(exc.strerror if isinstance(exc, OSError) and exc.strerror else exc)
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__

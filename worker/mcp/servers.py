@@ -1,4 +1,4 @@
-"""The MCP servers of a worker, and the tools they give its agent."""
+"""The MCP servers of a worker, and the tools that they offer to its agent."""
 
 from __future__ import annotations
 
@@ -19,82 +19,82 @@ from worker.mcp.tool import McpTool
 from worker.mcp.wire import Connect
 
 FIRST_LIST_S: Final = 10.0
-"""How long a turn waits for servers that have not been heard of yet; then it goes on without their
+"""Time that a turn waits for servers that are still connecting; then it goes on without their
 tools."""
 CLOSE_S: Final = 8.0
-"""How long the servers have to end; then they are killed."""
-REFUSALS_TOLD: Final = 200
+"""Time that the servers have to end; then they are killed."""
+REFUSALS_LOGGED: Final = 200
 
 log = logger("mcp-servers")
 
 
 class McpServers:
-    """All that are configured; none costs nothing, not even an import. `taken` are the names of
-    other tools."""
+    """All configured servers. Without any, nothing is imported. `reserved_names` are names
+    of other tools."""
 
     def __init__(
         self,
         settings: Mapping[str, McpServerSettings],
         *,
-        taken: Collection[str] = (),
-        door: Callable[[], Connect] | None = None,
+        reserved_names: Collection[str] = (),
+        load_connect: Callable[[], Connect] | None = None,
         first_list_s: float = FIRST_LIST_S,
     ) -> None:
-        self._taken = frozenset(taken)
-        self._opened = door or _door
+        self._reserved_names = frozenset(reserved_names)
+        self._load_connect = load_connect or _load_connect
         self._first_list_s = first_list_s
         self._servers = tuple(
-            McpServer(name, settings[name], door=self._door, changed=self._stale) for name in sorted(settings)
+            McpServer(name, one, load_connect=self._load_in_thread, on_change=self._discard_tools)
+            for name, one in sorted(settings.items())
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._tools: tuple[Tool, ...] | None = None
         self._refused: set[tuple[str, str]] = set()
 
     def start(self) -> None:
-        """Connect in the background. Harmless to call again."""
+        """Connect in the background. Calling it again does nothing."""
         if not self._tasks:
+            # An empty context: these tasks outlive the turn that starts them, and are not in its trace.
             self._tasks = [
-                asyncio.create_task(one.run(), name=f"mcp {one.name}", context=Context())  # of no turn
-                for one in self._servers
+                asyncio.create_task(one.run(), name=f"mcp {one.name}", context=Context()) for one in self._servers
             ]
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Every tool, by server and name; the same tuple as long as no list has changed.
+        """Return every tool, sorted by server and name: the same tuple until a list changes.
 
-        The first time it waits, in bounds, until each server was reached or not.
+        The first call waits until each server was tried, for a limited time.
         """
         self.start()
-        late = [one for one in self._servers if not one.settled.is_set()]
+        late = [one for one in self._servers if not one.first_try_done.is_set()]
         if late:
-            waiting = [asyncio.create_task(one.settled.wait()) for one in late]
+            waiting = [asyncio.create_task(one.first_try_done.wait()) for one in late]
             try:
                 await asyncio.wait(waiting, timeout=self._first_list_s)
             finally:
                 await cancel_all(waiting)
             for one in late:
-                one.settled.set()  # no other turn waits for it
+                one.first_try_done.set()  # later turns do not wait for it
         if self._tools is None:
-            self._tools = tuple(self._built())
+            self._tools = tuple(self._build_tools())
         return self._tools
 
     def details(self) -> dict[str, str]:
-        """How each server is, in words for an operator: one short fact of a worker's presence
-        each."""
+        """Return the state of each server, for the worker's presence record."""
         return {f"mcp.{one.name}": one.state for one in self._servers}
 
     async def close(self) -> None:
         """End all sessions and processes."""
         for task in self._tasks:
-            task.cancel()  # once: a second one would break into the library's own ending of a process
+            task.cancel()  # once: a second cancel would interrupt the library while it ends a process
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_S)
         await cancel_all(self._tasks)
 
-    def _stale(self) -> None:
+    def _discard_tools(self) -> None:
         self._tools = None
 
-    def _built(self) -> Iterable[Tool]:
-        used = set(self._taken)
+    def _build_tools(self) -> Iterable[Tool]:
+        used = set(self._reserved_names)
         for server in self._servers:
             offered = 0
             for listed in server.listed:
@@ -103,30 +103,30 @@ class McpServers:
                     name = tool_name(server.name, listed.name, marked=True)
                 try:
                     if name in used:
-                        raise ValueError(f"its name {name!r} is that of another tool")
+                        raise ValueError(f"its name {name!r} belongs to another tool")
                     if offered == TOOLS_OFFERED:
                         raise ValueError(f"its server has more than {TOOLS_OFFERED} tools; choose some with `tools`")
                     tool = McpTool(name, server, listed)
                 except ValueError as exc:
-                    self._tell_refused(server.name, listed.name, str(exc))
+                    self._log_refused(server.name, listed.name, str(exc))
                     continue
                 used.add(name)
                 offered += 1
                 yield tool
 
-    def _tell_refused(self, server: str, tool: str, why: str) -> None:
-        """Once for each tool, and in bounds: a server may change its list all day."""
-        if (server, tool) not in self._refused and len(self._refused) < REFUSALS_TOLD:
+    def _log_refused(self, server: str, tool: str, why: str) -> None:
+        """Log each tool once, and at most REFUSALS_LOGGED: a server may change its list all day."""
+        if (server, tool) not in self._refused and len(self._refused) < REFUSALS_LOGGED:
             self._refused.add((server, tool))
             log.warning("mcp tool refused", server=server, tool=one_line(tool, 64), why=why)
 
-    async def _door(self) -> Connect:
-        return await asyncio.to_thread(self._opened)  # the library takes most of a second to import
+    async def _load_in_thread(self) -> Connect:
+        return await asyncio.to_thread(self._load_connect)  # importing the library takes most of a second
 
 
 class Toolboxes:
-    """The toolbox of the moment: `base` and the tools of servers. `make` builds one, only when a
-    list has changed, so that a model is offered the same bytes from turn to turn."""
+    """The current toolbox: `base` and the tools of servers. `make` builds a new one only when a list
+    has changed, so that the provider's prompt cache keeps matching."""
 
     def __init__(self, base: Sequence[Tool], servers: McpServers, make: Callable[[Iterable[Tool]], Toolbox]) -> None:
         self._base = tuple(base)
@@ -135,19 +135,19 @@ class Toolboxes:
         self._found: tuple[Tool, ...] = ()
         self._box = make(self._base)
 
-    def add(self, tool: Tool) -> None:
-        """Offer one more tool of our own from the next turn on."""
+    def add_tool(self, tool: Tool) -> None:
+        """Add one of our own tools from the next turn on."""
         self._base = (*self._base, tool)
         self._box = self._make((*self._base, *self._found))
 
-    async def now(self) -> Toolbox:
-        """Waits, in bounds, for servers that were not heard of yet."""
+    async def current(self) -> Toolbox:
+        """Return the toolbox for a turn. Waits a limited time for servers that are still connecting."""
         found = await self._servers.tools()
         if found is not self._found:
             self._found, self._box = found, self._make((*self._base, *found))
         return self._box
 
 
-def _door() -> Connect:
+def _load_connect() -> Connect:
     connect: Connect = import_module("worker.mcp.connection").connect
     return connect

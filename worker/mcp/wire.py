@@ -1,4 +1,4 @@
-"""What a server says, in our own words: what the rest of Shoal knows of the protocol."""
+"""Our own types for the MCP protocol: all that the rest of Shoal knows of it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from msgspec import Struct
 from shared.settings import McpServerSettings
 
 MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""The longest message that a server may send."""
+"""Longest message that a server may send."""
 
 
-class Listed(Struct, frozen=True):
-    """One tool as its server lists it. Everything here was written by a stranger, but for `unfit`:
-    why it cannot be offered, and then nothing else of it is kept."""
+class ListedTool(Struct, frozen=True):
+    """One tool as its server lists it: everything here is text of a stranger, except `unfit`. That
+    is the reason why the tool cannot be offered; then only its name is kept."""
 
     name: str
     description: str = ""
@@ -26,9 +26,9 @@ class Listed(Struct, frozen=True):
     unfit: str = ""
 
 
-class Part(Struct, frozen=True):
-    """One part of a result: `text`, and for everything that is no plain text what `kind` it is, its
-    name, type and size; `text` is then that of a text resource, else None."""
+class ResultPart(Struct, frozen=True):
+    """One part of a result. Plain text has `text` alone; any other `kind` has a name, a media type
+    and a size, and `text` only if it is a text resource."""
 
     text: str | None
     kind: str = "text"
@@ -38,42 +38,43 @@ class Part(Struct, frozen=True):
 
 
 class CallResult(Struct, frozen=True):
-    """What came of a call; `failed` when the server says so."""
+    """The result of a call; `failed` if the server says so."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ResultPart, ...]
     failed: bool = False
 
 
-class Gone(Exception):
-    """The connection ended before there was an answer. `unsent`: the server has not begun with it
-    for certain."""
+class ServerGone(Exception):
+    """The connection ended before the reply came. `unsent` means that the server certainly has not
+    started the call, so that it may be sent again."""
 
     def __init__(self, *, unsent: bool = False) -> None:
         super().__init__("the connection ended")
         self.unsent = unsent
 
 
-class Refused(Exception):
-    """The server answered with an error; the text is its own."""
+class ServerRefused(Exception):
+    """The server replied with an error; the text is the server's own."""
 
 
-class Connection(Protocol):
+class McpConnection(Protocol):
     """An open session with one server."""
 
     @property
     def ended(self) -> bool: ...
 
-    async def tools(self) -> tuple[Listed, ...]:
-        """Every tool. Raises Gone and Refused."""
+    async def tools(self) -> tuple[ListedTool, ...]:
+        """Return every tool. Raises ServerGone and ServerRefused."""
         ...
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
-        """Cancelled, it tells the server so. Raises Gone and Refused."""
+        """Call a tool; on cancellation, cancel it in the server. Raises ServerGone and
+        ServerRefused."""
         ...
 
 
-News = Callable[[], None]
-Says = Callable[[str], None]
-Connect = Callable[[McpServerSettings, News, Says], AbstractAsyncContextManager[Connection]]
-"""Opens a session: with these settings, what to call when the session ended or its list of tools
-changed, and what takes each line that the server writes to its stderr."""
+OnChange = Callable[[], None]
+OnLine = Callable[[str], None]
+Connect = Callable[[McpServerSettings, OnChange, OnLine], AbstractAsyncContextManager[McpConnection]]
+"""Open a session with these settings. OnChange is called when the session ends or its list of
+tools changes, OnLine with each line that the server writes to its stderr."""

@@ -43,7 +43,7 @@ from worker.memory.consolidator import Consolidator
 from worker.process.guardian_link import GuardianLink
 from worker.process.quarantine import Quarantine
 from worker.process.stops import StopListener
-from worker.sandbox.process_supervisor import SandboxFinder
+from worker.sandbox.probe import SandboxFinder
 from worker.turn.turn_agent import TurnAgent
 
 QUEUES: Final = ("turns", "jobs")

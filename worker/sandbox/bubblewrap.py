@@ -21,8 +21,8 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from worker.sandbox.bubblewrap_process import BubblewrapProcess
 from worker.sandbox.command import WORKSPACE, CommandLimits, Finished, SandboxBroken, SandboxCommand
-from worker.sandbox.jailed import BubblewrapProcess
 from worker.sandbox.layout import (
     GENERATED_FILES,
     NO_LIMITS,

@@ -1,5 +1,5 @@
-"""Which sandbox this machine has. Tiers are tried in order, each by really running a command; none
-means no exec."""
+"""Find the sandbox of this machine. Tiers are tried in order, each by really running commands; if
+none holds, exec is not offered."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ import msgspec
 
 from shared.log import logger
 from shared.settings import Settings
+from shared.store.fleet.presence import WHY_OFF
 from worker.guards.openat import OWNER_ONLY, Access
 from worker.guards.paths import folder_name
 from worker.sandbox.command import CommandLimits, Ending, Sandbox, SandboxBroken, SandboxCommand
 
 PROBE_S: Final = 30.0
+RETRY_S: Final = 30.0
+WHY_CHARS: Final = 600
 _KILL_AFTER_S: Final = 0.05
 
 log = logger("sandbox")
 
 
 class SandboxOff(msgspec.Struct, frozen=True):
-    """No sandbox: nothing is run. `reason` says why, and what to do, on one line."""
+    """No sandbox: nothing is run. `reason` says why and what to do, on one line."""
 
     reason: str
 
 
 OpenTier = Callable[[Settings], Awaitable[Sandbox]]
-"""Makes a tier ready. Raises SandboxBroken, with what is missing, where it cannot be had."""
+"""Open a tier. Raises SandboxBroken, with what is missing, where it cannot be had."""
 
 
 async def open_bubblewrap(settings: Settings) -> Sandbox:
-    """Linux with user namespaces that an ordinary user may make."""
+    """Open bubblewrap: Linux with user namespaces that ordinary users may create."""
     from worker.sandbox.bubblewrap import Bubblewrap
 
     return await Bubblewrap.find()
 
 
 async def open_runner(settings: Settings) -> Sandbox:
-    """A runner process that listens on the socket `tools.exec_runner`."""
+    """Open a connection to the runner process that listens on the socket `tools.exec_runner`."""
     if not settings.tools.exec_runner:
         raise SandboxBroken("tools.exec_runner is not set")
     from worker.sandbox.runner.client import RunnerSandbox
@@ -54,18 +57,69 @@ async def open_runner(settings: Settings) -> Sandbox:
 TIERS: Final[Sequence[tuple[str, OpenTier]]] = (("bubblewrap", open_bubblewrap), ("runner", open_runner))
 
 
+class SandboxFinder:
+    """Finds the sandbox of a worker, and retries while a runner may still come up. Calls `on_found`
+    once there is one; a worker without one works too."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        on_found: Callable[[Sandbox], None],
+        *,
+        tiers: Sequence[tuple[str, OpenTier]] = TIERS,
+    ) -> None:
+        self._settings = settings
+        self._on_found = on_found
+        self._tiers = tiers
+        self.first_try_done = asyncio.Event()
+        """Set when it is known whether there is a sandbox."""
+
+        self._sandbox: Sandbox | SandboxOff | None = None
+
+    async def find(self) -> None:
+        """Try all tiers once."""
+        self._sandbox = await choose_sandbox(self._settings, self._tiers)
+        if not isinstance(self._sandbox, SandboxOff):
+            self._on_found(self._sandbox)
+        self.first_try_done.set()
+
+    async def keep_trying(self) -> None:
+        """Try all tiers; repeat every RETRY_S until there is a sandbox, if a runner is
+        configured."""
+        await self.find()
+        tools = self._settings.tools
+        while tools.exec and tools.exec_runner and isinstance(self._sandbox, SandboxOff):
+            await asyncio.sleep(RETRY_S)
+            await self.find()
+
+    def details(self) -> dict[str, str]:
+        """Return the tier, or `off` and the reason, for the presence record."""
+        match self._sandbox:
+            case None:
+                return {"sandbox": "off"}
+            case SandboxOff(reason):
+                return {"sandbox": "off", WHY_OFF: reason[:WHY_CHARS]}
+            case sandbox:
+                return {"sandbox": sandbox.tier}
+
+    async def close(self) -> None:
+        """Kill all running commands."""
+        if self._sandbox is not None and not isinstance(self._sandbox, SandboxOff):
+            await self._sandbox.close()
+
+
 async def choose_sandbox(settings: Settings, tiers: Sequence[tuple[str, OpenTier]] = TIERS) -> Sandbox | SandboxOff:
-    """The first tier that runs a command and keeps it inside; a line of the log says which, or why
-    there is none."""
+    """Return the first tier that runs a command and confines it; log which one, or why none
+    does."""
     if not settings.tools.exec:
         off = SandboxOff("tools.exec is false")
         log.info("sandbox off", reason=off.reason)
         return off
     reasons: list[str] = []
-    for name, make in tiers:
+    for name, open_tier in tiers:
         try:
             async with asyncio.timeout(PROBE_S):
-                sandbox = await make(settings)
+                sandbox = await open_tier(settings)
                 try:
                     await prove_isolation(sandbox, settings.workspace.root.absolute(), Access(settings.workspace.group))
                 except BaseException:
@@ -85,8 +139,11 @@ async def choose_sandbox(settings: Settings, tiers: Sequence[tuple[str, OpenTier
 
 
 async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_ONLY) -> None:
-    """Run commands beside a canary, as one session stands beside another. Raises SandboxBroken
-    unless they ran, could neither read nor write it, and were killed when their time was over."""
+    """Run commands next to a canary, the way two sessions lie next to each other.
+
+    Raises SandboxBroken unless the commands ran, could neither read nor write the canary, and were
+    killed when their time was over.
+    """
     session, other = (folder_name(f"probe:{secrets.token_hex(8)}") for _ in range(2))
     canary = secrets.token_hex(16)
     try:
@@ -95,10 +152,10 @@ async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_O
         group = "" if access.group is None else f", or this user is not in workspace.group {access.group}"
         raise SandboxBroken(f"workspace.root cannot be written{group} ({exc.strerror})") from None
     try:
-        ways = [f"../{other}", str(root / other)]
-        line = "; ".join(f"cat '{way}/canary'; echo x >'{way}/written'" for way in ways)
-        ran = await _run_probe(sandbox, root / session, f"echo ran >ran; {{ {line}; }}; exit 7", PROBE_S, "exit")
-        if canary.encode() in ran or (root / other / "written").exists():
+        paths = [f"../{other}", str(root / other)]
+        line = "; ".join(f"cat '{path}/canary'; echo x >'{path}/written'" for path in paths)
+        output = await _run_probe(sandbox, root / session, f"echo ran >ran; {{ {line}; }}; exit 7", PROBE_S, "exit")
+        if canary.encode() in output or (root / other / "written").exists():
             raise SandboxBroken("a command could reach the files of another session")
         if not (root / session / "ran").exists():
             raise SandboxBroken("a command could not write into its workspace")
@@ -122,8 +179,8 @@ def _create_canary(root: Path, access: Access, session: str, other: str, canary:
     for name in (session, other):
         (root / name).mkdir(mode=0o700)
         _grant_access(root / name, access)
-        # As open as a runner of another user needs its own, so that it is the sandbox that is
-        # tried.
+        # Open to everyone, canary included: file permissions would otherwise stop the command, and
+        # the probe must test the sandbox alone.
         (root / name).chmod(0o777)
     (root / other / "canary").write_text(canary)
     os.chmod(root / other / "canary", 0o644)

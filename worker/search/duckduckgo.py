@@ -1,9 +1,9 @@
-"""DuckDuckGo's page for browsers without scripts. It has no API: this reads what the page has for
-people.
+"""DuckDuckGo's HTML page for browsers without scripts. DuckDuckGo offers no API, so this parses the
+page made for people.
 
-Plain HTTP through the guard rather than a scraping library: the library is synchronous, cannot be
-stopped, connects by itself past every check, and poses as a browser. DuckDuckGo may ask for a human
-instead; then the model is told so.
+It uses the guarded fetcher and not a scraping library: such a library is synchronous, cannot be
+cancelled, connects past every address check, and poses as a browser. If DuckDuckGo asks for a human
+(a CAPTCHA), the model reads that.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from shared.errors import ToolFailed
 from worker.guards.fetch import Fetcher
-from worker.search.engine import Hit, checked
+from worker.search.engine import SearchHit, check_status
 
 
 class DuckDuckGo:
-    """Needs no key."""
+    """DuckDuckGo. Needs no key."""
 
     name = "duckduckgo"
 
@@ -27,8 +27,8 @@ class DuckDuckGo:
         self._fetcher = fetcher
         self._url = url
 
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
-        answer = await self._fetcher.fetch_url(
+    async def search(self, query: str, count: int) -> Sequence[SearchHit]:
+        response = await self._fetcher.fetch_url(
             self._url,
             types=("text/html",),
             method="POST",
@@ -36,14 +36,15 @@ class DuckDuckGo:
             body=urlencode({"q": query, "b": "", "kl": ""}).encode(),
             redirects=0,
         )
-        page = answer.body.decode("utf-8", "replace")
-        if answer.status in (202, 403) or "anomaly-modal" in page:
+        page = response.body.decode("utf-8", "replace")
+        # The CAPTCHA page comes with 202 or 403, and sometimes with 200: its markup decides then.
+        if response.status in (202, 403) or "anomaly-modal" in page:
             raise ToolFailed(
                 "the search engine 'duckduckgo' asks for a human just now; do not search again in this turn, and tell "
                 "the user that an operator can set another one in tools.search_engine"
             )
-        checked(answer, self.name)
-        results = _Results()
+        check_status(response, self.name)
+        results = _ResultPageParser()
         await asyncio.to_thread(results.feed, page)
         if not results.hits and "no-results" not in page:
             raise ToolFailed(
@@ -53,24 +54,24 @@ class DuckDuckGo:
         return results.hits[:count]
 
 
-class _Results(HTMLParser):
-    """Collects links of class `result__a`, and behind each the text of `result__snippet`.
-    Advertisements, which lead to DuckDuckGo itself, are left out."""
+class _ResultPageParser(HTMLParser):
+    """Collects links of class `result__a`, each with the `result__snippet` that follows it. Leaves
+    out advertisements, which link to DuckDuckGo itself."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.hits: list[Hit] = []
+        self.hits: list[SearchHit] = []
         self._inside = ""
         self._url = ""
         self._text: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
         for name in ("result__a", "result__snippet"):
-            if name in (given.get("class") or "").split():
+            if name in (attributes.get("class") or "").split():
                 self._inside, self._text = name, []
                 if name == "result__a":
-                    self._url = _target(given.get("href") or "")
+                    self._url = _link_target(attributes.get("href") or "")
 
     def handle_data(self, data: str) -> None:
         if self._inside:
@@ -81,14 +82,15 @@ class _Results(HTMLParser):
             return
         text = "".join(self._text)
         if self._inside == "result__a" and self._url:
-            self.hits.append(Hit(text, self._url))
+            self.hits.append(SearchHit(text, self._url))
         elif self._inside == "result__snippet" and self._url and self.hits:
-            self.hits[-1] = Hit(self.hits[-1].title, self.hits[-1].url, text)
+            # An advertisement has set `_url` to "": its snippet must not replace the last hit's.
+            self.hits[-1] = SearchHit(self.hits[-1].title, self.hits[-1].url, text)
         self._inside = ""
 
 
-def _target(href: str) -> str:
-    """Where a link leads in the end; empty for an advertisement."""
+def _link_target(href: str) -> str:
+    """Return the address behind DuckDuckGo's redirect link; empty for an advertisement."""
     parts = urlsplit(href)
     if parts.netloc.removeprefix("www.") in ("", "duckduckgo.com"):
         if parts.path.startswith("/l/"):

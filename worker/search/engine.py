@@ -1,26 +1,39 @@
-"""What a search engine is, and what all of them do with a bad answer."""
+"""The search engine protocol, the engines by name, and how they treat a bad response."""
 
 from __future__ import annotations
 
 import html
 import re
 from collections.abc import Sequence
-from typing import Final, Protocol, TypeVar
+from importlib import import_module
+from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
-from shared.errors import ToolFailed
+from shared.errors import SettingsError, ToolFailed
 from worker.documents.untrusted import one_line
-from worker.guards.fetch import WebResponse
+from worker.guards.addresses import WebPolicy
+from worker.guards.fetch import Fetcher
+from worker.guards.response import WebResponse
 
 T = TypeVar("T")
 
+ENGINES: Final = {
+    "duckduckgo": ("worker.search.duckduckgo:DuckDuckGo", "https://html.duckduckgo.com/html/"),
+    "searxng": ("worker.search.json_engines:SearXNG", ""),
+    "brave": ("worker.search.json_engines:Brave", "https://api.search.brave.com/res/v1/web/search"),
+    "tavily": ("worker.search.json_engines:Tavily", "https://api.tavily.com/search"),
+}
+"""Class of each engine, and its address unless the operator sets another one."""
+
+NEEDS_KEY: Final = frozenset({"brave", "tavily"})
+SEARCH_BYTES: Final = 1024 * 1024
 JSON_TYPES: Final = ("application/json", "*+json")
 _TAG: Final = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
 
 
-class Hit(msgspec.Struct, frozen=True):
-    """One result. All three come from strangers."""
+class SearchHit(msgspec.Struct, frozen=True):
+    """One result. All three fields are text of strangers."""
 
     title: str
     url: str
@@ -28,22 +41,39 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class SearchEngine(Protocol):
-    """Finds pages. Raises ToolFailed, with a text for the model and without any key, for what keeps
-    it from that."""
+    """Finds pages. Raises ToolFailed with a text for the model, which never contains the key."""
 
     @property
     def name(self) -> str: ...
 
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
-        """At most `count` results, the best first; none when there are none."""
+    async def search(self, query: str, count: int) -> Sequence[SearchHit]:
+        """Return at most `count` results, best first; empty if there are none."""
         ...
 
 
-def decoded(answer: WebResponse, type: type[T], engine: str) -> T:
-    """The JSON of an answer as a Struct. Raises ToolFailed."""
-    checked(answer, engine)
+def build_engine(name: str, *, url: str = "", key: str = "", total_s: float = 15.0) -> SearchEngine:
+    """Build the engine of that name, importing only that one. It can reach its own server and
+    nothing else; that server may be private if the operator names it in `url`.
+
+    Raises SettingsError for an unknown name or a missing address or key.
+    """
+    if name not in ENGINES:
+        raise SettingsError(f"tools.search_engine: there is no {name!r}; use one of {', '.join(ENGINES)} or off")
+    path, default_url = ENGINES[name]
+    if not (address := url or default_url):
+        raise SettingsError(f"tools.search_url is missing: say where your {name} is, such as 'http://searxng:8080'")
+    if name in NEEDS_KEY and not key:
+        raise SettingsError(f"tools.search_key is missing: {name} needs one")
+    module, _, kind = path.partition(":")
+    fetcher = Fetcher(WebPolicy.for_origin(address), body_bytes=SEARCH_BYTES, total_s=total_s)
+    return cast(SearchEngine, getattr(import_module(module), kind)(fetcher, address, key))
+
+
+def decode_response(response: WebResponse, type: type[T], engine: str) -> T:
+    """Decode the JSON of a response into a Struct. Raises ToolFailed."""
+    check_status(response, engine)
     try:
-        return msgspec.json.decode(answer.body, type=type)
+        return msgspec.json.decode(response.body, type=type)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise ToolFailed(
             f"the search engine {engine!r} gave an answer of another shape than it should; go on without a search, "
@@ -51,11 +81,11 @@ def decoded(answer: WebResponse, type: type[T], engine: str) -> T:
         ) from None
 
 
-def checked(answer: WebResponse, engine: str) -> None:
-    """Raise ToolFailed, saying what to do, when an engine did not answer with a 2xx."""
-    if answer.ok:
+def check_status(response: WebResponse, engine: str) -> None:
+    """Raise ToolFailed, with advice, for a status other than 2xx."""
+    if response.ok:
         return
-    match answer.status:
+    match response.status:
         case 401 | 403:
             text = "refused us; tell the user that an operator has to check tools.search_key and tools.search_url"
         case 429:
@@ -67,6 +97,6 @@ def checked(answer: WebResponse, engine: str) -> None:
     raise ToolFailed(f"the search engine {engine!r} {text}")
 
 
-def plain(text: str, chars: int) -> str:
-    """One line of text without the tags and entities that engines leave in it."""
+def plain_line(text: str, chars: int) -> str:
+    """Return one line of text without the tags and entities that engines leave in it."""
     return one_line(html.unescape(_TAG.sub("", text)), chars)

@@ -85,4 +85,4 @@ class SubagentAgent:
             consent=TurnConsent(runner.approval, task.turn, "subagent"),
             hook=CompositeHook(hooks, report=report_fault, call_limit_s=agent.hook_s),
         )
-        return await runner.run("subagent", claim.subagent.preset, spec, await self._tools.now(), journal)
+        return await runner.run("subagent", claim.subagent.preset, spec, await self._tools.current(), journal)

@@ -13,7 +13,7 @@ from shared.store.sessions.memory import MemoryStore, MemoryText
 from shared.store.turns.queue import Claim
 from worker.agent.image import Image
 from worker.agent.tools.tool import FileEntry, valid_text
-from worker.documents.kinds import text_of
+from worker.documents.kinds import decode_text
 from worker.guards.openat import NoSuchFile
 from worker.guards.paths import split_path
 from worker.guards.workspace import Workspace
@@ -136,7 +136,7 @@ class TurnFiles:
             data = await workspace.read_file(path)
         except NoSuchFile:
             raise await self._missing(path) from None
-        text = await asyncio.to_thread(text_of, data)
+        text = await asyncio.to_thread(decode_text, data)
         if text is None:
             return data
         if len(data) > TEXT_LIMIT_BYTES:

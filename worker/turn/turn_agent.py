@@ -25,13 +25,13 @@ from worker.agent.tools.tool import Tool, Toolbox, cut
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import build_consent
 from worker.guards.chats import ChatPolicy
-from worker.guards.confined_process import can_confine_parsers
 from worker.guards.folder import Quota
 from worker.guards.openat import Access, NoSuchFile
 from worker.guards.workspace import Workspace, Workspaces
 from worker.mcp.servers import McpServers, Toolboxes
 from worker.prompts.system import SystemPrompt
 from worker.sandbox.command import CommandLimits, Sandbox
+from worker.sandbox.parser_confinement import can_confine_parsers
 from worker.skills.catalogue import OWN, Skill, SkillCatalogue
 from worker.subagents.subagent import SubagentAgent, subagent_tools
 from worker.tools.cron import CronTool
@@ -75,7 +75,7 @@ class TurnAgent:
         quota = Quota(space.quota_mb * 1024 * 1024, space.files, space.results_days * 86_400)
         self.workspaces: Final = Workspaces(space.root, quota, access=Access(space.group))
         tools = self._build_tools()
-        self.mcp: Final = McpServers(settings.mcp, taken=[Exec.name, *(tool.name for tool in tools)])
+        self.mcp: Final = McpServers(settings.mcp, reserved_names=[Exec.name, *(tool.name for tool in tools)])
 
         def make_toolbox(every: Iterable[Tool]) -> Toolbox:
             return Toolbox(every, result_limit_bytes=agent.result_bytes, report=report_fault)
@@ -98,7 +98,7 @@ class TurnAgent:
         message, work = conversation.message, conversation.work
         settings, agent = self._settings, self._settings.agent
         preset = message.metadata.get(PRESET, work.preset)
-        tools = await self._toolboxes.now()
+        tools = await self._toolboxes.current()
         skills = self._skills.skills()
         workspace = self.workspaces.workspace_of(conversation.session)
         own = await self._own_skills(workspace)
@@ -170,8 +170,8 @@ class TurnAgent:
         tool = Exec(
             sandbox, self.workspaces, limits=limits, network=tools.exec_network, environment=shown, audit=self._audit
         )
-        self._toolboxes.add(tool)
-        self._child_toolboxes.add(tool.for_subagents())
+        self._toolboxes.add_tool(tool)
+        self._child_toolboxes.add_tool(tool.for_subagents())
 
     async def preload(self) -> None:
         """Do what the first turn would have to wait for, and say which models a budget in dollars
@@ -182,7 +182,9 @@ class TurnAgent:
         with contextlib.suppress(ToolFailed):
             await self.workspaces.detect_local_disk()
         if not can_confine_parsers():
-            log.warning("parsers not shut in", doing="limiting them only", reason="it takes Linux 6.2 with Landlock")
+            log.warning(
+                "parser sandbox unavailable", doing="limiting them only", reason="it takes Linux 6.2 with Landlock"
+            )
         freeze_heap()
         log.info("model ready", model=self.runner.models.name)
 

@@ -11,9 +11,7 @@ import pytest
 
 from shared.errors import ToolFailed
 from tests.worker.documents import made
-from worker.documents.archive import PARTS
-from worker.documents.kinds import Document, document_of, text_of
-from worker.documents.limits import FILE_LIMIT_BYTES
+from worker.documents.kinds import ARCHIVE_PARTS, FILE_LIMIT_BYTES, Document, decode_text, detect_document
 from worker.documents.reader import DocumentReader
 
 DEEP = 200_000
@@ -21,9 +19,9 @@ LAUGHS = b'<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&
 
 
 async def read(data: bytes, reader: DocumentReader | None = None) -> str:
-    kind = document_of(data)
+    kind = detect_document(data)
     assert kind is not None
-    return await (reader or DocumentReader()).text("x.bin", kind, data)
+    return await (reader or DocumentReader()).read_document("x.bin", kind, data)
 
 
 @pytest.mark.parametrize(
@@ -38,8 +36,8 @@ async def read(data: bytes, reader: DocumentReader | None = None) -> str:
 )
 async def test_a_document_is_read_as_text(kind: Document, data: bytes, lines: list[str]) -> None:
     """Which kind it is, its content says; text stands in the order of the document."""
-    assert document_of(data) == kind
-    assert text_of(data) is None
+    assert detect_document(data) == kind
+    assert decode_text(data) is None
     got = (await read(data)).splitlines()
     assert [line for line in got if line in lines] == lines
 
@@ -65,7 +63,7 @@ def word_laughs_in_utf16() -> bytes:
 
 
 def word_parts() -> bytes:
-    return made.replaced(made.word(), "", b"", more={f"{n}": b"" for n in range(PARTS)})
+    return made.replaced(made.word(), "", b"", more={f"{n}": b"" for n in range(ARCHIVE_PARTS)})
 
 
 def word_cut() -> bytes:
@@ -138,10 +136,10 @@ async def test_a_pdf_of_very_many_objects_is_over_in_its_time() -> None:
     data = made.pdf_of(b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [] /Count 0 >>")
     data += b"".join(b"%d 0 obj\n1\nendobj\n" % n for n in range(3, 400_000))
     try:
-        told = await asyncio.wait_for(read(data, DocumentReader(cpu_s=2)), timeout=30)
+        text = await asyncio.wait_for(read(data, DocumentReader(cpu_s=2)), timeout=30)
     except ToolFailed as exc:
-        told = str(exc)
-    assert told.startswith(("[PDF document", "file refused: "))
+        text = str(exc)
+    assert text.startswith(("[PDF document", "file refused: "))
 
 
 async def test_what_takes_too_long_is_ended_by_the_kernel() -> None:
@@ -159,7 +157,7 @@ async def test_what_takes_too_much_memory_is_ended() -> None:
 async def test_a_file_over_the_limit_starts_no_process() -> None:
     """16 MB, like everything that is read of a workspace."""
     with pytest.raises(ToolFailed, match="file refused: it has 16,777,217 bytes; at most"):
-        await DocumentReader().text("x.pdf", "pdf", b"x" * (FILE_LIMIT_BYTES + 1))
+        await DocumentReader().read_document("x.pdf", "pdf", b"x" * (FILE_LIMIT_BYTES + 1))
 
 
 async def test_a_cancelled_reader_leaves_no_process() -> None:

@@ -71,12 +71,12 @@ def odd_files(workspace: Workspace) -> dict[str, str]:
         os.chdir(here)
     odd = dict.fromkeys(["link", "relative", "self", "dangling", "inner", "hard"], "lead outside the workspace")
     odd |= dict.fromkeys(["parent/a.txt", "parent/new/deep.txt", "proc/etc/hostname"], "lead outside the workspace")
-    odd |= dict.fromkeys(["fifo", "socket"], "no plain file")
+    odd |= dict.fromkeys(["fifo", "socket"], "not a plain file")
     odd |= {"inside": "is a folder", "inside/a.txt/deeper": "leads through a file"}
     if os.geteuid() == 0 and hasattr(os, "makedev"):
         try:
             os.mknod(at / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
-            odd["device"] = "no plain file"
+            odd["device"] = "not a plain file"
         except PermissionError:
             pass  # a container that may make none
     return odd

@@ -34,15 +34,17 @@ def peer(notes: Path, **more: Any) -> McpServerSettings:
 class Worker:
     """The servers and the toolbox of a worker."""
 
-    def __init__(self, first_list_s: float = LONG_S, taken: tuple[str, ...] = (), **servers: McpServerSettings) -> None:
-        self.servers = McpServers(servers, taken=taken, first_list_s=first_list_s)
+    def __init__(
+        self, first_list_s: float = LONG_S, reserved_names: tuple[str, ...] = (), **servers: McpServerSettings
+    ) -> None:
+        self.servers = McpServers(servers, reserved_names=reserved_names, first_list_s=first_list_s)
         self.boxes = Toolboxes((), self.servers, Toolbox)
 
     async def names(self) -> list[str]:
-        return [spec.name for spec in (await self.boxes.now()).specs()]
+        return [spec.name for spec in (await self.boxes.current()).specs()]
 
     async def call(self, tool: str, files: Files = NULL_PORTS, **arguments: Any) -> ToolOutcome:
-        box = await self.boxes.now()
+        box = await self.boxes.current()
         context = ToolContext(session="s", turn=7, call_id="c1", files=files)
         return await box.call(call(tool, arguments), context)
 
@@ -61,15 +63,18 @@ async def working(**more: Any) -> AsyncIterator[Worker]:
     finally:
         await worker.servers.close()
     await eventually(lambda: asyncio.all_tasks() <= before, within_s=LONG_S, what="the end of all tasks")
-    await eventually(lambda: keepers() == [], within_s=LONG_S, what="the end of all processes")
+    await eventually(lambda: supervisors() == [], within_s=LONG_S, what="the end of all processes")
 
 
-def keepers() -> list[int]:
+def supervisors() -> list[int]:
     """The processes below this one that stand between a worker and a server."""
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if any("keeper.py" in word for word in child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
+            if (
+                any("process_supervisor.py" in word for word in child.cmdline())
+                and child.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(child.pid)
     return found
 

@@ -65,11 +65,11 @@ async def why(server: McpServerSettings) -> str:
     async with working(peer=server) as worker:
         assert await worker.names() == []
 
-        def told() -> str:
+        def state() -> str:
             state = worker.servers.details()["mcp.peer"]
             return state if "connecting" not in state else ""
 
-        return await eventually(told, within_s=LONG_S)
+        return await eventually(state, within_s=LONG_S)
 
 
 async def test_the_tools_of_a_server_are_listed_and_called(http_peer: HttpPeer) -> None:
@@ -86,13 +86,13 @@ async def test_a_server_that_was_started_anew_is_there_for_the_next_call(http_pe
     """It knows nothing of the old session, so the call is made again in a new one."""
     await http_peer.start()
     async with working(peer=McpServerSettings(url=http_peer.url)) as worker:
-        box = await worker.boxes.now()
+        box = await worker.boxes.current()
         http_peer.kill()
         await http_peer.start()
         for _ in range(2):
             outcome = await worker.call("mcp_peer_add", a=1, b=2)
             assert outcome.ok, outcome.content
-        assert await worker.boxes.now() is box
+        assert await worker.boxes.current() is box
 
 
 async def test_a_server_that_is_away_is_a_text_for_the_model(http_peer: HttpPeer) -> None:
@@ -144,14 +144,14 @@ async def test_headers_go_to_the_server_and_to_no_other(monkeypatch: pytest.Monk
     with Odd() as other, Odd(307, location=other.url) as first:
         monkeypatch.setenv("HTTP_PROXY", other.url)
         secret = Secret("Bearer sk-canary-of-the-operator")
-        said = await why(McpServerSettings(url=first.url, headers={"Authorization": secret}))
+        reason = await why(McpServerSettings(url=first.url, headers={"Authorization": secret}))
         assert first.asked[0]["authorization"] == secret.reveal()
         assert other.asked == []
-    assert "not followed" in said
-    assert "canary" not in said
+    assert "not followed" in reason
+    assert "canary" not in reason
 
 
-async def test_an_address_that_is_no_server_is_told_to_the_operator() -> None:
+async def test_an_address_that_is_not_a_server_is_reported_to_the_operator() -> None:
     """In the worker's presence, for `shoal doctor`."""
     with Odd(200, b"<html>", content_type="text/html") as odd:
         assert "content type" in await why(McpServerSettings(url=odd.url))

@@ -1,4 +1,4 @@
-"""Which tools of a server are offered, under which names, and what a model is told of them."""
+"""Which tools of a server are offered, under which names, and the descriptions for the model."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from structlog.testing import capture_logs
 
 from shared.settings import McpServerSettings
 from tests.worker.mcp.peers import peer, working
-from worker.mcp.connection import TOOLS_LISTED, Session
+from worker.mcp.connection import TOOLS_LISTED, McpSession
 from worker.mcp.naming import (
     DESCRIPTION_CHARS,
     SCHEMA_BYTES,
     TOOLS_OFFERED,
-    bounded,
-    description,
-    fitting_schema,
+    bound_tool,
+    describe_tool,
+    provider_schema,
     tool_name,
 )
-from worker.mcp.wire import Listed
+from worker.mcp.wire import ListedTool
 
 DEEP: dict[str, Any] = {}
 for _ in range(20):
@@ -50,7 +50,7 @@ def test_a_name_is_one_that_every_provider_takes(tool: str, expected: str) -> No
     assert tool_name("files", tool) == name
 
 
-def test_names_that_look_alike_stay_apart() -> None:
+def test_names_that_look_alike_stay_distinct() -> None:
     """Two tools of a server, and two servers."""
     names = {tool_name("a", "b c"), tool_name("a", "b/c"), tool_name("a", "b_c"), tool_name("a-b", "c")}
     assert len(names) == 4
@@ -58,31 +58,31 @@ def test_names_that_look_alike_stay_apart() -> None:
 
 def test_a_description_is_bounded_and_says_where_it_is_from() -> None:
     """Its author is a stranger: no control characters, no hidden ones, no end."""
-    text = description("files", Listed("x", "Reads.\n\n\x1b[31m" + "\u202e" + "y" * 100_000))
+    text = describe_tool("files", ListedTool("x", "Reads.\n\n\x1b[31m" + "\u202e" + "y" * 100_000))
     assert text.startswith("[of the MCP server 'files'] Reads. [31myyy")
     assert len(text) < DESCRIPTION_CHARS + 50
-    assert "without a description" in description("files", Listed("x"))
+    assert "without a description" in describe_tool("files", ListedTool("x"))
 
 
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        ({"type": "array"}, "no object"),
+        ({"type": "array"}, "not an object"),
         (DEEP, "deep"),
         ({"type": "object", "description": "x" * SCHEMA_BYTES}, "bytes"),
         ({"type": "object", "anyOf": []}, "'anyOf' at the top"),
-        ({"type": "object", "properties": {"a b": {}}}, "names that providers do not take"),
-        ({"type": "object", "properties": []}, "names that providers do not take"),
-        ({"type": "object", "required": "a"}, "no list of names"),
+        ({"type": "object", "properties": {"a b": {}}}, "names that providers do not accept"),
+        ({"type": "object", "properties": []}, "names that providers do not accept"),
+        ({"type": "object", "required": "a"}, "not a list of names"),
         ({"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}}, "another document"),
-        ({"type": "object", "properties": {"a": {"enum": ["\U000e0041obey"]}}}, "characters that nobody sees"),
-        ({"type": "object", "properties": {"a": {"properties": {"b\u202e": {}}}}}, "characters that nobody sees"),
+        ({"type": "object", "properties": {"a": {"enum": ["\U000e0041obey"]}}}, "hidden characters"),
+        ({"type": "object", "properties": {"a": {"properties": {"b\u202e": {}}}}}, "hidden characters"),
     ],
 )
 def test_a_schema_that_a_provider_would_refuse_is_refused_first(schema: dict[str, Any], why: str) -> None:
     """Else one tool of one server would end every call of the model."""
     with pytest.raises(ValueError, match=re.escape(why)):
-        fitting_schema(Listed("x", schema=schema))
+        provider_schema(ListedTool("x", schema=schema))
 
 
 def test_a_schema_that_fits_is_passed_on() -> None:
@@ -92,7 +92,7 @@ def test_a_schema_that_fits_is_passed_on() -> None:
         "properties": {"a": {"$ref": "#/$defs/A", "description": "one\u200b"}},
         "$defs": {"A": {"type": "string", "enum": ["x"]}},
     }
-    assert fitting_schema(Listed("x", schema=schema)) == {
+    assert provider_schema(ListedTool("x", schema=schema)) == {
         "type": "object",
         "properties": {"a": {"$ref": "#/$defs/A", "description": "one"}},
         "$defs": {"A": {"type": "string", "enum": ["x"]}},
@@ -102,22 +102,22 @@ def test_a_schema_that_fits_is_passed_on() -> None:
 @pytest.mark.parametrize(
     "big",
     [
-        Listed("x", schema={"type": "object", "description": "y" * 1_000_000}),
-        Listed("x" * 1_000_000),
-        Listed("x", "y" * 1_000_000, {"type": "object"}),
+        ListedTool("x", schema={"type": "object", "description": "y" * 1_000_000}),
+        ListedTool("x" * 1_000_000),
+        ListedTool("x", "y" * 1_000_000, {"type": "object"}),
     ],
     ids=["schema", "name", "description"],
 )
-def test_what_is_kept_of_a_tool_is_small(big: Listed) -> None:
-    """Whatever its server sent. Why one cannot be offered is still told, and a tool that fits stays as it is."""
-    kept = bounded(big)
+def test_what_is_kept_of_a_tool_is_small(big: ListedTool) -> None:
+    """Whatever its server sent. Why one cannot be offered is kept, and a tool that fits stays as it is."""
+    kept = bound_tool(big)
     assert len(msgspec.json.encode(kept)) < 5 * DESCRIPTION_CHARS
     assert bool(kept.unfit) is not big.description.startswith("y")
     if kept.unfit:
         with pytest.raises(ValueError, match=re.escape(kept.unfit)):
-            fitting_schema(kept)
-    fits = Listed("x", "Reads.", {"type": "object", "properties": {"a": {"type": "string"}}}, read_only=True)
-    assert bounded(fits) == fits
+            provider_schema(kept)
+    fits = ListedTool("x", "Reads.", {"type": "object", "properties": {"a": {"type": "string"}}}, read_only=True)
+    assert bound_tool(fits) == fits
 
 
 class Library:
@@ -139,7 +139,7 @@ class Library:
 async def test_a_list_is_bounded_page_by_page() -> None:
     """A worker never holds more of it than one page and what may be kept; beyond so many tools it asks no more."""
     library = Library()
-    found = await Session(cast(Any, library), cast(Any, None)).tools()
+    found = await McpSession(cast(Any, library), cast(Any, None)).tools()
     assert len(found) == TOOLS_LISTED
     assert library.pages == -(-TOOLS_LISTED // 30)
     assert all(tool.unfit and tool.schema == {} for tool in found)
@@ -150,27 +150,27 @@ async def test_a_bad_tool_is_refused_and_the_others_are_offered(tmp_path: Path) 
     schema = {"type": "object"}
     more = [{"name": "odd", "inputSchema": {**schema, "oneOf": []}}, {"name": "read", "inputSchema": schema}]
     (tmp_path / "tools.json").write_text(json.dumps(more))
-    taken = ("mcp_peer_read", tool_name("peer", "read", marked=True), "mcp_peer_add")
+    reserved = ("mcp_peer_read", tool_name("peer", "read", marked=True), "mcp_peer_add")
     with capture_logs() as logs:
-        async with working(taken=taken, peer=peer(tmp_path)) as worker:
+        async with working(reserved_names=reserved, peer=peer(tmp_path)) as worker:
             names = await worker.names()
     refused = {one["tool"]: one["why"] for one in logs if one["event"] == "mcp tool refused"}
     assert set(refused) == {"odd", "read"}
-    assert "is that of another tool" in refused["read"]
-    assert set(names) & set(taken) == set()
+    assert "belongs to another tool" in refused["read"]
+    assert set(names) & set(reserved) == set()
     assert tool_name("peer", "add", marked=True) in names
     assert "mcp_peer_look" in names
 
 
 async def test_a_server_that_changes_its_list_all_day_fills_no_log(tmp_path: Path) -> None:
-    """A refused tool is told of once, and in one visible line."""
+    """A refused tool is logged once, and in one visible line."""
     odd = {"name": "odd\x1b[2J\n", "inputSchema": {"type": "object", "oneOf": []}}
     (tmp_path / "tools.json").write_text(json.dumps([odd]))
     with capture_logs() as logs:
         async with working(peer=peer(tmp_path)) as worker:
             await worker.names()
             for _ in range(3):
-                worker.servers._stale()
+                worker.servers._discard_tools()
                 await worker.names()
     assert [one["tool"] for one in logs if one["event"] == "mcp tool refused"] == ["odd[2J"]
 
@@ -201,7 +201,7 @@ async def test_how_safe_a_tool_is_the_operator_says(
 ) -> None:
     """What the server says of it is believed only when he says so."""
     async with working(peer=peer(tmp_path, **settings)) as worker:
-        box = await worker.boxes.now()
+        box = await worker.boxes.current()
         assert tuple(box.safety(f"mcp_peer_{name}") for name in ("add", "look", "set")) == expected
 
 

@@ -23,7 +23,7 @@ from shared.settings import McpServerSettings, Secret
 from shared.settings.sections.log import LogSettings
 from tests.helpers.processes import ROOT
 from tests.helpers.wait import eventually
-from tests.worker.mcp.peers import LONG_S, alive, keepers, noted, peer, working
+from tests.worker.mcp.peers import LONG_S, alive, noted, peer, supervisors, working
 from worker.mcp.wire import MESSAGE_BYTES
 
 
@@ -42,7 +42,7 @@ def logged() -> Iterator[io.StringIO]:
 async def test_the_tools_of_a_server_are_listed_and_called(tmp_path: Path) -> None:
     """By name, with what they take; a result says whose it is."""
     async with working(peer=peer(tmp_path)) as worker:
-        box = await worker.boxes.now()
+        box = await worker.boxes.current()
         names = [spec.name for spec in box.specs()]
         assert names == sorted(names)
         [add] = [spec for spec in box.specs() if spec.name == "mcp_peer_add"]
@@ -75,21 +75,21 @@ async def test_a_server_that_dies_in_a_call_is_there_for_the_next_one(tmp_path: 
         assert (await worker.call("mcp_peer_add", a=1, b=2)).ok
 
 
-@pytest.mark.parametrize("who", ["server", "keeper"])
+@pytest.mark.parametrize("who", ["server", "supervisor"])
 async def test_a_server_that_was_killed_while_idle_is_there_for_the_next_call(tmp_path: Path, who: str) -> None:
-    """And nothing of the old one is left, also when it was the keeper that was killed."""
+    """And nothing of the old one is left, also when it was the supervisor that was killed."""
     async with working(peer=peer(tmp_path)) as worker:
         await worker.names()
         old = int(await noted(tmp_path, "started"))
-        [keeper] = keepers()
-        os.kill(old if who == "server" else keeper, signal.SIGKILL)
-        await eventually(lambda: not alive(old) and not alive(keeper), within_s=LONG_S)
+        [supervisor] = supervisors()
+        os.kill(old if who == "server" else supervisor, signal.SIGKILL)
+        await eventually(lambda: not alive(old) and not alive(supervisor), within_s=LONG_S)
         await eventually(lambda: (tmp_path / "started").read_text() != str(old), within_s=LONG_S)
         await worker.up()
         assert (await worker.call("mcp_peer_add", a=1, b=2)).ok
 
 
-async def test_a_call_that_hangs_ends_at_its_limit_and_the_server_is_told(tmp_path: Path) -> None:
+async def test_a_call_that_hangs_ends_at_its_limit_and_the_server_learns_of_it(tmp_path: Path) -> None:
     """The session lives on: the next call is answered by the same process."""
     async with working(peer=peer(tmp_path, timeout_s=2.0)) as worker:
         outcome = await worker.call("mcp_peer_hang")
@@ -147,7 +147,7 @@ async def test_nothing_a_server_started_outlives_a_drain(tmp_path: Path) -> None
 
 
 async def test_nothing_a_server_started_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
-    """SIGKILL leaves a worker no time for anything: the end of its pipe is what the keeper sees."""
+    """SIGKILL leaves a worker no time for anything: the end of its pipe is what the supervisor sees."""
     script = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
@@ -173,8 +173,8 @@ async def test_a_server_that_cannot_be_started_costs_a_turn_nothing() -> None:
         async with working(peer=McpServerSettings(command=("no-such-program",))) as worker:
             assert await worker.names() == []
             await eventually(lambda: "cannot be started" in worker.servers.details()["mcp.peer"], within_s=LONG_S)
-            await eventually(lambda: any(one["event"] == "mcp server away" for one in logs), within_s=LONG_S)
-    assert len([one for one in logs if one["event"] == "mcp server away"]) == 1, "an outage is told once"
+            await eventually(lambda: any(one["event"] == "mcp server unavailable" for one in logs), within_s=LONG_S)
+    assert len([one for one in logs if one["event"] == "mcp server unavailable"]) == 1, "an outage is logged once"
 
 
 async def test_a_server_that_does_not_answer_keeps_a_turn_waiting_once(tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ async def test_a_server_that_does_not_answer_keeps_a_turn_waiting_once(tmp_path:
         assert await worker.names() == []
         worker.servers._first_list_s = 1e6
         assert await worker.names() == []
-        empty = await worker.boxes.now()
-        assert await worker.boxes.now() is empty
+        empty = await worker.boxes.current()
+        assert await worker.boxes.current() is empty
         (tmp_path / "go").touch()
         await worker.up()
         assert "mcp_peer_add" in await worker.names()
@@ -196,8 +196,8 @@ async def test_a_server_that_does_not_answer_keeps_a_turn_waiting_once(tmp_path:
 async def test_a_list_that_changed_is_offered_from_the_next_turn_on(tmp_path: Path) -> None:
     """And as long as it has not, a model is offered the very same."""
     async with working(peer=peer(tmp_path)) as worker:
-        first = await worker.boxes.now()
-        assert await worker.boxes.now() is first
+        first = await worker.boxes.current()
+        assert await worker.boxes.current() is first
         assert (await worker.call("mcp_peer_grow")).ok
 
         async def grown() -> bool:
@@ -211,17 +211,17 @@ async def test_a_list_that_changed_is_offered_from_the_next_turn_on(tmp_path: Pa
 async def test_a_server_that_is_away_keeps_its_place_in_the_list(tmp_path: Path) -> None:
     """What a model is offered does not change with every hiccup; a call says that the server is not there."""
     async with working(peer=peer(tmp_path)) as worker:
-        box = await worker.boxes.now()
+        box = await worker.boxes.current()
         (tmp_path / "tools.json").write_text("this ends the next start")
         os.kill(int(await noted(tmp_path, "started")), signal.SIGKILL)
         await eventually(lambda: worker.servers.details()["mcp.peer"].startswith("away"), within_s=LONG_S)
-        assert await worker.boxes.now() is box
+        assert await worker.boxes.current() is box
         outcome = await worker.call("mcp_peer_add", a=1, b=2)
         assert outcome.outcome == "failed"
-        assert "the MCP server 'peer' is not there" in outcome.content
+        assert "the MCP server 'peer' is unavailable" in outcome.content
         (tmp_path / "tools.json").unlink()
         await worker.up()
-        assert await worker.boxes.now() is box
+        assert await worker.boxes.current() is box
         assert (await worker.call("mcp_peer_add", a=1, b=2)).ok
 
 

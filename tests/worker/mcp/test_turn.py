@@ -55,7 +55,7 @@ async def test_a_model_calls_a_tool_of_a_server(ask: Ask, server: ScriptedOpenAI
 
 
 async def test_a_turn_goes_on_without_a_server_that_is_not_there(ask: Ask, server: ScriptedOpenAI) -> None:
-    """Nothing wrong is told to the model: it is offered what there is."""
+    """Nothing wrong reaches the model: it is offered what there is."""
     result = await ask(mcp={"peer": McpServerSettings(command=("no-such-program",))})
     assert result.outcome == "done"
     [request] = server.requests()
@@ -71,15 +71,15 @@ def test_a_worker_without_servers_does_not_have_the_library() -> None:
         "from worker.mcp.servers import McpServers, Toolboxes\n"
         "async def turn():\n"
         "    servers = McpServers({})\n"
-        "    await Toolboxes((), servers, Toolbox).now()\n"
+        "    await Toolboxes((), servers, Toolbox).current()\n"
         "    assert servers.details() == {}\n"
         "    assert len(asyncio.all_tasks()) == 1\n"
         "    await servers.close()\n"
         "asyncio.run(turn())\n"
         "print(*(name for name in sys.modules if name.split('.')[0] in ('mcp', 'mcp_types', 'httpx2', 'pydantic')))\n"
     )
-    told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (told.stdout.strip(), told.returncode) == ("", 0), told.stderr
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.stdout.strip(), ran.returncode) == ("", 0), ran.stderr
 
 
 async def test_a_fleet_uses_a_server_and_a_killed_worker_leaves_none(

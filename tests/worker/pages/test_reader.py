@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from shared.errors import ToolFailed
-from worker.documents.page_reader import PageReader, decoded
-from worker.documents.untrusted import fenced, one_line, visible
-from worker.guards.fetch import WebResponse
+from worker.documents.page_reader import PageReader, decode_body
+from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
+from worker.guards.response import WebResponse
 
 ARTICLE = """<html><head><title>The  \n title</title><script>alert("script")</script></head><body>
 <nav><a href="/home">Home</a></nav><article><h1>Head</h1>
@@ -26,7 +26,7 @@ def html(body: str | bytes, charset: str = "utf-8") -> WebResponse:
 
 async def test_html_becomes_markdown() -> None:
     """Title, headings, lists, tables and whole links; no scripts."""
-    page = await PageReader().read(html(ARTICLE))
+    page = await PageReader().read_page(html(ARTICLE))
     assert page.title == "The title"
     for piece in ("# Head", "[a link](https://example.org/more)", "- first of the points", "| one | 1 |"):
         assert piece in page.text
@@ -36,23 +36,23 @@ async def test_html_becomes_markdown() -> None:
 @pytest.mark.parametrize("body", ["", "just words", "<p>short</p>", "<", "\x00\x00", "<html></html>", "<!-- " * 1000])
 async def test_odd_html_is_no_error(body: str) -> None:
     """Whatever text there is comes out, and be it none."""
-    page = await PageReader().read(html(body))
+    page = await PageReader().read_page(html(body))
     assert "words" not in body or "just words" in page.text
 
 
 async def test_other_text_comes_as_it_is() -> None:
     """No process is started for it."""
     answer = WebResponse("https://example.org/", 200, "application/json", "", b'{"a": "<b>"}')
-    assert (await PageReader().read(answer)).text == '{"a": "<b>"}'
+    assert (await PageReader().read_page(answer)).text == '{"a": "<b>"}'
 
 
 async def test_parsing_that_takes_too_long_or_too_much_is_stopped() -> None:
     """The tool fails with a text; nothing else notices."""
     big = html("<html><body><table>" + "<tr><td>a</td><td>b</td></tr>" * 60_000)
     with pytest.raises(ToolFailed, match="cannot be read within"):
-        await PageReader(parse_s=0.3).read(big)
+        await PageReader(parse_s=0.3).read_page(big)
     with pytest.raises(ToolFailed, match=r"too big or too broken"):
-        await PageReader(memory_bytes=150 * 1024**2).read(big)
+        await PageReader(memory_bytes=150 * 1024**2).read_page(big)
 
 
 async def test_the_event_loop_goes_on_while_a_hostile_page_is_parsed() -> None:
@@ -67,7 +67,7 @@ async def test_the_event_loop_goes_on_while_a_hostile_page_is_parsed() -> None:
 
     ticking = asyncio.create_task(tick())
     with pytest.raises(ToolFailed):
-        await PageReader(parse_s=1.0).read(html("<html><body><table>" + "<tr><td>a</td><td>b</td></tr>" * 60_000))
+        await PageReader(parse_s=1.0).read_page(html("<html><body><table>" + "<tr><td>a</td><td>b</td></tr>" * 60_000))
     ticking.cancel()
     assert ticks >= 10, "of about a hundred"
 
@@ -76,13 +76,13 @@ async def test_a_cancelled_reading_leaves_the_next_one_its_place() -> None:
     """The process is gone and the slot is free."""
     reader = PageReader()
     for _ in range(3):
-        task = asyncio.create_task(reader.read(html(ARTICLE)))
+        task = asyncio.create_task(reader.read_page(html(ARTICLE)))
         for _ in range(3):
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert (await reader.read(html(ARTICLE))).title == "The title"
+    assert (await reader.read_page(html(ARTICLE))).title == "The title"
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ async def test_a_cancelled_reading_leaves_the_next_one_its_place() -> None:
 )
 def test_text_is_decoded_by_charsets_of_the_web_alone(body: bytes, charset: str, text: str) -> None:
     """By the header, by the page, by UTF-8; never by a codec that is none."""
-    assert decoded(html(body, charset)) == text
+    assert decode_body(html(body, charset)) == text
 
 
 def test_hidden_characters_are_left_out() -> None:
     """What people cannot see must not speak to the model."""
-    assert visible("a\U000e0041b\u202ec\x1b[31md\x00\r\ne") == "abc[31md\ne"
+    assert strip_hidden("a\U000e0041b\u202ec\x1b[31md\x00\r\ne") == "abc[31md\ne"
     assert one_line(" a\n\tb " + "c" * 10, 6) == "a b c…"
 
 
 def test_the_fence_cannot_be_closed_from_inside() -> None:
     """Its word is new every time."""
-    first, second = fenced("text"), fenced("text")
+    first, second = fence_web_text("text"), fence_web_text("text")
     assert first != second
     assert first.startswith("Untrusted text from the web")
     word = first.rpartition("[end ")[2].rstrip("]")

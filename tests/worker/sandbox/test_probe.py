@@ -10,8 +10,7 @@ from shared.settings import Settings
 from shared.settings.sections.tools import ToolsSettings, WorkspaceSettings
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.command import Finished, Sandbox, SandboxBroken, SandboxCommand
-from worker.sandbox.probe import SandboxOff, choose_sandbox
-from worker.sandbox.process_supervisor import SandboxFinder
+from worker.sandbox.probe import SandboxFinder, SandboxOff, choose_sandbox
 
 
 class Fake:
@@ -64,15 +63,15 @@ async def test_a_sandbox_that_does_not_hold_is_not_used(folder: Path, kind: str,
     assert [path.name for path in folder.parent.iterdir()] == ["mine"]
 
 
-async def test_the_first_tier_that_holds_is_chosen_and_told(bubblewrap: Sandbox, folder: Path) -> None:
+async def test_the_first_tier_that_holds_is_chosen_and_reported(bubblewrap: Sandbox, folder: Path) -> None:
     """bubblewrap comes before a runner; presence says which."""
     offered: list[Sandbox] = []
-    keeper = SandboxFinder(settings(folder), offered.append)
-    assert keeper.details() == {"sandbox": "off"}
-    await keeper.find()
-    assert keeper.details() == {"sandbox": bubblewrap.tier}
+    finder = SandboxFinder(settings(folder), offered.append)
+    assert finder.details() == {"sandbox": "off"}
+    await finder.find()
+    assert finder.details() == {"sandbox": bubblewrap.tier}
     assert [type(one) for one in offered] == [Bubblewrap]
-    await keeper.close()
+    await finder.close()
 
 
 async def test_exec_that_is_off_or_has_no_sandbox_is_not_offered(folder: Path) -> None:

@@ -205,9 +205,9 @@ async def test_a_closed_connection_kills_the_command_and_its_daemon(own: RunnerP
 
 CLIENT = """
 import asyncio, sys
-from worker.sandbox.command import Command
+from worker.sandbox.command import SandboxCommand
 from worker.sandbox.runner.client import RunnerSandbox
-command = Command(what=sys.argv[3], folder=sys.argv[2], session="session", token=1)
+command = SandboxCommand(what=sys.argv[3], folder=sys.argv[2], session="session", token=1)
 asyncio.run(RunnerSandbox(sys.argv[1]).run(command))
 """
 
@@ -224,7 +224,7 @@ async def test_a_killed_worker_takes_its_commands_with_it(own: RunnerProcess) ->
     await eventually(lambda: not psutil.pid_exists(daemon) and nobody_in(own), SLOW_S, what="all dead")
 
 
-async def test_a_killed_runner_takes_its_commands_with_it_and_the_worker_is_told(own: RunnerProcess) -> None:
+async def test_a_killed_runner_takes_its_commands_with_it_and_the_worker_learns_of_it(own: RunnerProcess) -> None:
     """SIGKILL to the runner alone; the next one on the same socket works, and finds no old files."""
     sandbox = await own.ready()
     running = asyncio.create_task(sandbox.run(own.command(DAEMON + "sleep 1000")))
@@ -248,7 +248,7 @@ async def test_a_killed_supervisor_leaves_nothing(own: RunnerProcess) -> None:
     daemon = await started(own.workspace() / "daemon")
     supervisor = own.process.children()[0]
     supervisor.kill()
-    with pytest.raises(SandboxBroken, match="gone"):
+    with pytest.raises(SandboxBroken, match="was lost"):
         await running
     await eventually(lambda: not psutil.pid_exists(daemon) and nobody_in(own), SLOW_S, what="all dead")
     assert (await sandbox.run(own.command("echo well"))).output == b"well\n"
@@ -281,7 +281,7 @@ async def test_an_older_turns_command_is_dead_before_a_newer_ones_starts(own: Ru
             break
     new = await sandbox.run(own.command(f"kill -0 {daemon} 2>&1; echo $?", token=8))
     assert b"No such process" in new.output
-    with pytest.raises(SandboxBroken, match="gone"):
+    with pytest.raises(SandboxBroken, match="was lost"):
         await old
     with pytest.raises(SandboxBroken, match="newer turn"):
         await sandbox.run(own.command("touch late", token=7))

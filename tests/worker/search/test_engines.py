@@ -10,14 +10,13 @@ import pytest
 
 from shared.errors import SettingsError, ToolFailed
 from tests.helpers.web_server import WebServer, redirect, reply, web_server
-from worker.search.engine import Hit, SearchEngine
-from worker.search.registry import ENGINES, build_engine
+from worker.search.engine import ENGINES, SearchEngine, SearchHit, build_engine
 
 KEY = "tvly-hunter2-hunter2"
 JSON = "application/json"
 
-FIRST = Hit("First & best", "https://first.example/a?b=c", "About the first")
-SECOND = Hit("Second", "https://second.example/", "About the second")
+FIRST = SearchHit("First & best", "https://first.example/a?b=c", "About the first")
+SECOND = SearchHit("Second", "https://second.example/", "About the second")
 
 DUCK = """<html><body><div id="links" class="results">
 <div class="result results_links results_links_deep result--ad"><div class="links_main links_deep result__body">
@@ -145,10 +144,10 @@ async def test_each_engine_is_asked_in_its_own_way(web: WebServer) -> None:
 async def test_a_refusal_says_what_to_do(web: WebServer, name: str, status: int, text: str) -> None:
     """No text of the server, and never the key, not even when the server sends it back."""
     web.pages["/search"] = reply(f'{{"detail": "wrong {KEY}"}}', JSON, status=status)
-    with pytest.raises(ToolFailed, match=text) as told:
+    with pytest.raises(ToolFailed, match=text) as failure:
         await engine(web, name).search("q", 5)
-    assert name in str(told.value)
-    assert KEY not in str(told.value)
+    assert name in str(failure.value)
+    assert KEY not in str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +176,7 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_tool(web: WebServer
         await engine(web, name).search("q", 5)
 
 
-async def test_duckduckgo_asking_for_a_human_is_said(web: WebServer) -> None:
+async def test_duckduckgo_asking_for_a_human_ends_the_search(web: WebServer) -> None:
     """It does so with a page that looks like success."""
     for status in (200, 202):
         web.pages["/search"] = reply('<div class="anomaly-modal__title">Unfortunately, bots…</div>', status=status)

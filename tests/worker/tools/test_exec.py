@@ -124,11 +124,11 @@ async def test_a_turn_in_doubt_ends_its_command(bubblewrap: Sandbox, folder: Pat
 CHILD = """
 import asyncio, sys
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.command import Command
+from worker.sandbox.command import SandboxCommand
 async def main():
-    sandbox = await Bubblewrap.found()
+    sandbox = await Bubblewrap.find()
     line = f"setsid -f sleep {sys.argv[2]}; touch began; sleep 1000"
-    await sandbox.run(Command(what=line, folder=sys.argv[1], session="mine"))
+    await sandbox.run(SandboxCommand(what=line, folder=sys.argv[1], session="mine"))
 asyncio.run(main())
 """
 

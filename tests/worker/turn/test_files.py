@@ -226,10 +226,10 @@ async def test_odd_files_of_a_skill_are_refused_at_once(client: RedisClient, tmp
     for name, says in (
         ("out", "leads out"),
         ("up/secret", "leads out"),
-        ("fifo", "no plain file"),
+        ("fifo", "not a plain file"),
         ("picture", "no text file"),
         ("big", "more than 65,536 bytes"),
-        ("notes", "no plain file"),
+        ("notes", "not a plain file"),
         ("a\0b", "outside the workspace"),
     ):
         with pytest.raises(ToolFailed, match=says):

@@ -1,5 +1,4 @@
-"""The socket of a runner: who may come in, and what they ask for. One request a connection, then
-nothing."""
+"""The listening socket of a runner: accepts workers and reads one request from each connection."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from shared.log import logger
 from worker.sandbox.runner import frames
 
 REQUEST_S: Final = 10.0
-"""How long a visitor may take to say what it wants."""
+"""Time that a worker has to send its request."""
 
 LINGER_S: Final = 1.0
 CONNECTION_LIMIT: Final = 128
@@ -30,12 +29,12 @@ log = logger("runner")
 
 
 class WorkerConnection:
-    """One connection, until its command is started or it is answered."""
+    """One connection, until its command is started or a reply is sent."""
 
-    def __init__(self, link: socket.socket) -> None:
-        self.socket = link
+    def __init__(self, peer: socket.socket) -> None:
+        self.socket = peer
         self.closed = False
-        """Whether there is nobody any more to run a command for."""
+        """Whether the worker has hung up, so that there is nothing to run any more."""
         self.replied = False
         self.frames = frames.FrameBodies(frames.REQUEST_LIMIT_BYTES)
         self.requested = False
@@ -43,8 +42,8 @@ class WorkerConnection:
 
 
 class Acceptor:
-    """Listens on a Unix socket. The own user may come in, and `worker_uid`; then the socket is for
-    its group, too. Raises SettingsError when the socket cannot be had."""
+    """Listens on a Unix socket and accepts this process's own user and `worker_uid`; with the latter
+    the socket is open to its group too. Raises SettingsError if the socket cannot be bound."""
 
     def __init__(self, path: Path, *, worker_uid: int | None) -> None:
         self.selector = selectors.DefaultSelector()
@@ -56,7 +55,7 @@ class Acceptor:
         self.selector.register(self._listener, selectors.EVENT_READ, self)
 
     def wait_for_requests(self, seconds: float) -> list[tuple[WorkerConnection, frames.RunnerRequest]]:
-        """What visitors ask for, as soon as one does, or something else wakes the selector."""
+        """Return the requests that have arrived, as soon as there are any or the selector wakes."""
         requests: list[tuple[WorkerConnection, frames.RunnerRequest]] = []
         for key, _ in self.selector.select(seconds):
             if key.data is self:
@@ -72,10 +71,10 @@ class Acceptor:
         return requests
 
     def send_reply(self, connection: WorkerConnection, reply: frames.RunnerReply) -> None:
-        """The last word to a visitor, who is then given a moment to read it. It is short: the
-        socket's buffer takes it.
+        """Send the last reply, and leave the connection open for LINGER_S. A reply is short enough
+        for the socket's buffer.
 
-        Closed at once, a socket from which not all was read would throw it away."""
+        A socket that is closed with unread input resets the connection, and the reply is lost."""
         with contextlib.suppress(OSError):
             connection.socket.send(frames.encode(reply))
             connection.socket.shutdown(socket.SHUT_WR)
@@ -83,12 +82,14 @@ class Acceptor:
         connection.deadline = time.monotonic() + LINGER_S
 
     def release(self, connection: WorkerConnection) -> None:
-        """Another process talks to the visitor from here on."""
+        """Forget a connection that another process serves from now on."""
         self._close_connection(connection)
 
     def close_all_but(self, connection: WorkerConnection) -> socket.socket:
-        """In a forked process: keep nothing but this connection. The selector of the parent is not
-        touched."""
+        """Close everything but this connection, in a forked process, and return its socket.
+
+        Nothing is unregistered: the epoll object is shared with the parent, and unregistering here
+        would remove the parent's connections from it."""
         self.selector.close()
         self._listener.close()
         for other in self._connections - {connection}:
@@ -96,13 +97,14 @@ class Acceptor:
         return connection.socket
 
     def close(self) -> None:
-        """Listen no more, and let everybody go."""
+        """Refuse all open connections and stop listening."""
         for connection in list(self._connections):
             self.send_reply(connection, frames.RequestRefused("the runner stops"))
             self._close_connection(connection)
         self._listener.close()
         self.selector.close()
         with contextlib.suppress(OSError):
+            # Another runner may have replaced the socket by its own.
             if self._path.lstat().st_ino == self._inode:
                 self._path.unlink()
 
@@ -111,13 +113,14 @@ class Acceptor:
             peer, _ = self._listener.accept()
         except OSError as exc:
             if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                log.error("no connection taken", error=exc.strerror)
-                time.sleep(0.01)  # else this would be asked again at once, and for ever
+                log.error("accept failed", error=exc.strerror)
+                time.sleep(0.01)  # the socket stays readable: without a pause this would spin
             return
         peer.setblocking(False)
         connection = WorkerConnection(peer)
         self._connections.add(connection)
         self.selector.register(peer, selectors.EVENT_READ, connection)
+        # The kernel vouches for the uid of the process that connected (SO_PEERCRED).
         _, uid, _ = struct.unpack("iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid not in self._allowed_uids:
             log.warning("stranger refused", uid=uid)
@@ -156,31 +159,32 @@ class Acceptor:
 
 
 def _bind_listener(path: Path, mode: int) -> socket.socket:
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
             _remove_stale_socket(path)
+        # By umask, not chmod: between bind and chmod anybody could connect.
         before = os.umask(0o777 & ~mode)
         try:
-            listening.bind(str(path))
+            listener.bind(str(path))
         finally:
             os.umask(before)
-        listening.listen(CONNECTION_LIMIT)
+        listener.listen(CONNECTION_LIMIT)
     except OSError as exc:
-        listening.close()
+        listener.close()
         why = "its path is too long" if "too long" in str(exc) else exc.strerror
         raise SettingsError(f"runner.socket {str(path)!r} cannot be had: {why}; set another one") from None
-    listening.setblocking(False)
-    return listening
+    listener.setblocking(False)
+    return listener
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Take the name from a runner that was killed, never from one that listens."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(1.0)
+    """Remove the socket of a runner that was killed, never of one that still listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(1.0)
         try:
-            asking.connect(str(path))
+            client.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
             return

@@ -1,4 +1,4 @@
-"""The worker's side of a runner: one connection a command, and its end is the command's."""
+"""The worker's side of a runner: one connection for each command, which ends with it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from worker.sandbox.runner import frames
 
 CONNECT_S: Final = 5.0
 OVERHEAD_S: Final = 30.0
-"""What a command may take beyond its own time: waiting for others, starting, and being killed."""
+"""Time that a command may take beyond its own limit: for the queue, its start and its end."""
 
 HANG_UP_S: Final = 5.0
 _READ_BYTES: Final = 64 * 1024
-_CONNECTION_LOST: Final = "the runner is gone, and with it the command: it is not known how far it came"
+_CONNECTION_LOST: Final = (
+    "the connection to the runner was lost, and the command with it: it is not known how far it came"
+)
 
 
 class RunnerSandbox:
-    """The tier `runner`: commands are run by the process that listens on `socket`."""
+    """The tier `runner`: the process that listens on `socket` runs the commands."""
 
     tier: Final = "runner"
 
@@ -32,8 +34,8 @@ class RunnerSandbox:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def run(self, command: SandboxCommand) -> Finished:
-        """See Sandbox. The end of the connection, also by the death of this process, kills the
-        command."""
+        """See Sandbox. When the connection ends, even by the death of this process, the runner kills
+        the command."""
         if command.network:
             raise SandboxBroken("the runner has no network to give; set no hosts for exec, or use bubblewrap")
         output = bytearray()
@@ -50,13 +52,13 @@ class RunnerSandbox:
                             case frames.RequestRefused(reason):
                                 raise SandboxBroken(reason)
                             case frames.PongReply():
-                                raise SandboxBroken("the runner answers what was not asked")
+                                raise SandboxBroken("the runner sent a reply to another request")
             except TimeoutError:
                 raise SandboxBroken(f"the runner gave no answer within {deadline_s:g} s") from None
         raise SandboxBroken(_CONNECTION_LOST)
 
     async def ping(self) -> frames.PongReply:
-        """Whether the runner is there and lets us in. Raises SandboxBroken."""
+        """Check that the runner is up and accepts this user. Raises SandboxBroken."""
         async with self._open_connection(frames.PingRequest()) as replies:
             try:
                 async with asyncio.timeout(CONNECT_S):
@@ -108,12 +110,12 @@ async def _read_replies(reader: asyncio.StreamReader) -> AsyncIterator[frames.Ru
     except ConnectionError:
         return
     except frames.BadRunnerFrame as exc:
-        raise SandboxBroken(f"the runner is not understood: {exc}") from None
+        raise SandboxBroken(f"the runner's reply is not understood: {exc}") from None
 
 
 async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say that nothing more is wanted, and wait until the runner has killed all of it and hung
-    up."""
+    """Close our side, and wait until the runner has killed the command and closed its own: when this
+    returns, nothing of the command runs any more."""
     with contextlib.suppress(OSError, TimeoutError):
         if not reader.at_eof() and not writer.is_closing():
             writer.write_eof()

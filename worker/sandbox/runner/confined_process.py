@@ -1,8 +1,9 @@
-"""The last steps of a process before it is a command: limits, Landlock, the system call filter,
+"""The last steps of a process before it becomes a command: Landlock, the system call filter, limits,
 then the program.
 
-Runs in a process that was forked for this from one without threads, so that all of it holds for the
-whole process.
+The order matters. Handles are opened before Landlock takes the paths away; Landlock comes before the
+filter, which refuses signals only if Landlock does not keep them inside; limits come last. All of it
+holds for the whole process, because it was forked from a process with one thread.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from worker.sandbox.layout import CPU_GRACE_S, OPEN_FILES, PATH
 from worker.sandbox.prctl import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
 
 UMASK: Final = 0o007
-"""What a command writes is for its user and for the group of the workspace, which the worker is
+"""Files of a command are open to its user and to the group of the workspace, which the worker is
 in."""
 
 _PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
@@ -34,15 +35,15 @@ READ_PATHS: Final = (*_PROGRAMS, *(f"/etc/{name}" for name in (*_ETC_FILES, *_ET
 DEVICE_PATHS: Final = ("/dev/null", "/dev/zero", "/dev/full")
 
 _SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
-_NICE: Final = 10  # who watches a fork bomb must get to run
+_NICE: Final = 10  # the supervisor of a fork bomb must still get to run
 _NOT_FOUND: Final = 127
 _NOT_RUN: Final = 126
 
 
 class CommandFolders(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a command runs: `workspace` is a handle, `scratch` its own temporary folder, `shown` a
-    folder that it may read alone. `uid_processes` is what all of this user may have: a last resort,
-    the counting is elsewhere."""
+    """The folders of a command: `workspace` is a handle, `scratch` its own temporary folder, `shown`
+    a folder that it may only read. `uid_processes` limits all processes of this user, as a last
+    resort: the supervisor counts those of the command."""
 
     workspace: int
     path: str
@@ -54,14 +55,14 @@ class CommandFolders(msgspec.Struct, frozen=True, kw_only=True):
 def exec_command(
     command: SandboxCommand, folders: CommandFolders, *, stdin: int, output: int, faults: int, parent: int
 ) -> NoReturn:
-    """Turn this process into the command. When that fails, the reason is written to `faults` and
-    the process ends."""
+    """Turn this process into the command. If that fails, write the reason to `faults` and end the
+    process."""
     try:
         _prepare_process(stdin, output, parent)
         os.umask(UMASK)
         os.fchdir(folders.workspace)
-        change: list[int | str] = [folders.workspace, folders.scratch]
-        version = landlock.confine(read=(*READ_PATHS, folders.shown), write=change, devices=DEVICE_PATHS)
+        writable: list[int | str] = [folders.workspace, folders.scratch]
+        version = landlock.confine(read=(*READ_PATHS, folders.shown), write=writable, devices=DEVICE_PATHS)
         seccomp.confine(signals_scoped=version >= landlock.SIGNALS_ABI)
         environment = {
             **command.environment,
@@ -72,9 +73,8 @@ def exec_command(
             "TMPDIR": folders.scratch,
         }
         argv = _build_argv(command.what)
-        _set_limits(
-            command, folders.uid_processes
-        )  # last: this interpreter needs more memory than some commands may have
+        # Last: this interpreter may already use more memory than the command is allowed.
+        _set_limits(command, folders.uid_processes)
         _exec_program(argv, environment)
     except BaseException as exc:
         with contextlib.suppress(BaseException):
@@ -86,20 +86,19 @@ def _prepare_process(stdin: int, output: int, parent: int) -> None:
     os.setsid()
     os.nice(_NICE)
     prctl(DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # it died before the prctl: that signal will never come
         raise OSError(errno.ECHILD, "the supervisor is gone")
     with contextlib.suppress(OSError):
         prctl(AMBIENT, AMBIENT_CLEAR_ALL)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE, signal.SIGHUP):
-        signal.signal(
-            number, signal.SIG_DFL
-        )  # what is ignored stays so over an exec; SIGXFSZ does, so that too big a file is an error
+        # An ignored signal stays ignored across an exec. SIGXFSZ is left ignored on purpose: a write
+        # beyond the file limit is then an error and not a death.
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.dup2(stdin, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    # Every handle above is closed by the exec: Python opens them so, and the runner closed what it
-    # inherited.
+    # The exec closes every handle above 2: Python opens all of them close-on-exec.
 
 
 def _build_argv(what: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -112,11 +111,8 @@ def _build_argv(what: str | tuple[str, ...]) -> tuple[str, ...]:
 def _set_limits(command: SandboxCommand, uid_processes: int) -> None:
     limits = command.limits
     for kind, soft, hard in (
-        (
-            resource.RLIMIT_CPU,
-            limits.cpu_s,
-            limits.cpu_s + CPU_GRACE_S,
-        ),  # over the first comes SIGXCPU, which says why it ended
+        # The soft limit sends SIGXCPU, which shows the reason; the hard limit sends SIGKILL.
+        (resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + CPU_GRACE_S),
         (resource.RLIMIT_CORE, 0, 0),
         (resource.RLIMIT_FSIZE, limits.file_bytes, limits.file_bytes),
         (resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),

@@ -1,8 +1,8 @@
-"""What a worker and a runner say to each other: frames of a version, a length and one MessagePack
+"""The protocol between a worker and a runner: frames of a version, a length and one MessagePack
 record.
 
-A worker sends one request and then nothing: the end of its side of the connection kills the
-command. A runner answers with any number of Output, then Done; or with Refused alone.
+A worker sends one request and then nothing more: when it closes its side, the command is killed. A
+runner replies with any number of OutputPiece and a CommandDone, or with RequestRefused alone.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _HEAD: Final = struct.Struct("!BI")
 
 
 class BadRunnerFrame(ValueError):
-    """What came is no frame of this version, or too long a one."""
+    """The bytes are not a frame of this version, or are too long."""
 
 
 class PingRequest(msgspec.Struct, frozen=True, tag="ping", forbid_unknown_fields=True):
-    """Whether a runner is there; answered with Pong."""
+    """A health check; the reply is PongReply."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, tag="run", forbid_unknown_fields=True):
-    """Run this."""
+    """A command to run."""
 
     command: SandboxCommand
 
 
 class PongReply(msgspec.Struct, frozen=True, tag="pong"):
-    """A runner is there, confines with this version of Landlock, and runs so many commands."""
+    """The runner's version of Landlock, and the number of commands it runs."""
 
     landlock: int
     running: int
@@ -51,13 +51,13 @@ class OutputPiece(msgspec.Struct, frozen=True, tag="output"):
 
 
 class CommandDone(msgspec.Struct, frozen=True, tag="done"):
-    """How it ended. `finished` has no output: that came before."""
+    """The result, without output: that was sent before."""
 
     finished: Finished
 
 
 class RequestRefused(msgspec.Struct, frozen=True, tag="refused"):
-    """Nothing more will come, and why."""
+    """A reason; nothing more follows."""
 
     reason: str
 
@@ -71,44 +71,43 @@ _replies: Final[msgspec.msgpack.Decoder[RunnerReply]] = msgspec.msgpack.Decoder(
 
 
 def encode(record: RunnerRequest | RunnerReply) -> bytes:
-    """A whole frame."""
+    """Return a whole frame."""
     body = _encoder.encode(record)
     return _HEAD.pack(VERSION, len(body)) + body
 
 
 def decode_request(body: bytes) -> RunnerRequest:
-    """Raises BadFrame."""
+    """Raises BadRunnerFrame."""
     try:
         return _requests.decode(body)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise BadRunnerFrame(f"no request: {exc}") from None
+        raise BadRunnerFrame(f"not a request: {exc}") from None
 
 
 def decode_reply(body: bytes) -> RunnerReply:
-    """Raises BadFrame."""
+    """Raises BadRunnerFrame."""
     try:
         return _replies.decode(body)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise BadRunnerFrame(f"no answer: {exc}") from None
+        raise BadRunnerFrame(f"not a reply: {exc}") from None
 
 
 class FrameBodies:
-    """Takes a stream of bytes apart. No more is kept than one frame of at most `limit_bytes`, and
-    one read."""
+    """Splits a stream of bytes into bodies. Keeps at most one frame of `limit_bytes` and one read."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The bodies that are whole by now. Raises BadFrame as soon as a head is wrong."""
+        """Yield the bodies that are complete. Raises BadRunnerFrame as soon as a head is wrong."""
         self._kept += data
         while len(self._kept) >= _HEAD.size:
             version, length = _HEAD.unpack_from(self._kept)
             if version != VERSION:
                 raise BadRunnerFrame(f"a frame of version {version}, not {VERSION}; run the same release on both sides")
             if length > self._limit_bytes:
-                raise BadRunnerFrame(f"a frame of {length:,} bytes; at most {self._limit_bytes:,} are taken")
+                raise BadRunnerFrame(f"a frame of {length:,} bytes; at most {self._limit_bytes:,} are accepted")
             end = _HEAD.size + length
             if len(self._kept) < end:
                 return

@@ -1,4 +1,4 @@
-"""`python -m worker runner`: checks what it needs, says what is missing on one line, and runs."""
+"""`python -m worker runner`: check the machine, report what is missing on one line, and run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _HEALTH_S: Final = 5.0
 
 
 def main(words: Sequence[str]) -> int:
-    """Run until told to stop; the exit code: 2 for settings, 3 where commands cannot be
+    """Run until SIGTERM; return the exit code: 2 for bad settings, 3 if commands cannot be
     confined."""
-    parser = argparse.ArgumentParser(prog="python -m worker runner", description="Run commands for the worker beside.")
+    parser = argparse.ArgumentParser(prog="python -m worker runner", description="Run commands for a worker.")
     parser.add_argument("--socket", type=Path, help="where to listen (default: runner.socket)")
     parser.add_argument(
-        "--health", action="store_true", help="only ask the runner that listens there; 0 when it is well"
+        "--health", action="store_true", help="only check the runner that listens there; exits with 0 if it is healthy"
     )
     options = parser.parse_args(words)
     try:
@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
         if options.health:
             return _check_health(runner.socket)
         if os.geteuid() == 0:
-            raise SettingsError("a runner is no root: commands would be, too; start it as a user that nothing else has")
+            raise SettingsError("a runner must not be root: its commands would be too; start it as a user of its own")
         log.configure(settings.log, process="runner")
         if (missing := _find_obstacle()) is not None:
             sys.stderr.write(f"no commands can be run here: {missing}\n")
@@ -58,7 +58,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def _find_obstacle() -> str | None:
-    """What keeps this machine from confining a command; tried for real, in a process of its own."""
+    """Return what keeps this machine from confining a command, or None. It really confines a process
+    of its own, because a kernel may offer a feature and still refuse it."""
     fault_reader, fault_writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,9 +1,9 @@
-"""The runner: `python -m worker runner`, beside a worker whose machine lets nobody make namespaces.
+"""The runner: `python -m worker runner`, next to a worker on a machine without user namespaces.
 
 It runs commands for that worker under Landlock, a system call filter and limits, each below a
-supervisor. One thread, no secret, few libraries: it forks, and what it is made of is what every
-supervisor has. As the first process of a container it buries the orphans as well. When it ends, its
-commands do.
+supervisor of its own. It forks without exec, so whatever it holds, every supervisor holds: it has
+one thread, no secrets and few libraries. As the first process of a container it also reaps the
+orphans. When it ends, its commands end.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from typing import Final
 
 from shared.log import logger
 from shared.settings import RunnerSettings
-from worker.sandbox import landlock, scratch
+from worker.guards.openat import remove_tree
+from worker.sandbox import landlock
 from worker.sandbox.command import SandboxCommand
 from worker.sandbox.prctl import DUMPABLE, SUBREAPER, prctl
-from worker.sandbox.runner import frames
+from worker.sandbox.processes import children, descendants
+from worker.sandbox.runner import frames, scratch
 from worker.sandbox.runner.acceptor import Acceptor, WorkerConnection
-from worker.sandbox.runner.descendants import children, descendants
 from worker.sandbox.runner.supervisor import CommandSupervisor
 
 STOP_S: Final = 3.0
-"""How long a supervisor that was told to stop may take before it is killed itself."""
+"""Time that a supervisor has after SIGTERM before it is killed itself."""
 
 QUEUE_S: Final = 20.0
-"""How long a command waits for others to end."""
+"""Time that a command waits for others to end."""
 
 TOKENS_KEPT: Final = 10_000
 _TICK_S: Final = 0.25
@@ -45,7 +46,7 @@ log = logger("runner")
 
 
 class _RunningCommand:
-    """A supervisor that runs, for which fence and lease token."""
+    """A running supervisor, with the fence and the lease token of its command."""
 
     def __init__(self, fence: str, token: int) -> None:
         self.fence = fence
@@ -54,7 +55,7 @@ class _RunningCommand:
 
 
 class Runner:
-    """Listens, and holds what runs. `root` is where the workspaces are."""
+    """Accepts requests and tracks what runs. The workspaces are below `root`."""
 
     def __init__(self, settings: RunnerSettings, root: Path) -> None:
         self._root = root.absolute()
@@ -66,13 +67,13 @@ class Runner:
         self._tokens: dict[str, int] = {}
         self._stopping = False
         self._orphans: set[int] = set()
-        """What a killed supervisor left, and is dying. Nothing is started beside it."""
+        """Dying processes of supervisors that were killed. Nothing is started while there are any."""
 
         self._wake, self._wakeup = socket.socketpair()
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then end every command."""
-        prctl(DUMPABLE, 0)
+        prctl(DUMPABLE, 0)  # commands run as this user, and must not trace it or read its memory
         prctl(SUBREAPER, 1)
         for end in (self._wake, self._wakeup):
             end.setblocking(False)
@@ -89,7 +90,7 @@ class Runner:
             self._acceptor.close()
             self._end_commands()
             with contextlib.suppress(OSError):
-                scratch.remove_tree(self._scratch)
+                remove_tree(self._scratch)
         log.info("runner stopped")
 
     def _run_once(self) -> None:
@@ -106,29 +107,29 @@ class Runner:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start what waits, in order, as far as there is room; an older token's commands end
-        before."""
+        """Start waiting commands in order while slots are free. Commands of an older token of the same
+        fence are ended first."""
         waiting, self._waiting = self._waiting, []
-        for visitor, command, until in waiting:
-            if visitor.closed:
+        for connection, command, until in waiting:
+            if connection.closed:  # the worker has gone, and its command with it
                 continue
             fence = command.fence or command.session
             newest = max(self._tokens.pop(fence, 0), command.token)
             self._tokens[fence] = newest
             if len(self._tokens) > TOKENS_KEPT:
                 del self._tokens[next(iter(self._tokens))]
-            older = [pid for pid, held in self._running.items() if held.fence == fence]
-            older = [pid for pid in older if self._running[pid].token < command.token]
+            older = [pid for pid, one in self._running.items() if one.fence == fence and one.token < command.token]
             for pid in older:
                 self._terminate(pid)
             if command.token < newest:
-                self._refuse(visitor, "a newer turn of this session has begun")
+                self._refuse(connection, "a newer turn of this session has begun")
             elif time.monotonic() > until:
-                self._refuse(visitor, f"{self._at_once} commands are running; try again later")
+                self._refuse(connection, f"{self._at_once} commands are running; try again later")
             elif older or self._orphans or len(self._running) >= self._at_once:
-                self._waiting.append((visitor, command, until))
+                # The older command must be dead first: the two would write into one workspace.
+                self._waiting.append((connection, command, until))
             else:
-                self._start_supervisor(visitor, command)
+                self._start_supervisor(connection, command)
 
     def _start_supervisor(self, connection: WorkerConnection, command: SandboxCommand) -> None:
         try:
@@ -141,6 +142,8 @@ class Runner:
             return
         me = os.getpid()
         at_most = max(_UID_PROCESSES, 2 * self._at_once * (command.limits.processes + 2))
+        # Blocked across the fork: a signal between fork and the supervisor's own handlers would run
+        # our handler in the child, and be lost. The supervisor unblocks them when it is ready.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
         try:
             pid = os.fork()
@@ -159,7 +162,7 @@ class Runner:
                         uid_processes=at_most,
                         parent=me,
                     ).run()
-                finally:  # whatever happened: there is one runner
+                finally:  # whatever happened, the child must never return into the runner's loop
                     os._exit(1)
         except OSError as exc:
             self._refuse(connection, f"no process can be started: {exc.strerror}")
@@ -171,18 +174,18 @@ class Runner:
         self._acceptor.release(connection)
 
     def _open_workspace(self, command: SandboxCommand) -> tuple[str, int]:
-        """Where the session's workspace is on this side, and a handle of it. Raises OSError and
+        """Open the session's workspace; return its path on this side and a handle. Raises OSError and
         ValueError."""
         name = command.session
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name[:80]!r} is no name of a workspace")
+            raise ValueError(f"{name[:80]!r} is not the name of a workspace")
         if command.network:
             raise ValueError("a runner has no network to give; run without, or where bubblewrap works")
         path = self._root / name
         return str(path), os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
     def _terminate(self, pid: int) -> None:
-        """Tell a supervisor to stop, once."""
+        """Send a supervisor SIGTERM, once."""
         running = self._running[pid]
         if running.kill_at is None:
             running.kill_at = time.monotonic() + STOP_S
@@ -194,8 +197,8 @@ class Runner:
                 os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Take leave of supervisors that ended. What a killed one left is ours by then, and
-        killed."""
+        """Reap the supervisors that have ended, and kill what a killed one left: as the subreaper,
+        this process has become its parent."""
         while True:
             with contextlib.suppress(ChildProcessError):
                 pid, status = os.waitpid(-1, os.WNOHANG)

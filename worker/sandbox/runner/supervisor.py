@@ -1,7 +1,7 @@
-"""The process between a runner and one command: it starts it, hands its output on, holds it to its
-limits, and ends only when nothing of it is left, also no daemon in a session of its own.
+"""The process between a runner and one command. It starts the command, forwards its output, enforces
+its limits, and ends only when nothing of it is left, not even a daemon in a session of its own.
 
-It holds the connection to the worker: when that closes, or the runner ends, the command is killed.
+It owns the connection to the worker: when that closes, or the runner ends, the command is killed.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NoReturn
 
-from worker.sandbox import scratch, workspace_quota
+from worker.guards.openat import remove_tree
 from worker.sandbox.command import Ending, Finished, SandboxCommand
 from worker.sandbox.prctl import DEATH_SIGNAL, SUBREAPER, prctl
-from worker.sandbox.runner import frames
+from worker.sandbox.processes import descendants, kill_descendants, usage_below
+from worker.sandbox.runner import frames, scratch, workspace_quota
 from worker.sandbox.runner.confined_process import CommandFolders, exec_command
-from worker.sandbox.runner.descendants import descendants, kill_descendants
-from worker.sandbox.runner.process_usage import usage_below
 from worker.sandbox.shown_files import hide_files, show_files
 
 WATCH_MS: Final = 50
 MEASURE_S: Final = 0.5
-"""How often the workspace is measured."""
+"""Interval at which the workspace is measured."""
 
 SEND_S: Final = 10.0
-"""How long the last answer may take to be read."""
+"""Time that the worker has to read the last reply."""
 
 _SHELL_SIGNALLED: Final = 128
 SUPERSEDED: Final = "the runner killed it: a newer turn of its session has begun, or the runner stops"
 
 
 class WatchEnded(Exception):
-    """Watching is over, and why."""
+    """The command is over; `why` is the limit it hit (None: none), `refused` an error to report."""
 
     def __init__(self, why: Ending | None, refused: str = "") -> None:
         super().__init__(why)
@@ -48,8 +47,8 @@ class WatchEnded(Exception):
 
 
 class CommandSupervisor:
-    """Runs `command` in the folder with the handle `workspace`, for the worker at `link`. `folder`
-    is where its temporary files are put; `parent` the process whose end is the end of all."""
+    """Runs `command` in the workspace with that handle, for the worker at `peer`. Temporary files
+    go below `folder`; when the process `parent` ends, everything ends."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class CommandSupervisor:
         self._wake, self._wakeup = socket.socketpair()
 
     def run(self) -> NoReturn:
-        """To the end of the command, and of this process."""
+        """Run the command to its end; then end this process."""
         code = 0
         try:
             self._run_until_reply()
@@ -92,8 +91,8 @@ class CommandSupervisor:
         os._exit(code)
 
     def _run_until_reply(self) -> None:
-        os.setsid()
-        prctl(SUBREAPER, 1)
+        os.setsid()  # a group of its own: killing the command's groups must not hit the runner's
+        prctl(SUBREAPER, 1)  # orphans of the command come to us, and cannot escape
         for end in (self._wake, self._wakeup, self._peer):
             end.setblocking(False)
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
@@ -101,10 +100,11 @@ class CommandSupervisor:
         signal.signal(signal.SIGTERM, self._stop)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         prctl(DEATH_SIGNAL, signal.SIGTERM)
+        # The parent may have died before the prctl; then the signal never comes.
         if os.getppid() != self._parent:
             return
         home = scratch.create_command_folder(self._scratch)
-        workspace_quota.reopen_workspace(self._workspace)  # what a supervisor that was killed left closed
+        workspace_quota.reopen_workspace(self._workspace)  # a killed supervisor may have left folders closed
         try:
             last = self._run_command(home)
         except OSError as exc:
@@ -114,7 +114,7 @@ class CommandSupervisor:
             hide_files(self._workspace, self._command.shown)
             workspace_quota.reopen_workspace(self._workspace)
             with contextlib.suppress(OSError):
-                scratch.remove_tree(home)
+                remove_tree(home)
         self._to_send += frames.encode(last)
         self._send_all()
 
@@ -151,7 +151,7 @@ class CommandSupervisor:
         return frames.CommandDone(self._build_result(why, time.monotonic() - began))
 
     def _start_command(self, folders: CommandFolders) -> tuple[int, str]:
-        """Start the command; where its output is read, and what went wrong (nothing, mostly)."""
+        """Start the command; return the handle of its output, and a fault (empty if it started)."""
         output, output_writer = os.pipe()
         faults, fault_writer = os.pipe()
         with tempfile.TemporaryFile(dir=folders.scratch) as stdin:
@@ -165,15 +165,16 @@ class CommandSupervisor:
                 exec_command(
                     self._command, folders, stdin=stdin.fileno(), output=output_writer, faults=fault_writer, parent=me
                 )
+        # Closed here, or the reads below would never see the end of these pipes.
         os.close(output_writer)
         os.close(fault_writer)
         with open(faults, "rb") as file:
-            fault = file.read()  # its end comes with the exec
+            fault = file.read()  # the pipe closes at the exec: an empty read means it succeeded
         os.set_blocking(output, False)
         return output, fault.decode("utf-8", "replace")
 
     def _watch(self, output: int, until: float) -> NoReturn:
-        """Until something ends it. Raises Ended."""
+        """Serve the command until it is over. Raises WatchEnded."""
         poll = select.poll()
         poll.register(output, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -203,13 +204,14 @@ class CommandSupervisor:
                 measure_at = time.monotonic() + MEASURE_S
 
     def _on_worker_event(self, event: int) -> None:
-        """A worker that says anything, or goes, has no more use for the command."""
+        """Send what is buffered; any input, or a hang-up, means that the worker gives the command
+        up."""
         if event & ~select.POLLOUT:
             raise WatchEnded(None, "the connection was closed")
         self._send()
 
     def _forward_output(self, output: int, *, to_the_end: bool = False) -> bool:
-        """Hand output on; whether it has come to its end. Raises Ended when it is too much."""
+        """Forward output; return whether it has ended. Raises WatchEnded when it is too much."""
         while True:
             try:
                 piece = os.read(output, frames.PIECE_BYTES)
@@ -228,7 +230,7 @@ class CommandSupervisor:
                 return False
 
     def _reap(self) -> None:
-        """Take leave of what has ended. Raises Ended when it was the command itself."""
+        """Reap what has ended. Raises WatchEnded when it was the command itself."""
         while True:
             try:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
@@ -243,7 +245,9 @@ class CommandSupervisor:
 
     def _check_usage(self) -> None:
         me, at_most = os.getpid(), self._limits.processes
-        if len(list(islice(descendants(me), at_most + 1))) > at_most:  # soon known, also of a thousand
+        if (
+            len(list(islice(descendants(me), at_most + 1))) > at_most
+        ):  # cheap even for a fork bomb: it stops counting early
             raise WatchEnded("processes")
         used = usage_below(me)
         if used.threads > at_most:

@@ -9,7 +9,7 @@ import msgspec
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext, ToolResult
-from worker.documents.kinds import description, document_of, picture_of
+from worker.documents.kinds import describe_file, detect_document, detect_picture
 from worker.documents.reader import DocumentReader
 from worker.turn.images import picture_in
 
@@ -47,18 +47,18 @@ class ReadFile:
         path = arguments.path
         content = await context.files.content(path)
         if isinstance(content, bytes):
-            if (kind_of_picture := picture_of(content)) is not None:
+            if (kind_of_picture := detect_picture(content)) is not None:
                 picture_in(path, content)
                 return ToolResult(
                     f"({path!r} is a picture: {kind_of_picture}, {len(content):,} bytes. You see it in this turn; to "
                     "see it later, read it again)",
                     (path,),
                 )
-            if (kind := document_of(content)) is None:
+            if (kind := detect_document(content)) is None:
                 raise ToolFailed(
-                    f"{path!r} is no text: it is {description(content)}, {len(content):,} bytes, and cannot be read"
+                    f"{path!r} is no text: it is {describe_file(content)}, {len(content):,} bytes, and cannot be read"
                 )
-            content = await self._documents.text(path, kind, content)
+            content = await self._documents.read_document(path, kind, content)
         if not content:
             return f"({path!r} is empty)"
         return await asyncio.to_thread(_render_page, path, content, arguments.offset, arguments.limit)

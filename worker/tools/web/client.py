@@ -9,7 +9,7 @@ from worker.agent.tools.tool import Tool
 from worker.documents.page_reader import PageReader
 from worker.guards.addresses import WebPolicy
 from worker.guards.fetch import FETCH_BYTES, FETCH_S, Fetcher
-from worker.search.registry import build_engine
+from worker.search.engine import build_engine
 from worker.tools.web.web_fetch import WebFetch
 from worker.tools.web.web_search import WebSearch
 

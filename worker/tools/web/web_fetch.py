@@ -9,7 +9,7 @@ import msgspec
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext
 from worker.documents.page_reader import PAGE_TYPES, PageReader
-from worker.documents.untrusted import fenced, one_line, visible
+from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
 from worker.guards.fetch import Fetcher
 
 PAGE_BYTES: Final = 8 * 1024
@@ -52,8 +52,8 @@ class WebFetch:
         answer = await self._fetcher.fetch_url(arguments.url, types=PAGE_TYPES)
         if not answer.ok:
             raise ToolFailed(f"{one_line(answer.url, 200)!r} answered with status {answer.status}; try another page")
-        page = await self._reader.read(answer)
-        text = visible(page.text).strip()
+        page = await self._reader.read_page(answer)
+        text = strip_hidden(page.text).strip()
         start = arguments.offset
         if start and start >= len(text):
             raise ToolFailed(f"the text of the page has {len(text)} characters; there is nothing at {start}")
@@ -69,4 +69,4 @@ class WebFetch:
             notes.append("the page is longer than what is read of one; its end is missing")
         head = f"URL: {one_line(answer.url, _URL_CHARS)}\n"
         title = f"Title: {one_line(page.title, 200)}\n" if page.title else ""
-        return fenced(f"{head}{title}\n{shown or '(no text)'}") + (f"\n[{'; '.join(notes)}]" if notes else "")
+        return fence_web_text(f"{head}{title}\n{shown or '(no text)'}") + (f"\n[{'; '.join(notes)}]" if notes else "")

@@ -8,8 +8,8 @@ import msgspec
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext
-from worker.documents.untrusted import fenced, one_line
-from worker.search.engine import SearchEngine, plain
+from worker.documents.untrusted import fence_web_text, one_line
+from worker.search.engine import SearchEngine, plain_line
 
 _TITLE_CHARS: Final = 200
 _URL_CHARS: Final = 400
@@ -41,10 +41,10 @@ class WebSearch:
             raise ToolFailed("the query is empty; give a few words to look for")
         hits = await self._engine.search(query, arguments.count)
         shown = [
-            f"{number}. {plain(hit.title, _TITLE_CHARS) or '(no title)'}\n   {one_line(hit.url, _URL_CHARS)}\n"
-            f"   {plain(hit.text, _TEXT_CHARS)}".rstrip()
+            f"{number}. {plain_line(hit.title, _TITLE_CHARS) or '(no title)'}\n   {one_line(hit.url, _URL_CHARS)}\n"
+            f"   {plain_line(hit.text, _TEXT_CHARS)}".rstrip()
             for number, hit in enumerate((hit for hit in hits if hit.url.startswith(("http://", "https://"))), 1)
         ]
         if not shown:
             return f"Nothing was found for {query!r}. Try fewer or other words."
-        return fenced("\n\n".join(shown))
+        return fence_web_text("\n\n".join(shown))

@@ -17,8 +17,9 @@ from worker.guards.folder import Quota
 from worker.guards.openat import Access
 from worker.guards.paths import folder_name
 from worker.guards.workspace import Workspaces
-from worker.sandbox import landlock, workspace_quota
+from worker.sandbox import landlock
 from worker.sandbox.command import CommandLimits, Sandbox, SandboxCommand
+from worker.sandbox.runner import workspace_quota
 from worker.tools.exec import Exec, ExecArguments
 
 pytestmark = pytest.mark.timeout(120)

@@ -14,7 +14,7 @@ from typing import Final
 
 from worker.sandbox.command import CommandLimits, Ending, Finished, SandboxBroken
 from worker.sandbox.layout import OWN_PROCESSES, PATH
-from worker.sandbox.runner.process_usage import usage_below
+from worker.sandbox.processes import usage_below
 from worker.sandbox.uid_switch import SandboxUser
 
 MEASURE_INTERVAL_S: Final = 0.1

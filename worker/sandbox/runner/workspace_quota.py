@@ -1,8 +1,8 @@
-"""A workspace as the user of its commands sees it: measured while one runs, opened for the worker
-again when it ended.
+"""The workspace as the user of the commands sees it: measured while a command runs, and reopened
+for the worker when it has ended.
 
-A worker of another user can neither enter nor repair what a command has closed to its group; a
-supervisor can.
+The worker is another user: it can neither enter nor repair what a command has closed to its group
+(`chmod 700`). The supervisor is the command's user, and can.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from worker.guards.openat import open_folder_beneath
-from worker.sandbox import scratch
+from worker.guards.openat import open_folder_beneath, remove_tree
 
 DEPTH_LIMIT: Final = 48
-"""As deep as a worker looks (`worker.guards.usage`)."""
+"""The worker measures to the same depth (`worker.guards.usage`)."""
 
 _FOLDER_BITS: Final = 0o770
 _FILE_BITS: Final = 0o660
@@ -27,8 +26,8 @@ _OWN: Final = 0o700
 
 
 def is_over_quota(workspace: int, quota_bytes: int, quota_files: int) -> bool:
-    """Whether the workspace (a handle) holds more than this, 0 = as much as it likes, or hides what
-    it holds."""
+    """Return whether the workspace (a handle) holds more than this (0: unlimited), or hides what it
+    holds."""
     if not quota_bytes and not quota_files:
         return False
     size_bytes = files = 0
@@ -47,14 +46,15 @@ def is_over_quota(workspace: int, quota_bytes: int, quota_files: int) -> bool:
 
 
 def reopen_workspace(workspace: int) -> None:
-    """Give the group of the workspace what it has of the workspace itself on all of ours in there,
-    so that a worker may measure and change it; what lies too deep goes. Nothing of the command runs
-    any more. Links are not followed."""
+    """Give the group the rights that it has on the workspace itself on everything of ours inside, so
+    that the worker can measure and change it. Removes what lies too deep, and follows no link. Call
+    it when nothing of the command runs any more."""
     top = os.fstat(workspace)
     bits = stat.S_IMODE(top.st_mode) & _FOLDER_BITS | _OWN
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         inside = waiting.pop()
+        # A folder may be swapped or removed meanwhile, by a subagent's command: it is then skipped.
         with contextlib.suppress(OSError), open_folder_beneath(workspace, inside) as at:
             for name in os.listdir(at):
                 if not _reopen_entry(at, name, bits, top.st_gid):
@@ -64,11 +64,15 @@ def reopen_workspace(workspace: int) -> None:
                     continue
                 short = f".deep-{secrets.token_hex(8)}"
                 os.rename(name, short, src_dir_fd=at, dst_dir_fd=workspace)
-                scratch.remove_tree(Path(f"/proc/self/fd/{workspace}/{short}"))
+                remove_tree(Path(f"/proc/self/fd/{workspace}/{short}"))
 
 
 def _reopen_entry(at: int, name: str, bits: int, group: int) -> bool:
-    """Whether it is a folder. By a handle, for a command of a subagent may be at work in there."""
+    """Reopen one entry; return whether it is a folder.
+
+    It works on an O_PATH handle: a subagent's command may run in the workspace, and could replace
+    the name by a link between the check and the chmod.
+    """
     try:
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     except OSError:
@@ -78,21 +82,22 @@ def _reopen_entry(at: int, name: str, bits: int, group: int) -> bool:
         is_folder = stat.S_ISDIR(info.st_mode)
         if info.st_uid != os.geteuid() or not (is_folder or stat.S_ISREG(info.st_mode)):
             return is_folder
-        way = f"/proc/self/fd/{handle}"
+        # fchmod and fchown refuse an O_PATH handle; its /proc path reaches the same inode.
+        path = f"/proc/self/fd/{handle}"
         with contextlib.suppress(OSError):
             if info.st_gid != group:
-                os.chown(way, -1, group)
+                os.chown(path, -1, group)
             wanted = stat.S_IMODE(info.st_mode) | (bits | stat.S_ISGID if is_folder else bits & _FILE_BITS)
             if info.st_gid != group or wanted != stat.S_IMODE(info.st_mode):
-                os.chmod(way, wanted)
+                os.chmod(path, wanted)
         return is_folder
     finally:
         os.close(handle)
 
 
 def _walk_workspace(workspace: int) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
-    """Everything in there, with the names on the way. Raises PermissionError for a folder of ours
-    that is closed."""
+    """Yield everything in the workspace with the names on the way. Raises PermissionError for a
+    folder that is closed to us."""
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         inside = waiting.pop()
@@ -108,4 +113,4 @@ def _walk_workspace(workspace: int) -> Iterator[tuple[tuple[str, ...], os.stat_r
         except PermissionError:
             raise
         except OSError:
-            continue  # gone meanwhile, or swapped for something else
+            continue  # removed meanwhile, or swapped for something else

@@ -1,8 +1,8 @@
-"""A process that takes strangers' bytes apart shuts itself in before it reads the first of them.
+"""Confinement of a process that parses bytes of strangers, applied before it reads the first one.
 
-It keeps what a library needs, programs and Python's own files to read, and gives up every other
-file, the network, and all processes but itself: the user is the worker's own, so nothing else would
-keep it from the worker's secrets.
+It may read what a library needs (programs, Python's own files) and loses every other file, the
+network, and access to other processes. The process runs as the worker's own user, so nothing else
+would keep an exploited parser from the worker's secrets.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ _MACHINE: Final = (
 
 
 def confine_parser() -> bool:
-    """Give everything else up, for good. Whether this machine can do that: it takes Linux 6.2 with
-    Landlock, and a processor that there is a filter of system calls for. Call it before there is a
-    second thread."""
+    """Confine this process for good; return False where the machine cannot do that. Call it before
+    there is a second thread: Landlock and seccomp confine only the calling thread and its children.
+
+    Needs Linux 6.2 with Landlock, and a processor that has a system call filter.
+    """
     if sys.platform != "linux":
         return False
     from worker.sandbox import landlock, seccomp
 
     try:
+        # Landlock first: if it keeps signals inside, the filter need not refuse them.
         version = landlock.confine(read=_readable_paths(), write=())
         seccomp.confine(signals_scoped=version >= landlock.SIGNALS_ABI)
     except OSError:
@@ -37,7 +40,7 @@ def confine_parser() -> bool:
 
 
 def can_confine_parsers() -> bool:
-    """Whether this machine can, as far as it can be told without doing it."""
+    """Return whether this machine can confine a parser, as far as that is known without trying."""
     if sys.platform != "linux":
         return False
     from worker.sandbox import landlock, seccomp
@@ -51,5 +54,5 @@ def _readable_paths() -> Iterator[str]:
     for entry in sys.path:
         if entry and Path(entry).resolve() != _TOP:
             yield entry
-    for package in ("shared", "worker"):  # not all of the folder: data may lie there
+    for package in ("shared", "worker"):  # not the whole folder: data and settings may lie in it
         yield str(_TOP / package)

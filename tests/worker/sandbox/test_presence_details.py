@@ -1,4 +1,4 @@
-"""Operators are told which tier is on, and when none is, why and what to do."""
+"""Operators are checks_by_name which tier is on, and when none is, why and what to do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from shared.settings.sections.tools import ToolsSettings, WorkspaceSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import Presence, announce
 from worker.sandbox.command import Sandbox, SandboxBroken
-from worker.sandbox.probe import SandboxOff, choose_sandbox
-from worker.sandbox.process_supervisor import SandboxFinder
+from worker.sandbox.probe import SandboxFinder, SandboxOff, choose_sandbox
 
 
 async def _refuses(_: Settings) -> Sandbox:
@@ -29,18 +28,18 @@ async def test_the_doctor_says_which_tier_is_on_or_why_none_is(
     settings = Settings(workspace=WorkspaceSettings(root=folder.parent), tools=ToolsSettings())
     off = await choose_sandbox(settings, [("bubblewrap", _refuses)])
     assert isinstance(off, SandboxOff)
-    keeper = SandboxFinder(settings, lambda _: None, tiers=[("bubblewrap", _refuses)])
-    await keeper.find()
-    assert keeper.details()["sandbox.why"] == off.reason
+    finder = SandboxFinder(settings, lambda _: None, tiers=[("bubblewrap", _refuses)])
+    await finder.find()
+    assert finder.details()["sandbox.why"] == off.reason
     given = {"kind": "worker", "host": "h", "pid": 7, "started_at": 1, "version": "0"}
-    await announce(client, Presence(name="w1", details=keeper.details(), **given))  # type: ignore[arg-type]
+    await announce(client, Presence(name="w1", details=finder.details(), **given))  # type: ignore[arg-type]
     await announce(client, Presence(name="w2", details={"sandbox": "runner"}, **given))  # type: ignore[arg-type]
 
-    def told() -> dict[str, dict[str, str]]:
+    def checks_by_name() -> dict[str, dict[str, str]]:
         result = CliRunner().invoke(cli, ["doctor", "--json"], env={"SHOAL_REDIS__URL": redis_url})
         return {check["name"]: check for check in json.loads(result.output)["checks"]}
 
-    checks = await asyncio.to_thread(told)
+    checks = await asyncio.to_thread(checks_by_name)
     check = checks["sandbox of exec"]
     assert check["outcome"] == "skipped"
     for word in ("off (w1)", "runner (w2)", "allow user namespaces", "docs/sandbox.md"):

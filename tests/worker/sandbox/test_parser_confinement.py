@@ -24,7 +24,7 @@ TRIES = {
 }
 SCRIPT = """
 import os, socket, sys
-from worker.guards.confined_process import confine_parser
+from worker.sandbox.parser_confinement import confine_parser
 assert confine_parser()
 import decimal, lxml.etree, pypdf, docx, openpyxl, pptx, trafilatura
 for line in sys.stdin:

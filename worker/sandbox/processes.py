@@ -1,0 +1,147 @@
+"""All processes below one: list them, kill them, and measure what they use.
+
+A caller that kills must be their subreaper (prctl(2)): a process that loses its parent then becomes
+the caller's child, so none escapes, even into a session of its own, and "no children left" means
+that nothing is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+_PARENT_FIELD: Final = 1  # in /proc/PID/stat, counted from after the name
+_KB: Final = 1024
+
+
+class ProcessUsage(NamedTuple):
+    """Usage of many processes. `memory_bytes` counts private memory, shared memory once for each
+    process, and open files that have no name any more: those are held by nothing else."""
+
+    threads: int
+    memory_bytes: int
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of `pid`, including zombies."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    found: list[int] = []
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+        except FileNotFoundError:
+            # Either the thread has ended, or the kernel lacks CONFIG_PROC_CHILDREN.
+            if os.path.exists(f"/proc/{pid}/task/{thread}"):
+                return _search_children(pid)
+        except OSError:
+            continue
+    return found
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Yield every process below `pid`. A process forked meanwhile may be missed; call it again."""
+    waiting = [pid]
+    while waiting:
+        found = children(waiting.pop())
+        waiting += found
+        yield from found
+
+
+def kill_descendants() -> dict[int, int]:
+    """Kill everything below this process and wait until nothing is left; return the wait statuses
+    of those that were its children.
+
+    All are stopped before any is killed: a stopped process cannot fork, so a fork bomb cannot
+    outrun the kill.
+    """
+    me = os.getpid()
+    stopped: set[int] = set()
+    while fresh := _signal_all(me, signal.SIGSTOP, but=stopped):
+        stopped |= fresh
+    statuses: dict[int, int] = {}
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            _signal_all(me, signal.SIGKILL)
+            pid, status = os.waitpid(-1, 0)
+            # Collect all that have ended before looking again: with a thousand processes, a look
+            # at each of them after every single one would take long.
+            while pid:
+                statuses[pid] = status
+                pid, status = os.waitpid(-1, os.WNOHANG)
+    return statuses
+
+
+def usage_below(pid: int) -> ProcessUsage:
+    """Measure all processes below `pid`, not `pid` itself. It reads /proc from outside, so nothing
+    they do can hide it. Mapped programs and libraries do not count: they belong to the machine."""
+    threads = memory_kb = 0
+    unlinked: dict[tuple[int, int], int] = {}
+    for one in descendants(pid):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{one}/status", "rb") as file:
+                fields = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+            threads += int(fields[b"Threads"])
+            for name in (b"RssAnon", b"RssShmem"):
+                memory_kb += int(fields.get(name, b"0").split()[0])
+            unlinked |= _unlinked_files(one)
+    return ProcessUsage(threads, memory_kb * _KB + sum(unlinked.values()))
+
+
+def _signal_all(top: int, number: int, but: Collection[int] = ()) -> set[int]:
+    """Signal all below `top` except some; return those signalled.
+
+    Each is signalled as soon as it is seen, because a fork bomb leaves no time for a second pass.
+    Whole process groups are signalled: that is one step for the kernel, so no group multiplies
+    faster than it is stopped.
+    """
+    own_group = os.getpgrp()
+    seen: set[int] = set()
+    groups: set[int] = set()
+    for pid in descendants(top):
+        if pid in but:
+            continue
+        seen.add(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            group = os.getpgid(pid)
+            if group == own_group:  # just forked, and not yet out of our group: never signal ourselves
+                os.kill(pid, number)
+            elif group not in groups:
+                groups.add(group)
+                os.killpg(group, number)
+    return seen
+
+
+def _search_children(parent: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError, IndexError):
+            if name.isdigit() and int(_stat_fields(int(name))[_PARENT_FIELD]) == parent:
+                found.append(int(name))
+    return found
+
+
+def _stat_fields(pid: int) -> list[bytes]:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        # The name, in parentheses, may itself contain blanks and parentheses.
+        return file.read().rpartition(b")")[2].split()
+
+
+def _unlinked_files(pid: int) -> dict[tuple[int, int], int]:
+    """Return the size of each open regular file without a name, by device and inode: two processes
+    that share one count it once."""
+    found: dict[tuple[int, int], int] = {}
+    with contextlib.suppress(OSError):  # the process has ended
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                info = os.stat(f"/proc/{pid}/fd/{name}")
+                if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
+                    found[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return found
