@@ -145,8 +145,35 @@ SLOW: Final = (
 AGAINST_THE_CLOCK: Final = ("tests/contracts/channels/",)
 """Servers in this process die and come back against the clock of the machine: repeated once, like processes."""
 
-SCENERY: Final[tuple[str, ...]] = ()
-"""Redis is scenery here: fakeredis instead of a real Valkey."""
+SCENERY: Final = (
+    "tests/console/test_dead.py::test_one_or_all_must_be_said",
+    "tests/console/test_jobs.py::test_nothing_is_there",
+    "tests/console/test_session.py::test_a_file_that_is_not_whole_changes_nothing",
+    "tests/gateway/channels/api/test_bad_input.py::test_a_body_that_does_not_come_is_given_up",
+    "tests/gateway/channels/api/test_bad_input.py::test_a_token_in_the_address_is_none",
+    "tests/gateway/channels/api/test_bad_input.py::test_what_is_not_there_is_an_error_in_the_same_form",
+    "tests/gateway/channels/api/test_bad_input.py::test_who_may_not_ask_is_told_so",
+    "tests/gateway/channels/api/test_idempotency.py::test_a_key_that_is_none_is_refused",
+    "tests/gateway/test_media.py::test_a_file_is_refused_with_its_reason",
+    "tests/gateway/test_media.py::test_a_message_with_a_file_that_is_not_its_own_is_refused",
+    "tests/gateway/test_media.py::test_a_picture_goes_in_and_comes_out_as_a_file",
+    "tests/gateway/test_media.py::test_a_stranger_stores_nothing",
+    "tests/gateway/test_media.py::test_an_expired_file_is_not_found",
+    "tests/gateway/test_media.py::test_nobody_else_finds_it",
+    "tests/gateway/test_media.py::test_strange_paths_lead_nowhere",
+    "tests/gateway/test_own_entries.py::test_who_has_no_token_of_this_gateway_is_not_heard",
+    "tests/gateway/test_web.py::test_a_page_of_another_host_is_refused_at_the_handshake",
+    "tests/gateway/test_web.py::test_a_stranger_gets_one_try",
+    "tests/gateway/test_web.py::test_a_token_in_the_address_opens_nothing",
+    "tests/gateway/test_web.py::test_everything_that_the_page_names_is_served_from_here",
+    "tests/gateway/test_web.py::test_hello_with_a_token_is_welcomed_by_name",
+    "tests/gateway/test_web.py::test_http_errors_are_problem_json",
+    "tests/gateway/test_web.py::test_the_page_comes_with_strict_headers_and_is_not_sent_twice",
+    "tests/gateway/test_web.py::test_who_says_nothing_is_closed",
+    "tests/gateway/test_web.py::test_who_shows_no_valid_token_first_is_sent_away",
+    "tests/shared/test_readings.py::test_what_a_server_does_not_tell_is_no_number",
+)
+"""Redis is scenery here: fakeredis instead of a real Valkey. It runs no Lua, which nearly all other tests need."""
 
 
 def among(entries: Iterable[str], path: str, name: str = "") -> bool:

@@ -8,12 +8,18 @@ from types import TracebackType
 from fakeredis import FakeServer, TcpFakeServer
 
 
+class _QuietServer(TcpFakeServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes in the middle of an answer is no trouble."""
+
+
 class Scenery:
     """A server in this process, for tests in which Redis only has to hold a few keys. It runs no scripts."""
 
     def __init__(self) -> None:
-        self._server = TcpFakeServer(("127.0.0.1", 0), server_type="valkey")
-        self._server.daemon_threads = True
+        self._server = _QuietServer(("127.0.0.1", 0), server_type="valkey")
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="scenery", daemon=True)
 
     def __enter__(self) -> Scenery:
