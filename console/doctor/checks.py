@@ -135,13 +135,13 @@ def _provider_routes(found: FleetSnapshot) -> Iterator[Check]:
     names = found.models()
     closed = [
         f"{', '.join(names.get(way.route, [way.route]))} for {way.wait_s:.0f} s ({way.why})"
-        for way in found.ways
+        for way in found.provider_routes
         if way.state == "closed"
     ]
     if closed:
         what = "look at the provider's status page, or add model.fallbacks"
         yield _failed("model answers", f"nobody asks {'; '.join(closed)}: {what}")
-    elif found.ways:
+    elif found.provider_routes:
         yield _ok("model answers", "no provider is left alone")
 
 

@@ -30,7 +30,7 @@ class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     redis: ServerFacts
     dead_letters: int
     at_ms: int
-    ways: tuple[RouteReading, ...] = ()
+    provider_routes: tuple[RouteReading, ...] = ()
     outboxes: tuple[OutboxReading, ...] = ()
     newest_letter: DeadLetterEntry | None = None
 
@@ -50,7 +50,7 @@ async def take_snapshot(client: RedisClient, *, config: bool = True) -> FleetSna
     """Read everything once; without `config`, skip what a hosted Redis refuses. Raises RedisAway."""
     queues = await read_queues(client, QUEUES)
     processes = await list_processes(client)
-    ways = await read_routes(client, _provider_routes(processes))
+    routes = await read_routes(client, _provider_routes(processes))
     outboxes = await read_outboxes(client)
     facts = await read_server(client, config=config)
     (seconds, micros), letters = await client.pipeline([("TIME",), ("XLEN", keys.DEAD)])
@@ -61,7 +61,7 @@ async def take_snapshot(client: RedisClient, *, config: bool = True) -> FleetSna
         redis=facts,
         dead_letters=letters,
         at_ms=int(seconds) * 1000 + int(micros) // 1000,
-        ways=tuple(ways),
+        provider_routes=tuple(routes),
         outboxes=tuple(outboxes),
         newest_letter=newest[0] if newest else None,
     )

@@ -111,7 +111,7 @@ def _undelivered(found: FleetSnapshot) -> Iterator[Problem]:
 
 def _models(found: FleetSnapshot) -> Iterator[Problem]:
     names = found.models()
-    for way in found.ways:
+    for way in found.provider_routes:
         if way.state == "closed":
             who = ", ".join(repr(name) for name in names.get(way.route, [way.route]))
             why = "its provider asked for a pause" if way.why == "rate_limit" else "it failed several times in a row"

@@ -35,7 +35,7 @@ def as_object(found: FleetSnapshot, wrong: Sequence[Problem]) -> dict[str, Any]:
         "figures": msgspec.to_builtins(aggregate(found.processes)),
         "queues": msgspec.to_builtins(found.queues),
         "processes": [_whole(one) for one in found.processes],
-        "models": [{"models": names.get(way.route, []), **msgspec.to_builtins(way)} for way in found.ways],
+        "models": [{"models": names.get(way.route, []), **msgspec.to_builtins(way)} for way in found.provider_routes],
         "deliveries": msgspec.to_builtins(found.outboxes),
         "dead_letters": found.dead_letters,
         "newest_dead_letter": letter

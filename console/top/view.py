@@ -156,7 +156,7 @@ _TABLES: Final[dict[str, tuple[tuple[Column, ...], Callable[[Presence, int], lis
 
 def _models(found: FleetSnapshot, width: int) -> list[Block]:
     """Render the models that workers use, with the state of their provider routes."""
-    routes = {way.route: way for way in found.ways}
+    routes = {way.route: way for way in found.provider_routes}
     by_name = {model: routes.get(way) for one in found.of("worker") for model, way in one.provider_routes.items()}
     usual = {one.details.get("model", "") for one in found.of("worker")} - {""}
     states = {name: _route_state(by_name.get(name)) for name in sorted(usual | by_name.keys())}

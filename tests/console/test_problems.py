@@ -60,9 +60,9 @@ def test_who_is_late_is_told_why() -> None:
 
 def test_a_model_that_is_tried_again_is_no_problem_any_more() -> None:
     """Nor are a few faults in a row."""
-    assert wrong(IDLE, ways=(RouteReading(WAY, "trying", "overloaded"),)) == []
-    assert wrong(IDLE, ways=(RouteReading(WAY, "open", faults=4),)) == []
-    [closed] = wrong(IDLE, ways=(RouteReading("openai:ff", "closed", "overloaded", 3.0),))
+    assert wrong(IDLE, provider_routes=(RouteReading(WAY, "trying", "overloaded"),)) == []
+    assert wrong(IDLE, provider_routes=(RouteReading(WAY, "open", faults=4),)) == []
+    [closed] = wrong(IDLE, provider_routes=(RouteReading("openai:ff", "closed", "overloaded", 3.0),))
     assert "'openai:ff' for 3.0 s: it failed several times in a row" in closed.text
 
 

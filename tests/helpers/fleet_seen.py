@@ -25,10 +25,10 @@ REDIS: Final = ServerFacts(
 
 
 def worker(name: str = "w1", **fields: Any) -> Presence:
-    """One that runs 12 of 100 turns; `vitals` as given."""
+    """One that runs 12 of 100 turns; `stats` as given."""
     given: dict[str, Any] = {
         "host": f"host-of-{name}", "pid": 7, "started_at": NOW_MS - 3_600_000, "version": "0.1.0", "running": 12,
-        "slots": 100, "details": {"model": MODEL, "queues": "turns,jobs"}, "ways": {MODEL: WAY},
+        "slots": 100, "details": {"model": MODEL, "queues": "turns,jobs"}, "provider_routes": {MODEL: WAY},
         "stats": ProcessStats(memory_bytes=120 << 20, lag_s=0.0025, ended_per_s=3.0),
     }  # fmt: skip
     return Presence(kind="worker", name=name, **{**given, **fields})
@@ -50,7 +50,7 @@ def queue(name: str, due: int = 0, running: int = 0, oldest_due_s: float = 0.0) 
 
 IDLE: Final = FleetSnapshot(
     queues=(queue("turns"), queue("background"), queue("jobs")), processes=(gateway(), worker(running=0)),
-    redis=REDIS, dead_letters=0, at_ms=NOW_MS, ways=(RouteReading(WAY, "open"),),
+    redis=REDIS, dead_letters=0, at_ms=NOW_MS, provider_routes=(RouteReading(WAY, "open"),),
 )  # fmt: skip
 
 BUSY: Final = msgspec.structs.replace(
@@ -64,12 +64,12 @@ BROKEN: Final = msgspec.structs.replace(
     BUSY,
     queues=(queue("turns", 40, 300, 96.0), queue("background", 3, 1, 400.0), queue("jobs", 2, 9, 301.0)),
     processes=(
-        gateway(vitals=ProcessStats(refused_per_s=1.5)),
-        *(worker(f"worker-{n}", running=100, vitals=ProcessStats(lag_s=2.5 * n, failed_per_s=0.2)) for n in range(3)),
+        gateway(stats=ProcessStats(refused_per_s=1.5)),
+        *(worker(f"worker-{n}", running=100, stats=ProcessStats(lag_s=2.5 * n, failed_per_s=0.2)) for n in range(3)),
         worker("worker-3", draining=True, version="0.2.0"),
     ),
     redis=msgspec.structs.replace(REDIS, fsync="everysec", role="slave", used_bytes=900 << 20, evicted_keys=5),
-    ways=(RouteReading(WAY, "closed", "rate_limit", 12.0),),
+    provider_routes=(RouteReading(WAY, "closed", "rate_limit", 12.0),),
     outboxes=(OutboxReading("telegram", 7, 400.0),),
     dead_letters=3,
     newest_letter=DeadLetterEntry(f"{NOW_MS - 60_000}-0", "ab12cd34", "model_away", "web:owner/a", 1, 100),
