@@ -249,7 +249,7 @@ async def test_what_is_in_redis_is_seen(client: RedisClient) -> None:
     found = await take_snapshot(client)
     assert found.of("worker") == [worker()]
     assert found.models() == {WAY: [MODEL]}
-    assert [way.route for way in found.ways] == [WAY]
+    assert [way.route for way in found.provider_routes] == [WAY]
     assert found.newest_letter is not None
     assert (found.newest_letter.reference, found.newest_letter.reason) == ("ab12cd34", "model_away")
     assert (found.outboxes[0].channel, found.outboxes[0].waiting) == ("telegram", 1)
