@@ -10,7 +10,7 @@ from starlette.websockets import WebSocket
 from gateway.channels.web.http.app import HEADERS, make_app
 from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.http.media import MediaRouter
-from gateway.channels.web.http.pages import StaticFile
+from gateway.channels.web.http.responses import StaticFile
 from shared.media.store import MediaStore
 from shared.settings import MediaSettings
 

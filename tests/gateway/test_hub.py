@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.channels.web.markdown import MarkdownRenderer
+from gateway.channels.web.socket.frames import LineRenderer
 from gateway.channels.web.socket.hub import PAGE, Hub
-from gateway.channels.web.socket.lines import LineRenderer
 from shared.errors import RedisAway
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage, UserLine

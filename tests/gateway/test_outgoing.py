@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.channels.web.socket.outgoing import BYTES_LIMIT, DRAINED_FRAMES, FRAMES_LIMIT, LIVE_LIMIT, SendQueue
+from gateway.channels.web.socket.connection import BYTES_LIMIT, DRAINED_FRAMES, FRAMES_LIMIT, LIVE_LIMIT, SendQueue
 
 
 class Pipe:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.channels.web.socket.protocol import decode_frame, decode_ids, encode_frame
+from gateway.channels.web.socket.frames import decode_frame, decode_ids, encode_frame
 from shared.errors import BadInput
 from shared.messages.web import ErrorFrame, ReadHistoryFrame, ResumedFrame, ResumeFrame, SendFrame
 

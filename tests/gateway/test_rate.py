@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gateway.channels.web.socket.rate import TokenBucket
+from gateway.channels.web.http.auth import TokenBucket
 
 
 def test_a_burst_passes_and_then_the_rate() -> None:

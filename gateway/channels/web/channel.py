@@ -1,4 +1,4 @@
-"""The web chat: a page, and a socket for it and for programs."""
+"""The web channel: the page, its socket, files and the API on one address."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gateway.channels.web.api.turn_follower import FollowerHub
 from gateway.channels.web.http.app import make_app
 from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.http.media import MediaRouter
-from gateway.channels.web.http.pages import read_static_files
+from gateway.channels.web.http.responses import read_static_files
 from gateway.channels.web.http.server import WebServer, bind
 from gateway.channels.web.markdown import MarkdownRenderer
 from gateway.channels.web.socket.chat_view import Subscriber
 from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, FrameLimits
+from gateway.channels.web.socket.frames import LineRenderer
 from gateway.channels.web.socket.hub import Hub
-from gateway.channels.web.socket.lines import LineRenderer
 from gateway.channels.web.socket.socket import GOING_AWAY, MakeHandler, PageSocket, SocketLimits
 from shared.log import logger
 from shared.media.store import MediaStore
@@ -41,13 +41,13 @@ log = logger("web")
 
 
 def make(settings: Settings, client: RedisClient) -> WebChannel:
-    """The channel of this process. Raises SettingsError when nobody could log in."""
+    """Make the channel of this process. Raises SettingsError when no token exists."""
     presets = tuple(settings.model.presets)
     return WebChannel(settings.web, Principals.of(settings), client, media=settings.media, presets=presets)
 
 
 class WebChannel:
-    """Serves web chats on one address. Everything it knows can be lost: logs and messages are in
+    """Serves web chats on one address. It keeps no state that matters: logs and messages are in
     Redis."""
 
     name = NAME
@@ -141,9 +141,9 @@ class WebChannel:
         )
         return ApiRouter(services, self._presets, allowed_origins=self._settings.allowed_origins)
 
-    def _make_handler(self, sink: MessageSink, viewer: Subscriber, principal: str) -> FrameHandler:
+    def _make_handler(self, sink: MessageSink, subscriber: Subscriber, principal: str) -> FrameHandler:
         return FrameHandler(
-            viewer,
+            subscriber,
             principal,
             sink=sink,
             outbox=self._outbox,
@@ -164,7 +164,7 @@ class WebChannel:
             del self._sockets[socket]
 
     async def _watch_tokens(self) -> None:
-        """Who only listens sends nothing that would be checked."""
+        """Check the tokens of sockets that only receive: they send nothing that would be checked."""
         seen = self._principals.refresh()
         while True:
             await asyncio.sleep(TOKENS_EVERY_S)
@@ -175,7 +175,7 @@ class WebChannel:
                     socket.recheck()
 
     async def _close_sockets(self) -> None:
-        """Ask every client to go elsewhere, after what it sent is answered."""
+        """Answer what clients have sent, then close their sockets: they reconnect to another gateway."""
         for socket in self._sockets:
             socket.end(GOING_AWAY, "restarting; come back")
         if self._sockets:

@@ -1,4 +1,4 @@
-"""A reply as HTML that is safe to put into a page."""
+"""Renders replies as HTML that is safe in a page."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from markdown_it.token import Token
 from gateway.text.links import is_link, untold_host
 
 RENDER_LIMIT_BYTES: Final = 64 * 1024
-"""Longer text is shown as it is."""
+"""Longer text is shown unrendered."""
 
 QUICK_LIMIT: Final = 2 * 1024
-"""Characters that may be rendered on the event loop; they take a few milliseconds."""
+"""Characters that may be rendered on the event loop: a few milliseconds."""
 
 _CACHED_CHARS: Final = 4 * 1024 * 1024
 _MAX_NESTING: Final = 50
@@ -53,8 +53,8 @@ _clean = nh3.Cleaner(
 
 
 class _HtmlRenderer(RendererHTML):
-    """An image is shown as a link: loading it would tell its host that, and when, somebody reads
-    the reply. A link that does not say itself where it leads has its host behind it."""
+    """Renders an image as a link, because loading it would tell its host who reads the reply and
+    when. A link whose label hides its host shows the host after it."""
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         opened = next(at for at in range(idx, -1, -1) if tokens[at].type == "link_open")
@@ -70,13 +70,13 @@ class _HtmlRenderer(RendererHTML):
 
 
 class _MarkdownParser:
-    """One parser. Not for two threads at once: its finder of links keeps state."""
+    """A parser for one thread: its link finder keeps state."""
 
     def __init__(self) -> None:
         rules = {"html": False, "linkify": True, "breaks": True, "maxNesting": _MAX_NESTING}
         self._parser = MarkdownIt("commonmark", rules, renderer_cls=_HtmlRenderer)
         self._parser.enable(["table", "strikethrough", "linkify"])
-        # Only what has a scheme: `setup.py` and `a.sh` are no hosts in a chat about code.
+        # Only links with a scheme: `setup.py` and `a.sh` are not hosts in a chat about code.
         assert self._parser.linkify is not None
         self._parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False, "fuzzy_ip": False})
 
@@ -95,13 +95,13 @@ class _MarkdownParser:
 
 
 def _host_note(label: str, target: str) -> str:
-    """` (host)`; nothing when the label is an address of that host."""
+    """Return ` (host)`, or nothing when the label is an address of that host."""
     host = untold_host(label, target)
     return f" ({html.escape(host)})" if host else ""
 
 
 def _unlink_linked_images(tokens: Sequence[Token]) -> None:
-    """An image inside a link becomes its label: a link in a link is none."""
+    """Replace images inside links by their labels: HTML has no link inside a link."""
     depth = 0
     for token in tokens:
         depth += (token.type == "link_open") - (token.type == "link_close")
@@ -114,8 +114,8 @@ def _preformatted(text: str) -> str:
 
 
 class MarkdownRenderer:
-    """Renders replies and remembers the last ones, 4 MB of them: each is shown to several sockets,
-    and again later."""
+    """Renders replies, and caches 4 MB of them: several sockets show the same reply, and again
+    later."""
 
     def __init__(self) -> None:
         self._loop_parser = _MarkdownParser()
@@ -125,15 +125,15 @@ class MarkdownRenderer:
         self._cached_chars = 0
 
     def is_quick(self, text: str) -> bool:
-        """Whether `html` answers within a few milliseconds."""
+        """Return whether `html` takes only a few milliseconds."""
         return len(text) <= QUICK_LIMIT or text in self._cache
 
     def html(self, text: str) -> str:
-        """`text` as safe HTML. Holds the event loop up, for about 3 ms a kilobyte."""
+        """Return `text` as safe HTML. Blocks the event loop for about 3 ms per kilobyte."""
         return self._cached(text) or self._add_to_cache(text, self._loop_parser.html(text))
 
     async def html_soon(self, text: str) -> str:
-        """The same in a thread of its own; texts are rendered one after the other."""
+        """Return `text` as safe HTML, rendered in a thread; texts are rendered one after another."""
         known = self._cached(text)
         if known is not None:
             return known
@@ -141,7 +141,7 @@ class MarkdownRenderer:
         return self._add_to_cache(text, rendered)
 
     def close(self) -> None:
-        """End the thread. What it renders is thrown away."""
+        """End the thread. What it still renders is dropped."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _cached(self, text: str) -> str | None:
@@ -155,6 +155,6 @@ class MarkdownRenderer:
             self._cache[text] = rendered
             self._cached_chars += len(text) + len(rendered)
             while self._cached_chars > _CACHED_CHARS:
-                old, gone = self._cache.popitem(last=False)
-                self._cached_chars -= len(old) + len(gone)
+                old, dropped = self._cache.popitem(last=False)
+                self._cached_chars -= len(old) + len(dropped)
         return rendered

@@ -19,8 +19,7 @@ from gateway.channels.web.api.errors import ApiError, as_api_error, bad_paramete
 from gateway.channels.web.api.request import MODEL, SESSION_HEADER, CompletionRequest, no_model, parse_request
 from gateway.channels.web.api.response import CompletionResponse
 from gateway.channels.web.api.wire import ModelBody, ModelList
-from gateway.channels.web.http.auth import Login, origin_allowed
-from gateway.channels.web.socket.rate import TokenBucket
+from gateway.channels.web.http.auth import Login, TokenBucket, origin_allowed
 from shared.log import logger
 
 KEY_HEADER: Final = "Idempotency-Key"

@@ -18,8 +18,7 @@ from starlette.websockets import WebSocket
 from gateway.channels.web.api.errors import draining_response, http_error_response
 from gateway.channels.web.http.auth import origin_allowed
 from gateway.channels.web.http.media import MediaRouter
-from gateway.channels.web.http.pages import INDEX, StaticFile, file_response
-from gateway.channels.web.http.problems import problem
+from gateway.channels.web.http.responses import INDEX, StaticFile, file_response, problem
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -44,8 +43,8 @@ def make_app(
     allowed_origins: tuple[str, ...],
     draining: Callable[[], bool],
 ) -> ASGIApp:
-    """`GET /`, `/static/*`, files below `/media`, the API below `/v1` and the socket `/ws`;
-    everything else is a problem (RFC 9457), below `/v1` an error as OpenAI has them."""
+    """Return the app: `GET /`, `/static/*`, files below `/media`, the API below `/v1` and the socket
+    `/ws`. Errors are problem JSON (RFC 9457), below `/v1` errors in OpenAI's form."""
 
     async def page(request: Request) -> Response:
         found = pages.get(request.path_params.get("name", INDEX))
@@ -100,15 +99,15 @@ def _draining_response() -> Response:
 
 
 class DrainingRefusal:
-    """Sends requests that come while the process ends to another gateway; those under way are
-    finished."""
+    """Refuses requests while the process shuts down, so that clients go to another gateway. Open
+    requests are finished."""
 
     def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
         self._app = app
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A socket's handshake is refused by its own route, which looks at its origin first.
+        # The route of the socket refuses handshakes itself, after it has checked the origin.
         app: ASGIApp = self._app
         if scope["type"] == "http" and self._draining():
             app = draining_response() if _is_api_path(scope["path"]) else _draining_response()
@@ -116,8 +115,7 @@ class DrainingRefusal:
 
 
 class StrictHeaders:
-    """Puts the headers that keep a page from being more than it is on every answer, errors
-    included."""
+    """Adds security headers to every response, errors included."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -127,7 +125,7 @@ class StrictHeaders:
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    headers.setdefault(name, value)  # a file that somebody sent has a stricter policy of its own
+                    headers.setdefault(name, value)  # an uploaded file has a stricter policy
             await send(message)
 
         await self._app(scope, receive, strict)

@@ -1,4 +1,4 @@
-"""Who may come in: secrets by principal, and the Origins a browser may come from."""
+"""Authentication: secrets by principal, the origins that browsers may come from, and rates."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ _FileStamp = tuple[int, int, int]
 
 
 class Login(msgspec.Struct, frozen=True):
-    """Somebody who showed a valid secret: the principal, and a digest of that secret."""
+    """A principal with the digest of the secret that it showed."""
 
     principal: str
     digest: bytes
 
 
 class Principals:
-    """Every principal's secret. Secrets that stand in files are read again whenever their file
-    changes.
+    """The secret of every principal. Secrets in files are read again whenever the file changes.
 
-    A file that is missing or empty opens to nobody. All comparisons take the same time, whatever
-    they find.
+    A missing or empty file lets no client in. A comparison takes the same time whatever its result.
     """
 
     def __init__(self, secrets: Mapping[str, str], files: Mapping[str, Path] | None = None) -> None:
@@ -46,8 +44,7 @@ class Principals:
     def of(cls, settings: Settings) -> Principals:
         """`web.token` and `web.tokens`; with neither, the generated `<data.dir>/web.token`.
 
-        Raises SettingsError when there is none of them: a gateway without a secret would be open to
-        all.
+        Raises SettingsError when none exists: a gateway without a secret would be open to everyone.
         """
         web = settings.web
         given = dict(web.tokens) if web.token is None else {OWNER: web.token, **web.tokens}
@@ -63,27 +60,28 @@ class Principals:
         return cls({}, {OWNER: generated})
 
     def login(self, token: str) -> Login | None:
-        """Who shows this secret; None for nobody we know."""
+        """Return the login of the principal with this secret; None for an unknown secret."""
         self.refresh()
         shown = _digest(token)
         found = None
+        # Without a break: the time must not tell which principal matched.
         for principal, digest in self._digests.items():
             if hmac.compare_digest(digest, shown):
                 found = principal
         return None if found is None else Login(found, shown)
 
     def bearer(self, header: str | None) -> Login | None:
-        """The same for the value of an `Authorization` header."""
+        """Return the login for the value of an `Authorization` header."""
         scheme, _, token = (header or "").partition(" ")
         return self.login(token.strip()) if scheme.lower() == "bearer" else None
 
     def is_current(self, login: Login) -> bool:
-        """Whether the secret that was shown is still that principal's."""
+        """Return whether the secret of a login is still that of its principal."""
         self.refresh()
         return hmac.compare_digest(self._digests.get(login.principal, b""), login.digest)
 
     def refresh(self) -> int:
-        """Read the files that changed. A number that grows whenever one did."""
+        """Read the files that changed, and return a number that grows with each change."""
         for principal, file in self._files.items():
             stamp = _file_stamp(file)
             if principal not in self._stamps or stamp != self._stamps[principal]:
@@ -97,11 +95,10 @@ class Principals:
 
 
 def origin_allowed(origins: Iterable[str], host: str, allowed: Iterable[str]) -> bool:
-    """Whether a request with these `Origin` headers may open a socket at `host`, the value of its
-    `Host` header.
+    """Return whether a request with these `Origin` headers may use this host, the value of `Host`.
 
-    A program sends no Origin and may; a browser always sends one, and it must name this host or one
-    in `allowed`.
+    Programs send no Origin and may. A browser always sends one; it must name this host or one of
+    `allowed`.
     """
     sent = list(origins)
     if not sent:
@@ -138,3 +135,23 @@ def _read_secret(file: Path) -> str:
         return file.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+class TokenBucket:
+    """A rate limit of one process: `burst` at once, then `per_s` a second."""
+
+    def __init__(self, *, burst: int, per_s: float, now: float) -> None:
+        self._burst = burst
+        self._per_s = per_s
+        self._left = float(burst)
+        self._at = now
+
+    def try_acquire(self, now: float) -> float:
+        """Take a token at `now` (monotonic seconds). Return 0.0 for success, else the seconds until
+        the next token."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1:
+            return (1 - self._left) / self._per_s
+        self._left -= 1
+        return 0.0

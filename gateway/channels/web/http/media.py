@@ -1,4 +1,4 @@
-"""Files in and out of the web chat: upload, download, and what a frame says of them."""
+"""Files of the web chat: upload, download, and their frames."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.channels.web.http.auth import Login, Principals, origin_allowed
-from gateway.channels.web.http.problems import problem
-from gateway.channels.web.socket.rate import TokenBucket
+from gateway.channels.web.http.auth import Login, Principals, TokenBucket, origin_allowed
+from gateway.channels.web.http.responses import problem
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput
 from shared.ids import session_id
@@ -33,7 +32,7 @@ CHANNEL: Final = "web"
 NAME_HEADER: Final = "shoal-file-name"
 AT_ONCE: Final = 16
 AT_ONCE_EACH: Final = 4
-"""Of one principal: whoever sends slowly keeps those who come after waiting, and nobody else."""
+"""Uploads of one principal at once: slow ones delay only this principal."""
 WITHIN_S: Final = 120.0
 BURST: Final = 40
 PER_S: Final = 2.0
@@ -47,8 +46,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "private, no-store",
 }
-"""Over what every answer carries: whatever somebody sent is a file to be kept, and never a page of
-ours."""
+"""Stricter than the headers of every response: an uploaded file must never run as a page of ours."""
 
 _CHAT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -56,7 +54,7 @@ log = logger("web")
 
 
 def media_frames(chat: str, media: Sequence[str]) -> tuple[MediaFrame, ...]:
-    """The files of a line as its frame has them; what is no reference is left out."""
+    """Return the frames of a line's files; invalid references are left out."""
     frames = []
     for one in media:
         with contextlib.suppress(BadInput):
@@ -65,7 +63,7 @@ def media_frames(chat: str, media: Sequence[str]) -> tuple[MediaFrame, ...]:
 
 
 def media_frame(chat: str, ref: MediaRef) -> MediaFrame:
-    """One file."""
+    """Return the frame of one file."""
     return MediaFrame(
         str(ref),
         f"/media/{chat}/{ref.file}?name={quote(ref.name, safe='')}",
@@ -78,8 +76,7 @@ def media_frame(chat: str, ref: MediaRef) -> MediaFrame:
 
 
 class MediaRouter:
-    """Takes and hands out the files of the chats of whoever shows a token; other people's are not
-    found."""
+    """Routes for the files of a principal's chats; files of other principals are not found."""
 
     def __init__(
         self,
@@ -101,12 +98,12 @@ class MediaRouter:
 
     @property
     def file_bytes(self) -> int:
-        """What one file may have."""
+        """Size limit of one file."""
         return self._store.file_bytes
 
     async def upload(self, request: Request) -> Response:
-        """`POST /media/{chat}`, the file as the body, its name percent-encoded in
-        `Shoal-File-Name`."""
+        """Handle `POST /media/{chat}`: the body is the file, `Shoal-File-Name` its name,
+        percent-encoded."""
         login = self._login(request)
         if isinstance(login, Response):
             return login
@@ -139,15 +136,15 @@ class MediaRouter:
         except ClientDisconnect:
             return problem(400)
         except OSError as exc:
-            log.error("files away", error=type(exc).__name__)
+            log.error("media store unavailable", error=type(exc).__name__)
             return problem(503, "files cannot be kept just now", {"Retry-After": "5"})
-        log.info("file taken", kind=ref.suffix, bytes=ref.size_bytes)
+        log.info("file stored", kind=ref.suffix, bytes=ref.size_bytes)
         return Response(
             msgspec.json.encode(media_frame(chat, ref)), 201, {"Cache-Control": "no-store"}, "application/json"
         )
 
     async def download(self, request: Request) -> Response:
-        """`GET /media/{chat}/{file}`."""
+        """Handle `GET /media/{chat}/{file}`."""
         login = self._login(request)
         if isinstance(login, Response):
             return login
@@ -161,17 +158,17 @@ class MediaRouter:
         except MediaNotFound:
             return problem(404, "this file is not there any more")
         except OSError as exc:
-            log.error("files away", error=type(exc).__name__)
+            log.error("media store unavailable", error=type(exc).__name__)
             return problem(503, "files cannot be read just now", {"Retry-After": "5"})
         kind = KINDS[ref.suffix]
         disposition = f"attachment; filename*=UTF-8''{quote(ref.name, safe='')}"
-        # Only pictures have a type that a browser would show, and only in an <img> of ours.
+        # Only pictures have a type that a browser shows, and only in an <img> of the page.
         media_type = kind.media_type if kind.is_image else "application/octet-stream"
         return _FileResponse(file, {**HEADERS, "Content-Disposition": disposition}, media_type)
 
     async def check_references(self, session: str, media: Sequence[str], *, limit: int) -> tuple[str, ...]:
-        """The references that a message names, each looked at. Raises BadInput (`bad_media`) for
-        one that is not of this session, or too many."""
+        """Check the references of a message against the store, and return them. Raises BadInput
+        (`bad_media`) for a file of another session, and for too many files."""
         if len(media) > limit:
             raise BadInput("bad_media", f"the message has {len(media)} files; at most {limit} are taken")
         return tuple([str(await self._check_reference(session, read_reference(one))) for one in dict.fromkeys(media)])
@@ -186,7 +183,7 @@ class MediaRouter:
         return msgspec.structs.replace(ref, size_bytes=size_bytes)
 
     async def _store_body(self, request: Request, session: str, name: str) -> MediaRef:
-        """Write the body piece by piece beside the event loop."""
+        """Write the body in pieces, each in a thread."""
         with await asyncio.to_thread(self._store.upload, session) as upload:
             waiting = bytearray()
             async for piece in request.stream():
@@ -215,8 +212,7 @@ class MediaRouter:
 
 
 class _FileResponse(Response):
-    """A file as an answer, in pieces: whoever reads slowly costs one of them, and not the whole
-    file."""
+    """A response that sends a file in pieces, so that a slow client costs one piece of memory."""
 
     def __init__(self, file: BinaryIO, headers: dict[str, str], media_type: str) -> None:
         size_bytes = os.fstat(file.fileno()).st_size
@@ -236,8 +232,8 @@ def _session(principal: str, chat: str) -> str:
 
 
 async def _read_on(request: Request) -> None:
-    """Take in some of what is still sent: a connection that is closed before that is reset, and
-    nobody reads why."""
+    """Read on for a while after a refusal: a connection closed with unread data is reset, and its
+    client never sees the response."""
     left = LINGER_BYTES
     with contextlib.suppress(TimeoutError, ClientDisconnect):
         async with asyncio.timeout(LINGER_S):
@@ -248,6 +244,6 @@ async def _read_on(request: Request) -> None:
 
 
 def _content_length(request: Request) -> int:
-    """What the client says that it will send; 0 when it does not say."""
+    """Return the announced size of the body; 0 if there is none."""
     header = request.headers.get("content-length", "")
     return int(header) if header.isascii() and header.isdigit() else 0

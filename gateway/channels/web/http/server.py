@@ -1,4 +1,4 @@
-"""The address that the web gateway listens on, and its server."""
+"""The listening socket of the web gateway, and its server."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PING_S: Final = 20.0
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises SettingsError, naming the setting, when the address cannot be
-    had."""
+    """Return a listening socket. Raises SettingsError, which names the setting, when the address
+    cannot be used."""
     made = listener(host, port, section="web")
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Inherited by every connection: one whose client reads nothing for so long is dropped by the kernel, which
-        # closing it cannot do while bytes wait.
+        # Inherited by every connection. The kernel drops one whose client reads nothing for this long; close() alone
+        # cannot, while bytes wait to be sent.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
     return made
 

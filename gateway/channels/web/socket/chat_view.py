@@ -1,4 +1,4 @@
-"""One chat as this process shows it. No I/O: what to send, and when the log must be read."""
+"""A chat that sockets of this process show, without I/O: what to send, when to read the log."""
 
 from __future__ import annotations
 
@@ -9,32 +9,31 @@ from shared.messages.outbound import LogLine, OutboundMessage, UserLine
 
 
 class Subscriber(Protocol):
-    """A socket, as far as the hub knows it."""
+    """A socket as the hub sees it."""
 
     def send(self, frame: bytes) -> None:
-        """Send this, in order."""
+        """Send a frame, in order."""
         ...
 
     def send_live(self, frame: bytes) -> None:
-        """Send this if there is room; it may be left out."""
+        """Send a frame, or drop it while many wait."""
         ...
 
     async def drain(self) -> None:
-        """Return when little waits to be sent."""
+        """Return when few frames wait to be sent."""
         ...
 
     def fail(self) -> None:
-        """Something went wrong that should not: end the socket."""
+        """End the socket after an internal error."""
         ...
 
 
 class Subscription:
-    """What one socket was sent of one chat. It gets every line once and in order, whoever brings
-    it.
+    """A chat on one socket, and how far it was sent. Every line is sent once and in order, whether
+    it came live or from the log.
 
-    News is let through only when it is the very next line; anything beyond that means that the log
-    must be read (`stale`). The log may skip numbers: lines that were trimmed are gone for
-    everybody.
+    A live line is accepted only when it is the very next one; a later one means that the log must
+    be read (`stale`). The log itself may skip numbers: its oldest lines are trimmed.
     """
 
     __slots__ = ("announce", "apologised", "reset", "sent", "stale", "subscriber", "task")
@@ -49,7 +48,7 @@ class Subscription:
         self.task: asyncio.Task[None] | None = None
 
     def accept_live(self, seq: int) -> bool:
-        """Whether the line `seq`, heard live, is to be sent now."""
+        """Return whether line `seq`, which came live, is to be sent now."""
         if seq == self.sent + 1:
             self.sent = seq
             return True
@@ -58,8 +57,7 @@ class Subscription:
         return False
 
     def accept_logged(self, seq: int) -> bool:
-        """Whether the line `seq`, read in order from a log that was asked for all after `sent`, is
-        to be sent now."""
+        """Return whether line `seq`, read from the log in order, is to be sent now."""
         if seq <= self.sent:
             return False
         self.sent = seq
@@ -67,7 +65,7 @@ class Subscription:
 
 
 class OpenChat:
-    """A chat that some socket of this process shows, and what it waits for."""
+    """A chat with its subscriptions, and the messages whose replies are due."""
 
     def __init__(self, session: str, chat: str, now: float) -> None:
         self.session = session
@@ -80,19 +78,19 @@ class OpenChat:
 
     @property
     def reply_due(self) -> bool:
-        """Whether a reply is due, as far as is known here."""
+        """True if a reply is due, as far as this process knows."""
         return bool(self._unanswered) or self._running > 0
 
     def unanswered(self) -> frozenset[str]:
-        """The ids of messages whose reply has not been seen."""
+        """Return the ids of messages whose reply has not been seen."""
         return frozenset(self._unanswered)
 
     def add_message(self, id: str) -> None:
-        """A message was accepted."""
+        """Record an accepted message."""
         self._unanswered.add(id)
 
     def add_line(self, line: LogLine) -> None:
-        """A line was seen, live or in the log."""
+        """Take in a line, live or from the log."""
         match line:
             case UserLine(id=id):
                 self._unanswered.add(id)
@@ -102,9 +100,10 @@ class OpenChat:
                     self._running = 0
 
     def set_running(self, running: int | None, before: frozenset[str]) -> None:
-        """The store said which turn is at the head; `before` are the messages that were open when
-        it was asked."""
+        """Record which turn runs, as the store knows it; `before` are the messages that were open
+        when it was asked."""
         if running is None:
+            # Messages accepted since the question was asked stay open.
             self._unanswered -= before
             self._running = 0
         else:

@@ -1,8 +1,9 @@
-"""The connection of one page, taken over from ASGI once it is open: texts come and go by plain
-calls."""
+"""The connection of one page, taken over from ASGI, and the frames that wait to be sent on it."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from starlette.types import Scope
@@ -15,38 +16,38 @@ _TEXT: Final = 0x81
 
 
 class ConnectionListener(Protocol):
-    """Who has taken a connection over. Nothing here may raise."""
+    """The receiver of a connection's events. No method may raise."""
 
     def on_text(self, text: str | None) -> None:
-        """The client said this; None for bytes."""
+        """Take in a text of the client; None stands for bytes."""
         ...
 
     def on_writable(self) -> None:
-        """`full` is over."""
+        """Resume writing: the connection is not full any more."""
         ...
 
     def on_closed(self) -> None:
-        """Nothing more comes, and nothing that is written arrives."""
+        """End: nothing more comes, and what is written does not arrive."""
         ...
 
 
 class PageConnection(WebSocketsSansIOProtocol):
-    """uvicorn's web socket: handshake, pings and the closing are its own, and an app answers and
-    closes through ASGI.
+    """uvicorn's web socket. Handshake, pings and closing are uvicorn's; an app accepts and closes it
+    through ASGI.
 
-    What lies between costs a page most, so it goes past ASGI: a text that comes is a call of the
-    listener instead of a queue and a task that waits at it, and one that goes is bytes for the
-    transport.
+    Texts bypass ASGI, because they are most of the cost of a page: an incoming text is a call of
+    the listener, without a queue and a task that waits for it, and an outgoing one is bytes for the
+    transport. This uses private parts of uvicorn; a test fails when they move.
     """
 
     full = False
-    """Whether more waits to be sent than the transport likes to hold (64 kB)."""
+    """True while more waits to be sent than the transport's limit (64 kB)."""
 
     _listener: ConnectionListener | None = None
 
     def attach(self, listener: ConnectionListener) -> None:
-        """Take the connection over: what was read already is heard at once, and whatever comes. For
-        an app that has accepted it."""
+        """Hand everything that was read, and all that comes, to `listener`. For an app that has
+        accepted the connection."""
         self._listener = listener
         while not self.queue.empty():
             message = self.queue.get_nowait()
@@ -59,16 +60,16 @@ class PageConnection(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def write(self, text: bytes) -> None:
-        """Send a text, UTF-8; nothing on a connection that is closing."""
+        """Send a text as UTF-8; a connection that is closing ignores it."""
         if not self.close_sent and not self.transport.is_closing():
             self.transport.write(_frame_head(len(text)) + text)
 
-    # What uvicorn calls.
+    # Called by uvicorn.
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if not self.close_sent:
-            # The app's task has not begun to run.
+            # The app's task has not run yet, so it finds itself in the scope.
             cast(Scope, self.scope)["extensions"][EXTENSION] = self
 
     def send_receive_event_to_app(self) -> None:
@@ -76,6 +77,7 @@ class PageConnection(WebSocketsSansIOProtocol):
         if listener is None or self.close_sent:
             super().send_receive_event_to_app()
             return
+        # A message may come in several frames.
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
         self.frames = []
         if self.curr_msg_data_type != "text":
@@ -114,8 +116,8 @@ class PageConnection(WebSocketsSansIOProtocol):
 
 
 def connection_of(scope: Scope) -> PageConnection:
-    """The connection that an app was called for; once."""
-    connection = scope["extensions"].pop(EXTENSION)  # both would hold each other
+    """Return the connection of the scope that an app was called with; works once."""
+    connection = scope["extensions"].pop(EXTENSION)  # else scope and connection would keep each other alive
     assert isinstance(connection, PageConnection)
     return connection
 
@@ -126,3 +128,114 @@ def _frame_head(size: int) -> bytes:
     if size < 65536:
         return bytes((_TEXT, 126)) + size.to_bytes(2)
     return bytes((_TEXT, 127)) + size.to_bytes(8)
+
+
+FRAMES_LIMIT: Final = 1024
+BYTES_LIMIT: Final = 8 * 1024 * 1024
+"""Beyond either limit the client does not read: the socket is closed, and resumes from the log."""
+
+LIVE_LIMIT: Final = 64
+"""While this many frames wait, live frames are dropped; a full delta repairs the text."""
+
+DRAINED_FRAMES: Final = 32
+"""`drain` returns when fewer frames and bytes wait."""
+
+DRAINED_BYTES: Final = 256 * 1024
+
+
+class FrameWriter(Protocol):
+    """The target of frames: a PageConnection."""
+
+    full: bool
+
+    def write(self, text: bytes) -> None: ...
+
+
+class SendQueue:
+    """Frames for one connection, in order. They wait while the connection is full. `give_up` is
+    called once, when too many wait or the connection stays full for `stuck_s`."""
+
+    # An idle page costs only this: no task, no event and no queue.
+    __slots__ = ("_bytes", "_closed", "_connection", "_give_up", "_progress", "_stuck", "_stuck_s", "_waiting")
+
+    def __init__(self, connection: FrameWriter, *, stuck_s: float, give_up: Callable[[], None]) -> None:
+        self._connection = connection
+        self._stuck_s = stuck_s
+        self._give_up = give_up
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self._stuck: asyncio.TimerHandle | None = None
+        self._progress: asyncio.Event | None = None
+        self._closed = False
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, or let it wait."""
+        if self._closed:
+            return
+        if not self._waiting and not self._connection.full:
+            self._connection.write(frame)
+            return
+        if len(self._waiting) >= FRAMES_LIMIT or self._bytes > BYTES_LIMIT:
+            self._give_up_now()
+            return
+        self._waiting.append(frame)
+        self._bytes += len(frame)
+        if self._stuck is None:
+            self._stuck = asyncio.get_running_loop().call_later(self._stuck_s, self._give_up_now)
+
+    def send_live(self, frame: bytes) -> None:
+        """Send a frame unless many wait."""
+        if len(self._waiting) < LIVE_LIMIT and self._bytes <= DRAINED_BYTES:
+            self.send(frame)
+
+    def resume(self) -> None:
+        """Send what waits until the connection is full again."""
+        sent = 0
+        while sent < len(self._waiting) and not self._connection.full:
+            frame = self._waiting[sent]
+            sent += 1
+            self._bytes -= len(frame)
+            self._connection.write(frame)
+        del self._waiting[:sent]
+        self._on_progress()
+        if self._waiting:
+            self._stuck = asyncio.get_running_loop().call_later(self._stuck_s, self._give_up_now)
+
+    async def drain(self) -> None:
+        """Return when few frames wait."""
+        while len(self._waiting) >= DRAINED_FRAMES or self._bytes > DRAINED_BYTES:
+            await self._wait_for_progress()
+
+    async def flush(self) -> None:
+        """Return when no frame waits."""
+        while self._waiting:
+            await self._wait_for_progress()
+
+    def finish(self) -> None:
+        """Ignore further frames; those that wait are still sent."""
+        self._closed = True
+
+    def drop(self) -> None:
+        """Ignore further frames, and drop those that wait."""
+        self._closed = True
+        self._waiting = []
+        self._bytes = 0
+        self._on_progress()
+
+    def _give_up_now(self) -> None:
+        self.drop()
+        self._give_up()
+
+    def _on_progress(self) -> None:
+        """Stop the timer of a stuck connection, and let `drain` and `flush` check again."""
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+        if self._progress is not None:
+            self._progress.set()
+            self._progress = None
+
+    async def _wait_for_progress(self) -> None:
+        if self._progress is None:
+            self._progress = asyncio.Event()
+        await self._progress.wait()

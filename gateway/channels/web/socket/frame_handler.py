@@ -1,4 +1,4 @@
-"""What each frame of a client does, and what it is answered."""
+"""Handles the frames of one client."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import msgspec
 from gateway.channel import MessageSink
 from gateway.channels.web.http.media import MediaRouter
 from gateway.channels.web.socket.chat_view import Subscriber
+from gateway.channels.web.socket.frames import LineRenderer, ServerFrame, encode_frame
 from gateway.channels.web.socket.hub import Hub
-from gateway.channels.web.socket.lines import LineRenderer
-from gateway.channels.web.socket.protocol import ServerFrame, encode_frame
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, RedisAway
 from shared.ids import log_id, session_id
@@ -42,7 +41,7 @@ from shared.store.delivery.outbox import NumberedLine, Outbox
 from shared.store.turns.approvals import REFUSALS
 
 NAME: Final = "web"
-"""The channel's name, the first half of its sessions' names."""
+"""The channel's name, with which the names of its sessions begin."""
 
 HISTORY_LINES: Final = 50
 HISTORY_CHARS: Final = 1024 * 1024
@@ -51,8 +50,8 @@ log = logger("web")
 
 
 class FrameLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many chats one socket is shown, for how long a message is tried again while Redis is
-    away, and how many files one may have."""
+    """Limits of one client: `chats` on one socket, `files` of one message, and the seconds for which
+    a message is retried while Redis is unavailable."""
 
     chats: int = 20
     retry_s: float = 5.0
@@ -60,8 +59,8 @@ class FrameLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FrameHandler:
-    """Answers one logged-in client. A chat is its principal's own: the names of other people's
-    cannot be written."""
+    """Handles the frames of one logged-in client. The principal is part of every chat's name, so a
+    client cannot name a chat of another principal."""
 
     def __init__(
         self,
@@ -90,16 +89,16 @@ class FrameHandler:
 
     @property
     def commands(self) -> Sequence[CommandRow]:
-        """What a client may write instead of a message."""
+        """Commands that a client may send instead of a message."""
         return self._sink.commands
 
     @property
     def file_limits(self) -> tuple[int, int]:
-        """How many files a message may have, and how many bytes one of them."""
+        """Limits of a message: the number of its files, and the bytes of one."""
         return self._limits.files, self._media.file_bytes
 
     async def handle(self, frame: ClientFrame, came_at: float) -> None:
-        """Do what a frame asks; `came_at` is when it came (monotonic). Raises BadInput, Refused,
+        """Handle a frame that came at `came_at` (monotonic seconds). Raises BadInput, Refused,
         RedisAway."""
         match frame:
             case SendFrame():
@@ -122,7 +121,7 @@ class FrameHandler:
                 raise BadInput("bad_frame", "hello is said once, as the first frame")
 
     def unsubscribe_all(self) -> None:
-        """Show this client nothing more."""
+        """Stop showing chats to this client."""
         self._closed = True
         for session in self._subscribed:
             self._hub.leave(self._subscriber, session)
@@ -160,7 +159,7 @@ class FrameHandler:
             self._subscribe(frame.chat, max(0, accepted.seq - 1), announce=False)
 
     async def _handle_withdraw(self, id: str, chat: str | None) -> None:
-        """The line that says so goes to everybody who is shown the chat, this client too."""
+        """Withdraw a message. Every socket of the chat, this one too, gets the line about it."""
         prefix = session_id(NAME, self._chat_id(""))
         chats = [session.removeprefix(prefix) for session in self._subscribed] if chat is None else [chat]
         for one in chats:
@@ -174,13 +173,13 @@ class FrameHandler:
         raise BadInput("not_found", f"no message {id!r} waits in this chat")
 
     async def _handle_approve(self, frame: ApproveFrame) -> None:
-        """The line that says so goes to everybody who is shown the chat, this client too."""
+        """Decide an approval. Every socket of the chat, this one too, gets the line about it."""
         session = self._session(frame.chat)
-        settled = await self._sink.approve(
+        outcome = await self._sink.approve(
             session, frame.call, yes=frame.yes, sender=self._principal, digest=frame.digest
         )
-        if settled != "done":
-            raise BadInput(f"approval_{settled}", REFUSALS[settled])
+        if outcome != "done":
+            raise BadInput(f"approval_{outcome}", REFUSALS[outcome])
 
     async def _send_chats(self) -> None:
         prefix = self._chat_id("")
@@ -205,7 +204,7 @@ class FrameHandler:
         try:
             await self._outbox.ack(self._session(chat), seq)
         except RedisAway:
-            log.debug("ack not kept")  # the next one says more
+            log.debug("ack not stored")  # the next one covers it
 
     def _subscribe(self, chat: str, after: int, *, announce: bool) -> None:
         if self._closed:

@@ -1,4 +1,4 @@
-"""One open web socket: hello, frames in order, and what its chats have to show."""
+"""One open web socket: login, frames in order, and the end of the connection."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Final
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.channels.web.http.auth import Login, Principals
+from gateway.channels.web.http.auth import Login, Principals, TokenBucket
 from gateway.channels.web.socket.chat_view import Subscriber
-from gateway.channels.web.socket.connection import connection_of
+from gateway.channels.web.socket.connection import SendQueue, connection_of
 from gateway.channels.web.socket.frame_handler import NAME, FrameHandler
-from gateway.channels.web.socket.outgoing import SendQueue
-from gateway.channels.web.socket.protocol import decode_frame, decode_ids, encode_frame
-from gateway.channels.web.socket.rate import TokenBucket
+from gateway.channels.web.socket.frames import decode_frame, decode_ids, encode_frame
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, NotAllowed, RedisAway, Refused
 from shared.log import logger
@@ -34,34 +32,33 @@ HELLO_CHARS: Final = 4096
 WAITING_FRAMES: Final = 64
 WAITING_CHARS: Final = 4 * 1024 * 1024
 FLOOD: Final = 1000
-"""So many frames too many, with none taken in between, end the connection: to refuse takes longer
-than to send."""
+"""This many refused frames in a row end the connection: refusing costs more than sending."""
 
-AWAY_RETRY_S: Final = 2.0
+RETRY_S: Final = 2.0
 
 MakeHandler = Callable[[Subscriber, str], FrameHandler]
-"""Makes the answers of one client, by its principal."""
+"""Makes the handler of a client, given its socket and principal."""
 
 log = logger("web")
 
 
 class SocketLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Times and rates of a socket. The rates count for this socket alone: whoever opens more has
-    more."""
+    """Times and rates of one socket; a client with two sockets has them twice."""
 
     hello_s: float = 10.0
     stuck_s: float = 20.0
     finish_s: float = 2.0
     frames_burst: int = 200
     frames_per_s: float = 50.0
-    messages_burst: int = 60  # more than an inbox holds: what is too much for one chat is the inbox's to say
+    messages_burst: int = 60  # more than an inbox holds: the inbox limits one chat
     messages_per_s: float = 5.0
 
 
 class PageSocket:
-    """Serves one client until it leaves, misbehaves, or the process ends. It is the `Viewer` of its
-    chats, and the listener of its connection: what comes is read at once, whatever else waits; a
-    task answers frames one after the other, as long as there are any.
+    """Serves one client until it leaves, misbehaves, or the process ends.
+
+    It is the subscriber of its chats and the listener of its connection. Frames are parsed as they
+    come and handled one after another, by a task that lives only while frames wait.
     """
 
     __slots__ = (
@@ -114,14 +111,14 @@ class PageSocket:
         self._ended: asyncio.Future[tuple[int | None, str]] = loop.create_future()
 
     async def serve(self) -> None:
-        """Run from the handshake to the end of the connection."""
+        """Serve the connection from its handshake to its end."""
         try:
             await self._socket.accept()
             self._connection.attach(self)
             code, reason = await self._ended
             self._unsubscribe()
             if code != TOO_SLOW:
-                # What was read is done, and its answers are sent, as far as there is time.
+                # Finish what was read and send the answers, as far as time allows.
                 if self._worker is not None:
                     await asyncio.wait([self._worker], timeout=self._limits.finish_s)
                 self._outgoing.finish()
@@ -138,13 +135,13 @@ class PageSocket:
             await self._close_connection(code, reason)
 
     def end(self, code: int | None, reason: str) -> None:
-        """Close the connection with this code; None when the client has gone already. The first
+        """Close the connection with this code; None when the client has disconnected. Only the first
         call counts."""
         if not self._ended.done():
             self._ended.set_result((code, reason))
 
     def recheck(self) -> bool:
-        """Whether the token that was shown is still valid; if not, this ends the connection."""
+        """Return whether the token of the login is still valid; end the connection if not."""
         if self._login is None or self._principals.is_current(self._login):
             return True
         self._reject_login("the token is not valid any more; please log in again")
@@ -200,7 +197,7 @@ class PageSocket:
                 raise BadInput("bad_frame", f"the first frame has {len(raw):,} characters; a hello is shorter")
             frame = decode_frame(raw)
         except BadInput as exc:
-            # A stranger gets one try: nobody may keep this process busy without a token.
+            # One try without a token: an unknown client must not keep this process busy.
             self._send_error(exc, None, None)
             self.end(NOT_ALLOWED, "no hello")
             return
@@ -241,22 +238,22 @@ class PageSocket:
             self._check_rate(self._messages, now, "messages")
         full = self._waiting_chars + len(raw) > WAITING_CHARS or len(self._waiting) >= WAITING_FRAMES
         if full and self._waiting:
-            raise Refused("rate_limited", "too much waits on this connection; please slow down", AWAY_RETRY_S)
+            raise Refused("rate_limited", "too much waits on this connection; please slow down", RETRY_S)
         return frame
 
-    def _check_rate(self, bucket: TokenBucket, now: float, what: str) -> None:
+    def _check_rate(self, bucket: TokenBucket, now: float, noun: str) -> None:
         wait_s = bucket.try_acquire(now)
         if wait_s:
-            raise Refused("rate_limited", f"too many {what} at once; please slow down", wait_s)
+            raise Refused("rate_limited", f"too many {noun} at once; please slow down", wait_s)
 
     async def _handle_frames(self) -> None:
-        answers = self._handler
-        assert answers is not None
+        handler = self._handler
+        assert handler is not None
         try:
             while self._waiting:
                 frame, chars, came_at = self._waiting.pop(0)
                 try:
-                    await answers.handle(frame, came_at)
+                    await handler.handle(frame, came_at)
                 except (BadInput, Refused, RedisAway) as exc:
                     if isinstance(frame, SendFrame):
                         log.info("message refused", reason=getattr(exc, "code", "unavailable"))
@@ -277,7 +274,7 @@ class PageSocket:
             case Refused(code=code, message=message, retry_after_s=retry_s):
                 pass
             case RedisAway():
-                code, message, retry_s = "unavailable", "the store is away; please try again in a moment", AWAY_RETRY_S
+                code, message, retry_s = "unavailable", "the store is away; please try again in a moment", RETRY_S
         if id is not None and code not in ("too_late", "not_found"):
             MESSAGES_REFUSED.labels(NAME, code).inc()
         self.send(encode_frame(ErrorFrame(code, message, id, chat, retry_s)))
@@ -294,8 +291,8 @@ class PageSocket:
             self._handler.unsubscribe_all()
 
     async def _close_connection(self, code: int, reason: str) -> None:
-        # Whoever does not read gets this once it does, or the kernel drops it (TCP_USER_TIMEOUT on
-        # the listener).
+        # A client that does not read gets the close frame when it does, or the kernel drops the
+        # connection (TCP_USER_TIMEOUT on the listener).
         within_s = self._limits.stuck_s if code == TOO_SLOW else self._limits.finish_s
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
             async with asyncio.timeout(within_s):

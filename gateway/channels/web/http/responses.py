@@ -1,10 +1,11 @@
-"""The chat page and its files, held in memory: they are small, and a name that is not among them is
-nowhere."""
+"""Static files of the page, and errors over HTTP."""
 
 from __future__ import annotations
 
 import hashlib
 import mimetypes
+from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ _TYPES: Final = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": 
 
 
 class StaticFile(msgspec.Struct, frozen=True):
-    """One file as it is sent."""
+    """A file as it is sent."""
 
     body: bytes
     media_type: str
@@ -27,14 +28,14 @@ class StaticFile(msgspec.Struct, frozen=True):
 
 
 def read_static_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
-    """Every file under `folder` by its relative path."""
+    """Read every file under `folder`, by its relative path. They are small and stay in memory."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(folder).as_posix(): _read_file(path) for path in files}
 
 
 def file_response(page: StaticFile, request: Request) -> Response:
-    """The file, or 304 when the browser has it. It is asked for each time: a new release must not
-    mix with an old."""
+    """Return the file, or 304 when the browser has it. Browsers ask each time, so that files of two
+    releases never mix."""
     headers = {"ETag": page.etag, "Cache-Control": "no-cache"}
     known = request.headers.get("if-none-match", "")
     if known.strip() == "*" or page.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
@@ -46,3 +47,11 @@ def _read_file(path: Path) -> StaticFile:
     body = path.read_bytes()
     kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+
+
+def problem(status: int, detail: str | None = None, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error as problem JSON (RFC 9457)."""
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+    if detail:
+        body["detail"] = detail
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
