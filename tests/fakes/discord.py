@@ -112,7 +112,7 @@ class FakeDiscord:
             await self.gateway.cut()
             await runner.cleanup()
 
-    def said(self, channel: str) -> list[dict[str, Any]]:
+    def posts(self, channel: str) -> list[dict[str, Any]]:
         """What the bot said there."""
         return [one for one in self.written.get(channel, []) if one["author"]["id"] == BOT["id"]]
 
@@ -142,7 +142,7 @@ class FakeDiscord:
         kept[:] = [one for one in kept if one["id"] != id] + [made]
         return made
 
-    def told(self, message: dict[str, Any]) -> dict[str, Any]:
+    def as_event(self, message: dict[str, Any]) -> dict[str, Any]:
         """A message as the gateway tells it: in a server, with the server's id."""
         guild = self.channels.get(message["channel_id"], {}).get("guild_id")
         return message | ({"guild_id": guild, "member": {"nick": None, "roles": []}} if guild else {})
@@ -206,7 +206,7 @@ class FakeDiscord:
                 known["file"] = file
             if "nonce" in body:
                 self._nonces[channel, body["nonce"]] = (time.monotonic(), known["id"])
-            await self.gateway.tell("MESSAGE_CREATE", plain(self.told(known)))
+            await self.gateway.tell("MESSAGE_CREATE", plain(self.as_event(known)))
         if cut:
             await hang_up(request)
         return ok(plain(known))
@@ -215,7 +215,7 @@ class FakeDiscord:
         at, id = self._nonces.get((channel, str(body.get("nonce"))), (0.0, ""))
         if not body.get("enforce_nonce") or time.monotonic() - at > NONCE_S:
             return None
-        return next((one for one in self.said(channel) if one["id"] == id), None)
+        return next((one for one in self.posts(channel) if one["id"] == id), None)
 
     async def _edit(self, request: web.Request) -> web.StreamResponse:
         channel, body = request.match_info["channel"], await request.json()
@@ -223,16 +223,16 @@ class FakeDiscord:
         refusal = refusal or wrong(body, None)
         if refusal is not None:
             return refusal
-        said = next((one for one in self.said(channel) if one["id"] == request.match_info["id"]), None)
-        if said is None:
+        posts = next((one for one in self.posts(channel) if one["id"] == request.match_info["id"]), None)
+        if posts is None:
             return error(404, 10008, "Unknown Message")
-        said |= {"content": body["content"], "edited_timestamp": iso(int(time.time() * 1000))}
-        said["components"] = body.get("components", said["components"])
-        self.edits[said["id"]] = self.edits.get(said["id"], 0) + 1
-        await self.gateway.tell("MESSAGE_UPDATE", plain(self.told(said)))
+        posts |= {"content": body["content"], "edited_timestamp": iso(int(time.time() * 1000))}
+        posts["components"] = body.get("components", posts["components"])
+        self.edits[posts["id"]] = self.edits.get(posts["id"], 0) + 1
+        await self.gateway.tell("MESSAGE_UPDATE", plain(self.as_event(posts)))
         if cut:
             await hang_up(request)
-        return ok(plain(said))
+        return ok(plain(posts))
 
     async def _typing(self, request: web.Request) -> web.StreamResponse:
         refusal, _ = await self._meet(request, "typing", request.match_info["channel"])

@@ -110,14 +110,14 @@ class FakeGateway:
         async for message in ws:
             if message.type is not WSMsgType.TEXT:
                 break
-            told = json.loads(message.data)
-            match told["op"]:
+            frame = json.loads(message.data)
+            match frame["op"]:
                 case 1:
                     await socket.send(11, None)
                 case 2 if session is None:
-                    session = await self._identify(socket, told["d"])
+                    session = await self._identify(socket, frame["d"])
                 case 6 if session is None:
-                    session = await self._resume(socket, told["d"])
+                    session = await self._resume(socket, frame["d"])
                 case 2 | 6:
                     await ws.close(code=4005)
                 case _:
@@ -128,23 +128,23 @@ class FakeGateway:
                 self.sessions.pop(session.id, None)
         return ws
 
-    async def _identify(self, socket: Socket, told: dict[str, Any]) -> Session | None:
-        shard = (int(told["shard"][0]), int(told["shard"][1])) if "shard" in told else (0, 1)
+    async def _identify(self, socket: Socket, data: dict[str, Any]) -> Session | None:
+        shard = (int(data["shard"][0]), int(data["shard"][1])) if "shard" in data else (0, 1)
         self.identifies.append((time.monotonic(), shard[0]))
-        if told["token"] != self.token:
+        if data["token"] != self.token:
             await socket.ws.close(code=4004, message=b"Authentication failed.")
             return None
         if not 0 <= shard[0] < shard[1]:
             await socket.ws.close(code=4010, message=b"Invalid shard.")
             return None
-        if told["intents"] & ~self.allowed_intents:
+        if data["intents"] & ~self.allowed_intents:
             await socket.ws.close(code=4014, message=b"Disallowed intent(s).")
             return None
         self.left -= 1
         async with self._order:
             for old in [one for one in self.sessions.values() if one.shard[1] != shard[1] and one.socket is None]:
                 del self.sessions[old.id]
-            session = Session(f"session-{next(self._numbers)}", told["intents"], shard)
+            session = Session(f"session-{next(self._numbers)}", data["intents"], shard)
             session.socket = socket
             first = not self.sessions
             self.sessions[session.id] = session
@@ -165,24 +165,24 @@ class FakeGateway:
                 self._early.clear()
         return session
 
-    async def _resume(self, socket: Socket, told: dict[str, Any]) -> Session | None:
-        if told["token"] != self.token:
+    async def _resume(self, socket: Socket, data: dict[str, Any]) -> Session | None:
+        if data["token"] != self.token:
             await socket.ws.close(code=4004, message=b"Authentication failed.")
             return None
         self.resumes += 1
         async with self._order:
-            session = self.sessions.get(told["session_id"])
+            session = self.sessions.get(data["session_id"])
             if session is None:
                 await socket.send(9, False)
                 return None
-            if told["seq"] is None or told["seq"] > session.seq:
+            if data["seq"] is None or data["seq"] > session.seq:
                 await socket.ws.close(code=4007, message=b"Invalid seq.")
                 return None
             if session.socket is not None:
                 await session.socket.ws.close(code=4000)
             session.socket = socket
             for event in session.events:
-                if event["s"] > told["seq"]:
+                if event["s"] > data["seq"]:
                     await socket.send(0, event["d"], event["s"], event["t"])
             await self._put(session, "RESUMED", {"_trace": []})
         return session

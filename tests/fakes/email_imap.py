@@ -87,7 +87,7 @@ class Imap:
 class _Talk:
     def __init__(self, box: Imap, wire: Wire) -> None:
         self._box, self._wire = box, wire
-        self._told = 0
+        self._announced = 0
 
     async def run(self) -> None:
         while line := await self._wire.line():
@@ -123,7 +123,7 @@ class _Talk:
 
     async def _select(self, tag: str) -> None:
         box = self._box
-        self._told = len(box.letters)
+        self._announced = len(box.letters)
         await self._wire.say(
             f"* {len(box.letters)} EXISTS",
             r"* FLAGS (\Seen \Deleted)",
@@ -180,10 +180,10 @@ class _Talk:
         await self._wire.say(f"{tag} OK Well")
 
     def _news(self) -> list[str]:
-        if len(self._box.letters) <= self._told:
+        if len(self._box.letters) <= self._announced:
             return []
-        self._told = len(self._box.letters)
-        return [f"* {self._told} EXISTS"]
+        self._announced = len(self._box.letters)
+        return [f"* {self._announced} EXISTS"]
 
     async def _idle(self, tag: str) -> None:
         box = self._box
@@ -204,6 +204,6 @@ class _Talk:
     async def _tell(self) -> None:
         while True:
             async with self._box.changed:
-                await self._box.changed.wait_for(lambda: len(self._box.letters) > self._told)
+                await self._box.changed.wait_for(lambda: len(self._box.letters) > self._announced)
                 news = self._news()
             await self._wire.say(*news)

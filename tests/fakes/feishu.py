@@ -44,10 +44,10 @@ class FakeFeishu:
     def __init__(self, known: set[str]) -> None:
         self.port = 0
         self.known = known
-        self.heard: dict[str, str] = {}
+        self.received: dict[str, str] = {}
         self.items: dict[str, list[dict[str, Any]]] = {}
         self.gone: set[str] = set()
-        self.said: dict[str, list[Posted]] = {}
+        self.posts: dict[str, list[Posted]] = {}
         self.calls: list[tuple[float, str, str]] = []
         self.paths: list[str] = []
         self.troubles: list[Trouble] = []
@@ -163,7 +163,7 @@ class FakeFeishu:
         given, parent = await request.json(), request.match_info["id"]
         if parent in self.gone:
             return no(230011, "The message is recalled.")
-        chat = self.heard.get(parent) or next((one.chat for one in self._all() if one.id == parent), None)
+        chat = self.received.get(parent) or next((one.chat for one in self._all() if one.id == parent), None)
         if chat is None:
             return no(230001, "Your request contains an invalid request parameter, ext=invalid message_id.")
         if given.get("reply_in_thread") and self.no_topics:
@@ -188,12 +188,12 @@ class FakeFeishu:
                 return no(230017, "Bot is NOT the owner of the resource.")
             posted = Posted(f"om_out{next(self._ids)}", chat, given["msg_type"], shown, given["content"], parent)
             posted.in_topic = bool(given.get("reply_in_thread"))
-            self.said.setdefault(chat, []).append(posted)
+            self.posts.setdefault(chat, []).append(posted)
             if key:
                 self._keys[key] = posted
         if cut:
             await hang_up(request)
-        return web.json_response({"code": 0, "msg": "success", "data": self._told(posted)})
+        return web.json_response({"code": 0, "msg": "success", "data": self._as_item(posted)})
 
     async def _change(self, request: web.Request) -> web.StreamResponse:
         given, id, is_card = await request.json(), request.match_info["id"], request.method == "PATCH"
@@ -214,7 +214,7 @@ class FakeFeishu:
         posted.edits += 1
         if cut:
             await hang_up(request)
-        return web.json_response({"code": 0, "msg": "success", "data": {} if is_card else self._told(posted)})
+        return web.json_response({"code": 0, "msg": "success", "data": {} if is_card else self._as_item(posted)})
 
     async def _look(self, request: web.Request) -> web.Response:
         id = request.match_info["id"]
@@ -222,15 +222,15 @@ class FakeFeishu:
             return web.json_response({"code": 0, "msg": "success", "data": {"items": self.items[id]}})
         posted = next((one for one in self._all() if one.id == id), None)
         if posted is not None:
-            return web.json_response({"code": 0, "msg": "success", "data": {"items": [self._told(posted)]}})
-        if id not in self.heard:
+            return web.json_response({"code": 0, "msg": "success", "data": {"items": [self._as_item(posted)]}})
+        if id not in self.received:
             return no(230001, "Your request contains an invalid request parameter, ext=invalid message_id.")
-        item = {"message_id": id, "msg_type": "text", "chat_id": self.heard[id], "deleted": id in self.gone}
+        item = {"message_id": id, "msg_type": "text", "chat_id": self.received[id], "deleted": id in self.gone}
         item |= {"sender": {"id": "ou_1", "id_type": "open_id", "sender_type": "user"}}
         return web.json_response({"code": 0, "msg": "success", "data": {"items": [item]}})
 
     async def _resource(self, request: web.Request) -> web.Response:
-        if request.match_info["id"] not in self.heard:
+        if request.match_info["id"] not in self.received:
             return no(234003, "File not in msg.")
         return self.files.resource(request)
 
@@ -240,18 +240,18 @@ class FakeFeishu:
             return no(99991672, "Access denied. One of the following scopes is required: [im:chat:readonly, im:chat].")
         return web.json_response({"code": 0, "msg": "success", "data": {"chat_mode": mode, "name": "Pond"}})
 
-    def _told(self, posted: Posted) -> dict[str, Any]:
-        told = {
+    def _as_item(self, posted: Posted) -> dict[str, Any]:
+        item = {
             "message_id": posted.id, "msg_type": posted.kind, "create_time": str(int(time.time() * 1000)),
             "update_time": str(int(time.time() * 1000)), "deleted": False, "updated": posted.edits > 0,
             "chat_id": posted.chat, "body": {"content": posted.content},
             "sender": {"id": APP_ID, "id_type": "app_id", "sender_type": "app", "tenant_key": "736588c9260f175e"},
         }  # fmt: skip
         answered = {"root_id": posted.parent, "parent_id": posted.parent} if posted.parent else {}
-        return told | answered | ({"thread_id": f"omt_{posted.parent}"} if posted.in_topic else {})
+        return item | answered | ({"thread_id": f"omt_{posted.parent}"} if posted.in_topic else {})
 
     def _all(self) -> list[Posted]:
-        return [one for said in self.said.values() for one in said]
+        return [one for sent in self.posts.values() for one in sent]
 
     async def _meet(
         self, request: web.Request, call: str, chat: str, *, marked: bool

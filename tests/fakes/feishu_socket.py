@@ -124,13 +124,13 @@ class FeishuSockets:
         try:
             async for message in socket:
                 if message.type is WSMsgType.BINARY:
-                    await self._heard(socket, read_frame(message.data))
+                    await self._on_frame(socket, read_frame(message.data))
         finally:
             self.open.remove(socket)
             self._news.set()
         return socket
 
-    async def _heard(self, socket: web.WebSocketResponse, frame: FeishuFrame) -> None:
+    async def _on_frame(self, socket: web.WebSocketResponse, frame: FeishuFrame) -> None:
         if frame.method == CONTROL:
             assert (frame.header("type"), frame.service) == ("ping", SERVICE)
             self.pings += 1
@@ -141,8 +141,8 @@ class FeishuSockets:
             await socket.send_bytes(write_frame(FeishuFrame(service=SERVICE, headers=headers, payload=config.encode())))
             return
         assert frame.header("biz_rt").isdigit()
-        told = json.loads(frame.payload)
-        data = json.loads(base64.b64decode(told["data"])) if told.get("data") else None
-        self.answers[frame.header("message_id")] = told["code"], data
-        if told["code"] == 200:
+        event = json.loads(frame.payload)
+        data = json.loads(base64.b64decode(event["data"])) if event.get("data") else None
+        self.answers[frame.header("message_id")] = event["code"], data
+        if event["code"] == 200:
             self._events = [event for event in self._events if event.id != frame.header("message_id")]

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from tests.fakes.matrix_parts import Said, Trouble, error, event_of, hang_up, json_of, merged
+from tests.fakes.matrix_parts import FakeMessage, Trouble, error, event_of, hang_up, json_of, merged
 
 TOKEN: Final = "syt_c2hvYWw_abcdefghijklmnopqrst_0aBcDe"
 PASSWORD: Final = "correct horse battery staple"
@@ -33,7 +33,7 @@ class FakeMatrix:
     def __init__(self, rooms: Mapping[str, Mapping[str, str]]) -> None:
         self.port = 0
         self.rooms = {room: dict(members) for room, members in rooms.items()}
-        self.said: dict[str, list[Said]] = {}
+        self.posts: dict[str, list[FakeMessage]] = {}
         self.calls: list[tuple[float, str, str]] = []
         self.troubles: list[Trouble] = []
         self.files: dict[str, bytes] = {}
@@ -195,7 +195,7 @@ class FakeMatrix:
         """Points here are `t` and `s` with a place in the log; a room's own words are in `said`."""
         room, limit = request.match_info["room"], int(request.query["limit"])
         if "senders" in json.loads(request.query["filter"]):
-            ours = [{"event_id": one.id, "content": one.content} for one in reversed(self.said.get(room, []))]
+            ours = [{"event_id": one.id, "content": one.content} for one in reversed(self.posts.get(room, []))]
             return web.json_response({"chunk": ours[:limit], "start": "t0"})
         before, after = int(request.query["from"][1:]), int(request.query.get("to", "s0")[1:])
         found = [(n, event) for n, (where, event) in enumerate(self.log[after:before], after) if where == room]
@@ -208,7 +208,7 @@ class FakeMatrix:
         for where, event in self.log:
             if (where, event.get("event_id")) == (room, id):
                 return web.json_response(event)
-        for one in self.said.get(room, []):
+        for one in self.posts.get(room, []):
             if one.id == id:
                 return web.json_response(event_of(one, BOT))
         return error(404, "M_NOT_FOUND", "Event not found.")
@@ -233,13 +233,13 @@ class FakeMatrix:
         id = self.new_id()
         self._done[again], self.newest = id, content
         if edits:
-            merged(self.said.get(room, []), content)
+            merged(self.posts.get(room, []), content)
         else:
-            said = Said(id, content)
+            sent = FakeMessage(id, content)
             if "url" in content:
-                said.file = self.files[content["url"].rpartition("/")[2]]
-            self.said.setdefault(room, []).append(said)
-        await self.tell(room, event_of(Said(id, content), BOT))
+                sent.file = self.files[content["url"].rpartition("/")[2]]
+            self.posts.setdefault(room, []).append(sent)
+        await self.tell(room, event_of(FakeMessage(id, content), BOT))
         if cut:
             await hang_up(request)
         return web.json_response({"event_id": id})

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 
-class Said:
+class FakeMessage:
     """What the bot said, as it stands."""
 
     def __init__(self, id: str, content: dict[str, Any]) -> None:
@@ -84,17 +84,17 @@ class Trouble:
         return None, False
 
 
-def merged(said: Sequence[Said], content: dict[str, Any]) -> None:
+def merged(sent: Sequence[FakeMessage], content: dict[str, Any]) -> None:
     """An edit, as clients show it."""
-    for one in said:
+    for one in sent:
         if one.id == content["m.relates_to"]["event_id"]:
             one.content = {**content["m.new_content"], "m.relates_to": one.content.get("m.relates_to", {})}
             one.edits += 1
 
 
-def event_of(said: Said, sender: str) -> dict[str, Any]:
+def event_of(sent: FakeMessage, sender: str) -> dict[str, Any]:
     """A message of the bot as an event of its room."""
-    whole = {"type": "m.room.message", "event_id": said.id, "sender": sender, "content": said.content}
+    whole = {"type": "m.room.message", "event_id": sent.id, "sender": sender, "content": sent.content}
     return {**whole, "origin_server_ts": int(time.time() * 1000)}
 
 

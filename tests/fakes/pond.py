@@ -142,15 +142,15 @@ class Pond:
         body = {} if is_file else await request.json()
         key = key or body.get("key", "")
         after = await self._meet(request, "send", chat, body)
-        said = self.chats.setdefault(chat, [])
-        known = next((one for one in said if key and one.key == key and self.offers == "key"), None)
+        sent = self.chats.setdefault(chat, [])
+        known = next((one for one in sent if key and one.key == key and self.offers == "key"), None)
         if known is None:
             known = Message(str(next(self._numbers)), key)
             if is_file:
                 known.file = await request.read()
             else:
                 self._fill(known, body)
-            said.append(known)
+            sent.append(known)
         await self._hang_up(request, after)
         return web.json_response({"id": known.id})
 

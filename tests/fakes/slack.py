@@ -44,7 +44,7 @@ class FakeSlack:
     def __init__(self, chats: set[str]) -> None:
         self.known = chats
         self.port = 0
-        self.said: dict[str, list[dict[str, Any]]] = {}
+        self.posts: dict[str, list[dict[str, Any]]] = {}
         self.calls: list[tuple[float, str, str]] = []
         self.methods: list[str] = []
         self.troubles: list[Trouble] = []
@@ -123,17 +123,17 @@ class FakeSlack:
         if refusal is not None:
             return refusal
         message = {**self._message(given), "metadata": given.get("metadata")}
-        self.said.setdefault(given["channel"], []).append(message)
+        self.posts.setdefault(given["channel"], []).append(message)
         if cut:
             await _hang_up(request)
-        return self._ok(channel=given["channel"], ts=message["ts"], message=_told(message))
+        return self._ok(channel=given["channel"], ts=message["ts"], message=_as_listed(message))
 
     async def _chat_update(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         refusal, cut = await self._meet(request, "edit", given)
         refusal = refusal or self._unfit(given, EDIT_CHARS)
         if refusal is not None:
             return refusal
-        message = next((one for one in self.said.get(given["channel"], []) if one["ts"] == given["ts"]), None)
+        message = next((one for one in self.posts.get(given["channel"], []) if one["ts"] == given["ts"]), None)
         if message is None:
             return self._no("message_not_found")
         for name in ("text", "attachments", "metadata"):  # what is not given stays
@@ -144,22 +144,24 @@ class FakeSlack:
         return self._ok(channel=given["channel"], ts=given["ts"], text=message["text"])
 
     async def _conversations_history(self, _request: web.Request, given: dict[str, Any]) -> web.Response:
-        said = [one for one in self.said.get(given["channel"], []) if one.get("thread_ts") in (None, one["ts"])]
-        return self._page(given, list(reversed(said)))
+        sent = [one for one in self.posts.get(given["channel"], []) if one.get("thread_ts") in (None, one["ts"])]
+        return self._page(given, list(reversed(sent)))
 
     async def _conversations_replies(self, _request: web.Request, given: dict[str, Any]) -> web.Response:
         return self._page(
-            given, [one for one in self.said.get(given["channel"], []) if one["thread_ts"] == given["ts"]]
+            given, [one for one in self.posts.get(given["channel"], []) if one["thread_ts"] == given["ts"]]
         )
 
-    def _page(self, given: dict[str, Any], said: list[dict[str, Any]]) -> web.Response:
+    def _page(self, given: dict[str, Any], sent: list[dict[str, Any]]) -> web.Response:
         if given["channel"] not in self.known:
             return self._no("channel_not_found")
         start, limit = int(given.get("cursor") or 0), int(given.get("limit", 100))
-        found = [one for one in said if float(one["ts"]) > float(given.get("oldest", 0))]
+        found = [one for one in sent if float(one["ts"]) > float(given.get("oldest", 0))]
         cursor = str(start + limit) if start + limit < len(found) else ""
-        told = [_told(one, metadata=given.get("include_all_metadata") == "1") for one in found[start : start + limit]]
-        return self._ok(messages=told, has_more=bool(cursor), response_metadata={"next_cursor": cursor})
+        listed = [
+            _as_listed(one, metadata=given.get("include_all_metadata") == "1") for one in found[start : start + limit]
+        ]
+        return self._ok(messages=listed, has_more=bool(cursor), response_metadata={"next_cursor": cursor})
 
     async def _files_getUploadURLExternal(self, _request: web.Request, given: dict[str, Any]) -> web.Response:
         id = f"F{next(self._numbers):08d}"
@@ -175,7 +177,7 @@ class FakeSlack:
         name, data = self._uploads[file["id"]]
         message = {**self._message(given), "subtype": "file_share", "blocks": json.loads(given.get("blocks", "[]"))}
         message |= {"files": [{"id": file["id"], "name": name, "size": len(data)}], "_file": data}
-        self.said.setdefault(given["channel"], []).append(message)
+        self.posts.setdefault(given["channel"], []).append(message)
         if cut:
             await _hang_up(request)
         return self._ok(files=[{"id": file["id"], "title": file.get("title", "")}])
@@ -267,7 +269,7 @@ class FakeSlack:
         return web.json_response({"ok": False, "error": error}, status=status, headers=headers)
 
 
-def _told(message: dict[str, Any], *, metadata: bool = False) -> dict[str, Any]:
+def _as_listed(message: dict[str, Any], *, metadata: bool = False) -> dict[str, Any]:
     hidden = () if metadata else ("metadata",)
     return {
         name: value for name, value in message.items() if name[0] != "_" and name not in hidden and value is not None

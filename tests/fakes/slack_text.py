@@ -16,7 +16,7 @@ _MARKS[0] = re.compile(r"(?<![\w*])\*(?!\s)([^*\n]+?)(?<!\s)\*(?![\w*])")
 
 def shown(raw: str, *, mrkdwn: bool = True) -> tuple[str, bool]:
     """The text as a person sees it, and whether there was any markup."""
-    text = _REFERENCE.sub(_told, raw)
+    text = _REFERENCE.sub(_written, raw)
     marked = False
     if mrkdwn:
         before = text
@@ -29,7 +29,7 @@ def shown(raw: str, *, mrkdwn: bool = True) -> tuple[str, bool]:
     return _JOINTS.sub("", text), marked or (mrkdwn and _REFERENCE.search(raw) is not None)
 
 
-def _told(found: re.Match[str]) -> str:
+def _written(found: re.Match[str]) -> str:
     target, bar, label = found[1].partition("|")
     if target[:1] in "@#!":
         return f"[calls {target}]"  # people would be called: a text of ours never does that

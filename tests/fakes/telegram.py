@@ -24,7 +24,7 @@ TOKEN: Final = "123456789:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr"
 BOT: Final = {"id": 123456789, "is_bot": True, "first_name": "Shoal", "username": "shoal_bot"}
 
 
-class Said:
+class FakeMessage:
     """What the bot said, as it stands."""
 
     def __init__(self, id: int) -> None:
@@ -51,7 +51,7 @@ class FakeTelegram:
     def __init__(self, chats: set[str]) -> None:
         self.port = 0
         self.known = chats
-        self.said: dict[str, list[Said]] = {}
+        self.posts: dict[str, list[FakeMessage]] = {}
         self.calls: list[tuple[float, str, str]] = []
         self.troubles: list[Trouble] = []
         self.files: dict[str, bytes] = {}
@@ -147,35 +147,35 @@ class FakeTelegram:
         refusal, cut = await self._meet(request, "send", chat, given)
         if refusal is not None:
             return refusal
-        said = Said(next(self._ids))
+        sent = FakeMessage(next(self._ids))
         if file is not None:
-            said.file = given[given[file].removeprefix("attach://")] if isinstance(given[file], str) else given[file]
-        elif (refusal := self._write(said, given)) is not None:
+            sent.file = given[given[file].removeprefix("attach://")] if isinstance(given[file], str) else given[file]
+        elif (refusal := self._write(sent, given)) is not None:
             return refusal
-        self._dress(said, given)
-        self.said.setdefault(chat, []).append(said)
+        self._dress(sent, given)
+        self.posts.setdefault(chat, []).append(sent)
         if cut:
             await _hang_up(request)
-        return _ok(_message(said.id, chat))
+        return _ok(_message(sent.id, chat))
 
     async def _editMessageText(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         chat = given["chat_id"]
         refusal, cut = await self._meet(request, "edit", chat, given)
         if refusal is not None:
             return refusal
-        said = next((one for one in self.said.get(chat, []) if one.id == int(given["message_id"])), None)
-        if said is None:
+        sent = next((one for one in self.posts.get(chat, []) if one.id == int(given["message_id"])), None)
+        if sent is None:
             return _error(400, "Bad Request: message to edit not found")
-        before = (said.text, said.markup, said.buttons)
-        if (refusal := self._write(said, given)) is not None:
+        before = (sent.text, sent.markup, sent.buttons)
+        if (refusal := self._write(sent, given)) is not None:
             return refusal
-        self._dress(said, given)
-        if before == (said.text, said.markup, said.buttons):
+        self._dress(sent, given)
+        if before == (sent.text, sent.markup, sent.buttons):
             return _error(400, "Bad Request: message is not modified: specified new message content is the same")
-        said.edits += 1
+        sent.edits += 1
         if cut:
             await _hang_up(request)
-        return _ok(_message(said.id, chat))
+        return _ok(_message(sent.id, chat))
 
     async def _sendChatAction(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         refusal, _ = await self._meet(request, "typing", given["chat_id"], given)
@@ -199,7 +199,7 @@ class FakeTelegram:
             return _error(404, "Not Found")
         return web.Response(body=self.files[id])
 
-    def _write(self, said: Said, given: dict[str, Any]) -> web.Response | None:
+    def _write(self, sent: FakeMessage, given: dict[str, Any]) -> web.Response | None:
         text, markup = given.get("text", ""), False
         if given.get("parse_mode") == "HTML":
             try:
@@ -210,13 +210,13 @@ class FakeTelegram:
             return _error(400, "Bad Request: message text is empty")
         if len(text.encode("utf-16-le")) // 2 > 4096:
             return _error(400, "Bad Request: message is too long")
-        said.text, said.markup = text, markup
+        sent.text, sent.markup = text, markup
         return None
 
-    def _dress(self, said: Said, given: dict[str, Any]) -> None:
+    def _dress(self, sent: FakeMessage, given: dict[str, Any]) -> None:
         rows = json.loads(given.get("reply_markup", "{}")).get("inline_keyboard", [])
-        said.buttons = [button for row in rows for button in row]
-        said.reply_to = json.loads(given.get("reply_parameters", "{}")).get("message_id", said.reply_to)
+        sent.buttons = [button for row in rows for button in row]
+        sent.reply_to = json.loads(given.get("reply_parameters", "{}")).get("message_id", sent.reply_to)
 
     async def _meet(
         self, request: web.Request, call: str, chat: str, given: dict[str, Any]

@@ -30,7 +30,7 @@ _MARKS: Final = re.compile(r"```(.+?)```|\*(?=\S)([^*\n]+?)(?<=\S)\*|_(?=\S)([^_
 _JOINT: Final = "\u200b"
 
 
-class Said:
+class FakeMessage:
     """A message to a person."""
 
     def __init__(self, id: str, reply_to: str | None) -> None:
@@ -56,8 +56,8 @@ class FakeWhatsApp:
     def __init__(self, known: set[str]) -> None:
         self.port = 0
         self.known = known
-        self.heard: dict[str, str] = {}
-        self.said: dict[str, list[Said]] = {}
+        self.received: dict[str, str] = {}
+        self.posts: dict[str, list[FakeMessage]] = {}
         self.calls: list[tuple[float, str, str]] = []
         self.troubles: list[Trouble] = []
         self.files: dict[str, bytes] = {}
@@ -140,74 +140,74 @@ class FakeWhatsApp:
         refusal, cut = await self._meet(request, "send", chat)
         if refusal is not None:
             return refusal
-        said = Said(f"wamid.out{next(self._ids)}", message.get("context", {}).get("message_id"))
-        wrong = self._write(said, message)
+        sent = FakeMessage(f"wamid.out{next(self._ids)}", message.get("context", {}).get("message_id"))
+        wrong = self._write(sent, message)
         if wrong is not None:
             return wrong
-        self.said.setdefault(chat, []).append(said)
+        self.posts.setdefault(chat, []).append(sent)
         if cut:
             await _hang_up(request)
         contact = {"input": chat, "wa_id": chat}
         return web.json_response(
-            {"messaging_product": "whatsapp", "contacts": [contact], "messages": [{"id": said.id}]}
+            {"messaging_product": "whatsapp", "contacts": [contact], "messages": [{"id": sent.id}]}
         )
 
     async def _read(self, request: web.Request, message: dict[str, Any]) -> web.Response:
-        chat = self.heard.get(message["message_id"])
+        chat = self.received.get(message["message_id"])
         if chat is None or message.get("typing_indicator") not in (None, {"type": "text"}):
             return _error(400, 131009, "(#131009) Parameter value is not valid")
         refusal, _ = await self._meet(request, "typing", chat)
         return refusal or web.json_response({"success": True})
 
-    def _write(self, said: Said, message: dict[str, Any]) -> web.Response | None:
-        said.kind = message["type"]
-        content = message[said.kind]
-        if said.kind == "text":
-            return self._put(said, content["body"], 4096)
-        if said.kind == "interactive":
-            return self._offer(said, content)
-        said.text = content.get("caption", "")
-        return self._attach(said, said.kind, content)
+    def _write(self, sent: FakeMessage, message: dict[str, Any]) -> web.Response | None:
+        sent.kind = message["type"]
+        content = message[sent.kind]
+        if sent.kind == "text":
+            return self._put(sent, content["body"], 4096)
+        if sent.kind == "interactive":
+            return self._offer(sent, content)
+        sent.text = content.get("caption", "")
+        return self._attach(sent, sent.kind, content)
 
-    def _put(self, said: Said, text: str, limit: int) -> web.Response | None:
+    def _put(self, sent: FakeMessage, text: str, limit: int) -> web.Response | None:
         if not text.strip() or len(text) > limit:
             return _error(400, 100, f"(#100) Param text['body'] must be 1 to {limit} characters long.")
-        said.text = _MARKS.sub(lambda found: next(filter(None, found.groups())), text).replace(_JOINT, "")
-        said.markup = _MARKS.search(text) is not None
+        sent.text = _MARKS.sub(lambda found: next(filter(None, found.groups())), text).replace(_JOINT, "")
+        sent.markup = _MARKS.search(text) is not None
         return None
 
-    def _attach(self, said: Said, kind: str, content: dict[str, Any]) -> web.Response | None:
+    def _attach(self, sent: FakeMessage, kind: str, content: dict[str, Any]) -> web.Response | None:
         if content["id"] not in self.files:
             return _error(400, 131009, "(#131009) Parameter value is not valid")
         if kind == "audio" and set(content) - {"id"}:
             return _error(400, 100, "(#100) Unexpected key on param audio.")
-        said.file = self.files[content["id"]]
+        sent.file = self.files[content["id"]]
         return None
 
-    def _offer(self, said: Said, content: dict[str, Any]) -> web.Response | None:
+    def _offer(self, sent: FakeMessage, content: dict[str, Any]) -> web.Response | None:
         kind, action = content["type"], content["action"]
         if kind == "button":
-            said.choices = [one["reply"] for one in action["buttons"]]
+            sent.choices = [one["reply"] for one in action["buttons"]]
             most, label, says, text = 3, 20, 256, 1024
         else:
-            said.choices = [row for section in action["sections"] for row in section["rows"]]
+            sent.choices = [row for section in action["sections"] for row in section["rows"]]
             most, label, says, text = 10, 24, 200, 4096
             if not 1 <= len(action["button"]) <= 20 or "header" in content:
                 return _error(400, 131009, "(#131009) Parameter value is not valid")
-        titles, ids = ([one[key] for one in said.choices] for key in ("title", "id"))
+        titles, ids = ([one[key] for one in sent.choices] for key in ("title", "id"))
         if (
-            not 1 <= len(said.choices) <= most
+            not 1 <= len(sent.choices) <= most
             or any(not 1 <= len(one) <= label for one in titles)
             or any(not 1 <= len(one) <= says or one != one.strip() for one in ids)
-            or any(len(one.get("description", "")) > 72 for one in said.choices)
+            or any(len(one.get("description", "")) > 72 for one in sent.choices)
             or len(set(ids)) < len(ids)
             or (kind == "button" and len(set(titles)) < len(titles))
         ):
             return _error(400, 131009, "(#131009) Parameter value is not valid")
         header = content.get("header")
-        if header is not None and (wrong := self._attach(said, header["type"], header[header["type"]])) is not None:
+        if header is not None and (wrong := self._attach(sent, header["type"], header[header["type"]])) is not None:
             return wrong
-        return self._put(said, content["body"]["text"], text)
+        return self._put(sent, content["body"]["text"], text)
 
     async def _meet(self, request: web.Request, call: str, chat: str) -> tuple[web.Response | None, bool]:
         """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""

@@ -256,7 +256,7 @@ async def test_a_turn_that_nobody_waits_for_types_and_streams_nothing(redis_url:
     async with delivering(redis_url, tmp_path, typing_every_s=0.1, edit_every_s=0.1) as d:
         d.worker.scripts["tick"] = tick
         await d.say("tick", metadata={BACKGROUND: "1"})
-        await d.until(lambda: d.worker.heard, "the turn")
+        await d.until(lambda: d.worker.received, "the turn")
         await d.until(d.quiet, "its chat let go")
         go.set()
         await d.say("hello")

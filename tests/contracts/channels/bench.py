@@ -75,7 +75,7 @@ class SentFile(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class PersonAction(msgspec.Struct, frozen=True, kw_only=True):
     """Something that somebody does on the platform.
 
     `id` names the message within the bench: the same one again is the same message told again (a second delivery), and
@@ -162,12 +162,12 @@ class ChannelBench(Protocol):
         thread."""
         ...
 
-    async def tell(self, told: Told) -> None:
+    async def tell(self, action: PersonAction) -> None:
         """Make it happen, for the run modes socket and exclusive: listeners get it, in the order of the calls, as soon
         as there is one; what no listener has confirmed is told again as the real platform would."""
         ...
 
-    def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
+    def hook(self, action: PersonAction, signing: Signing = "good") -> HookRequest:
         """The call of the webhook that the platform would make for it (run mode webhook). `path` is ignored."""
         ...
 

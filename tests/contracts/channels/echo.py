@@ -64,7 +64,7 @@ class Echo:
     """Answers `echo: <text>`, or what the script of a text makes of it. `heard` is what was asked, in order."""
 
     def __init__(self, redis_url: str) -> None:
-        self.heard: list[InboundMessage] = []
+        self.received: list[InboundMessage] = []
         self.scripts: dict[str, Script] = {}
         self._client = RedisClient(redis_url)
         self._queue = LeaseQueue(self._client, TURNS, owner=secrets.token_hex(16), lease_s=120)
@@ -83,7 +83,7 @@ class Echo:
 
     def texts(self, session: str) -> list[str]:
         """What was asked in a session."""
-        return [message.content for message in self.heard if message.session == session]
+        return [message.content for message in self.received if message.session == session]
 
     async def _run(self) -> None:
         while True:
@@ -98,9 +98,9 @@ class Echo:
     async def _answer(self, claim: Claim) -> None:
         assert claim.turn is not None
         message = decode_inbound(claim.turn.record)
-        self.heard.append(message)
+        self.received.append(message)
         turn = Turn(self._client, claim, message)
         script = self.scripts.get(message.content)
-        said = f"echo: {message.content}" if script is None else await script(turn)
-        lines = [turn.line(said)] if isinstance(said, str) else said
+        answer = f"echo: {message.content}" if script is None else await script(turn)
+        lines = [turn.line(answer)] if isinstance(answer, str) else answer
         await self._turns.commit(claim, history=[], lines=lines, event=TurnEvent(turn.n, "done"), retry_for_s=60)

@@ -35,8 +35,8 @@ class Live:
         return turn
 
     def end(self, *lines: LogLine | str) -> None:
-        said = lines[0]
-        self._end.set_result(said if isinstance(said, str) else [one for one in lines if not isinstance(one, str)])
+        answer = lines[0]
+        self._end.set_result(answer if isinstance(answer, str) else [one for one in lines if not isinstance(one, str)])
 
     async def sees(self, words: str) -> None:
         """Wait until the newest message has these words."""

@@ -29,7 +29,7 @@ from shared.store.client.connection import Wire
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.turns.inbox import InboxLimits
 from shared.tasks import cancel_all
-from tests.contracts.channels.bench import PEOPLE, ChannelBench, SentFile, Shown, Told
+from tests.contracts.channels.bench import PEOPLE, ChannelBench, PersonAction, SentFile, Shown
 from tests.contracts.channels.echo import Echo, Turn
 from tests.helpers.wait import eventually
 
@@ -161,15 +161,15 @@ class Stage:
 
     # --- people
 
-    async def tell(self, told: Told) -> None:
+    async def tell(self, action: PersonAction) -> None:
         """Somebody does something on the platform, which tells it to a gateway as it would."""
         if self.bench.run_mode != "webhook":
-            await self.bench.tell(told)
+            await self.bench.tell(action)
             return
-        request = self.bench.hook(told)
-        await eventually(lambda: self._told(request), within_s=SOON_S, every_s=0.05, what="the webhook")
+        request = self.bench.hook(action)
+        await eventually(lambda: self._deliver(request), within_s=SOON_S, every_s=0.05, what="the webhook")
 
-    async def _told(self, request: HookRequest) -> bool:
+    async def _deliver(self, request: HookRequest) -> bool:
         there = [replica for replica in self.replicas if not replica.is_over]
         return bool(there) and (await self.call(request, there[-1]))[0] == 200
 
@@ -184,15 +184,15 @@ class Stage:
         except aiohttp.ClientError:
             return 0, b""
 
-    def message(self, chat: str, text: str, *, id: str | None = None, **more: Any) -> Told:
+    def message(self, chat: str, text: str, *, id: str | None = None, **more: Any) -> PersonAction:
         """What the person of a chat says."""
-        return Told(chat=chat, text=text, id=id or f"m{next(_ids)}", **more)
+        return PersonAction(chat=chat, text=text, id=id or f"m{next(_ids)}", **more)
 
-    async def say(self, chat: str, text: str, **more: Any) -> Told:
+    async def say(self, chat: str, text: str, **more: Any) -> PersonAction:
         """The person of a chat says something."""
-        told = self.message(chat, text, **more)
-        await self.tell(told)
-        return told
+        action = self.message(chat, text, **more)
+        await self.tell(action)
+        return action
 
     # --- the agent
 

@@ -27,7 +27,7 @@ PATIENCE_S: Final = 120.0
 """Five seconds, on a machine that has time."""
 
 
-async def test_a_thousand_messages_told_to_two_gateways_at_once_are_a_thousand_turns(stage: Stage) -> None:
+async def test_a_thousand_messages_delivered_to_two_gateways_at_once_are_a_thousand_turns(stage: Stage) -> None:
     """PEOPLE people write EACH message behind the other, all of them at the same time. Each is one turn, none is lost,
     a chat's are in order, and so are its replies; the platform gets them no faster than it takes them. As many are
     answered as its own limits let through in some seconds, the last ones of each chat; the others say nothing."""
@@ -36,22 +36,22 @@ async def test_a_thousand_messages_told_to_two_gateways_at_once_are_a_thousand_t
     counted = [one.labels(stage.bench.name) for one in (MESSAGES_ACCEPTED, MESSAGES_DUPLICATE)]
     before = [one._value.get() for one in counted]
     chats = [stage.bench.chat(number) for number in range(PEOPLE)]
-    said = {chat: [f"{number} of {chat}" for number in range(EACH)] for chat in chats}
-    for texts in said.values():
+    sent_texts = {chat: [f"{number} of {chat}" for number in range(EACH)] for chat in chats}
+    for texts in sent_texts.values():
         stage.worker.scripts |= dict.fromkeys(texts[: EACH - answered(rates)], silently)
-    calls = await asyncio.gather(*(write(stage, chat, said[chat], replicas) for chat in chats))
-    await eventually(lambda: len(stage.worker.heard) >= PEOPLE * EACH, within_s=PATIENCE_S, what="all turns")
+    calls = await asyncio.gather(*(write(stage, chat, sent_texts[chat], replicas) for chat in chats))
+    await eventually(lambda: len(stage.worker.received) >= PEOPLE * EACH, within_s=PATIENCE_S, what="all turns")
     for chat in chats:
-        replies = [f"echo: {text}" for text in said[chat][EACH - answered(rates) :]]
+        replies = [f"echo: {text}" for text in sent_texts[chat][EACH - answered(rates) :]]
         await stage.sees(chat, *replies, within_s=PATIENCE_S)
     await stage.quiet()
-    assert Counter(message.content for message in stage.worker.heard) == Counter(
-        text for texts in said.values() for text in texts
+    assert Counter(message.content for message in stage.worker.received) == Counter(
+        text for texts in sent_texts.values() for text in texts
     )
-    heard = [message.content for message in stage.worker.heard]
-    for texts in said.values():
+    received = [message.content for message in stage.worker.received]
+    for texts in sent_texts.values():
         ours = set(texts)
-        assert [text for text in heard if text in ours] == texts
+        assert [text for text in received if text in ours] == texts
     accepted, duplicate = (one._value.get() - was for one, was in zip(counted, before, strict=True))
     assert (accepted, duplicate) == (PEOPLE * EACH, sum(calls) - PEOPLE * EACH)
     check_pace(stage.bench.calls(), rates, is_group=stage.is_group)
@@ -84,11 +84,11 @@ async def tell(stage: Stage, request: HookRequest, replica: Replica) -> int:
     """Until it is told that all is well. Nothing else may be answered than that it is too much just now; or nothing,
     when the connection had been left open for long and was closed at that moment."""
 
-    async def told() -> bool:
+    async def actions() -> bool:
         status, _ = await stage.call(request, replica)
         if status not in (0, 200, 503):
             raise RuntimeError(f"a good call was answered {status}")
         return status == 200
 
-    await eventually(told, within_s=PATIENCE_S, what="the webhook")
+    await eventually(actions, within_s=PATIENCE_S, what="the webhook")
     return 1

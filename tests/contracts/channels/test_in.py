@@ -8,7 +8,7 @@ import pytest
 
 from shared.embedded import EmbeddedValkey
 from shared.media.reference import read_reference
-from tests.contracts.channels.bench import Told
+from tests.contracts.channels.bench import PersonAction
 from tests.contracts.channels.echo import Turn
 from tests.contracts.channels.stage import Stage, text_file
 
@@ -20,19 +20,19 @@ async def test_a_message_is_answered(played: Stage) -> None:
     chat = played.bench.chat(0)
     await played.say(chat, "hello")
     await played.sees(chat, "echo: hello")
-    [heard] = played.worker.heard
-    assert (heard.session, heard.chat_id) == (played.bench.session(chat), chat)
+    [received] = played.worker.received
+    assert (received.session, received.chat_id) == (played.bench.session(chat), chat)
     await played.quiet()
 
 
-async def test_a_message_that_is_told_twice_is_one_turn(played: Stage) -> None:
+async def test_a_message_that_is_delivered_twice_is_one_turn(played: Stage) -> None:
     """Every platform delivers again: at once, while the turn runs, and long after it was answered."""
     chat = played.bench.chat(0)
-    told = played.message(chat, "hello")
-    await played.tell(told)
-    await played.tell(told)
+    action = played.message(chat, "hello")
+    await played.tell(action)
+    await played.tell(action)
     await played.sees(chat, "echo: hello")
-    await played.tell(told)
+    await played.tell(action)
     await played.say(chat, "bye")
     await played.sees(chat, "echo: hello", "echo: bye")
     assert played.worker.texts(played.bench.session(chat)) == ["hello", "bye"]
@@ -59,39 +59,39 @@ async def test_chats_do_not_meet(played: Stage) -> None:
 async def test_other_bots_are_not_answered(played: Stage) -> None:
     """Two of them would talk for ever."""
     await played.say(played.bench.chat(1), "I am a bot", by="bot")
-    await _only_hello_is_heard(played)
+    await _only_hello_is_received(played)
 
 
 @pytest.mark.needs("self")
 async def test_our_own_words_are_not_answered(played: Stage) -> None:
     """Some platforms tell a bot what it said."""
     await played.say(played.bench.chat(1), "I said this myself", by="self")
-    await _only_hello_is_heard(played)
+    await _only_hello_is_received(played)
 
 
 async def test_strangers_are_not_answered(played: Stage) -> None:
     """Who is not in `allow_from` gets no turn."""
     await played.say(played.bench.chat(1), "let me in", by="stranger")
-    await _only_hello_is_heard(played)
+    await _only_hello_is_received(played)
 
 
-async def _only_hello_is_heard(played: Stage) -> None:
+async def _only_hello_is_received(played: Stage) -> None:
     chat = played.bench.chat(0)
     await played.say(chat, "hello")
     await played.sees(chat, "echo: hello")
-    assert [message.content for message in played.worker.heard] == ["hello"]
+    assert [message.content for message in played.worker.received] == ["hello"]
 
 
 @pytest.mark.needs("group")
-async def test_in_a_group_only_what_is_meant_for_us_is_answered(played: Stage) -> None:
+async def test_in_a_group_only_messages_addressed_to_us_are_answered(played: Stage) -> None:
     """People talk to each other there."""
     group = played.bench.chat(0, group=True)
     await played.say(group, "hi everybody", group=True, addressed=False)
     await played.say(group, "what time is it?", group=True)
     await played.until(lambda: played.texts(group), "an answer in the group")
-    assert len(played.worker.heard) == 1
-    assert "what time is it?" in played.worker.heard[0].content
-    assert played.worker.heard[0].metadata["group"] == "1"
+    assert len(played.worker.received) == 1
+    assert "what time is it?" in played.worker.received[0].content
+    assert played.worker.received[0].metadata["group"] == "1"
 
 
 @pytest.mark.needs("edit")
@@ -99,8 +99,8 @@ async def test_a_message_that_is_edited_in_time_is_answered_in_its_new_form(play
     """Before its turn has begun, the old words are as if never said."""
     chat = played.bench.chat(0)
     go = await _busy(played, chat)
-    told = await played.say(chat, "old words")
-    await played.tell(Told(chat=chat, id=told.id, text="new words", does="edit"))
+    action = await played.say(chat, "old words")
+    await played.tell(PersonAction(chat=chat, id=action.id, text="new words", does="edit"))
     await _take_in(played)
     go.set()
     await played.sees(chat, "echo: busy", "echo: new words")
@@ -112,8 +112,8 @@ async def test_a_message_that_is_deleted_in_time_is_not_answered(played: Stage) 
     """Before its turn has begun."""
     chat = played.bench.chat(0)
     go = await _busy(played, chat)
-    told = await played.say(chat, "never mind")
-    await played.tell(Told(chat=chat, id=told.id, does="delete"))
+    action = await played.say(chat, "never mind")
+    await played.tell(PersonAction(chat=chat, id=action.id, does="delete"))
     await played.say(chat, "this one")
     await _take_in(played)
     go.set()
@@ -131,7 +131,7 @@ async def _busy(played: Stage, chat: str) -> asyncio.Event:
 
     played.worker.scripts["busy"] = wait
     await played.say(chat, "busy")
-    await played.until(lambda: played.worker.heard, "the busy turn")
+    await played.until(lambda: played.worker.received, "the busy turn")
     return go
 
 
@@ -148,8 +148,8 @@ async def test_a_file_comes_with_its_message(played: Stage) -> None:
     chat, file = played.bench.chat(0), text_file()
     await played.say(chat, "read this", files=(file,))
     await played.sees(chat, "echo: read this")
-    [heard] = played.worker.heard
-    [reference] = heard.media
+    [received] = played.worker.received
+    [reference] = received.media
     ref = read_reference(reference)
     assert ref.name == file.name
     assert played.kept(chat, ref) == file.data
@@ -180,4 +180,4 @@ async def test_nothing_is_lost_between_two_gateways(stage: Stage) -> None:
     await stage.sees(chats[0], "echo: before", "echo: between")
     for chat in chats[1:]:
         await stage.sees(chat, "echo: between")
-    assert len(stage.worker.heard) == 4
+    assert len(stage.worker.received) == 4

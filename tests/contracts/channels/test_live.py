@@ -53,7 +53,7 @@ async def test_edits_come_no_faster_than_the_platform_takes_them(played: Stage, 
     assert all(after - before >= 0.9 * every_s for before, after in pairwise(streamed))
 
 
-async def test_a_new_attempt_takes_the_place_of_what_the_last_one_said(played: Stage, live: Live) -> None:
+async def test_a_new_attempt_replaces_the_text_of_the_last_one(played: Stage, live: Live) -> None:
     """A worker died: the person sees one message that changes."""
     turn = await live.begin()
     await turn.stream("I think it is blue")
@@ -181,7 +181,7 @@ async def test_another_gateway_streams_on_into_a_message_that_the_platform_can_t
     await played.sees(live.chat, "One, two, three.")
 
 
-async def test_a_command_that_ends_a_turn_is_told_in_its_message(played: Stage, live: Live) -> None:
+async def test_a_command_that_ends_a_turn_shows_in_its_message(played: Stage, live: Live) -> None:
     """The unfinished words do not look as if more of them came."""
     turn = await live.begin()
     await turn.stream("One two")

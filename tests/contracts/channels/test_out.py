@@ -200,12 +200,12 @@ async def test_files_come_after_the_text(played: Stage) -> None:
 async def test_in_a_group_an_answer_shows_what_it_answers(played: Stage) -> None:
     """Other people's words stand in between."""
     group = played.bench.chat(0, group=True)
-    told = await played.say(group, "what time is it?", group=True)
+    action = await played.say(group, "what time is it?", group=True)
     [shown] = await played.until(lambda: played.bench.shown(group), "the answer")
-    assert shown.reply_to == told.id
+    assert shown.reply_to == action.id
 
 
-async def test_what_the_agent_said_itself_is_its_answer(played: Stage) -> None:
+async def test_a_message_that_the_agent_sent_itself_is_its_answer(played: Stage) -> None:
     """The empty reply behind it is not shown, and nothing waits for it."""
     chat = played.bench.chat(0)
     played.script("tell me", OutboundMessage(content="Listen!", turn=0, kind="notice", sent_by_tool=True), "")

@@ -30,7 +30,7 @@ async def test_two_gateways_answer_every_message_once_and_in_order(stage: Stage)
         await asyncio.gather(*(stage.say(chat, word) for chat in chats))
     for chat in chats:
         await stage.sees(chat, "echo: one", "echo: two", "echo: three")
-    assert Counter(message.content for message in stage.worker.heard) == {"one": CHATS, "two": CHATS, "three": CHATS}
+    assert Counter(message.content for message in stage.worker.received) == {"one": CHATS, "two": CHATS, "three": CHATS}
     await stage.quiet()
 
 
@@ -63,7 +63,7 @@ async def test_another_gateway_listens_when_one_died(stage: Stage) -> None:
         await stage.say(chat, "two")
     for chat in chats:
         await stage.sees(chat, "echo: one", "echo: two")
-    assert Counter(message.content for message in stage.worker.heard) == {"one": 3, "two": 3}
+    assert Counter(message.content for message in stage.worker.received) == {"one": 3, "two": 3}
 
 
 @pytest.mark.modes("exclusive")
@@ -84,7 +84,7 @@ async def test_a_listener_that_died_is_replaced_within_its_lease_and_two_seconds
             break
         listening = standby
     assert took_s < LEASE_S + 2
-    assert Counter(message.content for message in stage.worker.heard) == {"hello": number + 1}
+    assert Counter(message.content for message in stage.worker.received) == {"hello": number + 1}
 
 
 async def test_a_gateway_that_dies_among_many_messages_loses_and_doubles_none(stage: Stage) -> None:
@@ -107,7 +107,7 @@ async def test_a_gateway_that_dies_among_many_messages_loses_and_doubles_none(st
         return [text for text, _ in groupby(stage.texts(chat))] == [f"echo: {word}" for word in WORDS]
 
     talking = asyncio.gather(*(talk(chat) for chat in chats))
-    await stage.until(lambda: len(stage.worker.heard) >= CHATS, "some of the messages")
+    await stage.until(lambda: len(stage.worker.received) >= CHATS, "some of the messages")
     await hearing.crash()
     await talking
     for chat in chats:

@@ -65,8 +65,8 @@ async def test_a_blank_secret_stops_the_start_and_is_named(bench: ChannelBench, 
             ({**others, name: "${POND_SECRET}"}, {}),
             (others, {variable: " "}),
         ):
-            told = await problems(bench, tmp_path, given, environ)
-            assert [line for line in told if line.startswith(key)], (given, environ, told)
+            log_lines = await problems(bench, tmp_path, given, environ)
+            assert [line for line in log_lines if line.startswith(key)], (given, environ, log_lines)
         assert await problems(bench, tmp_path, others, {variable: ""}) == await problems(bench, tmp_path, others)
 
 
@@ -76,6 +76,6 @@ async def test_a_webhook_is_not_opened_without_what_its_calls_are_known_by(bench
     default."""
     table, missing = bench.table(), []
     for name in secrets_of(bench, tmp_path):
-        told = await problems(bench, tmp_path, {one: value for one, value in table.items() if one != name})
-        missing += [name for line in told if line.startswith(f"channels.{bench.name}.{name}")]
+        log_lines = await problems(bench, tmp_path, {one: value for one, value in table.items() if one != name})
+        missing += [name for line in log_lines if line.startswith(f"channels.{bench.name}.{name}")]
     assert len(set(missing)) >= 2

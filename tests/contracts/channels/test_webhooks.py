@@ -49,7 +49,7 @@ async def test_nothing_of_a_signed_call_can_be_changed(played: Stage) -> None:
     assert played.worker.texts(played.bench.session(chat)) == ["hello"]
 
 
-async def test_a_call_that_was_made_before_is_told_that_all_is_well(stage: Stage) -> None:
+async def test_a_repeated_call_is_answered_with_success(stage: Stage) -> None:
     """A platform that missed our answer must not tell it for ever; there is no second turn: not while it runs, not when
     it is answered, on no gateway."""
     replicas = [await stage.gateway(), await stage.gateway()]
@@ -66,7 +66,7 @@ async def test_a_call_that_was_made_before_is_told_that_all_is_well(stage: Stage
     assert stage.worker.texts(stage.bench.session(chat)) == ["hello", "bye"]
 
 
-async def test_one_event_told_a_hundred_times_at_once_is_one_turn(stage: Stage) -> None:
+async def test_one_event_delivered_a_hundred_times_at_once_is_one_turn(stage: Stage) -> None:
     """By two replicas at the same moment."""
     replicas = [await stage.gateway(), await stage.gateway()]
     chat = stage.bench.chat(0)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
-from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
+from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord, Trouble, iso, read_markdown, snowflake
 
 PERSON, ALONE, GROUP = 300_000_000_000_000_000, 400_000_000_000_000_000, 500_000_000_000_000_000
@@ -50,10 +50,10 @@ class DiscordBench:
     def session(self, chat: str) -> str:
         return session_id(self.name, chat)
 
-    async def tell(self, told: Told) -> None:
-        await self._server.gateway.tell(*self._event(told))
+    async def tell(self, action: PersonAction) -> None:
+        await self._server.gateway.tell(*self._event(action))
 
-    def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
+    def hook(self, action: PersonAction, signing: Signing = "good") -> HookRequest:
         raise NotImplementedError("Discord tells of messages through its gateway alone")
 
     def handshake(self) -> tuple[HookRequest, bytes] | None:
@@ -66,17 +66,17 @@ class DiscordBench:
         self._server.troubles.clear()
 
     def shown(self, chat: str) -> Sequence[Shown]:
-        told = {id: name for name, id in self._ids.items()}
-        return [self._shown(one, told) for one in self._server.said(chat)]
+        action = {id: name for name, id in self._ids.items()}
+        return [self._shown(one, action) for one in self._server.posts(chat)]
 
-    def _shown(self, message: dict[str, Any], told: Mapping[str, str]) -> Shown:
+    def _shown(self, message: dict[str, Any], action: Mapping[str, str]) -> Shown:
         text, markup = read_markdown(message["content"])
         return Shown(
             id=message["id"],
             text=text,
             markup=markup,
             buttons=tuple(button["label"] for button in _buttons(message)),
-            reply_to=told.get((message["message_reference"] or {}).get("message_id", "")),
+            reply_to=action.get((message["message_reference"] or {}).get("message_id", "")),
             file=message.get("file"),
             edits=self._server.edits.get(message["id"], 0),
         )
@@ -88,47 +88,47 @@ class DiscordBench:
     def listeners(self) -> int:
         return self._server.gateway.open
 
-    def _event(self, told: Told) -> tuple[str, dict[str, Any]]:
-        where = {"channel_id": told.chat} | ({"guild_id": GUILD} if told.group else {})
-        if told.does == "delete":
-            return "MESSAGE_DELETE", {"id": self._ids[told.id], **where}
-        if told.does == "press":
-            return "INTERACTION_CREATE", {**self._press(told), **where}
-        id = self._ids.setdefault(told.id, snowflake())
-        more: dict[str, Any] = {"mentions": [dict(BOT)]} if told.group and told.addressed else {}
-        if told.does == "edit":
+    def _event(self, action: PersonAction) -> tuple[str, dict[str, Any]]:
+        where = {"channel_id": action.chat} | ({"guild_id": GUILD} if action.group else {})
+        if action.does == "delete":
+            return "MESSAGE_DELETE", {"id": self._ids[action.id], **where}
+        if action.does == "press":
+            return "INTERACTION_CREATE", {**self._press(action), **where}
+        id = self._ids.setdefault(action.id, snowflake())
+        more: dict[str, Any] = {"mentions": [dict(BOT)]} if action.group and action.addressed else {}
+        if action.does == "edit":
             more["edited_timestamp"] = iso(int(time.time() * 1000))
-        text = f"<@{BOT['id']}> {told.text}" if more.get("mentions") else told.text
-        files = [self._attachment(file.name, file.media_type, file.data) for file in told.files]
-        message = self._server.message(told.chat, self._sender(told), text, id=id, attachments=files, **more)
-        return "MESSAGE_UPDATE" if told.does == "edit" else "MESSAGE_CREATE", self._server.told(message)
+        text = f"<@{BOT['id']}> {action.text}" if more.get("mentions") else action.text
+        files = [self._attachment(file.name, file.media_type, file.data) for file in action.files]
+        message = self._server.message(action.chat, self._sender(action), text, id=id, attachments=files, **more)
+        return "MESSAGE_UPDATE" if action.does == "edit" else "MESSAGE_CREATE", self._server.as_event(message)
 
-    def _press(self, told: Told) -> dict[str, Any]:
-        message = self._server.said(told.chat)[-1]
-        button = next(one for one in _buttons(message) if told.text in (one["label"], one["custom_id"].split(":")[1]))
-        who = self._sender(told)
+    def _press(self, action: PersonAction) -> dict[str, Any]:
+        message = self._server.posts(action.chat)[-1]
+        button = next(one for one in _buttons(message) if action.text in (one["label"], one["custom_id"].split(":")[1]))
+        who = self._sender(action)
         return {
             "id": snowflake(),
             "application_id": BOT["id"],
             "type": 3,
-            "token": "aW50ZXJhY3Rpb246" + told.id,
+            "token": "aW50ZXJhY3Rpb246" + action.id,
             "version": 1,
             "message": {name: value for name, value in message.items() if name != "file"},
             "data": {"component_type": 2, "custom_id": button["custom_id"], "id": 2},
-            **({"member": {"user": who, "roles": []}} if told.group else {"user": who}),
+            **({"member": {"user": who, "roles": []}} if action.group else {"user": who}),
         }
 
     def _attachment(self, name: str, media_type: str, data: bytes) -> dict[str, Any]:
         handle = hashlib.sha1(data).hexdigest()
         self._server.files[handle] = data
         url = f"{self._server.address}/attachments/{handle}/{name}?ex=1&is=2&hm=3"
-        told = {"id": snowflake(), "filename": name, "content_type": f"{media_type}; charset=utf-8"}
-        return {**told, "size": len(data), "url": url, "proxy_url": url}
+        action = {"id": snowflake(), "filename": name, "content_type": f"{media_type}; charset=utf-8"}
+        return {**action, "size": len(data), "url": url, "proxy_url": url}
 
-    def _sender(self, told: Told) -> dict[str, Any]:
-        match told.by:
+    def _sender(self, action: PersonAction) -> dict[str, Any]:
+        match action.by:
             case "person":
-                return self._user(PERSON + int(told.chat) % 1_000_000)
+                return self._user(PERSON + int(action.chat) % 1_000_000)
             case "stranger":
                 return self._user(STRANGER)
             case "bot":

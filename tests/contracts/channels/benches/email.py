@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
-from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
+from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.email import BOT, PASSWORD, SERVER, FakeMail
 from tests.fakes.email_parts import Mode, Trouble, root, thread
 
@@ -57,10 +57,10 @@ class EmailBench:
     def session(self, chat: str) -> str:
         return session_id(self.name, f"{chat}#{thread(chat)}")
 
-    async def tell(self, told: Told) -> None:
-        await self._server.imap.deliver(self._mail(told))
+    async def tell(self, action: PersonAction) -> None:
+        await self._server.imap.deliver(self._mail(action))
 
-    def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
+    def hook(self, action: PersonAction, signing: Signing = "good") -> HookRequest:
         raise NotImplementedError("a mail server calls no webhook")
 
     def handshake(self) -> tuple[HookRequest, bytes] | None:
@@ -84,20 +84,20 @@ class EmailBench:
     def listeners(self) -> int:
         return len(self._server.imap.open)
 
-    def _mail(self, told: Told) -> bytes:
+    def _mail(self, action: PersonAction) -> bytes:
         mail = EmailMessage()
-        sender = {"person": told.chat, "bot": told.chat, "stranger": STRANGER, "self": BOT}[told.by]
+        sender = {"person": action.chat, "bot": action.chat, "stranger": STRANGER, "self": BOT}[action.by]
         mail["Authentication-Results"] = f"{SERVER}; dmarc=pass header.from=pond.example"
         mail["From"] = f"Somebody <{sender}>"
         mail["To"] = BOT
         mail["Subject"] = "Re: Ponds"
         mail["Date"] = formatdate()
-        mail["Message-ID"] = f"<{told.id}@people.example>"
-        mail["References"] = f"<{root(told.chat)}>"
-        if told.by == "bot":
+        mail["Message-ID"] = f"<{action.id}@people.example>"
+        mail["References"] = f"<{root(action.chat)}>"
+        if action.by == "bot":
             mail["Auto-Submitted"] = "auto-generated"
-        mail.set_content(told.text)
-        for file in told.files:
+        mail.set_content(action.text)
+        for file in action.files:
             main, _, sub = file.media_type.partition("/")
             mail.add_attachment(file.data, maintype=main, subtype=sub, filename=file.name)
         return mail.as_bytes().replace(b"\n", b"\r\n")

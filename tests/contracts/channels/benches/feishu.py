@@ -16,7 +16,7 @@ from gateway.channels.feishu.cipher import encrypt_body
 from gateway.channels.feishu.signature import signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
-from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
+from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
 from tests.fakes.feishu_parts import Trouble
 
@@ -59,13 +59,13 @@ class FeishuBench:
         thread = self._threads.get(chat)
         return session_id(self.name, f"{chat}#{thread}" if thread else chat)
 
-    async def tell(self, told: Told) -> None:
-        event = self._event(told)
+    async def tell(self, action: PersonAction) -> None:
+        event = self._event(action)
         id = event["header"]["event_id"]
-        self._feishu.sockets.tell(id, event, told.chat, is_press=told.does == "press")
+        self._feishu.sockets.tell(id, event, action.chat, is_press=action.does == "press")
 
-    def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
-        return self.signed(self._event(told), signing)
+    def hook(self, action: PersonAction, signing: Signing = "good") -> HookRequest:
+        return self.signed(self._event(action), signing)
 
     def signed(self, event: dict[str, Any], signing: Signing = "good") -> HookRequest:
         """A call that tells this."""
@@ -103,7 +103,7 @@ class FeishuBench:
                 file=self._feishu.files.data[one.shown.key] if one.shown.key is not None else None,
                 edits=one.edits,
             )
-            for one in self._feishu.said.get(chat, [])
+            for one in self._feishu.posts.get(chat, [])
         ]
 
     def calls(self) -> Sequence[Call]:
@@ -113,66 +113,66 @@ class FeishuBench:
     def listeners(self) -> int:
         return len(self._feishu.sockets.open)
 
-    def _event(self, told: Told) -> dict[str, Any]:
+    def _event(self, action: PersonAction) -> dict[str, Any]:
         kind = {"message": "im.message.receive_v1", "delete": "im.message.recalled_v1", "press": "card.action.trigger"}
         at = str(int(time.time() * 1000))
         header = {
-            "event_id": f"{told.does}{told.id}",
-            "event_type": kind[told.does],
+            "event_id": f"{action.does}{action.id}",
+            "event_type": kind[action.does],
             "create_time": at,
             "token": TOKEN,
             "app_id": APP_ID,
             "tenant_key": "2ca1d211f64f6438",
         }
-        id = f"om_{told.id}"
-        if told.does == "press":
-            event = self._press(told)
-        elif told.does == "delete":
+        id = f"om_{action.id}"
+        if action.does == "press":
+            event = self._press(action)
+        elif action.does == "delete":
             self._feishu.gone.add(id)
-            event = {"message_id": id, "chat_id": told.chat, "recall_time": at, "recall_type": "message_owner"}
+            event = {"message_id": id, "chat_id": action.chat, "recall_time": at, "recall_type": "message_owner"}
         else:
-            event = {"sender": self._sender(told), "message": self._message(told, id, at)}
+            event = {"sender": self._sender(action), "message": self._message(action, id, at)}
         return {"schema": "2.0", "header": header, "event": event}
 
-    def _message(self, told: Told, id: str, at: str) -> dict[str, Any]:
-        self._feishu.heard[id] = told.chat
-        if told.group:
-            self._threads[told.chat] = id
+    def _message(self, action: PersonAction, id: str, at: str) -> dict[str, Any]:
+        self._feishu.received[id] = action.chat
+        if action.group:
+            self._threads[action.chat] = id
         message: dict[str, Any] = {
             "message_id": id,
             "create_time": at,
             "update_time": at,
-            "chat_id": told.chat,
-            "chat_type": "group" if told.group else "p2p",
+            "chat_id": action.chat,
+            "chat_type": "group" if action.group else "p2p",
             "message_type": "text",
-            "content": json.dumps({"text": told.text}),
+            "content": json.dumps({"text": action.text}),
         }
-        if told.group and told.addressed:
+        if action.group and action.addressed:
             who = {"key": MENTION, "id": {"open_id": BOT, "union_id": "on_1"}, "name": "Shoal", "tenant_key": "2ca1"}
-            return message | {"content": json.dumps({"text": f"{MENTION} {told.text}"}), "mentions": [who]}
-        if told.files:  # a message is a text or a file; words and files together are rich text with a video in it
-            parts = [[{"tag": "text", "text": told.text, "style": []}]]
-            for number, file in enumerate(told.files):
-                key = f"file_{told.id}_{number}"
+            return message | {"content": json.dumps({"text": f"{MENTION} {action.text}"}), "mentions": [who]}
+        if action.files:  # a message is a text or a file; words and files together are rich text with a video in it
+            parts = [[{"tag": "text", "text": action.text, "style": []}]]
+            for number, file in enumerate(action.files):
+                key = f"file_{action.id}_{number}"
                 self._feishu.files.data[key] = file.data
                 parts.append([{"tag": "media", "file_key": key, "image_key": "img_x", "file_name": file.name}])
             return message | {"message_type": "post", "content": json.dumps({"title": "", "content": parts})}
         return message
 
-    def _sender(self, told: Told) -> dict[str, Any]:
-        ids = {"person": f"ou_{told.chat[-4:]}", "stranger": STRANGER, "bot": "ou_0ther", "self": BOT}
-        kind = "app" if told.by in ("bot", "self") else "user"
-        return {"sender_id": {"open_id": ids[told.by], "union_id": "on_2"}, "sender_type": kind, "tenant_key": "2ca1"}
+    def _sender(self, action: PersonAction) -> dict[str, Any]:
+        ids = {"person": f"ou_{action.chat[-4:]}", "stranger": STRANGER, "bot": "ou_0ther", "self": BOT}
+        kind = "app" if action.by in ("bot", "self") else "user"
+        return {"sender_id": {"open_id": ids[action.by], "union_id": "on_2"}, "sender_type": kind, "tenant_key": "2ca1"}
 
-    def _press(self, told: Told) -> dict[str, Any]:
-        newest = self._feishu.said[told.chat][-1]
-        value = next(one for label, one in newest.shown.buttons if told.text in (label, one["shoal"]))
+    def _press(self, action: PersonAction) -> dict[str, Any]:
+        newest = self._feishu.posts[action.chat][-1]
+        value = next(one for label, one in newest.shown.buttons if action.text in (label, one["shoal"]))
         return {
-            "operator": {"tenant_key": "2ca1", "open_id": f"ou_{told.chat[-4:]}", "union_id": "on_2"},
+            "operator": {"tenant_key": "2ca1", "open_id": f"ou_{action.chat[-4:]}", "union_id": "on_2"},
             "token": "c-295ee57216a5dc9de90fefd0aadb4b1d7d7d9",
             "action": {"value": value, "tag": "button"},
             "host": "im_message",
-            "context": {"open_message_id": newest.id, "open_chat_id": told.chat},
+            "context": {"open_message_id": newest.id, "open_chat_id": action.chat},
         }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
-from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
+from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.matrix import BOT, PASSWORD, TOKEN, FakeMatrix
 from tests.fakes.matrix_parts import Trouble
 
@@ -33,7 +33,7 @@ class MatrixBench:
         self._server = server
         self._known_by = known_by
         self._ids: dict[str, str] = {}
-        self._told: dict[str, dict[str, Any]] = {}
+        self._log_entry: dict[str, dict[str, Any]] = {}
 
     def table(self) -> dict[str, Any]:
         me = {"access_token": TOKEN} if self._known_by == "token" else {"user": BOT, "password": PASSWORD}
@@ -54,10 +54,10 @@ class MatrixBench:
     def session(self, chat: str) -> str:
         return session_id(self.name, chat)
 
-    async def tell(self, told: Told) -> None:
-        await self._server.tell(told.chat, self._event(told))
+    async def tell(self, action: PersonAction) -> None:
+        await self._server.tell(action.chat, self._event(action))
 
-    def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
+    def hook(self, action: PersonAction, signing: Signing = "good") -> HookRequest:
         raise NotImplementedError("Matrix calls no webhook of a user")
 
     def handshake(self) -> tuple[HookRequest, bytes] | None:
@@ -80,7 +80,7 @@ class MatrixBench:
                 file=one.file,
                 edits=one.edits,
             )
-            for one in self._server.said.get(chat, [])
+            for one in self._server.posts.get(chat, [])
         ]
 
     def calls(self) -> Sequence[Call]:
@@ -90,40 +90,40 @@ class MatrixBench:
     def listeners(self) -> int:
         return self._server.polls
 
-    def _event(self, told: Told) -> dict[str, Any]:
-        again = f"{told.does}/{told.id}/{told.text}"
-        if again not in self._told:
-            content = self._content(told)
-            event = {"type": "m.room.message", "event_id": self._server.new_id(), "sender": self._sender(told)}
-            if told.does == "message":
-                self._ids[told.id] = event["event_id"]
-            if told.does == "delete":
-                event |= {"type": "m.room.redaction", "redacts": self._ids[told.id]}
-            self._told[again] = {**event, "origin_server_ts": int(time.time() * 1000), "content": content}
-        return self._told[again]
+    def _event(self, action: PersonAction) -> dict[str, Any]:
+        again = f"{action.does}/{action.id}/{action.text}"
+        if again not in self._log_entry:
+            content = self._content(action)
+            event = {"type": "m.room.message", "event_id": self._server.new_id(), "sender": self._sender(action)}
+            if action.does == "message":
+                self._ids[action.id] = event["event_id"]
+            if action.does == "delete":
+                event |= {"type": "m.room.redaction", "redacts": self._ids[action.id]}
+            self._log_entry[again] = {**event, "origin_server_ts": int(time.time() * 1000), "content": content}
+        return self._log_entry[again]
 
-    def _content(self, told: Told) -> dict[str, Any]:
-        if told.does == "delete":
-            return {"redacts": self._ids[told.id]}
-        named = told.group and told.addressed
+    def _content(self, action: PersonAction) -> dict[str, Any]:
+        if action.does == "delete":
+            return {"redacts": self._ids[action.id]}
+        named = action.group and action.addressed
         content: dict[str, Any] = {
-            "msgtype": "m.notice" if told.by == "bot" else "m.text",
-            "body": f"Shoal: {told.text}" if named else told.text,
+            "msgtype": "m.notice" if action.by == "bot" else "m.text",
+            "body": f"Shoal: {action.text}" if named else action.text,
             "m.mentions": {"user_ids": [BOT]} if named else {},
         }
-        if told.does == "edit":
-            relates = {"rel_type": "m.replace", "event_id": self._ids[told.id]}
-            return {**content, "body": f"* {told.text}", "m.new_content": content, "m.relates_to": relates}
-        for file in told.files:
+        if action.does == "edit":
+            relates = {"rel_type": "m.replace", "event_id": self._ids[action.id]}
+            return {**content, "body": f"* {action.text}", "m.new_content": content, "m.relates_to": relates}
+        for file in action.files:
             id = hashlib.sha256(file.data).hexdigest()[:24]
             self._server.files[id] = file.data
             info = {"mimetype": file.media_type, "size": len(file.data)}
             content |= {"msgtype": "m.file", "url": f"mxc://pond.example/{id}", "filename": file.name, "info": info}
         return content
 
-    def _sender(self, told: Told) -> str:
-        number = int("".join(sign for sign in told.chat.partition(":")[0] if sign.isdigit()))
-        return {"person": person(number), "stranger": STRANGER, "bot": OTHER_BOT, "self": BOT}[told.by]
+    def _sender(self, action: PersonAction) -> str:
+        number = int("".join(sign for sign in action.chat.partition(":")[0] if sign.isdigit()))
+        return {"person": person(number), "stranger": STRANGER, "bot": OTHER_BOT, "self": BOT}[action.by]
 
 
 def person(number: int) -> str:

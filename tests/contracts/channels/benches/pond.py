@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
-from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
+from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.pond import BOT, TOKEN, Offers, Pond
 from tests.helpers.pond_package import pond_package
 
@@ -50,11 +50,11 @@ class PondBench:
     def session(self, chat: str) -> str:
         return session_id(self.name, chat)
 
-    async def tell(self, told: Told) -> None:
-        self._pond.tell(self._event(told))
+    async def tell(self, action: PersonAction) -> None:
+        self._pond.tell(self._event(action))
 
-    def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
-        body = msgspec.json.encode(self._event(told))
+    def hook(self, action: PersonAction, signing: Signing = "good") -> HookRequest:
+        body = msgspec.json.encode(self._event(action))
         at = str(int(time.time()) - (301 if signing == "old" else 0))
         secret = "another" if signing == "wrong" else SECRET
         signature = hmac.new(secret.encode(), at.encode() + b"." + body, hashlib.sha256).hexdigest()
@@ -96,32 +96,32 @@ class PondBench:
     def listeners(self) -> int:
         return self._pond.polls
 
-    def _event(self, told: Told) -> dict[str, Any]:
-        number = "".join(sign for sign in told.chat if sign.isdigit())
+    def _event(self, action: PersonAction) -> dict[str, Any]:
+        number = "".join(sign for sign in action.chat if sign.isdigit())
         senders = {"person": f"person{number}", "stranger": "stranger", "bot": "frog", "self": BOT}
         event: dict[str, Any] = {
-            "kind": "message" if told.does == "press" else told.does,
-            "id": told.id,
-            "chat": told.chat,
-            "sender": senders[told.by],
+            "kind": "message" if action.does == "press" else action.does,
+            "id": action.id,
+            "chat": action.chat,
+            "sender": senders[action.by],
             "at": int(time.time() * 1000),
-            "text": self._pressed(told) if told.does == "press" else told.text,
-            "group": told.group,
-            "is_bot": told.by == "bot",
-            "mentions": [BOT] if told.group and told.addressed else [],
+            "text": self._pressed(action) if action.does == "press" else action.text,
+            "group": action.group,
+            "is_bot": action.by == "bot",
+            "mentions": [BOT] if action.group and action.addressed else [],
         }
-        if told.does in ("edit", "delete"):
-            event |= {"id": f"{told.id}/{told.does}", "of": told.id}
-        for file in told.files:
+        if action.does in ("edit", "delete"):
+            event |= {"id": f"{action.id}/{action.does}", "of": action.id}
+        for file in action.files:
             handle = hashlib.sha1(file.data).hexdigest()
             self._pond.files[handle] = file.data
-            told_file = {"handle": handle, "name": file.name, "type": file.media_type, "bytes": len(file.data)}
-            event.setdefault("files", []).append(told_file)
+            sent_file = {"handle": handle, "name": file.name, "type": file.media_type, "bytes": len(file.data)}
+            event.setdefault("files", []).append(sent_file)
         return event
 
-    def _pressed(self, told: Told) -> str:
-        buttons = self._pond.chats[told.chat][-1].buttons
-        return next(button["says"] for button in buttons if told.text in (button["label"], button["says"]))
+    def _pressed(self, action: PersonAction) -> str:
+        buttons = self._pond.chats[action.chat][-1].buttons
+        return next(button["says"] for button in buttons if action.text in (button["label"], button["says"]))
 
 
 @contextlib.asynccontextmanager

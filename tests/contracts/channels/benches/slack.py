@@ -15,7 +15,7 @@ import msgspec
 from gateway.channels.slack.signature import signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
-from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
+from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, TEAM, USER, FakeSlack, Trouble
 from tests.fakes.slack_text import shown
 
@@ -57,18 +57,18 @@ class SlackBench:
         thread = self._threads.get(chat)
         return session_id(self.name, f"{chat}#{thread}" if thread else chat)
 
-    async def tell(self, told: Told) -> None:
-        if told.does == "press":
-            self._slack.sockets.tell("interactive", self._press(told), told.chat)
+    async def tell(self, action: PersonAction) -> None:
+        if action.does == "press":
+            self._slack.sockets.tell("interactive", self._press(action), action.chat)
         else:
-            self._slack.sockets.tell("events_api", self._callback(told), told.chat)
+            self._slack.sockets.tell("events_api", self._callback(action), action.chat)
 
-    def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
-        if told.does == "press":
-            body = urlencode({"payload": msgspec.json.encode(self._press(told)).decode()}).encode()
+    def hook(self, action: PersonAction, signing: Signing = "good") -> HookRequest:
+        if action.does == "press":
+            body = urlencode({"payload": msgspec.json.encode(self._press(action)).decode()}).encode()
             media_type = "application/x-www-form-urlencoded"
         else:
-            body, media_type = msgspec.json.encode(self._callback(told)), "application/json"
+            body, media_type = msgspec.json.encode(self._callback(action)), "application/json"
         return self.signed(body, media_type, signing)
 
     def signed(self, body: bytes, media_type: str = "application/json", signing: Signing = "good") -> HookRequest:
@@ -103,7 +103,7 @@ class SlackBench:
                 file=one.get("_file"),
                 edits=one["_edits"],
             )
-            for one in self._slack.said.get(chat, [])
+            for one in self._slack.posts.get(chat, [])
         ]
 
     def calls(self) -> Sequence[Call]:
@@ -113,42 +113,42 @@ class SlackBench:
     def listeners(self) -> int:
         return len(self._slack.sockets.open)
 
-    def _callback(self, told: Told) -> dict[str, Any]:
-        event = self._event(told)
+    def _callback(self, action: PersonAction) -> dict[str, Any]:
+        event = self._event(action)
         return {
             "token": "verification",
             "team_id": TEAM,
             "api_app_id": "A0001",
             "event": event,
             "type": "event_callback",
-            "event_id": f"Ev{told.does}{told.id}",
+            "event_id": f"Ev{action.does}{action.id}",
             "event_time": int(time.time()),
             "authorizations": [{"enterprise_id": None, "team_id": TEAM, "user_id": USER, "is_bot": True}],
         }
 
-    def _event(self, told: Told) -> dict[str, Any]:
-        message = self._message(told)
-        where = {"channel": told.chat, "channel_type": "channel" if told.group else "im", "type": "message"}
-        if told.does == "message":
+    def _event(self, action: PersonAction) -> dict[str, Any]:
+        message = self._message(action)
+        where = {"channel": action.chat, "channel_type": "channel" if action.group else "im", "type": "message"}
+        if action.does == "message":
             return {**message, **where, "event_ts": message["ts"]}
-        if told.does == "delete":
+        if action.does == "delete":
             gone = {"deleted_ts": message["ts"], "previous_message": message}
             return {**where, "subtype": "message_deleted", "hidden": True, "ts": self._slack.ts(), **gone}
-        at = self._ts.setdefault(f"{told.id} edited: {told.text}", self._slack.ts())
+        at = self._ts.setdefault(f"{action.id} edited: {action.text}", self._slack.ts())
         changed = {**message, "edited": {"user": message.get("user"), "ts": at}}
         before = {**message, "text": "what it was"}
         both = {"message": changed, "previous_message": before}
         return {**where, "subtype": "message_changed", "hidden": True, "ts": at, **both}
 
-    def _message(self, told: Told) -> dict[str, Any]:
-        ts = self._ts.setdefault(told.id, self._slack.ts())
-        text = told.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        if told.group:
-            text = f"<@{USER}> {text}" if told.addressed else text
-            self._threads[told.chat] = ts
-        message: dict[str, Any] = {"type": "message", "text": text, "ts": ts, "team": TEAM, **self._sender(told)}
-        for number, file in enumerate(told.files):
-            id = f"F{told.id.upper()}{number}"
+    def _message(self, action: PersonAction) -> dict[str, Any]:
+        ts = self._ts.setdefault(action.id, self._slack.ts())
+        text = action.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        if action.group:
+            text = f"<@{USER}> {text}" if action.addressed else text
+            self._threads[action.chat] = ts
+        message: dict[str, Any] = {"type": "message", "text": text, "ts": ts, "team": TEAM, **self._sender(action)}
+        for number, file in enumerate(action.files):
+            id = f"F{action.id.upper()}{number}"
             self._slack.files[id] = file.data
             about = {"id": id, "name": file.name, "mimetype": file.media_type, "size": len(file.data), "mode": "hosted"}
             url = self._slack.file_url(id, file.name)
@@ -156,10 +156,10 @@ class SlackBench:
             message["subtype"] = "file_share"
         return message
 
-    def _sender(self, told: Told) -> dict[str, Any]:
-        match told.by:
+    def _sender(self, action: PersonAction) -> dict[str, Any]:
+        match action.by:
             case "person":
-                return {"user": f"U{told.chat[1:]}"}
+                return {"user": f"U{action.chat[1:]}"}
             case "stranger":
                 return {"user": "U9999"}
             case "bot":
@@ -167,24 +167,24 @@ class SlackBench:
             case "self":
                 return {"user": USER, "bot_id": BOT, "app_id": "A0001"}
 
-    def _press(self, told: Told) -> dict[str, Any]:
-        newest = self._slack.said[told.chat][-1]
-        button = next(one for one in _buttons(newest) if told.text in (one["text"]["text"], one["value"]))
-        at = self._ts.setdefault(told.id, self._slack.ts())
+    def _press(self, action: PersonAction) -> dict[str, Any]:
+        newest = self._slack.posts[action.chat][-1]
+        button = next(one for one in _buttons(newest) if action.text in (one["text"]["text"], one["value"]))
+        at = self._ts.setdefault(action.id, self._slack.ts())
         return {
             "type": "block_actions",
-            "user": {"id": f"U{told.chat[1:]}", "username": "someone", "name": "someone", "team_id": TEAM},
+            "user": {"id": f"U{action.chat[1:]}", "username": "someone", "name": "someone", "team_id": TEAM},
             "api_app_id": "A0001",
             "container": {
                 "type": "message_attachment",
                 "message_ts": newest["ts"],
                 "attachment_id": 1,
-                "channel_id": told.chat,
+                "channel_id": action.chat,
                 "is_ephemeral": False,
             },
-            "trigger_id": f"1.2.{told.id}",
+            "trigger_id": f"1.2.{action.id}",
             "team": {"id": TEAM, "domain": "pond"},
-            "channel": {"id": told.chat, "name": "directmessage"},
+            "channel": {"id": action.chat, "name": "directmessage"},
             "message": {"ts": newest["ts"], "text": newest["text"], "bot_id": BOT},
             "actions": [{**button, "block_id": "shoal", "type": "button", "action_ts": at}],
         }

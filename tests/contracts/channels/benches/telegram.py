@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
-from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
+from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.telegram import BOT, TOKEN, FakeTelegram, Trouble
 
 SECRET: Final = "telegram-webhook-secret"
@@ -55,13 +55,13 @@ class TelegramBench:
     def session(self, chat: str) -> str:
         return session_id(self.name, chat)
 
-    async def tell(self, told: Told) -> None:
-        self._api.tell(self._update(told))
+    async def tell(self, action: PersonAction) -> None:
+        self._api.tell(self._update(action))
 
-    def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
+    def hook(self, action: PersonAction, signing: Signing = "good") -> HookRequest:
         words = {"good": SECRET, "blank": "", "wrong": "another-secret-word"}
         headers = {"x-telegram-bot-api-secret-token": words[signing]} if signing in words else {}
-        body = msgspec.json.encode(self._update(told))
+        body = msgspec.json.encode(self._update(action))
         return HookRequest(method="POST", path="", query={}, headers=headers, body=body)
 
     def handshake(self) -> tuple[HookRequest, bytes] | None:
@@ -85,7 +85,7 @@ class TelegramBench:
                 file=one.file,
                 edits=one.edits,
             )
-            for one in self._api.said.get(chat, [])
+            for one in self._api.posts.get(chat, [])
         ]
 
     def calls(self) -> Sequence[Call]:
@@ -95,40 +95,40 @@ class TelegramBench:
     def listeners(self) -> int:
         return self._api.polls
 
-    def _update(self, told: Told) -> dict[str, Any]:
-        again = f"{told.does}/{told.id}/{told.text}"
+    def _update(self, action: PersonAction) -> dict[str, Any]:
+        again = f"{action.does}/{action.id}/{action.text}"
         update = {"update_id": self._updates.setdefault(again, next(self._count))}
-        if told.does == "press":
-            newest = self._api.said[told.chat][-1]
-            button = next(one for one in newest.buttons if told.text in (one["text"], one["callback_data"]))
+        if action.does == "press":
+            newest = self._api.posts[action.chat][-1]
+            button = next(one for one in newest.buttons if action.text in (one["text"], one["callback_data"]))
             keyboard = {"inline_keyboard": [[one] for one in newest.buttons]}
-            message = {**self._message(told, newest.id), "from": BOT, "reply_markup": keyboard}
-            data = {"id": told.id, "from": self._sender(told), "message": message, "data": button["callback_data"]}
+            message = {**self._message(action, newest.id), "from": BOT, "reply_markup": keyboard}
+            data = {"id": action.id, "from": self._sender(action), "message": message, "data": button["callback_data"]}
             return {**update, "callback_query": {**data, "chat_instance": "1"}}
-        number = self._numbers.setdefault(told.id, 1 + len(self._numbers))
-        message = self._message(told, number)
-        if told.does == "edit":
+        number = self._numbers.setdefault(action.id, 1 + len(self._numbers))
+        message = self._message(action, number)
+        if action.does == "edit":
             return {**update, "edited_message": {**message, "edit_date": int(time.time()) + update["update_id"]}}
         return {**update, "message": message}
 
-    def _message(self, told: Told, number: int) -> dict[str, Any]:
-        text = f"@{BOT['username']} {told.text}" if told.group and told.addressed else told.text
-        chat = {"id": int(told.chat), "type": "supergroup" if told.group else "private"}
+    def _message(self, action: PersonAction, number: int) -> dict[str, Any]:
+        text = f"@{BOT['username']} {action.text}" if action.group and action.addressed else action.text
+        chat = {"id": int(action.chat), "type": "supergroup" if action.group else "private"}
         message: dict[str, Any] = {"message_id": number, "date": int(time.time()), "chat": chat}
-        message["from"] = self._sender(told)
+        message["from"] = self._sender(action)
         mention = [{"type": "mention", "offset": 0, "length": 1 + len(str(BOT["username"]))}]
-        if not told.files:
-            return {**message, "text": text, **({"entities": mention} if text != told.text else {})}
-        [file] = told.files
+        if not action.files:
+            return {**message, "text": text, **({"entities": mention} if text != action.text else {})}
+        [file] = action.files
         handle = hashlib.sha1(file.data).hexdigest()
         self._api.files[handle] = file.data
         document = {"file_id": handle, "file_unique_id": handle, "file_name": file.name, "file_size": len(file.data)}
         message["document"] = {**document, "mime_type": file.media_type}
-        return {**message, "caption": text, **({"caption_entities": mention} if text != told.text else {})}
+        return {**message, "caption": text, **({"caption_entities": mention} if text != action.text else {})}
 
-    def _sender(self, told: Told) -> dict[str, Any]:
-        person = abs(int(told.chat)) - 100_000 + 1 if told.group else int(told.chat)
-        match told.by:
+    def _sender(self, action: PersonAction) -> dict[str, Any]:
+        person = abs(int(action.chat)) - 100_000 + 1 if action.group else int(action.chat)
+        match action.by:
             case "person":
                 return {"id": person, "is_bot": False, "first_name": f"Person {person}"}
             case "stranger":

@@ -13,7 +13,7 @@ import msgspec
 from gateway.channels.whatsapp.signature import signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
-from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, Shown, Signing, Told
+from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.whatsapp import NUMBER, TOKEN, FakeWhatsApp, Trouble
 
 APP_SECRET: Final = "0123456789abcdef0123456789abcdef"
@@ -51,11 +51,11 @@ class WhatsAppBench:
     def session(self, chat: str) -> str:
         return session_id(self.name, chat)
 
-    async def tell(self, told: Told) -> None:
+    async def tell(self, action: PersonAction) -> None:
         raise NotImplementedError("WhatsApp only calls")
 
-    def hook(self, told: Told, signing: Signing = "good") -> HookRequest:
-        body = msgspec.json.encode(self._call(told))
+    def hook(self, action: PersonAction, signing: Signing = "good") -> HookRequest:
+        body = msgspec.json.encode(self._call(action))
         signed = signature("f" * 32 if signing == "wrong" else APP_SECRET, body)
         headers = {} if signing == "none" else {"x-hub-signature-256": "" if signing == "blank" else signed}
         if signing == "changed":
@@ -82,7 +82,7 @@ class WhatsAppBench:
                 reply_to=one.reply_to.removeprefix("wamid.") if one.reply_to is not None else None,
                 file=one.file,
             )
-            for one in self._api.said.get(chat, [])
+            for one in self._api.posts.get(chat, [])
         ]
 
     def calls(self) -> Sequence[Call]:
@@ -92,24 +92,24 @@ class WhatsAppBench:
     def listeners(self) -> int:
         return 0
 
-    def _call(self, told: Told) -> dict[str, Any]:
-        sender = STRANGER if told.by == "stranger" else told.chat
+    def _call(self, action: PersonAction) -> dict[str, Any]:
+        sender = STRANGER if action.by == "stranger" else action.chat
         value = {
             "messaging_product": "whatsapp",
             "metadata": {"display_phone_number": "15550783881", "phone_number_id": NUMBER},
             "contacts": [{"profile": {"name": "Person"}, "wa_id": sender}],
-            "messages": [self._message(told, sender)],
+            "messages": [self._message(action, sender)],
         }
         entry = {"id": "102290129340398", "changes": [{"value": value, "field": "messages"}]}
         return {"object": "whatsapp_business_account", "entry": [entry]}
 
-    def _message(self, told: Told, sender: str) -> dict[str, Any]:
-        id = f"wamid.{told.id}"
-        self._api.heard[id] = sender
+    def _message(self, action: PersonAction, sender: str) -> dict[str, Any]:
+        id = f"wamid.{action.id}"
+        self._api.received[id] = sender
         message: dict[str, Any] = {"from": sender, "id": id, "timestamp": str(int(time.time()))}
-        if told.does == "press":
-            newest = self._api.said[told.chat][-1]
-            pressed = next(one for one in newest.choices if told.text in (one["title"], one["id"]))
+        if action.does == "press":
+            newest = self._api.posts[action.chat][-1]
+            pressed = next(one for one in newest.choices if action.text in (one["title"], one["id"]))
             context = {"from": "15550783881", "id": newest.id}
             return {
                 **message,
@@ -117,12 +117,12 @@ class WhatsAppBench:
                 "context": context,
                 "interactive": {"type": "button_reply", "button_reply": pressed},
             }
-        if not told.files:
-            return {**message, "type": "text", "text": {"body": told.text}}
-        [file] = told.files
+        if not action.files:
+            return {**message, "type": "text", "text": {"body": action.text}}
+        [file] = action.files
         handle = str(int(hashlib.sha1(file.data).hexdigest()[:12], 16))
         self._api.files[handle] = file.data
-        document = {"id": handle, "filename": file.name, "mime_type": file.media_type, "caption": told.text}
+        document = {"id": handle, "filename": file.name, "mime_type": file.media_type, "caption": action.text}
         return {**message, "type": "document", "document": {**document, "sha256": "x"}}
 
 

@@ -56,7 +56,7 @@ def event(kind: str, data: Any, room: ConversationInfo | None = None) -> Platfor
     return None if found is None else parse_event("discord", found, room or ConversationInfo(str(found.channel_id)), ME)
 
 
-def told(kind: str = "MESSAGE_CREATE", **changes: Any) -> PlatformMessage | None:
+def gateway_event(kind: str = "MESSAGE_CREATE", **changes: Any) -> PlatformMessage | None:
     """A message with something else in it."""
     return event(kind, MESSAGE | changes)
 

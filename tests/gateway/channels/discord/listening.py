@@ -38,7 +38,7 @@ class Ledger:
     """An inlet. What is in `faults` is raised by the next calls for a chat; those in `closed` wait until it is not."""
 
     def __init__(self) -> None:
-        self.heard: list[PlatformMessage] = []
+        self.received: list[PlatformMessage] = []
         self.gone: list[InboundMessage] = []
         self.faults: dict[str, list[Exception]] = {}
         self.closed: dict[str, asyncio.Event] = {}
@@ -57,7 +57,7 @@ class Ledger:
         if event.message.id in self._ids:
             return "duplicate"
         self._ids.add(event.message.id)
-        self.heard.append(event)
+        self.received.append(event)
         return "taken"
 
     async def on_delete(self, deleted: InboundMessage) -> None:
@@ -65,8 +65,8 @@ class Ledger:
 
     def texts(self, chat: str | None = None) -> list[str]:
         """What was said, in a chat or anywhere."""
-        said = [one.message for one in self.heard]
-        return [one.content for one in said if chat in (None, one.thread or one.chat_id)]
+        sent = [one.message for one in self.received]
+        return [one.content for one in sent if chat in (None, one.thread or one.chat_id)]
 
     async def hears(self, *texts: str, chat: str | None = None) -> None:
         """Wait until exactly this was said."""
@@ -150,7 +150,7 @@ async def say(server: FakeDiscord, channel: str, text: str, *, to_us: bool = Tru
     if to_us and "guild_id" in server.channels[channel]:
         more |= {"mentions": [dict(BOT)]}
     message = server.message(channel, dict(ANNA), text, **more)
-    await server.gateway.tell("MESSAGE_CREATE", server.told(message))
+    await server.gateway.tell("MESSAGE_CREATE", server.as_event(message))
     return message
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gateway.platform.protocol import PlatformMessage
 from tests.fakes.discord import BOT
-from tests.gateway.channels.discord.events import ALONE, ME, SERVER, pressed, told
+from tests.gateway.channels.discord.events import ALONE, ME, SERVER, gateway_event, pressed
 from tests.helpers.access_table import Ids, Situation
 
 IDS: Final = Ids(
@@ -47,13 +47,13 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
     if situation.entry == "pressed":
         who = {"member": {"user": sender}, "user": None} if situation.group else {"user": sender}
         return pressed("0:/yes", **where, **who)
-    said: dict[str, Any] = {"id": str(FIRST + nth), "author": sender, "content": words, **where}
+    sent: dict[str, Any] = {"id": str(FIRST + nth), "author": sender, "content": words, **where}
     if situation.group and situation.addressed and situation.entry != "command":
-        said |= {"content": f"<@{ME.id}> {words}", "mentions": [BOT]}
+        sent |= {"content": f"<@{ME.id}> {words}", "mentions": [BOT]}
     if situation.entry == "forwarded":
-        said["message_snapshots"] = [{"message": {"content": f"by {IDS.people['listed']}", "type": 0}}]
+        sent["message_snapshots"] = [{"message": {"content": f"by {IDS.people['listed']}", "type": 0}}]
     if situation.entry == "file":
-        said["attachments"] = [{"id": "1", "filename": "note.txt", "url": "https://cdn.discordapp.com/n"}]
+        sent["attachments"] = [{"id": "1", "filename": "note.txt", "url": "https://cdn.discordapp.com/n"}]
     if situation.entry == "edited":
-        return told("MESSAGE_UPDATE", **said, edited_timestamp="2017-07-11T20:20:00+00:00")
-    return told(**said)
+        return gateway_event("MESSAGE_UPDATE", **sent, edited_timestamp="2017-07-11T20:20:00+00:00")
+    return gateway_event(**sent)

@@ -88,7 +88,7 @@ def with_file(name: str = "a.pdf", **more: object) -> Post:
         ("hang", MaybeSent),
     ],
 )
-async def test_what_goes_wrong_is_said_in_our_words(
+async def test_each_failure_has_its_error(
     fake: FakeDiscord, api: DiscordApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call: whether it is tried again is the gateway's to decide."""
@@ -130,15 +130,15 @@ async def test_a_post_that_is_sent_again_is_there_once(fake: FakeDiscord, api: D
     first = await api.send(post())
     assert await api.send(post()) == first
     assert await api.send(post(key="l")) != first
-    assert len(fake.said(ALONE)) == 2
+    assert len(fake.posts(ALONE)) == 2
     assert len(nonce("discord:" + "9" * 200)) <= 25
 
 
 async def test_a_post_names_nobody_and_has_no_preview(fake: FakeDiscord, api: DiscordApi) -> None:
     """Whatever is in its text."""
     await api.send(post("@everyone https://pond.example"))
-    [said] = fake.said(ALONE)
-    assert (said["allowed_mentions"], said["flags"]) == ({"parse": []}, 4)
+    [sent] = fake.posts(ALONE)
+    assert (sent["allowed_mentions"], sent["flags"]) == ({"parse": []}, 4)
 
 
 async def test_a_thread_is_written_to_as_a_channel(fake: FakeDiscord, api: DiscordApi) -> None:
@@ -147,7 +147,7 @@ async def test_a_thread_is_written_to_as_a_channel(fake: FakeDiscord, api: Disco
     id = await api.send(post(place=place))
     await api.edit(id, post("other", place=place))
     await api.typing(place)
-    assert [one["content"] for one in fake.said(THREAD)] == ["other"]
+    assert [one["content"] for one in fake.posts(THREAD)] == ["other"]
     assert {channel for _, _, channel in fake.calls} == {THREAD}
 
 
@@ -161,14 +161,14 @@ async def test_an_answer_names_its_message(
     """Edited ones by what they were; a press is no message. One that is gone costs no answer."""
     await api.send(post(reply_to=reply_to))
     wanted = None if quoted is None else {"message_id": quoted, "fail_if_not_exists": False}
-    assert fake.said(ALONE)[0]["message_reference"] == wanted
+    assert fake.posts(ALONE)[0]["message_reference"] == wanted
 
 
 async def test_who_may_not_read_history_answers_without_a_quote(fake: FakeDiscord, api: DiscordApi) -> None:
     """Surely not accepted, so it is sent once more."""
     fake.troubles.append(Trouble("400/160002", "send", None, 1, 0))
     await api.send(post(reply_to="123"))
-    assert [one["message_reference"] for one in fake.said(ALONE)] == [None]
+    assert [one["message_reference"] for one in fake.posts(ALONE)] == [None]
     fake.troubles.append(Trouble("400/160002", "send", None, 1, 0))
     with pytest.raises(PostRefused):
         await api.send(post(key="l"))
@@ -178,9 +178,9 @@ async def test_buttons_carry_what_they_say(fake: FakeDiscord, api: DiscordApi) -
     """In rows of five; two may say the same; what is too long is on the button."""
     many = [Button("Yes", "/yes ab"), Button("Yes", "/yes ab"), Button("w" * 99, "w" * 99)]
     await api.send(post(buttons=(*many, *(Button(str(n), str(n)) for n in range(22)))))
-    [said] = fake.said(ALONE)
-    assert [len(row["components"]) for row in said["components"]] == [5, 5, 5, 5, 5]
-    first = said["components"][0]["components"]
+    [sent] = fake.posts(ALONE)
+    assert [len(row["components"]) for row in sent["components"]] == [5, 5, 5, 5, 5]
+    first = sent["components"][0]["components"]
     assert [one["custom_id"] for one in first] == ["0:/yes ab", "1:/yes ab", "2:", "3:0", "4:1"]
     assert [len(one["label"]) for one in first] == [3, 3, 80, 1, 1]
 
@@ -189,8 +189,8 @@ async def test_an_edit_takes_the_buttons_away(fake: FakeDiscord, api: DiscordApi
     """As it takes the text."""
     id = await api.send(post(buttons=(Button("Yes", "/yes"),)))
     await api.edit(id, post("done"))
-    [said] = fake.said(ALONE)
-    assert (said["content"], said["components"]) == ("done", [])
+    [sent] = fake.posts(ALONE)
+    assert (sent["content"], sent["components"]) == ("done", [])
 
 
 async def test_an_edit_of_what_is_gone_is_refused(api: DiscordApi) -> None:
@@ -203,8 +203,8 @@ async def test_files_come_whole_and_by_their_names(fake: FakeDiscord, api: Disco
     """Also by one with quotes in it; sent again they are there once."""
     id = await api.send(with_file('a "b".pdf', buttons=(Button("Yes", "/yes"),)))
     assert await api.send(with_file('a "b".pdf', buttons=(Button("Yes", "/yes"),))) == id
-    [said] = fake.said(ALONE)
-    assert (said["file"], len(said["components"])) == (b"abc", 1)
+    [sent] = fake.posts(ALONE)
+    assert (sent["file"], len(sent["components"])) == (b"abc", 1)
 
 
 async def test_a_chat_in_which_files_are_forbidden_is_not_closed(fake: FakeDiscord, api: DiscordApi) -> None:

@@ -23,7 +23,7 @@ async def intake() -> AsyncIterator[EventIntake]:
 
 
 @given(st.permutations(range(1, 9)), st.integers(0, 8))
-def test_all_up_to_a_number_is_taken_when_each_of_them_is(order: list[int], many: int) -> None:
+def test_a_number_is_done_when_all_up_to_it_are(order: list[int], many: int) -> None:
     """In whatever order they are taken, and with events between them that say nothing."""
     window = EventWindow(0, 0)
     marks = {}
@@ -87,7 +87,7 @@ async def test_what_breaks_our_code_every_time_is_passed_over(
     assert tried == MAX_FAULTS
 
 
-async def test_what_a_person_must_mend_is_not_taken(intake: EventIntake) -> None:
+async def test_a_broken_channel_leaves_its_event_pending(intake: EventIntake) -> None:
     """It is told, and what is behind it waits."""
     done = list[str]()
 

@@ -61,7 +61,7 @@ async def test_the_next_gateway_takes_the_session_up(server: FakeDiscord, inlet:
     assert server.reads == []
 
 
-async def test_what_a_gateway_had_not_taken_when_it_died_is_told_again(
+async def test_events_that_a_gateway_had_not_accepted_when_it_died_are_replayed(
     server: FakeDiscord, inlet: Ledger, cursor: Memory
 ) -> None:
     """Also when later messages of other chats were taken."""
@@ -96,7 +96,7 @@ async def test_a_connection_that_breaks_is_made_again(
     assert (len(server.gateway.identifies), server.gateway.resumes) == (1, 1)
 
 
-async def test_a_session_whose_address_is_dead_is_taken_up_at_the_front_door(
+async def test_a_session_whose_address_is_dead_is_resumed_at_the_front_door(
     server: FakeDiscord, inlet: Ledger, cursor: Memory
 ) -> None:
     """The machine that had it may be gone."""
@@ -131,7 +131,7 @@ async def test_after_a_long_break_the_history_of_known_chats_is_read_first(
         inlet.closed[ALONE].set()
         await inlet.hears("one", *(f"missed {number}" for number in range(130)), "now", chat=ALONE)
     assert len(server.gateway.identifies) == 2
-    [late] = [one for one in inlet.heard if one.message.content == "to you"]
+    [late] = [one for one in inlet.received if one.message.content == "to you"]
     assert (late.group, late.message.chat_id, late.message.thread) == (True, CHANNEL, THREAD)
 
 
@@ -189,7 +189,7 @@ async def test_a_chat_whose_history_may_not_be_read_is_passed_over(
     async with listening(server, inlet, cursor):
         await say(server, ALONE, "one")
         await say(server, OTHER, "one")
-        await eventually(lambda: len(inlet.heard) == 2, within_s=SOON_S)
+        await eventually(lambda: len(inlet.received) == 2, within_s=SOON_S)
     await server.gateway.forget()
     await say(server, OTHER, "two")
     del server.channels[ALONE]
@@ -197,7 +197,7 @@ async def test_a_chat_whose_history_may_not_be_read_is_passed_over(
         await inlet.hears("one", "two", chat=OTHER)
 
 
-async def test_an_event_that_cannot_be_taken_waits_and_no_other_chat(
+async def test_an_event_that_cannot_be_accepted_waits_and_no_other_chat(
     server: FakeDiscord, inlet: Ledger, cursor: Memory
 ) -> None:
     """Redis is away, the fleet has too much to do, our own code breaks: it is tried again, in order."""
@@ -248,12 +248,12 @@ async def test_a_press_is_answered_at_once(server: FakeDiscord, inlet: Ledger, c
 async def test_edits_and_deletions_name_their_message(server: FakeDiscord, inlet: Ledger, cursor: Memory) -> None:
     """In a thread, too; those of channels in which nobody was heard are nobody's concern."""
     async with listening(server, inlet, cursor):
-        told = await say(server, THREAD, "one")
+        gateway_event = await say(server, THREAD, "one")
         await inlet.hears("one")
-        edited = {**server.told(told), "content": "two", "edited_timestamp": iso(1_700_000_000_000)}
+        edited = {**server.as_event(gateway_event), "content": "two", "edited_timestamp": iso(1_700_000_000_000)}
         await server.gateway.tell("MESSAGE_UPDATE", edited)
         await inlet.hears("one", "two")
-        assert inlet.heard[1].replaces == told["id"]
+        assert inlet.received[1].replaces == gateway_event["id"]
         await server.gateway.tell("MESSAGE_DELETE", {"id": "5", "channel_id": CHANNEL, "guild_id": GUILD})
         await server.gateway.tell("MESSAGE_DELETE_BULK", {"ids": ["6", "7"], "channel_id": THREAD, "guild_id": GUILD})
         await server.gateway.tell("MESSAGE_DELETE", {"id": "8", "channel_id": ALONE})
@@ -265,11 +265,11 @@ async def test_edits_and_deletions_name_their_message(server: FakeDiscord, inlet
     assert [one.id for one in inlet.gone if one.chat_id == ALONE] == ["8"]
 
 
-async def test_only_what_may_be_heard_costs_a_question(server: FakeDiscord, inlet: Ledger, cursor: Memory) -> None:
+async def test_only_messages_that_may_count_cost_a_look_up(server: FakeDiscord, inlet: Ledger, cursor: Memory) -> None:
     """What people say to each other on a server does not, nor what the bot or others say; an answer is remembered."""
     async with listening(server, inlet, cursor):
         await say(server, THREAD, "among us", to_us=False)
-        await server.gateway.tell("MESSAGE_CREATE", server.told(server.message(THREAD, dict(BOT), "mine")))
+        await server.gateway.tell("MESSAGE_CREATE", server.as_event(server.message(THREAD, dict(BOT), "mine")))
         await eventually(lambda: inlet.tries == 2, within_s=SOON_S)
         assert server.reads == []
         await say(server, THREAD, "one")
@@ -290,7 +290,7 @@ async def test_a_strange_event_stands_in_nobodys_way(server: FakeDiscord, inlet:
         await inlet.hears("one")
 
 
-async def test_without_the_intent_only_what_names_the_bot_is_heard(
+async def test_without_the_intent_only_mentions_of_the_bot_are_received(
     server: FakeDiscord, inlet: Ledger, cursor: Memory
 ) -> None:
     """Discord leaves the text of everything else away, and closes the door on who asks for it without leave."""
@@ -338,7 +338,7 @@ async def test_sessions_are_begun_one_after_the_other(server: FakeDiscord, inlet
     await bot.api.close()
 
 
-async def test_every_shard_is_heard_and_taken_up_again(server: FakeDiscord, inlet: Ledger, cursor: Memory) -> None:
+async def test_every_shard_is_read_and_resumed(server: FakeDiscord, inlet: Ledger, cursor: Memory) -> None:
     """A server is on one of them; chats of two are on the first."""
     server.gateway.at_once = 2
     servers = [str(number << 22) for number in (4, 5)]
@@ -373,7 +373,7 @@ async def test_another_number_of_shards_begins_anew_and_reads_history(
     assert server.gateway.resumes == 0
 
 
-async def test_a_broken_token_found_while_an_event_is_taken_ends_the_listening(
+async def test_a_broken_token_found_while_an_event_is_accepted_ends_the_listening(
     server: FakeDiscord, inlet: Ledger, cursor: Memory
 ) -> None:
     """The event is not taken: it comes again when the token is mended."""

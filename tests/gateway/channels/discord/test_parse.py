@@ -22,9 +22,9 @@ from tests.gateway.channels.discord.events import (
     SERVER,
     WRITTEN_MS,
     event,
+    gateway_event,
     pressed,
     sure,
-    told,
 )
 
 NAMES_US = f"<@{ME.id}>"
@@ -33,7 +33,7 @@ OTHER = {"id": "111111111111111111", "username": "anna", "global_name": "Anna"}
 
 def test_a_message_of_a_person() -> None:
     """Ids are Discord's; the message's own is unique among all chats, and says when it was written."""
-    found = sure(told())
+    found = sure(gateway_event())
     message = found.message
     assert (message.channel, message.chat_id, message.sender_id) == ("discord", ALONE, MASON["id"])
     assert (message.id, message.content, message.timestamp) == ("175928847299117063", "Supa Hot", WRITTEN_MS)
@@ -43,7 +43,7 @@ def test_a_message_of_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "addressed", "text"),
+    ("sent", "addressed", "text"),
     [
         ({"content": f"{NAMES_US} hello", "mentions": [BOT]}, True, "hello"),
         ({"content": f"<@!{ME.id}>, hello", "mentions": [BOT]}, True, "hello"),
@@ -64,9 +64,9 @@ def test_a_message_of_a_person() -> None:
         ({"content": "yes", "type": 19, "referenced_message": None}, False, "yes"),
     ],
 )
-def test_on_a_server_a_message_is_for_us_when_it_says_so(said: dict[str, Any], addressed: bool, text: str) -> None:
+def test_on_a_server_a_message_is_for_us_when_it_says_so(sent: dict[str, Any], addressed: bool, text: str) -> None:
     """A mention of us, a reply to us, or a command with our name; whoever else is named is shown by name."""
-    found = sure(told(**ON_SERVER, **said))
+    found = sure(gateway_event(**ON_SERVER, **sent))
     assert (found.group, found.addressed) == (True, addressed)
     assert found.message.content == text
 
@@ -82,7 +82,7 @@ def test_a_thread_is_a_conversation_of_its_own() -> None:
 def test_an_edit_names_what_it_changes() -> None:
     """Its own id is another one, and another one again after the next edit; the same edit has the same."""
     changes = {"content": "Supa Cold", "edited_timestamp": "2016-04-30T11:20:00.500000+00:00"}
-    found = sure(told("MESSAGE_UPDATE", **changes))
+    found = sure(gateway_event("MESSAGE_UPDATE", **changes))
     at_ms = WRITTEN_MS + 94_704
     assert (found.message.id, found.replaces) == (f"175928847299117063/{at_ms}", "175928847299117063")
     assert (found.message.content, found.message.timestamp) == ("Supa Cold", at_ms)
@@ -98,11 +98,11 @@ def test_an_edit_names_what_it_changes() -> None:
 )
 def test_what_changes_no_words_is_no_edit(changes: dict[str, Any]) -> None:
     """Discord tells of previews, pins and more in the same way."""
-    assert told("MESSAGE_UPDATE", **changes) is None
+    assert gateway_event("MESSAGE_UPDATE", **changes) is None
 
 
 @pytest.mark.parametrize(
-    ("said", "text", "files"),
+    ("sent", "text", "files"),
     [
         (
             {
@@ -159,9 +159,9 @@ def test_what_changes_no_words_is_no_edit(changes: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_is_no_plain_text(said: dict[str, Any], text: str, files: list[tuple[str, str, str, int | None]]) -> None:
+def test_what_is_no_plain_text(sent: dict[str, Any], text: str, files: list[tuple[str, str, str, int | None]]) -> None:
     """Files are named and not fetched yet; what is forwarded is its text and files, said by whoever forwards it."""
-    found = sure(told(**said))
+    found = sure(gateway_event(**sent))
     assert (found.message.content, found.message.sender_id) == (text, MASON["id"])
     assert [(one.handle, one.name, one.media_type, one.size_bytes) for one in found.files] == files
 
@@ -169,7 +169,7 @@ def test_what_is_no_plain_text(said: dict[str, Any], text: str, files: list[tupl
 @pytest.mark.parametrize("type", [1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 20, 21, 23, 24, 46])
 def test_what_no_person_wrote_is_passed_over(type: int) -> None:
     """Who came and went, pins, boosts, new threads, answers to commands of other bots."""
-    assert told(type=type, content="Supa Hot") is None
+    assert gateway_event(type=type, content="Supa Hot") is None
 
 
 @pytest.mark.parametrize(
@@ -183,16 +183,16 @@ def test_other_events_say_nothing(kind: str) -> None:
 
 def test_an_empty_message_says_nothing() -> None:
     """Such as a poll, or one whose text a bot without the intent may not see."""
-    assert told(content="") is None
+    assert gateway_event(content="") is None
 
 
 def test_a_webhook_is_a_bot() -> None:
     """Anybody who has its address writes in any name."""
-    found = sure(told(webhook_id="7", author={"id": "7", "username": "Mason Lee"}))
+    found = sure(gateway_event(webhook_id="7", author={"id": "7", "username": "Mason Lee"}))
     assert found.from_bot
 
 
-def test_deleted_messages_are_told_one_by_one_and_many_at_once() -> None:
+def test_deletions_arrive_one_by_one_and_many_at_once() -> None:
     """By their ids alone."""
     one = read_event("MESSAGE_DELETE", {"id": "5", "channel_id": CHANNEL, "guild_id": SERVER})
     many = read_event("MESSAGE_DELETE_BULK", {"ids": ["5", "6"], "channel_id": CHANNEL, "guild_id": SERVER})
@@ -252,5 +252,5 @@ def test_anything_at_all_is_a_message_nothing_or_a_typed_error(kind: str, data: 
     except UnreadableEvent:
         return
     if isinstance(found, Message | Interaction):
-        said = parse_event("discord", found, ConversationInfo(str(found.channel_id)), ME)
-        assert said is None or said.message.channel == "discord"
+        sent = parse_event("discord", found, ConversationInfo(str(found.channel_id)), ME)
+        assert sent is None or sent.message.channel == "discord"

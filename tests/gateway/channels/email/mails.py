@@ -39,7 +39,7 @@ def raw(body: str | bytes = "hello\n", *extra: str, **changes: str | None) -> by
     return "\r\n".join(lines).encode("utf-8", "surrogateescape") + b"\r\n\r\n" + data.replace(b"\n", b"\r\n")
 
 
-def told(body: str | bytes = "hello\n", *extra: str, **changes: str | None) -> PlatformMessage:
+def parsed_mail(body: str | bytes = "hello\n", *extra: str, **changes: str | None) -> PlatformMessage:
     """What is heard of it."""
     return parse_mail("email", read_mail(raw(body, *extra, **changes)), "d1", US, now_ms=NOW_MS)
 

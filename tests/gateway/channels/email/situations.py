@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.platform.protocol import PlatformMessage
-from tests.gateway.channels.email.mails import ME, SERVER, told
+from tests.gateway.channels.email.mails import ME, SERVER, parsed_mail
 from tests.helpers.access_table import Ids, Situation
 
 IDS: Final = Ids(
@@ -44,7 +44,7 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
         "forwarded": f"---------- Forwarded message ---------\nFrom: {listed}",
         "file": WITH_FILE,
     }
-    return told(
+    return parsed_mail(
         words or body.get(situation.entry, "hello"),
         From=f'"{situation.called or listed}" <{sender}>',
         Reply_To=listed,

@@ -35,7 +35,7 @@ def composed(one: Post, name: str = "Shoal") -> EmailMessage:
     return email.message_from_bytes(raw, policy=email.policy.default)
 
 
-def said(part: MIMEPart) -> str:
+def read_back(part: MIMEPart) -> str:
     return str(part.get_content()).replace("\r\n", "\n").strip()
 
 
@@ -46,7 +46,7 @@ def test_a_reply_is_a_mail_in_both_forms() -> None:
     plain, html = mail.get_body(("plain",)), mail.get_body(("html",))
     assert plain is not None
     assert html is not None
-    assert said(plain) == "Grüße aus\n\nKöln"
+    assert read_back(plain) == "Grüße aus\n\nKöln"
     assert "<strong>Grüße</strong>" in html.get_content() or "<b>Grüße</b>" in html.get_content()
     headers = {name: str(mail[name]) for name in mail}
     assert (headers["From"], headers["To"], headers["Subject"]) == (f"Shoal <{ME}>", ANNA, "Re: Ponds")
@@ -71,7 +71,7 @@ def test_as_plain_there_is_no_html() -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "told"),
+    ("subject", "expected"),
     [
         ("Ponds", "Re: Ponds"),
         ("Re: Ponds", "Re: Ponds"),
@@ -87,10 +87,10 @@ def test_as_plain_there_is_no_html() -> None:
         (f"{'ä' * 150} {'b' * 49}", f"Re: {'ä' * 150} {'b' * 49}"),
     ],
 )
-def test_the_subject_is_that_of_the_thread(subject: str, told: str) -> None:
+def test_the_subject_is_that_of_the_thread(subject: str, expected: str) -> None:
     """One line, whatever it says."""
     mail = composed(post(notes={**NOTES, SUBJECT: subject}))
-    assert mail["Subject"] == told
+    assert mail["Subject"] == expected
     assert mail["Bcc"] is None
 
 
@@ -147,7 +147,7 @@ def test_a_line_of_a_paragraph_may_be_long() -> None:
     text = "word " * 5_000
     body = composed(post(text)).get_body(("plain",))
     assert body is not None
-    assert said(body) == text.strip()
+    assert read_back(body) == text.strip()
     dots = composed(post(".\n\n..x\n\nFrom here")).get_body(("plain",))
     assert dots is not None
-    assert said(dots) == ".\n\n..x\n\nFrom here"
+    assert read_back(dots) == ".\n\n..x\n\nFrom here"

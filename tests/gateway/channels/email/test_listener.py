@@ -33,7 +33,7 @@ class Listener:
     def __init__(self, fake: FakeMail) -> None:
         self.saved = b""
         self.saves = 0
-        self.heard: list[PlatformMessage] = []
+        self.received: list[PlatformMessage] = []
         self.files: list[bytes] = []
         self.away = False
         self.answer: InletVerdict = "taken"
@@ -61,7 +61,7 @@ class Listener:
         if self.away:
             raise RedisAway("away")
         await self.go.wait()
-        self.heard.append(event)
+        self.received.append(event)
         for file in event.files:
             with contextlib.suppress(PostRefused):
                 self.files.append(b"".join([part async for part in self.channel.fetch(file)]))
@@ -72,7 +72,7 @@ class Listener:
 
     @property
     def texts(self) -> list[str]:
-        return [one.message.content.rpartition("\n")[2] for one in self.heard]
+        return [one.message.content.rpartition("\n")[2] for one in self.received]
 
     async def hears(self, *texts: str) -> None:
         await eventually(lambda: self.texts == list(texts), within_s=SOON_S, what=f"{texts}, heard: {self.texts}")
@@ -140,14 +140,16 @@ async def test_a_mailbox_without_idle_is_asked_again_and_again(listener: Listene
         await listener.hears("one", "two")
 
 
-async def test_a_mail_that_comes_with_the_answer_to_idle_is_heard_at_once(fake: FakeMail, listener: Listener) -> None:
+async def test_a_mail_that_arrives_with_the_answer_to_idle_is_accepted_at_once(
+    fake: FakeMail, listener: Listener
+) -> None:
     """Its notice lies in a buffer then, and no more bytes come until the next mail."""
     fake.imap.when_idle = [raw("one", Message_ID="<1@x>")]
     async with listener.listening(idle_s=1500):
         await listener.hears("one")
 
 
-async def test_a_mail_is_read_when_it_was_taken_and_no_sooner(fake: FakeMail, listener: Listener) -> None:
+async def test_a_mail_is_marked_read_once_it_was_accepted(fake: FakeMail, listener: Listener) -> None:
     """Whoever dies in between hears it again."""
     listener.go.clear()
     async with listener.listening():
@@ -160,7 +162,7 @@ async def test_a_mail_is_read_when_it_was_taken_and_no_sooner(fake: FakeMail, li
         await eventually(lambda: not unread(fake) and listener.saved != before, within_s=SOON_S, what="the mark")
 
 
-async def test_what_could_not_be_taken_is_told_again(fake: FakeMail, listener: Listener) -> None:
+async def test_a_mail_that_could_not_be_accepted_is_tried_again(fake: FakeMail, listener: Listener) -> None:
     """Redis is away: nothing is marked, nothing is saved."""
     async with listener.listening() as task:
         await eventually(lambda: fake.imap.idling, within_s=SOON_S, what="the listener")
@@ -199,7 +201,7 @@ async def test_what_is_not_for_us_stays_unread(
         assert MESSAGES_REFUSED.labels("email", reason)._value.get() == before + 1
 
 
-async def test_strangers_are_told_a_code_where_the_settings_want_it(fake: FakeMail, listener: Listener) -> None:
+async def test_strangers_get_a_code_where_the_settings_want_it(fake: FakeMail, listener: Listener) -> None:
     """Then the inlet is asked; and whoever it does not let in stays unread."""
     listener.answer = "not allowed"
     async with listener.listening(pairing=True):
@@ -294,13 +296,13 @@ async def test_of_a_mail_that_is_too_large_the_beginning_is_read(fake: FakeMail,
         await eventually(lambda: fake.imap.idling, within_s=SOON_S, what="the listener")
         await comes(fake, body, Message_ID="<1@x>", Content_Type="multipart/mixed; boundary=b")
         await listener.hears("hello")
-    [file] = listener.heard[0].files
+    [file] = listener.received[0].files
     assert file.size_bytes is not None
     assert file.size_bytes > 2_000_000
     assert len(listener.files[0]) < BEGINNING
 
 
-async def test_files_are_at_hand_while_their_mail_is_taken(fake: FakeMail, listener: Listener) -> None:
+async def test_files_are_available_while_their_mail_is_accepted(fake: FakeMail, listener: Listener) -> None:
     """And gone afterwards: nothing keeps them in memory."""
     body = (
         "--b\nContent-Type: text/plain\nContent-Disposition: attachment; filename=a.txt\n\nThe pond is deep.\n--b--\n"
@@ -310,7 +312,7 @@ async def test_files_are_at_hand_while_their_mail_is_taken(fake: FakeMail, liste
         await comes(fake, body, Content_Type="multipart/mixed; boundary=b")
         await eventually(lambda: listener.files == [b"The pond is deep."], within_s=SOON_S, what="the file")
         with pytest.raises(PostRefused):
-            _ = [part async for part in listener.channel.fetch(listener.heard[0].files[0])]
+            _ = [part async for part in listener.channel.fetch(listener.received[0].files[0])]
 
 
 @pytest.mark.parametrize("doing", ["idle", "polling", "taking", "connecting"])
@@ -345,12 +347,12 @@ async def test_a_listener_that_shall_end_ends_at_once(fake: FakeMail, listener: 
         ({"imap_tls": "starttls"}, "", ChannelBroken, "STARTTLS"),
     ],
 )
-async def test_what_is_wrong_is_said(
-    fake: FakeMail, listener: Listener, more: dict[str, Any], refusal: str, kind: type[Exception], told: str
+async def test_each_problem_has_its_error(
+    fake: FakeMail, listener: Listener, more: dict[str, Any], refusal: str, kind: type[Exception], parsed_mail: str
 ) -> None:
     """What a person must mend apart from what passes; never with the password."""
     fake.imap.refuses_login = refusal
-    with pytest.raises(kind, match=told) as caught:
+    with pytest.raises(kind, match=parsed_mail) as caught:
         await listener._made(fake, **more).listen(listener, asyncio.Event())
     assert "wrong" not in str(caught.value)
     assert PASSWORD not in str(caught.value)

@@ -159,7 +159,7 @@ async def test_a_mail_is_answered_in_its_thread(server: MailServer, people: Peop
     await asyncio.to_thread(server.send, people.mail("hello", subject="Lakes"))
     third = (await got(server, people.anna, 3))[2]
     assert (plain(third), third["Subject"]) == ("echo: Subject: Lakes\n\nhello", "Re: Lakes")
-    sessions = [message.session for message in people.worker.heard]
+    sessions = [message.session for message in people.worker.received]
     assert sessions[0] == sessions[1] != sessions[2]
     assert all(split_session(one)[1].startswith(f"{people.anna}#") for one in sessions)
     await eventually(lambda: _all_read(server, people.bot), within_s=SOON_S, every_s=0.2, what="read mails")
@@ -180,10 +180,10 @@ async def test_files_go_both_ways(server: MailServer, people: People) -> None:
     mail.add_attachment(data, maintype="text", subtype="plain", filename="Größe.txt")
     await asyncio.to_thread(server.send, mail)
     text, sent = await got(server, people.anna, 2)
-    [heard] = people.worker.heard
-    ref = read_reference(heard.media[0])
+    [received] = people.worker.received
+    ref = read_reference(received.media[0])
     assert ref.name == "Größe.txt"
-    assert MediaStore(people.settings(channel).media).read(heard.session, ref) == data
+    assert MediaStore(people.settings(channel).media).read(received.session, ref) == data
     assert plain(text) == "Here:"
     [attached] = sent.iter_attachments()
     assert (attached.get_filename(), attached.get_payload(decode=True)) == ("zurück.txt", data[::-1])
@@ -203,12 +203,12 @@ async def test_a_restart_loses_nothing_and_doubles_nothing(server: MailServer, p
         await asyncio.to_thread(server.send, mail)
     await people.gateway(channel)
     await got(server, people.anna, 2)
-    assert people.worker.heard[-1].content.endswith("between")
+    assert people.worker.received[-1].content.endswith("between")
     assert await asyncio.to_thread(server.box, "eve@pond.example") == []
     assert await asyncio.to_thread(server.unread, people.bot) >= 2
 
 
-async def test_a_wrong_password_and_an_unknown_certificate_are_said(server: MailServer, people: People) -> None:
+async def test_a_wrong_password_and_an_unknown_certificate_are_reported(server: MailServer, people: People) -> None:
     """In one line that names the setting."""
     wrong = {**of_mail_devel(server, people.bot), "password": "wrong"}
     smtp = SmtpSender(read_email("email", people.settings(wrong).channels["email"]))
@@ -240,10 +240,10 @@ async def test_a_mailbox_of_dovecot_is_watched(other_server: Dovecot, people: Pe
         big = people.mail("very big")
         big.add_attachment(bytes(2_000_000), maintype="application", subtype="octet-stream", filename="zeros.bin")
         await asyncio.to_thread(deliver, big)
-        await eventually(lambda: len(people.worker.heard) == 2, within_s=SOON_S, what="the second one")
-        assert "very big" in people.worker.heard[1].content
-        assert "zeros.bin" in people.worker.heard[1].content
-        assert people.worker.heard[1].media == ()
+        await eventually(lambda: len(people.worker.received) == 2, within_s=SOON_S, what="the second one")
+        assert "very big" in people.worker.received[1].content
+        assert "zeros.bin" in people.worker.received[1].content
+        assert people.worker.received[1].media == ()
 
         async def read() -> bool:
             return await asyncio.to_thread(other_server.unread, people.bot) == 0

@@ -57,7 +57,7 @@ def test_a_wrong_setting_stops_the_start_with_its_name(table: dict[str, Any], pr
     assert PASSWORD not in str(caught.value)
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_settings_are_reported() -> None:
     """All of it at once."""
     with pytest.raises(SettingsError) as caught:
         read_email("email", {})
@@ -110,16 +110,16 @@ def test_every_example_is_read(page: str, tmp_path: Path) -> None:
 def test_every_setting_is_on_the_page() -> None:
     """With the default that it has."""
     text = (ROOT / "docs" / "channels" / "email.md").read_text()
-    settings, told = read_email("email", GOOD), dict[str, str]()
+    settings, page = read_email("email", GOOD), dict[str, str]()
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| `") and len(cells) == 3:
             names = re.findall(r"`(\w+)`", cells[0])
             defaults = [one.strip().strip("`") for one in cells[1].split(",")]
-            told |= dict(zip(names, defaults * (len(names) if len(defaults) == 1 else 1), strict=True))
+            page |= dict(zip(names, defaults * (len(names) if len(defaults) == 1 else 1), strict=True))
     own = set(settings.__struct_fields__) - {"on", "run", "allow_from", "admins", "groups", "allow_groups"}
-    assert told.keys() == own - {"group_rules", "sender_per_minute"}
-    for name, default in told.items():
+    assert page.keys() == own - {"group_rules", "sender_per_minute"}
+    for name, default in page.items():
         if default:
             value = getattr(settings, name)
             shown = (

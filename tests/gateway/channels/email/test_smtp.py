@@ -113,7 +113,7 @@ async def test_so_many_connections_and_no_more(fake: FakeMail) -> None:
     await smtp.close()
 
 
-async def test_what_a_person_must_mend_is_said(fake: FakeMail) -> None:
+async def test_a_problem_for_the_operator_breaks_the_channel(fake: FakeMail) -> None:
     """By the setting that is wrong."""
     wrong = client(fake, password="wrong")
     with pytest.raises(ChannelBroken, match="user and password"):

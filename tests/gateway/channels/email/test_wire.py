@@ -265,12 +265,12 @@ def test_any_bytes_are_a_mail_or_a_known_nothing(data: bytes) -> None:
     except UnreadableMail:
         return
     assert isinstance(mail, Mail)
-    said = parse_mail("email", mail, "digest", US, now_ms=NOW_MS)
-    assert isinstance(said, PlatformMessage)
-    said.message.content.encode()
-    assert said.message.id
-    assert said.message.chat_id
-    for file in said.files:
+    sent = parse_mail("email", mail, "digest", US, now_ms=NOW_MS)
+    assert isinstance(sent, PlatformMessage)
+    sent.message.content.encode()
+    assert sent.message.id
+    assert sent.message.chat_id
+    for file in sent.files:
         (file.name + file.media_type + file.handle).encode()
-    for note in said.notes.values():
+    for note in sent.notes.values():
         note.encode()

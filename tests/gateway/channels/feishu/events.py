@@ -35,7 +35,7 @@ def message(
     content: Any = None, kind: str = "text", *, sender: str = ANNA, sender_type: str = "user", **more: Any
 ) -> bytes:
     """`im.message.receive_v1`; in a chat of two unless it says otherwise. A value of None is left out."""
-    said = {"text": "hello"} if content is None else content
+    sent = {"text": "hello"} if content is None else content
     known = {
         "message_id": MESSAGE,
         "create_time": "1609073151345",
@@ -43,13 +43,13 @@ def message(
         "chat_id": CHAT,
         "chat_type": "p2p",
         "message_type": kind,
-        "content": said if isinstance(said, str) else json.dumps(said),
+        "content": sent if isinstance(sent, str) else json.dumps(sent),
         "user_agent": "Mozilla/5.0 Lark/6.7.5",
     }
-    told = {name: value for name, value in (known | more).items() if value is not None}
+    known = {name: value for name, value in (known | more).items() if value is not None}
     ids = {"union_id": "on_8ed6aa67826108097d9ee143816345", "user_id": "e33ggbyz", "open_id": sender}
     who = {"sender_id": ids, "sender_type": sender_type, "tenant_key": "736588c9260f175e"}
-    return event("im.message.receive_v1", {"sender": who, "message": told})
+    return event("im.message.receive_v1", {"sender": who, "message": known})
 
 
 def recalled(**more: Any) -> bytes:

@@ -45,17 +45,17 @@ OUT = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # the library writes its log to stdout
 
 
-def say(kind: str, told: Any) -> None:
-    print(json.dumps({kind: told}), file=OUT, flush=True)
+def say(kind: str, reply_json: Any) -> None:
+    print(json.dumps({kind: reply_json}), file=OUT, flush=True)
 
 
-def told(answer: Any) -> dict[str, Any]:
+def reply_json(answer: Any) -> dict[str, Any]:
     """An answer as the library understood it."""
     data = json.loads(lark.JSON.marshal(answer.data)) if getattr(answer, "data", None) is not None else None
     return {"code": answer.code, "msg": answer.msg, "data": data}
 
 
-def use_api(server: str, chat: str, heard: str) -> list[dict[str, Any]]:
+def use_api(server: str, chat: str, received: str) -> list[dict[str, Any]]:
     """What a bot does, in order."""
     im = lark.Client.builder().app_id(APP_ID).app_secret(SECRET).domain(server).build().im.v1
     card = json.dumps({
@@ -67,31 +67,33 @@ def use_api(server: str, chat: str, heard: str) -> list[dict[str, Any]]:
         body = CreateMessageRequestBody.builder().receive_id(to).msg_type(kind).content(content).uuid(uuid).build()
         return im.message.create(CreateMessageRequest.builder().receive_id_type("chat_id").request_body(body).build())
 
-    found = [told(create("interactive", card, "k1")), told(create("interactive", card, "k1"))]
+    found = [reply_json(create("interactive", card, "k1")), reply_json(create("interactive", card, "k1"))]
     id = found[0]["data"]["message_id"]
     reply = ReplyMessageRequestBody.builder().msg_type("text").content(json.dumps({"text": "yes"})).uuid("k2")
-    request = ReplyMessageRequest.builder().message_id(heard).request_body(reply.reply_in_thread(True).build()).build()
-    found.append(told(im.message.reply(request)))
+    request = (
+        ReplyMessageRequest.builder().message_id(received).request_body(reply.reply_in_thread(True).build()).build()
+    )
+    found.append(reply_json(im.message.reply(request)))
     patch = PatchMessageRequestBody.builder().content(card.replace("hi", "ho")).build()
-    found.append(told(im.message.patch(PatchMessageRequest.builder().message_id(id).request_body(patch).build())))
+    found.append(reply_json(im.message.patch(PatchMessageRequest.builder().message_id(id).request_body(patch).build())))
     text = UpdateMessageRequestBody.builder().msg_type("text").content(json.dumps({"text": "no"})).build()
     reply_id = found[2]["data"]["message_id"]
     found.append(
-        told(im.message.update(UpdateMessageRequest.builder().message_id(reply_id).request_body(text).build()))
+        reply_json(im.message.update(UpdateMessageRequest.builder().message_id(reply_id).request_body(text).build()))
     )
-    found.append(told(im.message.get(GetMessageRequest.builder().message_id(id).build())))
+    found.append(reply_json(im.message.get(GetMessageRequest.builder().message_id(id).build())))
     image = CreateImageRequestBody.builder().image_type("message").image(_stream(b"PNG", "a.png")).build()
-    found.append(told(im.image.create(CreateImageRequest.builder().request_body(image).build())))
+    found.append(reply_json(im.image.create(CreateImageRequest.builder().request_body(image).build())))
     file = (
         CreateFileRequestBody.builder().file_type("stream").file_name("a.txt").file(_stream(b"text", "a.txt")).build()
     )
-    found.append(told(im.file.create(CreateFileRequest.builder().request_body(file).build())))
-    found.append(told(create("file", json.dumps({"file_key": found[-1]["data"]["file_key"]}), "k3")))
-    request = GetMessageResourceRequest.builder().message_id(heard).file_key("file_1").type("file").build()
+    found.append(reply_json(im.file.create(CreateFileRequest.builder().request_body(file).build())))
+    found.append(reply_json(create("file", json.dumps({"file_key": found[-1]["data"]["file_key"]}), "k3")))
+    request = GetMessageResourceRequest.builder().message_id(received).file_key("file_1").type("file").build()
     resource = im.message_resource.get(request)
     found.append({"code": resource.code, "msg": resource.file.read().decode()})
-    found.append(told(create("interactive", "{", "k4")))
-    found.append(told(create("text", json.dumps({"text": "hi"}), "k5", "oc_elsewhere")))
+    found.append(reply_json(create("interactive", "{", "k4")))
+    found.append(reply_json(create("text", json.dumps({"text": "hi"}), "k5", "oc_elsewhere")))
     return found
 
 
@@ -101,14 +103,14 @@ def _stream(data: bytes, name: str) -> io.BytesIO:
     return stream
 
 
-def handler(key: str, token: str, heard: list[Any]) -> Any:
+def handler(key: str, token: str, received: list[Any]) -> Any:
     """The library's own dispatcher."""
 
     def message(event: Any) -> None:
-        heard.append(json.loads(lark.JSON.marshal(event.event)))
+        received.append(json.loads(lark.JSON.marshal(event.event)))
 
     def pressed(event: P2CardActionTrigger) -> P2CardActionTriggerResponse:
-        heard.append(json.loads(lark.JSON.marshal(event.event)))
+        received.append(json.loads(lark.JSON.marshal(event.event)))
         return P2CardActionTriggerResponse({"toast": {"type": "success", "content": "thanks"}})
 
     builder = lark.EventDispatcherHandler.builder(key, token)
@@ -119,15 +121,15 @@ def handler(key: str, token: str, heard: list[Any]) -> Any:
 def answer_hooks(key: str, token: str, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     answers = []
     for call in calls:
-        heard: list[Any] = []
+        received: list[Any] = []
         request = RawRequest()
         request.uri = "/hooks/feishu"
         names = {"x-lark-signature": "X-Lark-Signature", "x-lark-request-timestamp": "X-Lark-Request-Timestamp"}
         names["x-lark-request-nonce"] = "X-Lark-Request-Nonce"
         request.headers = {names.get(name, name): value for name, value in call["headers"].items()}
         request.body = base64.b64decode(call["body"])
-        answer = handler(key, token, heard).do(request)
-        answers.append({"status": answer.status_code, "body": answer.content.decode(), "heard": heard})
+        answer = handler(key, token, received).do(request)
+        answers.append({"status": answer.status_code, "body": answer.content.decode(), "heard": received})
     return answers
 
 
@@ -143,12 +145,12 @@ def read_frames(frames: list[str]) -> list[Any]:
 
 
 def listen(server: str, many: int) -> list[Any]:
-    heard: list[Any] = []
-    client = lark.ws.Client(APP_ID, SECRET, event_handler=handler("", "", heard), domain=server)
+    received: list[Any] = []
+    client = lark.ws.Client(APP_ID, SECRET, event_handler=handler("", "", received), domain=server)
     threading.Thread(target=client.start, daemon=True).start()
     sys.stdin.readline()  # until who asked has seen the answers
-    assert len(heard) == many
-    return heard
+    assert len(received) == many
+    return received
 
 
 def main() -> None:

@@ -39,10 +39,10 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
     if situation.entry == "pressed":
         value = {"shoal": "/yes", "chat": chat, "thread": "", "group": "1" if situation.group else ""}
         by = {"open_id": sender, "union_id": "on_1", "user_id": IDS.people["listed"]}
-        told = read_event(pressed(value, operator=by, context={"open_message_id": "om_1", "open_chat_id": chat}))
-        assert isinstance(told, FeishuEvent)
-        assert isinstance(told.event, CardPressed)
-        return HEARING.parse_press(told.header, told.event, now_ms=1)
+        event = read_event(pressed(value, operator=by, context={"open_message_id": "om_1", "open_chat_id": chat}))
+        assert isinstance(event, FeishuEvent)
+        assert isinstance(event.event, CardPressed)
+        return HEARING.parse_press(event.header, event.event, now_ms=1)
     kind, content, more = "text", _text(situation, words), dict[str, Any]()
     if situation.group and situation.addressed:
         more["mentions"] = [mention(1, "Shoal", BOT)]
@@ -51,15 +51,15 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
     if situation.entry == "forwarded":
         kind, content = "merge_forward", {"content": "Merged and Forwarded Message"}
     by_app = situation.person in ("bot", "self", "nobody")
-    told = read_event(
+    event = read_event(
         message(
             content, kind, sender=sender, sender_type="app" if by_app else "user", message_id=f"om_{nth}", chat_id=chat,
             chat_type="group" if situation.group else "p2p", **more,
         )
     )  # fmt: skip
-    assert isinstance(told, FeishuEvent)
-    assert isinstance(told.event, MessageReceived)
-    asked = HEARING.parse_message(told.header, told.event, now_ms=1)
+    assert isinstance(event, FeishuEvent)
+    assert isinstance(event.event, MessageReceived)
+    asked = HEARING.parse_message(event.header, event.event, now_ms=1)
     return asked.message if asked is not None else None
 
 

@@ -39,7 +39,7 @@ TOPIC = PostTarget(session=f"feishu:{CHAT}#{ASKED}", chat_id=CHAT, thread=ASKED,
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeFeishu]:
     fake = FakeFeishu({CHAT})
-    fake.heard[ASKED] = CHAT
+    fake.received[ASKED] = CHAT
     async with fake.serving():
         yield fake
 
@@ -111,7 +111,7 @@ async def test_a_token_that_is_refused_is_renewed_once(fake: FakeFeishu, api: Fe
         fake.gone_token()
         await use()
         assert fake.tokens == number + 2
-    assert len(fake.said[CHAT]) == 1
+    assert len(fake.posts[CHAT]) == 1
 
 
 async def _fetched(api: FeishuApi, handle: str = f"{ASKED}/file/file_1") -> bytes:
@@ -151,7 +151,7 @@ async def test_a_token_is_renewed_before_its_end(fake: FakeFeishu) -> None:
     ],
 )
 @pytest.mark.parametrize("call", ["send", "edit"])
-async def test_what_goes_wrong_is_said_in_our_words(
+async def test_each_failure_has_its_error(
     fake: FakeFeishu, api: FeishuApi, kind: str, error: type[Exception], call: str
 ) -> None:
     """One try a call."""
@@ -171,7 +171,7 @@ async def test_the_same_key_is_shown_once(fake: FakeFeishu, api: FeishuApi) -> N
     with pytest.raises(MaybeSent):
         await api.send(post(key="k" * 300))
     id = await api.send(post(key="k" * 300))
-    assert [one.id for one in fake.said[CHAT]] == [id]
+    assert [one.id for one in fake.posts[CHAT]] == [id]
     assert await api.send(post(key="k" * 299)) != id
 
 
@@ -179,7 +179,7 @@ async def test_a_piece_is_a_card_that_can_be_changed(fake: FakeFeishu, api: Feis
     """What the list of chats shows of it is plain."""
     id = await api.send(post("**one**"))
     await api.edit(id, post("**two**"))
-    [shown] = fake.said[CHAT]
+    [shown] = fake.posts[CHAT]
     card = json.loads(shown.content)
     assert (shown.kind, shown.shown.text, shown.edits) == ("interactive", "two", 1)
     assert card["config"]["summary"] == {"content": "hi"}
@@ -191,7 +191,7 @@ async def test_a_piece_is_a_card_that_can_be_changed(fake: FakeFeishu, api: Feis
 async def test_plain_text_is_a_text_that_can_be_changed_some_times(fake: FakeFeishu, api: FeishuApi) -> None:
     """Twenty; then it is a post that cannot be changed."""
     id = await api.send(post(as_plain=True, buttons=(Button("Tea", "Tea <at user_id='all'>"),)))
-    [shown] = fake.said[CHAT]
+    [shown] = fake.posts[CHAT]
     assert (shown.kind, shown.shown.text) == ("text", "hi\n\n- Tea <at user_id='all'>")
     assert "<at" not in shown.content
     for _ in range(20):
@@ -204,7 +204,7 @@ async def test_buttons_say_where_they_stand(fake: FakeFeishu, api: FeishuApi) ->
     """In what Feishu tells when they are pressed."""
     buttons = (Button("Yes", "/yes a1"), Button("N" * 100, "/no a1"))
     await api.send(post(place=TOPIC, buttons=buttons))
-    [shown] = fake.said[CHAT]
+    [shown] = fake.posts[CHAT]
     assert shown.shown.buttons == [
         ("Yes", {"shoal": "/yes a1", "chat": CHAT, "thread": ASKED, "group": "1"}),
         ("N" * 60, {"shoal": "/no a1", "chat": CHAT, "thread": ASKED, "group": "1"}),
@@ -226,7 +226,7 @@ async def test_an_answer_stands_where_it_belongs(
 ) -> None:
     """In its topic, below its question, or in the chat."""
     await api.send(post(place=place, reply_to=reply_to))
-    [shown] = fake.said[CHAT]
+    [shown] = fake.posts[CHAT]
     assert (shown.parent, shown.in_topic) == (parent, in_topic)
 
 
@@ -235,7 +235,7 @@ async def test_what_is_answered_may_be_gone(fake: FakeFeishu, api: FeishuApi, re
     """Then the answer stands by itself; in a topic there is nobody to read it."""
     fake.gone.add(ASKED)
     await api.send(post(reply_to=reply_to))
-    assert fake.said[CHAT][0].parent is None
+    assert fake.posts[CHAT][0].parent is None
     with pytest.raises(ChatClosed):
         await api.send(post(place=TOPIC, key="other"))
 
@@ -244,7 +244,7 @@ async def test_where_no_topic_can_be_begun_it_is_answered_without(fake: FakeFeis
     """Some groups have none."""
     fake.no_topics = True
     await api.send(post(place=TOPIC))
-    assert (fake.said[CHAT][0].parent, fake.said[CHAT][0].in_topic) == (ASKED, False)
+    assert (fake.posts[CHAT][0].parent, fake.posts[CHAT][0].in_topic) == (ASKED, False)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ async def test_a_file_is_sent_as_what_it_is(
 ) -> None:
     """By its type; an image that cannot be read is a file."""
     await api.send(file(media_type, name, data))
-    [shown] = fake.said[CHAT]
+    [shown] = fake.posts[CHAT]
     assert (shown.kind, str(shown.shown.key).partition("_")[0]) == (kind, key)
     assert fake.files.data[str(shown.shown.key)] == data
 
@@ -274,7 +274,7 @@ async def test_a_file_is_sent_as_what_it_is(
 async def test_a_file_that_cannot_go_is_named(fake: FakeFeishu, api: FeishuApi, data: bytes, why: str) -> None:
     """And why."""
     await api.send(file("text/plain", "a.txt", data))
-    [shown] = fake.said[CHAT]
+    [shown] = fake.posts[CHAT]
     assert "a.txt" in shown.shown.text
     assert why in shown.shown.text
 
@@ -283,7 +283,7 @@ async def test_a_file_with_buttons_has_them_below(fake: FakeFeishu, api: FeishuA
     """Twice the same is there once."""
     for _ in range(2):
         await api.send(file("text/plain", "a.txt", buttons=(Button("Yes", "/yes a1"),)))
-    above, below = fake.said[CHAT]
+    above, below = fake.posts[CHAT]
     assert (above.kind, below.kind, [label for label, _ in below.shown.buttons]) == ("file", "interactive", ["Yes"])
 
 
@@ -311,7 +311,7 @@ async def test_a_file_of_a_person_is_fetched(fake: FakeFeishu, api: FeishuApi) -
         (f"{ASKED}/file/a/b", PostRefused),
     ],
 )
-async def test_a_file_that_is_not_there_is_said(api: FeishuApi, handle: str, error: type[Exception]) -> None:
+async def test_a_missing_file_is_reported(api: FeishuApi, handle: str, error: type[Exception]) -> None:
     """A strange handle leads nowhere."""
     with pytest.raises(error):
         await _fetched(api, handle)
@@ -357,7 +357,7 @@ async def test_a_handshake_that_is_refused_says_why(
         ({"code": 0}, NotAccepted),
     ],
 )
-async def test_an_address_that_is_not_told_says_why(
+async def test_a_missing_address_has_its_reason(
     fake: FakeFeishu, api: FeishuApi, body: dict[str, Any], error: type[Exception]
 ) -> None:
     """One that is not Feishu's is not called."""

@@ -31,7 +31,7 @@ class PlayedInlet:
     """What was heard and taken back; `says` is what becomes of it."""
 
     def __init__(self) -> None:
-        self.heard: list[PlatformMessage] = []
+        self.received: list[PlatformMessage] = []
         self.gone: list[InboundMessage] = []
         self.says: InletVerdict = "taken"
         self.fails: Exception | None = None
@@ -39,7 +39,7 @@ class PlayedInlet:
     async def take(self, event: PlatformMessage) -> InletVerdict:
         if self.fails is not None:
             raise self.fails
-        self.heard.append(event)
+        self.received.append(event)
         return self.says
 
     async def on_delete(self, deleted: InboundMessage) -> None:
@@ -75,35 +75,35 @@ def inlet() -> PlayedInlet:
 
 def call(body: bytes, *, key: str = KEY, signed: bool = True, **header: Any) -> HookRequest:
     """A call of the webhook, for our app, about CHAT."""
-    told = json.loads(body)
-    if "header" in told:
-        told["header"] |= {"app_id": APP_ID, "token": TOKEN} | header
-    data = encrypt_body(key, json.dumps(told).encode(), b"i" * 16)
+    deliver = json.loads(body)
+    if "header" in deliver:
+        deliver["header"] |= {"app_id": APP_ID, "token": TOKEN} | header
+    data = encrypt_body(key, json.dumps(deliver).encode(), b"i" * 16)
     at = str(int(time.time()))
     headers = {"x-lark-request-timestamp": at, "x-lark-request-nonce": "9"}
     headers["x-lark-signature"] = signature(key, at, "9", data)
     return HookRequest(method="POST", path="", query={}, headers=headers if signed else {}, body=data)
 
 
-async def told(channel: FeishuChannel, inlet: PlayedInlet, body: bytes, **header: Any) -> HookAnswer:
+async def deliver(channel: FeishuChannel, inlet: PlayedInlet, body: bytes, **header: Any) -> HookAnswer:
     return await channel.hook(call(body, **header), inlet)
 
 
-async def test_a_message_is_taken_and_confirmed(channel: FeishuChannel, inlet: PlayedInlet) -> None:
+async def test_a_message_is_accepted_and_confirmed(channel: FeishuChannel, inlet: PlayedInlet) -> None:
     """With an answer that is JSON."""
-    answer = await told(channel, inlet, message(chat_id=CHAT))
+    answer = await deliver(channel, inlet, message(chat_id=CHAT))
     assert (answer.status, answer.body, answer.media_type[:16]) == (200, b"{}", "application/json")
-    assert [one.message.content for one in inlet.heard] == ["hello"]
+    assert [one.message.content for one in inlet.received] == ["hello"]
 
 
 @pytest.mark.parametrize("trouble", [RedisAway("away"), Refused("overloaded", "too much", 1.0)])
-async def test_what_cannot_be_taken_is_not_confirmed(
+async def test_a_message_that_cannot_be_accepted_is_not_confirmed(
     channel: FeishuChannel, inlet: PlayedInlet, trouble: Exception
 ) -> None:
     """The gateway makes a 503 of it."""
     inlet.fails = trouble
     with pytest.raises(type(trouble)):
-        await told(channel, inlet, message(chat_id=CHAT))
+        await deliver(channel, inlet, message(chat_id=CHAT))
 
 
 CHECK = json.dumps({"challenge": "ajls384kdjxxxx", "token": TOKEN, "type": "url_verification"}).encode()
@@ -135,7 +135,7 @@ async def test_who_calls_is_believed_by_key_signature_and_token(
     """The check of the address alone is not signed: it is known by its token, under our key."""
     answer = await channel.hook(asked(), inlet)  # signed now: what is older than five minutes is refused
     assert (answer.status, answer.body) == (status, body)
-    assert inlet.heard == []
+    assert inlet.received == []
 
 
 @pytest.mark.parametrize(
@@ -155,53 +155,53 @@ async def test_who_pressed_a_button_is_shown_what_became_of_it(
     """At once, in the answer of the call."""
     inlet.says = says
     body = pressed({"shoal": "/yes a1", "chat": CHAT}, context={"open_message_id": "om_2", "open_chat_id": CHAT})
-    answer = await told(channel, inlet, body)
+    answer = await deliver(channel, inlet, body)
     assert json.loads(answer.body) == {"toast": shown}
 
 
 async def test_a_press_of_another_card_changes_nothing(channel: FeishuChannel, inlet: PlayedInlet) -> None:
     """And is confirmed."""
-    answer = await told(channel, inlet, pressed({"other": "card"}))
-    assert (answer.status, answer.body, inlet.heard) == (200, b"{}", [])
+    answer = await deliver(channel, inlet, pressed({"other": "card"}))
+    assert (answer.status, answer.body, inlet.received) == (200, b"{}", [])
 
 
 def in_group(text: str = "hi", **more: Any) -> bytes:
     return message({"text": text}, chat_id=CHAT, chat_type="group", message_id=MESSAGE, **more)
 
 
-async def test_a_reply_to_us_is_meant_for_us(fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet) -> None:
+async def test_a_reply_to_us_is_addressed_to_us(fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet) -> None:
     """What we posted ourselves is known, what another replica posted is looked up, once."""
     mine = await channel.send(Post(target=PostTarget(session="s", chat_id=CHAT), key="k", piece=Piece("x", "x")))
     theirs = {"message_id": "om_theirs", "sender": {"id": APP_ID, "id_type": "app_id", "sender_type": "app"}}
     fake.items["om_theirs"] = [theirs]
-    fake.heard["om_persons"] = CHAT
+    fake.received["om_persons"] = CHAT
     fake.paths.clear()
     for parent in (mine, "om_theirs", "om_theirs", "om_persons", "om_unknown"):
-        await told(channel, inlet, in_group(parent_id=parent, root_id=parent))
-    assert [one.addressed for one in inlet.heard] == [True, True, True, False, False]
+        await deliver(channel, inlet, in_group(parent_id=parent, root_id=parent))
+    assert [one.addressed for one in inlet.received] == [True, True, True, False, False]
     looked = [path.rpartition("/")[2] for path in fake.paths if path.startswith("GET")]
     assert looked == ["om_theirs", "om_persons", "om_unknown"]
 
 
 @pytest.mark.parametrize("more", [{"allow_groups": []}, {"groups": "off"}])
-async def test_nothing_is_looked_up_for_groups_that_are_not_heard(
+async def test_nothing_is_looked_up_for_groups_that_are_not_read(
     fake: FakeFeishu, inlet: PlayedInlet, more: dict[str, Any]
 ) -> None:
     """Their people cost no call."""
     channel = channel_of(fake, **more)
     await channel.open()
     fake.paths.clear()
-    await told(channel, inlet, in_group(parent_id="om_theirs"))
-    await told(channel, inlet, message("x", "merge_forward", chat_id=CHAT, chat_type="group"))
+    await deliver(channel, inlet, in_group(parent_id="om_theirs"))
+    await deliver(channel, inlet, message("x", "merge_forward", chat_id=CHAT, chat_type="group"))
     await channel.close()
     assert fake.paths == []
-    assert [one.addressed for one in inlet.heard] == [False, False]
+    assert [one.addressed for one in inlet.received] == [False, False]
 
 
 async def test_what_bots_say_is_not_looked_up(fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet) -> None:
     """It is not read."""
     fake.paths.clear()
-    await told(channel, inlet, in_group(parent_id="om_theirs", sender="ou_bot", sender_type="app"))
+    await deliver(channel, inlet, in_group(parent_id="om_theirs", sender="ou_bot", sender_type="app"))
     assert fake.paths == []
 
 
@@ -216,8 +216,8 @@ async def test_messages_that_were_passed_on_are_looked_up(
     ]
     for id in (MESSAGE, "om_unknown"):
         body = message("Merged and Forwarded Message", "merge_forward", chat_id=CHAT, message_id=id)
-        await told(channel, inlet, body)
-    assert [one.message.content for one in inlet.heard] == [
+        await deliver(channel, inlet, body)
+    assert [one.message.content for one in inlet.received] == [
         f"[forwarded from {ANNA}]\none\n\n[forwarded from {BOT}]\ntwo", "[merge_forward]",
     ]  # fmt: skip
 
@@ -234,7 +234,7 @@ async def test_messages_that_were_passed_on_are_looked_up(
         ({"thread_id": "omt_1"}, "topic", False, MESSAGE),
     ],
 )
-async def test_a_message_that_was_recalled_is_taken_back_where_it_stood(
+async def test_a_recalled_message_is_withdrawn_where_it_stood(
     fake: FakeFeishu, inlet: PlayedInlet, item: dict[str, Any], mode: str, threads: bool, thread: str | None
 ) -> None:
     """The event tells neither its topic nor what kind of chat it was: both are looked up."""
@@ -242,34 +242,32 @@ async def test_a_message_that_was_recalled_is_taken_back_where_it_stood(
     await channel.open()
     fake.items[MESSAGE] = [{"message_id": MESSAGE, "msg_type": "text", "deleted": True} | item]
     fake.modes[CHAT] = mode
-    await told(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))
+    await deliver(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))
     await channel.close()
     [gone] = inlet.gone
     assert (gone.chat_id, gone.id, gone.thread) == (CHAT, MESSAGE, thread)
 
 
-async def test_a_chat_that_was_heard_before_is_not_looked_up(
-    fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet
-) -> None:
+async def test_a_known_chat_is_not_looked_up(fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet) -> None:
     """No permission is needed for it then. Without one nothing is taken back, which might be another message."""
     fake.items[MESSAGE] = [{"message_id": MESSAGE, "deleted": True}]
-    assert (await told(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))).status == 200
+    assert (await deliver(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))).status == 200
     assert inlet.gone == []
-    await told(channel, inlet, in_group("@_user_1 hi", mentions=[mention(1, "Shoal", BOT)]))
-    await told(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))
+    await deliver(channel, inlet, in_group("@_user_1 hi", mentions=[mention(1, "Shoal", BOT)]))
+    await deliver(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))
     assert [one.thread for one in inlet.gone] == [MESSAGE]
 
 
-async def test_the_same_message_has_one_place_when_told_and_when_recalled(
+async def test_the_same_message_has_one_place_when_received_and_when_recalled(
     fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet
 ) -> None:
     """Or the wrong one would be taken back."""
     fake.items[MESSAGE] = [{"message_id": MESSAGE, "deleted": True}]
-    await told(channel, inlet, in_group())
-    await told(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))
-    [heard], [gone] = inlet.heard, inlet.gone
-    assert gone.session == heard.message.session
-    assert msgspec.structs.replace(gone, timestamp=0, sender_id="").id == heard.message.id
+    await deliver(channel, inlet, in_group())
+    await deliver(channel, inlet, recalled(message_id=MESSAGE, chat_id=CHAT))
+    [received], [gone] = inlet.received, inlet.gone
+    assert gone.session == received.message.session
+    assert msgspec.structs.replace(gone, timestamp=0, sender_id="").id == received.message.id
 
 
 def test_the_abilities_are_those_of_the_documentation() -> None:

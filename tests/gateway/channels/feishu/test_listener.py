@@ -57,7 +57,7 @@ class Played:
 
     def __init__(self) -> None:
         self.socket = PlayedSocket()
-        self.taken: list[str] = []
+        self.accepted: list[str] = []
         self.until = asyncio.Event()
         self.take: Callable[[str], Awaitable[None]] | None = None
         self.listener = self.listening_for(5.0)
@@ -68,14 +68,14 @@ class Played:
     async def _connect(self) -> PlayedSocket:
         return self.socket
 
-    async def _take(self, told: FeishuEvent) -> bytes | None:
+    async def _take(self, event: FeishuEvent) -> bytes | None:
         text = "press"
-        if isinstance(told.event, MessageReceived):
-            text = json.loads(told.event.message.content or "")["text"]
+        if isinstance(event.event, MessageReceived):
+            text = json.loads(event.event.message.content or "")["text"]
         if self.take is not None:
             await self.take(text)
-        self.taken.append(text)
-        return b'{"toast":{}}' if isinstance(told.event, CardPressed) else None
+        self.accepted.append(text)
+        return b'{"toast":{}}' if isinstance(event.event, CardPressed) else None
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -86,7 +86,7 @@ class Played:
             await cancel_all([task])
 
 
-async def test_what_is_taken_is_confirmed() -> None:
+async def test_an_accepted_event_is_confirmed() -> None:
     """And not before."""
     played, go = Played(), asyncio.Event()
 
@@ -109,7 +109,7 @@ async def test_what_comes_in_pieces_is_one_event() -> None:
     async with played.listening():
         played.socket.tell("e1", "long " * 100, pieces=5)
         await eventually(lambda: played.socket.answered)
-    assert played.taken == ["long " * 100]
+    assert played.accepted == ["long " * 100]
     assert played.socket.answered == [("e1", 200, None)]
 
 
@@ -121,7 +121,7 @@ async def test_who_pressed_a_button_is_shown_something() -> None:
         await eventually(lambda: played.socket.answered == [("e1", 200, b'{"toast":{}}')])
 
 
-async def test_a_chat_is_taken_in_order_and_others_do_not_wait() -> None:
+async def test_events_of_a_chat_are_accepted_in_order_and_others_do_not_wait() -> None:
     """One that takes long, such as with a file, is in nobody else's way."""
     played, go = Played(), asyncio.Event()
 
@@ -137,11 +137,11 @@ async def test_a_chat_is_taken_in_order_and_others_do_not_wait() -> None:
         await eventually(lambda: played.socket.confirmed == ["e3"])
         go.set()
         await eventually(lambda: played.socket.confirmed == ["e3", "e1", "e2"])
-    assert played.taken == ["other", "slow", "next"]
+    assert played.accepted == ["other", "slow", "next"]
 
 
 @pytest.mark.parametrize("trouble", [RedisAway("away"), Refused("overloaded", "too much", 0.01)])
-async def test_what_cannot_be_taken_now_is_taken_soon(trouble: Exception) -> None:
+async def test_an_event_that_cannot_be_accepted_now_is_accepted_soon(trouble: Exception) -> None:
     """It is not confirmed before, and what came after it waits for it."""
     played, tries = Played(), 0
 
@@ -156,10 +156,10 @@ async def test_what_cannot_be_taken_now_is_taken_soon(trouble: Exception) -> Non
         played.socket.tell("e1", "one")
         played.socket.tell("e2", "two")
         await eventually(lambda: played.socket.confirmed == ["e1", "e2"])
-    assert (played.taken, tries) == (["one", "two"], 3)
+    assert (played.accepted, tries) == (["one", "two"], 3)
 
 
-async def test_what_cannot_be_taken_for_long_is_left_to_another_replica() -> None:
+async def test_an_event_that_cannot_be_accepted_for_long_is_left_to_another_replica() -> None:
     """Feishu is told so, and the connection ends, so that it tells it elsewhere."""
     played = Played()
     played.listener = played.listening_for(0.2)
@@ -175,7 +175,7 @@ async def test_what_cannot_be_taken_for_long_is_left_to_another_replica() -> Non
     assert (played.socket.answered, played.socket.closed) == ([("e1", 500, None)], True)
 
 
-async def test_a_press_that_cannot_be_taken_is_said_to_who_pressed() -> None:
+async def test_a_person_sees_that_a_press_could_not_be_accepted() -> None:
     """They can press again; the connection is not given up for it."""
     played = Played()
     played.listener = played.listening_for(0.2)
@@ -223,7 +223,7 @@ async def test_what_says_nothing_to_us_is_confirmed_at_once() -> None:
         await eventually(lambda: sorted(played.socket.confirmed) == ["e1", "e2", "e3", "e4"])
 
 
-async def test_a_connection_that_is_lost_is_said() -> None:
+async def test_a_lost_connection_is_reported() -> None:
     """Whoever listens begins again."""
     played = Played()
     async with played.listening() as task:

@@ -54,7 +54,7 @@ def tell(fake: FakeFeishu, id: str, body: bytes, *, is_press: bool = False) -> N
     fake.sockets.tell(id, event, CHAT, is_press=is_press)
 
 
-async def test_what_was_not_confirmed_when_a_connection_was_cut_is_told_again(
+async def test_an_event_that_was_not_confirmed_when_a_connection_was_cut_is_repeated(
     fake: FakeFeishu, channel: FeishuChannel
 ) -> None:
     """Over the next one. A connection that is lost is said at once."""
@@ -72,7 +72,7 @@ async def test_what_was_not_confirmed_when_a_connection_was_cut_is_told_again(
         await eventually(lambda: fake.sockets.answers == {"e1": (200, None)})
     finally:
         await cancel_all([listening])
-    assert [one.message.content for one in inlet.heard] == ["hello"]
+    assert [one.message.content for one in inlet.received] == ["hello"]
 
 
 async def test_at_the_end_what_is_under_way_is_confirmed(fake: FakeFeishu, channel: FeishuChannel) -> None:

@@ -37,23 +37,23 @@ TOM = mention(2, "Tom  Smith\n", "ou_tom")
 
 
 def asked(body: bytes, hearing: FeishuEventParser = HEARING) -> ParsedMessage | None:
-    told = read_event(body)
-    assert isinstance(told, FeishuEvent)
-    assert isinstance(told.event, MessageReceived)
-    return hearing.parse_message(told.header, told.event, now_ms=5)
+    event = read_event(body)
+    assert isinstance(event, FeishuEvent)
+    assert isinstance(event.event, MessageReceived)
+    return hearing.parse_message(event.header, event.event, now_ms=5)
 
 
-def heard(body: bytes, hearing: FeishuEventParser = HEARING) -> PlatformMessage:
+def received(body: bytes, hearing: FeishuEventParser = HEARING) -> PlatformMessage:
     found = asked(body, hearing)
     assert found is not None
     return found.message
 
 
 def press(body: bytes) -> PlatformMessage | None:
-    told = read_event(body)
-    assert isinstance(told, FeishuEvent)
-    assert isinstance(told.event, CardPressed)
-    return HEARING.parse_press(told.header, told.event, now_ms=5)
+    event = read_event(body)
+    assert isinstance(event, FeishuEvent)
+    assert isinstance(event.event, CardPressed)
+    return HEARING.parse_press(event.header, event.event, now_ms=5)
 
 
 def test_a_message_of_a_chat_of_two() -> None:
@@ -91,7 +91,7 @@ def test_a_topic_is_a_conversation_by_its_first_message(
     more: dict[str, Any], hearing: FeishuEventParser, thread: str | None
 ) -> None:
     """A message of a group may begin one."""
-    assert heard(message(**more), hearing).message.thread == thread
+    assert received(message(**more), hearing).message.thread == thread
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_mention_is_ours_by_its_id_alone(
     text: str, mentions: list[dict[str, Any]], group: bool, addressed: bool, content: str
 ) -> None:
     """Not by a name that somebody wrote; to everybody is not to us."""
-    found = heard(message({"text": text}, mentions=mentions, chat_type="group" if group else "p2p"))
+    found = received(message({"text": text}, mentions=mentions, chat_type="group" if group else "p2p"))
     assert (found.group, found.addressed, found.message.content) == (group, addressed, content)
 
 
@@ -173,7 +173,7 @@ CARD = {
 )
 def test_every_type_has_words(kind: str, content: Any, text: str) -> None:
     """Of rich text and cards all that can be read."""
-    assert heard(message(content, kind, mentions=[TOM])).message.content == text
+    assert received(message(content, kind, mentions=[TOM])).message.content == text
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_every_type_has_words(kind: str, content: Any, text: str) -> None:
 )
 def test_files_are_found(kind: str, content: Any, files: list[RemoteFile]) -> None:
     """By their message and key."""
-    assert list(heard(message(content, kind)).files) == files
+    assert list(received(message(content, kind)).files) == files
 
 
 @pytest.mark.parametrize(
@@ -253,14 +253,14 @@ def test_the_old_form_and_the_check_of_the_address() -> None:
 )
 def test_bots_are_known(body: bytes, own: bool, from_bot: bool) -> None:
     """Ourselves, and others."""
-    assert (heard(body).own, heard(body).from_bot) == (own, from_bot)
+    assert (received(body).own, received(body).from_bot) == (own, from_bot)
 
 
-def test_a_message_that_is_told_again_has_its_id() -> None:
+def test_a_message_that_is_repeated_has_its_id() -> None:
     """Under another event's id."""
     again = json.loads(message())
     again["header"]["event_id"] = "another"
-    assert heard(json.dumps(again).encode()).message.id == heard(message()).message.id
+    assert received(json.dumps(again).encode()).message.id == received(message()).message.id
 
 
 def test_what_a_reply_answers_and_what_was_passed_on_is_asked_for() -> None:
@@ -273,7 +273,7 @@ def test_what_a_reply_answers_and_what_was_passed_on_is_asked_for() -> None:
     assert (found.parent, found.is_forward) == (None, True)
 
 
-def test_what_was_passed_on_is_read_with_who_said_it() -> None:
+def test_forwarded_messages_are_read_with_their_authors() -> None:
     """In order; what has no words is left out."""
     items = [
         ("ou_1", "text", '{"text":"one"}'), ("", "file", '{"file_key":"f1","file_name":"a.txt"}'),
@@ -347,9 +347,9 @@ NOT_ALLOWED = "not allowed"
 )
 def test_who_may_speak(body: bytes, rules: AccessSettings, verdict: str) -> None:
     """By ids alone: not by a name, not by what was passed on; a group and a chat of two apart."""
-    told = read_event(body)
-    assert isinstance(told, FeishuEvent)
-    found = press(body) if isinstance(told.event, CardPressed) else heard(body)
+    event = read_event(body)
+    assert isinstance(event, FeishuEvent)
+    found = press(body) if isinstance(event.event, CardPressed) else received(body)
     assert found is not None
     assert judge(rules, found).kind == verdict
 
@@ -363,14 +363,14 @@ KINDS = ["text", "post", "image", "file", "audio", "media", "interactive", "vote
 
 
 def _all_of_it(body: bytes) -> None:
-    told = read_event(body)
-    if isinstance(told, FeishuEvent):
-        assert isinstance(told.chat, str)
-        match told.event:
+    event = read_event(body)
+    if isinstance(event, FeishuEvent):
+        assert isinstance(event.chat, str)
+        match event.event:
             case MessageReceived() as received:
-                HEARING.parse_message(told.header, received, now_ms=5)
+                HEARING.parse_message(event.header, received, now_ms=5)
             case CardPressed() as pressed:
-                HEARING.parse_press(told.header, pressed, now_ms=5)
+                HEARING.parse_press(event.header, pressed, now_ms=5)
 
 
 @given(JSON, st.sampled_from([message(), recalled(), pressed()]), st.sampled_from(["header", "event"]))

@@ -57,7 +57,7 @@ def test_a_wrong_setting_stops_the_start_with_its_name(change: dict[str, Any], p
     assert not any(secret in str(caught.value) for secret in (SECRET, KEY, TOKEN))
 
 
-def test_every_problem_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     """A line each."""
     with pytest.raises(SettingsError) as caught:
         read_feishu("feishu", {"app_id": "x", "app_secret": "y", "run": "webhook"})
@@ -94,10 +94,10 @@ def test_every_example_of_the_page_is_read() -> None:
 def test_every_setting_is_on_the_page() -> None:
     """With its default."""
     text = (ROOT / "docs" / "channels" / "feishu.md").read_text()
-    told = {
+    page = {
         name for names in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE) for name in re.findall(r"`(\w+)`", names)
     }
-    assert set(FeishuSettings.__struct_fields__) - set(AccessSettings.__struct_fields__) <= told
+    assert set(FeishuSettings.__struct_fields__) - set(AccessSettings.__struct_fields__) <= page
 
 
 def test_the_example_file_has_this_channel() -> None:

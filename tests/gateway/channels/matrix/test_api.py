@@ -61,9 +61,7 @@ def post(text: str = "<b>hi</b>", *, key: str = "k", place: PostTarget = PLACE, 
         ("hang", MaybeSent),
     ],
 )
-async def test_what_goes_wrong_is_said_in_our_words(
-    fake: FakeMatrix, api: MatrixApi, kind: str, error: type[Exception]
-) -> None:
+async def test_each_failure_has_its_error(fake: FakeMatrix, api: MatrixApi, kind: str, error: type[Exception]) -> None:
     """One try a call. What a proxy answers for a homeserver leaves it unclear whether the call went through."""
     fake.troubles.append(Trouble(kind, "send", None, 1, 2.5))
     with pytest.raises(error) as caught:
@@ -81,7 +79,7 @@ async def test_a_post_whose_answer_was_lost_is_there_once(fake: FakeMatrix, api:
     another = connected(fake.address)
     id = await another.send(post())
     await another.close()
-    assert [one.id for one in fake.said[ROOM]] == [id]
+    assert [one.id for one in fake.posts[ROOM]] == [id]
     assert await api.send(post(key="other")) != id
 
 
@@ -159,20 +157,20 @@ async def test_where_a_post_belongs(
 ) -> None:
     """An answer to an edited message is one to the message."""
     await api.send(post(place=PostTarget(session="s", chat_id=ROOM, thread=thread), reply_to=reply_to))
-    assert fake.said[ROOM][0].content.get("m.relates_to") == relation
+    assert fake.posts[ROOM][0].content.get("m.relates_to") == relation
 
 
 async def test_text_names_nobody_and_has_a_plain_form(fake: FakeMatrix, api: MatrixApi) -> None:
     """`m.mentions` is empty; an edit says both what is new and what clients without edits show."""
     id = await api.send(post())
-    content = fake.said[ROOM][0].content
+    content = fake.posts[ROOM][0].content
     assert (content["msgtype"], content["body"], content["formatted_body"]) == ("m.text", "hi", "<b>hi</b>")
     assert content["m.mentions"] == {}
     await api.edit(id, post("<i>ho</i>"))
     await api.edit(id, post("<i>hum</i>"))
-    assert (fake.said[ROOM][0].text, fake.said[ROOM][0].edits) == ("hum", 2)
+    assert (fake.posts[ROOM][0].text, fake.posts[ROOM][0].edits) == ("hum", 2)
     await api.edit(id, post("<i>ho</i>", as_plain=True))
-    assert fake.said[ROOM][0].text == "hi"
+    assert fake.posts[ROOM][0].text == "hi"
     assert fake.newest["body"] == "* hi"
 
 
@@ -181,7 +179,7 @@ async def test_files_are_uploaded_and_fetched(fake: FakeMatrix, api: MatrixApi) 
     for media_type, kind in (("image/png", "m.image"), ("application/pdf", "m.file")):
         file = File(reference="r", name="a", media_type=media_type, size_bytes=3, data=b"abc")
         await api.send(Post(target=PLACE, key=kind, file=file))
-        content = fake.said[ROOM][-1].content
+        content = fake.posts[ROOM][-1].content
         assert (content["msgtype"], content["info"]) == (kind, {"mimetype": media_type, "size": 3})
     fetched = [part async for part in api.fetch(RemoteFile(handle=content["url"]))]
     assert b"".join(fetched) == b"abc"

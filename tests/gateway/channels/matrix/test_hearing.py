@@ -27,7 +27,7 @@ class Listener:
 
     def __init__(self, fake: FakeMatrix) -> None:
         self.saved = b""
-        self.heard: list[PlatformMessage] = []
+        self.received: list[PlatformMessage] = []
         self.gone: list[InboundMessage] = []
         self.away = False
         self._fake = fake
@@ -41,7 +41,7 @@ class Listener:
     async def take(self, event: PlatformMessage) -> InletVerdict:
         if self.away:
             raise RedisAway("away")
-        self.heard.append(event)
+        self.received.append(event)
         return "taken"
 
     async def on_delete(self, deleted: InboundMessage) -> None:
@@ -49,7 +49,7 @@ class Listener:
 
     @property
     def texts(self) -> list[str]:
-        return [one.message.content for one in self.heard if not one.own]
+        return [one.message.content for one in self.received if not one.own]
 
     @contextlib.asynccontextmanager
     async def listening(self, **more: Any) -> AsyncIterator[asyncio.Task[None]]:
@@ -75,7 +75,7 @@ async def fake() -> AsyncIterator[FakeMatrix]:
         yield server
 
 
-def said(fake: FakeMatrix, body: str, **more: Any) -> dict[str, Any]:
+def sent(fake: FakeMatrix, body: str, **more: Any) -> dict[str, Any]:
     content = {"msgtype": "m.text", "body": body, **more}
     return {
         "type": "m.room.message",
@@ -90,22 +90,22 @@ async def test_what_a_batch_leaves_out_is_asked_for(fake: FakeMatrix) -> None:
     """Page by page, in order; from where the last listener was."""
     listener = Listener(fake)
     async with listener.listening():
-        await fake.tell(ROOM, said(fake, "before"))
+        await fake.tell(ROOM, sent(fake, "before"))
         await eventually(lambda: listener.texts == ["before"], within_s=20, what="the first one")
     fake.batch = 5
     for number in range(250):
-        await fake.tell(ROOM, said(fake, str(number)))
+        await fake.tell(ROOM, sent(fake, str(number)))
     async with listener.listening():
         await eventually(lambda: len(listener.texts) >= 251, within_s=60, what="all of them")
     assert listener.texts == ["before", *map(str, range(250))]
 
 
-async def test_a_batch_that_could_not_be_taken_is_told_again(fake: FakeMatrix) -> None:
+async def test_a_batch_that_could_not_be_accepted_is_sent_again(fake: FakeMatrix) -> None:
     """How far it is is saved behind what was taken."""
     listener = Listener(fake)
     async with listener.listening() as task:
         before, listener.away = listener.saved, True
-        await fake.tell(ROOM, said(fake, "hello"))
+        await fake.tell(ROOM, sent(fake, "hello"))
         await asyncio.wait({task}, timeout=20)
         assert isinstance(task.exception(), RedisAway)
     assert listener.saved == before
@@ -116,7 +116,7 @@ async def test_a_batch_that_could_not_be_taken_is_told_again(fake: FakeMatrix) -
 
 async def test_what_was_saved_of_somebody_else_or_is_lost_is_begun_anew(fake: FakeMatrix) -> None:
     """A point that the homeserver does not know would stop the channel for ever."""
-    await fake.tell(ROOM, said(fake, "old"))
+    await fake.tell(ROOM, sent(fake, "old"))
     for saved in (
         b"{",
         b'{"of": "@other:pond.example", "since": "s0"}',
@@ -126,34 +126,34 @@ async def test_what_was_saved_of_somebody_else_or_is_lost_is_begun_anew(fake: Fa
         listener.saved = saved
         async with listener.listening():
             await eventually(lambda: b'"s' in listener.saved, within_s=20, what="the new point")  # noqa: B023
-            new = said(fake, "new")
+            new = sent(fake, "new")
             await fake.tell(ROOM, new)
             await eventually(lambda: "new" in listener.texts, within_s=20, what="what is new")  # noqa: B023
 
 
-async def test_what_is_taken_back_is_known_by_its_thread(fake: FakeMatrix) -> None:
+async def test_a_redacted_message_is_known_by_its_thread(fake: FakeMatrix) -> None:
     """The redaction does not name it."""
     listener = Listener(fake)
     async with listener.listening():
-        one = said(fake, "aside", **{"m.relates_to": {"rel_type": "m.thread", "event_id": "$root"}})
+        one = sent(fake, "aside", **{"m.relates_to": {"rel_type": "m.thread", "event_id": "$root"}})
         await fake.tell(ROOM, one)
-        gone = {**said(fake, ""), "type": "m.room.redaction", "content": {"redacts": one["event_id"]}}
+        gone = {**sent(fake, ""), "type": "m.room.redaction", "content": {"redacts": one["event_id"]}}
         await fake.tell(ROOM, gone)
         await eventually(lambda: listener.gone, within_s=20, what="the redaction")
     assert (listener.gone[0].id, listener.gone[0].thread) == (one["event_id"], "$root")
 
 
-async def test_an_encrypted_room_is_told_once_and_only_by_who_may_speak(fake: FakeMatrix) -> None:
+async def test_an_encrypted_room_is_notified_once_and_only_where_the_sender_is_allowed(fake: FakeMatrix) -> None:
     """Also by the next listener."""
     listener = Listener(fake)
     secret = {"type": "m.room.encrypted", "content": {"algorithm": "m.megolm.v1.aes-sha2"}, "origin_server_ts": 1}
     for sender in ("@stranger:pond.example", ANNA, ANNA):
         async with listener.listening():
             await fake.tell(ROOM, {**secret, "sender": sender, "event_id": fake.new_id()})
-            await fake.tell(ROOM, said(fake, sender))
+            await fake.tell(ROOM, sent(fake, sender))
             count = len(listener.texts)
             await eventually(lambda: len(listener.texts) > count, within_s=20, what="what is behind")  # noqa: B023
-            assert len(fake.said.get(ROOM, [])) == (0 if sender != ANNA else 1)
+            assert len(fake.posts.get(ROOM, [])) == (0 if sender != ANNA else 1)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,6 @@ async def test_invitations_are_followed_of_whom_the_settings_say(
     await fake.invite("!new:pond.example", by)
     listener = Listener(fake)
     async with listener.listening(join=join):
-        await fake.tell(ROOM, said(fake, "hello"))
+        await fake.tell(ROOM, sent(fake, "hello"))
         await eventually(lambda: listener.texts, within_s=20, what="what is behind")
     assert fake.joined == (["!new:pond.example"] if enters else [])

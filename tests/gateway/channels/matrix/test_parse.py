@@ -39,7 +39,7 @@ def event(content: dict[str, Any], **more: Any) -> Event:
     return found
 
 
-def told(
+def parse(
     content: dict[str, Any], *, group: bool = False, answered: str | None = None, **more: Any
 ) -> PlatformMessage | None:
     return parse_event("matrix", ROOM, event(content, **more), GROUP if group else ALONE, ME, answered=answered)
@@ -60,7 +60,7 @@ def mention(*users: str) -> dict[str, Any]:
 
 def test_a_message_of_a_person() -> None:
     """Ids are those of Matrix; two members are a chat of two."""
-    found = sure(told(text("hello")))
+    found = sure(parse(text("hello")))
     message = found.message
     assert (message.channel, message.chat_id, message.sender_id, message.id) == (
         "matrix", ROOM, ANNA, "$143273582443PhrSn",
@@ -74,7 +74,7 @@ QUOTED = '<mx-reply><blockquote><a href="https://matrix.to/#/@shoal:pond.example
 
 
 @pytest.mark.parametrize(
-    ("content", "addressed", "said"),
+    ("content", "addressed", "sent"),
     [
         (text("Shoal: hello", **mention(ME)), True, "hello"),
         (text("@shoal, hello", **mention(ME)), True, "hello"),
@@ -95,10 +95,10 @@ QUOTED = '<mx-reply><blockquote><a href="https://matrix.to/#/@shoal:pond.example
         (text("hello"), False, "hello"),
     ],
 )
-def test_in_a_group_a_message_is_for_us_when_it_says_so(content: dict[str, Any], addressed: bool, said: str) -> None:
+def test_in_a_group_a_message_is_for_us_when_it_says_so(content: dict[str, Any], addressed: bool, sent: str) -> None:
     """By its mentions, by a link, by our whole id, or as a command; our name alone is nobody's."""
-    found = sure(told(content, group=True))
-    assert (found.group, found.addressed, found.message.content) == (True, addressed, said)
+    found = sure(parse(content, group=True))
+    assert (found.group, found.addressed, found.message.content) == (True, addressed, sent)
 
 
 @pytest.mark.parametrize(("by", "addressed"), [(ME, True), (ANNA, False), (None, False)])
@@ -108,7 +108,7 @@ def test_an_answer_to_us_is_for_us(by: str | None, addressed: bool) -> None:
         f"> <{ME}> It is five.\n> Or six.\n\nthanks", **{"m.relates_to": {"m.in_reply_to": {"event_id": "$x"}}}
     )
     assert summarize_event(event(content)) == EventSummary(ANNA, None, "$x")
-    found = sure(told(content, group=True, answered=by))
+    found = sure(parse(content, group=True, answered=by))
     assert (found.addressed, found.message.content) == (addressed, "thanks")
 
 
@@ -117,7 +117,7 @@ def test_a_thread_is_a_conversation_and_its_fall_back_answers_nobody() -> None:
     relation = {"rel_type": "m.thread", "event_id": "$root", "is_falling_back": True}
     fallen = text("aside", **{"m.relates_to": {**relation, "m.in_reply_to": {"event_id": "$last"}}})
     assert summarize_event(event(fallen)) == EventSummary(ANNA, "$root", None)
-    found = sure(told(fallen))
+    found = sure(parse(fallen))
     assert (found.message.thread, found.message.session) == ("$root", "matrix:!636q39766251%3Apond.example%23$root")
     real = {**relation, "is_falling_back": False, "m.in_reply_to": {"event_id": "$last"}}
     assert summarize_event(event(text("aside", **{"m.relates_to": real}))) == EventSummary(ANNA, "$root", "$last")
@@ -147,7 +147,7 @@ MXC = "mxc://pond.example/AQwafuaFswefuhsfAFAgsw"
 
 
 @pytest.mark.parametrize(
-    ("content", "said", "files"),
+    ("content", "sent", "files"),
     [
         (
             {"msgtype": "m.image", "body": "a.png", "url": MXC, "info": {"mimetype": "image/png", "size": 31037}},
@@ -165,11 +165,11 @@ MXC = "mxc://pond.example/AQwafuaFswefuhsfAFAgsw"
         ({"msgtype": "m.location", "body": "Big Ben", "geo_uri": "geo:51.5,0.1"}, "[location: 51.5,0.1] Big Ben", []),
     ],
 )  # fmt: skip
-def test_what_is_no_text(content: dict[str, Any], said: str, files: list[tuple[str, str, str, int | None]]) -> None:
+def test_what_is_no_text(content: dict[str, Any], sent: str, files: list[tuple[str, str, str, int | None]]) -> None:
     """Files are named and not fetched yet, and only from the homeserver's store; a body beside a name is what is
     said."""
-    found = sure(told(content))
-    assert found.message.content == said
+    found = sure(parse(content))
+    assert found.message.content == sent
     assert [(one.handle, one.name, one.media_type, one.size_bytes) for one in found.files] == files
 
 
@@ -186,13 +186,13 @@ def test_what_is_no_text(content: dict[str, Any], said: str, files: list[tuple[s
 )
 def test_what_says_nothing_to_us_is_passed_over(content: dict[str, Any], more: dict[str, Any]) -> None:
     """Who came, reactions, what cannot be read, what was taken back."""
-    assert told(content, **more) is None
+    assert parse(content, **more) is None
 
 
 def test_notices_are_of_bots_and_our_own_words_ours() -> None:
     """Neither is answered."""
-    notice = sure(told({"msgtype": "m.notice", "body": "I am a bot"}))
-    ours = sure(told(text("hello"), sender=ME))
+    notice = sure(parse({"msgtype": "m.notice", "body": "I am a bot"}))
+    ours = sure(parse(text("hello"), sender=ME))
     assert (notice.from_bot, notice.own, ours.from_bot, ours.own) == (True, False, False, True)
 
 
@@ -201,13 +201,13 @@ def member(membership: str, user: str = ME, before: str = "") -> Event:
     return event({"membership": membership}, type="m.room.member", state_key=user, unsigned=unsigned)
 
 
-def test_what_was_said_before_we_were_asked_in_is_not_for_us() -> None:
+def test_messages_from_before_our_invitation_are_not_for_us() -> None:
     """From the invitation on it is; a new name or picture of ours changes nothing."""
-    said = event(text("hello"))
-    assert start_after_join([said, member("invite"), said, member("join", before="invite"), said], ME) == 2
-    assert start_after_join([said, member("join"), said], ME) == 2
-    assert start_after_join([said, member("join", before="join"), said], ME) is None
-    assert start_after_join([said, member("join", ANNA)], ME) is None
+    sent = event(text("hello"))
+    assert start_after_join([sent, member("invite"), sent, member("join", before="invite"), sent], ME) == 2
+    assert start_after_join([sent, member("join"), sent], ME) == 2
+    assert start_after_join([sent, member("join", before="join"), sent], ME) is None
+    assert start_after_join([sent, member("join", ANNA)], ME) is None
     assert inviter([member("join", ANNA), member("invite")], ME) == ANNA
 
 
@@ -234,5 +234,5 @@ def test_anything_at_all_is_a_message_nothing_or_a_typed_error(body: Any) -> Non
     found = read_event(json.dumps(body).encode())
     if found is not None:
         summarize_event(found), replaced_id(found), redacted_id(found), start_after_join([found], ME)
-        told_now = parse_event("matrix", ROOM, found, GROUP, ME, first=EventSummary(found.sender))
-        assert told_now is None or told_now.message.channel == "matrix"
+        parsed_now = parse_event("matrix", ROOM, found, GROUP, ME, first=EventSummary(found.sender))
+        assert parsed_now is None or parsed_now.message.channel == "matrix"

@@ -121,9 +121,9 @@ async def test_an_invitation_is_followed_and_the_first_words_are_answered(people
     room = await people.anna.room(people.bot.id)
     await people.anna.say(room, "hello")
     await people.sees(room, "echo: hello")
-    [heard] = people.worker.heard
-    assert (heard.chat_id, heard.sender_id, heard.thread) == (room, people.anna.id, None)
-    assert "group" not in heard.metadata
+    [received] = people.worker.received
+    assert (received.chat_id, received.sender_id, received.thread) == (room, people.anna.id, None)
+    assert "group" not in received.metadata
 
 
 async def test_invitations_of_strangers_are_not_followed(people: People) -> None:
@@ -136,7 +136,7 @@ async def test_invitations_of_strangers_are_not_followed(people: People) -> None
     await people.anna.say(old, "welcome")
     await people.sees(old, "echo: welcome")
     assert not await people.bob.is_in(strange, people.bot.id)
-    assert [message.content for message in people.worker.heard] == ["welcome"]
+    assert [message.content for message in people.worker.received] == ["welcome"]
 
 
 async def test_in_a_room_of_three_mentions_and_replies_to_us_are_answered(people: People) -> None:
@@ -147,11 +147,11 @@ async def test_in_a_room_of_three_mentions_and_replies_to_us_are_answered(people
     me = {"m.mentions": {"user_ids": [people.bot.id]}}
     asked = await people.anna.say(room, f"{people.bot.id}: what time is it?", **me)
     await people.sees(room, "echo: what time is it?")
-    [said] = await people.anna.events(room, of=people.bot.id)
-    assert said["content"]["m.relates_to"]["m.in_reply_to"]["event_id"] == asked
-    await people.bob.say(room, "thanks", **{"m.relates_to": {"m.in_reply_to": {"event_id": said["event_id"]}}})
+    [sent] = await people.anna.events(room, of=people.bot.id)
+    assert sent["content"]["m.relates_to"]["m.in_reply_to"]["event_id"] == asked
+    await people.bob.say(room, "thanks", **{"m.relates_to": {"m.in_reply_to": {"event_id": sent["event_id"]}}})
     await people.sees(room, "echo: what time is it?", "echo: thanks")
-    assert [message.metadata["group"] for message in people.worker.heard] == ["1", "1"]
+    assert [message.metadata["group"] for message in people.worker.received] == ["1", "1"]
 
 
 async def test_a_thread_is_a_conversation_of_its_own(people: People) -> None:
@@ -165,7 +165,7 @@ async def test_a_thread_is_a_conversation_of_its_own(people: People) -> None:
     await people.sees(room, "echo: root", "echo: aside")
     last = (await people.anna.events(room, of=people.bot.id))[-1]["content"]["m.relates_to"]
     assert (last["rel_type"], last["event_id"]) == ("m.thread", root)
-    assert people.worker.heard[-1].session == session_id("matrix", f"{room}#{root}")
+    assert people.worker.received[-1].session == session_id("matrix", f"{room}#{root}")
 
 
 async def test_a_turn_is_streamed_into_one_message(people: People) -> None:
@@ -188,7 +188,7 @@ async def test_a_turn_is_streamed_into_one_message(people: People) -> None:
     assert "<strong>two</strong>" in events[-1]["content"]["m.new_content"]["formatted_body"]
 
 
-async def test_messages_are_edited_and_taken_back_before_their_turn(people: People) -> None:
+async def test_messages_are_edited_and_withdrawn_before_their_turn(people: People) -> None:
     """As if never said."""
     done: list[int] = []
 
@@ -200,7 +200,7 @@ async def test_messages_are_edited_and_taken_back_before_their_turn(people: Peop
     await people.gateway()
     room, other = await people.room(), await people.room()
     await people.anna.say(room, "busy")
-    await eventually(lambda: people.worker.heard, within_s=SOON_S, what="the turn")
+    await eventually(lambda: people.worker.received, within_s=SOON_S, what="the turn")
     old, never = await people.anna.say(room, "old words"), await people.anna.say(room, "never mind")
     new = {"msgtype": "m.text", "body": "new words"}
     edit = {**new, "body": "* new words", "m.new_content": new}
@@ -230,8 +230,8 @@ async def test_files_go_both_ways(people: People) -> None:
         room, {"msgtype": "m.file", "body": "look", "filename": "notes.txt", "url": uri, "info": info}
     )
     await people.sees(room, "Here:", "back.txt")
-    [heard] = people.worker.heard
-    assert heard.media[0].endswith("notes.txt")
+    [received] = people.worker.received
+    assert received.media[0].endswith("notes.txt")
     sent = (await people.anna.events(room, of=people.bot.id))[-1]["content"]
     assert await people.anna.download(sent["url"]) == data[::-1]
 
@@ -248,12 +248,12 @@ async def test_a_restart_loses_nothing_and_doubles_nothing(people: People) -> No
     await people.anna.say(other, "hello")
     await people.gateway()
     await people.sees(other, "echo: hello")
-    await eventually(lambda: len(people.worker.heard) >= 22, within_s=SOON_S, what="everything")
+    await eventually(lambda: len(people.worker.received) >= 22, within_s=SOON_S, what="everything")
     texts = people.worker.texts(session_id("matrix", room))
     assert texts == ["before", *(f"{number}" for number in range(0, 60, 3))]
 
 
-async def test_a_room_with_encryption_is_told_so_once(people: People) -> None:
+async def test_a_room_with_encryption_is_notified_once(people: People) -> None:
     """Nobody waits there for an answer in vain."""
     await people.gateway()
     room = await people.room()
@@ -272,7 +272,7 @@ async def test_a_room_with_encryption_is_told_so_once(people: People) -> None:
     assert answer == "echo: hello"
 
 
-async def test_the_same_key_is_one_event_and_what_is_wrong_is_said(people: People) -> None:
+async def test_the_same_key_is_one_event_and_errors_are_reported(people: People) -> None:
     """Idempotent for a device, also over another connection; too large, not in the room, no such token; looked up by
     another device."""
 

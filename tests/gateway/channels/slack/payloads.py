@@ -130,16 +130,16 @@ def form(fields: dict[str, Any]) -> bytes:
     return urlencode(fields).encode()
 
 
-def heard(
+def received(
     body: bytes, media_type: str = "application/json", hearing: SlackEventParser = HEARING
 ) -> PlatformMessage | SlackDeletion | None:
     """What a call of the webhook says to us."""
-    told = read_call(media_type, body)
-    return None if told is None else hearing.parse_event(told, now_ms=NOW_MS)
+    found = read_call(media_type, body)
+    return None if found is None else hearing.parse_event(found, now_ms=NOW_MS)
 
 
-def said(event: dict[str, Any], hearing: SlackEventParser = HEARING, **outer: Any) -> PlatformMessage:
+def posted_message(event: dict[str, Any], hearing: SlackEventParser = HEARING, **outer: Any) -> PlatformMessage:
     """What an event says to us."""
-    found = heard(callback(event, **outer), hearing=hearing)
+    found = received(callback(event, **outer), hearing=hearing)
     assert isinstance(found, PlatformMessage)
     return found

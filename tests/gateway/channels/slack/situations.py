@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway.channels.slack.parse import SlackDeletion
 from gateway.platform.protocol import PlatformMessage
-from tests.gateway.channels.slack.payloads import FORM, ME, callback, changed, form, heard, message, press, slash
+from tests.gateway.channels.slack.payloads import FORM, ME, callback, changed, form, message, press, received, slash
 from tests.helpers.access_table import Ids, Situation
 
 IDS: Final = Ids(
@@ -31,12 +31,12 @@ def can_be(situation: Situation) -> bool:
 
 def hear(situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
-    found = _told(situation, words or "hello", nth)
+    found = _parse(situation, words or "hello", nth)
     assert not isinstance(found, SlackDeletion)
     return found
 
 
-def _told(situation: Situation, words: str, nth: int) -> PlatformMessage | SlackDeletion | None:
+def _parse(situation: Situation, words: str, nth: int) -> PlatformMessage | SlackDeletion | None:
     sender = IDS.people[situation.person]
     chat = IDS.groups[situation.group] if situation.group else f"D0{sender}"
     about: dict[str, Any] = {"channel": chat, "user": sender or None, "username": situation.called or "Mallory"}
@@ -52,18 +52,18 @@ def _told(situation: Situation, words: str, nth: int) -> PlatformMessage | Slack
             by = {"id": sender, "name": situation.called, "username": IDS.people["listed"]}
             where = {"message_ts": "1695223250.000150", "channel_id": chat}
             pressed = press(user=by, container=where, channel={"id": chat})
-            return heard(form({"payload": json.dumps(pressed)}), FORM)
+            return received(form({"payload": json.dumps(pressed)}), FORM)
         case "command":
             called = situation.called or IDS.people["listed"]
             given = slash(channel_id=chat, user_id=sender, user_name=called, text=words, trigger_id=f"1.{nth}")
-            return heard(form(given), FORM)
+            return received(form(given), FORM)
         case "edited":
             after = message(text, edited={"user": IDS.people["listed"], "ts": "1695223300.000000"}, **about)
-            return heard(callback(changed(after, message("old", **about), chat)))
+            return received(callback(changed(after, message("old", **about), chat)))
         case "forwarded":
             passed_on = {"is_share": True, "author_id": IDS.people["listed"], "author_name": "listed", "text": "fish"}
-            return heard(callback(message(text, attachments=[passed_on], **about)))
+            return received(callback(message(text, attachments=[passed_on], **about)))
         case "file":
-            return heard(callback(message(text, files=[FILE], **{"subtype": "file_share", **about})))
+            return received(callback(message(text, files=[FILE], **{"subtype": "file_share", **about})))
         case _:
-            return heard(callback(message(text, **about)))
+            return received(callback(message(text, **about)))

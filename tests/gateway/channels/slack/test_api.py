@@ -62,9 +62,7 @@ def post(text: str = "*hi*", *, key: str = "slack:D7:1:0", place: PostTarget = P
         ("hang", MaybeSent),
     ],
 )
-async def test_what_goes_wrong_is_said_in_our_words(
-    fake: FakeSlack, api: SlackApi, kind: str, error: type[Exception]
-) -> None:
+async def test_each_failure_has_its_error(fake: FakeSlack, api: SlackApi, kind: str, error: type[Exception]) -> None:
     """One try a call: whether it is made again is not the SDK's to decide."""
     fake.troubles.append(Trouble(kind, "send", None, 1, 3.0))
     with pytest.raises(error) as caught:
@@ -113,11 +111,11 @@ def test_each_error_of_slack_is_one_of_ours(error: object, status: int, kind: ty
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"), [("30", 30), ("0", 0.1), (None, AGAIN_S), ("soon", AGAIN_S), ("9" * 9, 3600)]
+    ("retry_after", "seconds"), [("30", 30), ("0", 0.1), (None, AGAIN_S), ("soon", AGAIN_S), ("9" * 9, 3600)]
 )
-def test_how_long_to_wait_is_believed_within_reason(told: str | None, seconds: float) -> None:
+def test_how_long_to_wait_is_believed_within_reason(retry_after: str | None, seconds: float) -> None:
     """Retry-After is in seconds."""
-    found = map_error("ratelimited", status=429, retry_after=told)
+    found = map_error("ratelimited", status=429, retry_after=retry_after)
     assert isinstance(found, Throttled)
     assert found.retry_after_s == seconds
 
@@ -180,8 +178,8 @@ async def test_a_bot_that_may_not_write_says_so_at_once(fake: FakeSlack, api: Sl
 
 async def test_a_token_of_a_person_is_none(fake: FakeSlack, api: SlackApi) -> None:
     """It would write in their name."""
-    told = {"ok": True, "team_id": "T1", "user_id": "U1", "user": "anna"}
-    fake.answers["auth.test"] = web.json_response(told)
+    identity = {"ok": True, "team_id": "T1", "user_id": "U1", "user": "anna"}
+    fake.answers["auth.test"] = web.json_response(identity)
     with pytest.raises(ChannelBroken, match="bot"):
         await api.open()
 
@@ -190,7 +188,7 @@ async def test_a_post_is_in_its_thread_and_shows_no_pages(fake: FakeSlack, api: 
     """Slack fetches no address for us, and reads marks only where they are meant."""
     id = await api.send(post(place=THREAD))
     await api.send(post(place=THREAD, key="k", as_plain=True))
-    first, second = fake.said["C7"]
+    first, second = fake.posts["C7"]
     assert (first["ts"], first["thread_ts"], first["text"], first["mrkdwn"]) == (id, THREAD.thread, "*hi*", True)
     assert (second["text"], second["mrkdwn"]) == ("hi", False)
 
@@ -199,13 +197,13 @@ async def test_buttons_stand_beside_the_text(fake: FakeSlack, api: SlackApi) -> 
     """An edit without them takes them away; refused once, they are words."""
     buttons = (Button("Yes", "/yes ab"), Button("x" * 90, "<no>"))
     id = await api.send(post(buttons=buttons))
-    [said] = fake.said["D7"]
-    [row] = said["attachments"][0]["blocks"]
+    [posted_message] = fake.posts["D7"]
+    [row] = posted_message["attachments"][0]["blocks"]
     assert [(one["text"]["text"], one["value"]) for one in row["elements"]] == [("Yes", "/yes ab"), ("x" * 75, "<no>")]
     await api.edit(id, post("other"))
-    assert (said["attachments"], said["text"]) == ([], "other")
+    assert (posted_message["attachments"], posted_message["text"]) == ([], "other")
     await api.edit(id, post(buttons=buttons, as_plain=True))
-    assert (said["attachments"], said["text"]) == ([], "hi\n\n- /yes ab\n- &lt;no&gt;")
+    assert (posted_message["attachments"], posted_message["text"]) == ([], "hi\n\n- /yes ab\n- &lt;no&gt;")
 
 
 async def test_a_message_that_is_gone_cannot_be_edited(api: SlackApi) -> None:
@@ -231,10 +229,12 @@ async def test_a_post_is_found_by_its_key(fake: FakeSlack, api: SlackApi, place:
     """Wherever it is, however much was said since; its key itself is not shown to other apps."""
     id = await api.send(post(place=place))
     for number in range(450):
-        fake.said[place.chat_id].append({**fake.said[place.chat_id][0], "metadata": None, "ts": f"{fake.ts()}{number}"})
+        fake.posts[place.chat_id].append(
+            {**fake.posts[place.chat_id][0], "metadata": None, "ts": f"{fake.ts()}{number}"}
+        )
     assert await api.find(post(place=place)) == id
     assert await api.find(post(place=place, key="another")) is None
-    assert "slack:D7:1:0" not in str(fake.said)
+    assert "slack:D7:1:0" not in str(fake.posts)
 
 
 async def test_a_post_is_looked_for_where_it_was_sent(fake: FakeSlack, api: SlackApi) -> None:
@@ -246,7 +246,7 @@ async def test_a_post_is_looked_for_where_it_was_sent(fake: FakeSlack, api: Slac
 async def test_what_another_app_marked_is_not_ours(fake: FakeSlack, api: SlackApi) -> None:
     """Or it could keep our answers from being sent."""
     await api.send(post())
-    fake.said["D7"][0] |= {"user": "U777", "bot_id": "B777"}
+    fake.posts["D7"][0] |= {"user": "U777", "bot_id": "B777"}
     assert await api.find(post()) is None
 
 

@@ -24,14 +24,14 @@ class KeptInlet:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
-        self.taken: list[PlatformMessage] = []
+        self.accepted: list[PlatformMessage] = []
         self.gone: list[InboundMessage] = []
         self.away = False
 
     async def take(self, event: PlatformMessage) -> InletVerdict:
         if self.away:
             raise RedisAway("away")
-        self.taken.append(event)
+        self.accepted.append(event)
         return "taken"
 
     async def on_delete(self, deleted: InboundMessage) -> None:
@@ -70,7 +70,7 @@ async def test_events_presses_and_commands_come_in_by_one_way(hooked: Hooked) ->
     assert await hooked.call(callback(message("hello"))) == (200, b"")
     assert await hooked.call(form({"payload": json.dumps(press())}), FORM) == (200, b"")
     assert await hooked.call(form(slash()), FORM) == (200, b"")
-    texts = [heard.message.content for heard in hooked.inlet.taken]
+    texts = [received.message.content for received in hooked.inlet.accepted]
     assert texts == ["hello", "/yes a1b2", "what time is it?"]
 
 
@@ -79,18 +79,18 @@ async def test_a_call_that_slack_makes_again_is_the_same_message(hooked: Hooked)
     await hooked.call(callback(message("hello")))
     again = {"x-slack-retry-num": "1", "x-slack-retry-reason": "http_timeout"}
     assert (await hooked.call(callback(message("hello")), **again))[0] == 200
-    first, second = hooked.inlet.taken
+    first, second = hooked.inlet.accepted
     assert first == second
 
 
-async def test_a_deleted_message_is_taken_back(hooked: Hooked) -> None:
+async def test_a_deleted_message_is_withdrawn(hooked: Hooked) -> None:
     """By its own id."""
     gone = {"type": "message", "subtype": "message_deleted", "channel": "D024BE91L", "deleted_ts": "1695223200.000100"}
     assert (await hooked.call(callback(gone)))[0] == 200
     assert [message.id for message in hooked.inlet.gone] == ["T0001/D024BE91L/1695223200.000100"]
 
 
-async def test_what_is_not_taken_is_not_confirmed(hooked: Hooked) -> None:
+async def test_an_event_that_is_not_accepted_is_not_confirmed(hooked: Hooked) -> None:
     """The webhook server answers 503, and Slack tells it again."""
     hooked.inlet.away = True
     with pytest.raises(RedisAway):
@@ -118,4 +118,4 @@ async def test_a_form_that_nobody_knows_is_refused(hooked: Hooked) -> None:
     assert (await hooked.call(b"{"))[0] == 400
     assert (await hooked.call(b"a=b", FORM))[0] == 400
     assert (await hooked.call(b'{"type":"app_rate_limited"}'))[0] == 200
-    assert hooked.inlet.taken == []
+    assert hooked.inlet.accepted == []

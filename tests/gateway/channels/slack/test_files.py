@@ -52,10 +52,10 @@ async def fetched(api: SlackApi, handle: str, media_type: str = "") -> bytes:
 async def test_a_file_is_shown_in_its_thread_with_its_name(fake: FakeSlack, api: SlackApi) -> None:
     """Three calls: an address, the bytes, the message."""
     id = await api.send(post())
-    [said] = fake.said["C7"]
-    assert (said["_file"], said["thread_ts"]) == (b"deep", PLACE.thread)
-    assert [(file["id"], file["name"]) for file in said["files"]] == [(id, "pond <1>.txt")]
-    assert [block["text"]["text"] for block in said["blocks"]] == ["pond <1>.txt"]
+    [posted_message] = fake.posts["C7"]
+    assert (posted_message["_file"], posted_message["thread_ts"]) == (b"deep", PLACE.thread)
+    assert [(file["id"], file["name"]) for file in posted_message["files"]] == [(id, "pond <1>.txt")]
+    assert [block["text"]["text"] for block in posted_message["blocks"]] == ["pond <1>.txt"]
 
 
 async def test_a_file_is_found_again_by_its_key(fake: FakeSlack, api: SlackApi) -> None:
@@ -64,7 +64,7 @@ async def test_a_file_is_found_again_by_its_key(fake: FakeSlack, api: SlackApi) 
     fake.troubles.append(Trouble("unanswered", "send", None, 1, 0))
     with pytest.raises(MaybeSent):
         await api.send(post())
-    assert await api.find(post()) == fake.said["C7"][0]["ts"]
+    assert await api.find(post()) == fake.posts["C7"][0]["ts"]
 
 
 async def test_buttons_of_a_file_are_below_its_name(fake: FakeSlack, api: SlackApi) -> None:
@@ -72,7 +72,7 @@ async def test_buttons_of_a_file_are_below_its_name(fake: FakeSlack, api: SlackA
     buttons = (Button("Yes", "/yes ab"),)
     await api.send(post(buttons=buttons))
     await api.send(post(buttons=buttons, as_plain=True))
-    first, second = (said["blocks"] for said in fake.said["C7"])
+    first, second = (posted_message["blocks"] for posted_message in fake.posts["C7"])
     assert [block["type"] for block in first] == ["section", "actions"]
     assert [block["text"]["text"] for block in second] == ["pond <1>.txt\n- /yes ab"]
 
@@ -98,7 +98,7 @@ async def test_before_the_last_call_nothing_was_shown(fake: FakeSlack, api: Slac
     fake.answers["files.getUploadURLExternal"] = web.json_response({"ok": False, "error": "ratelimited"}, status=429)
     with pytest.raises(Throttled):
         await api.send(post())
-    assert fake.said == {}
+    assert fake.posts == {}
 
 
 async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeSlack, api: SlackApi) -> None:

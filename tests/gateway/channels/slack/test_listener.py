@@ -49,7 +49,7 @@ class Played:
 
     def __init__(self) -> None:
         self.sockets: list[PlayedSocket] = []
-        self.taken: list[str] = []
+        self.accepted: list[str] = []
         self.until = asyncio.Event()
         self.take: Callable[[str], Awaitable[None]] | None = None
         self.refuses: Exception | None = None
@@ -61,12 +61,12 @@ class Played:
         self.sockets.append(PlayedSocket())
         return self.sockets[-1]
 
-    async def _take(self, told: SlackEvent) -> None:
-        assert isinstance(told, EventCallback)
-        text = told.event.text or ""
+    async def _take(self, event: SlackEvent) -> None:
+        assert isinstance(event, EventCallback)
+        text = event.event.text or ""
         if self.take is not None:
             await self.take(text)
-        self.taken.append(text)
+        self.accepted.append(text)
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[tuple[asyncio.Task[None], PlayedSocket]]:
@@ -79,7 +79,7 @@ class Played:
             await cancel_all([task])
 
 
-async def test_what_is_taken_is_confirmed() -> None:
+async def test_an_accepted_event_is_confirmed() -> None:
     """And not before."""
     played, go = Played(), asyncio.Event()
 
@@ -97,7 +97,7 @@ async def test_what_is_taken_is_confirmed() -> None:
     assert socket.closed
 
 
-async def test_a_channel_is_taken_in_order_and_others_do_not_wait() -> None:
+async def test_events_of_a_channel_are_accepted_in_order_and_others_do_not_wait() -> None:
     """One that takes long, such as with a file, is in nobody else's way."""
     played, go = Played(), asyncio.Event()
 
@@ -113,11 +113,11 @@ async def test_a_channel_is_taken_in_order_and_others_do_not_wait() -> None:
         await eventually(lambda: socket.confirmed == ["e3"])
         go.set()
         await eventually(lambda: socket.confirmed == ["e3", "e1", "e2"])
-    assert played.taken == ["other", "slow", "next"]
+    assert played.accepted == ["other", "slow", "next"]
 
 
 @pytest.mark.parametrize("trouble", [RedisAway("away"), Refused("overloaded", "too much", 0.01)])
-async def test_what_cannot_be_taken_now_is_taken_soon(trouble: Exception) -> None:
+async def test_an_event_that_cannot_be_accepted_now_is_accepted_soon(trouble: Exception) -> None:
     """It is not confirmed before, and what came after it waits for it."""
     played, tries = Played(), 0
 
@@ -132,10 +132,10 @@ async def test_what_cannot_be_taken_now_is_taken_soon(trouble: Exception) -> Non
         socket.tell("e1", "one")
         socket.tell("e2", "two")
         await eventually(lambda: socket.confirmed == ["e1", "e2"])
-    assert (played.taken, tries) == (["one", "two"], 3)
+    assert (played.accepted, tries) == (["one", "two"], 3)
 
 
-async def test_what_cannot_be_taken_for_long_is_left_to_another_replica() -> None:
+async def test_an_event_that_cannot_be_accepted_for_long_is_left_to_another_replica() -> None:
     """The connection ends, so that Slack tells it elsewhere."""
     played = Played()
     played.listener = SocketModeListener(played._connect, played._take, hold_s=0.2)
@@ -208,7 +208,7 @@ async def test_slack_says_why_it_ends_a_connection(reason: str, error: type[Exce
     assert socket.closed
 
 
-async def test_a_connection_that_is_lost_is_said() -> None:
+async def test_a_lost_connection_is_reported() -> None:
     """Whoever listens begins again."""
     played = Played()
     async with played.listening() as (task, socket):
@@ -217,7 +217,7 @@ async def test_a_connection_that_is_lost_is_said() -> None:
             await task
 
 
-async def test_no_connection_is_said() -> None:
+async def test_a_missing_connection_is_reported() -> None:
     """As it was told."""
     played = Played()
     played.refuses = NotAccepted("no socket")

@@ -18,11 +18,11 @@ from tests.gateway.channels.slack.payloads import (
     callback,
     changed,
     form,
-    heard,
     in_channel,
     message,
+    posted_message,
     press,
-    said,
+    received,
     slash,
 )
 
@@ -45,7 +45,7 @@ FILE = {
 
 def test_a_message_of_a_person() -> None:
     """Its id is unique among all channels and workspaces; its time is its ts."""
-    found = said(message("hello"))
+    found = posted_message(message("hello"))
     assert (found.message.channel, found.message.chat_id, found.message.sender_id) == (
         "slack",
         "D024BE91L",
@@ -79,7 +79,7 @@ def test_a_message_of_a_person() -> None:
 )  # fmt: skip
 def test_words_are_as_a_person_reads_them(raw: str, text: str) -> None:
     """Entities, references, and without the mention that only says who is meant."""
-    assert said(message(raw)).message.content == text
+    assert posted_message(message(raw)).message.content == text
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_words_are_as_a_person_reads_them(raw: str, text: str) -> None:
 )
 def test_in_a_channel_only_a_mention_of_us_or_a_reply_to_us_is_for_us(event: dict[str, Any], addressed: bool) -> None:
     """Others' names, and everybody's, are not ours."""
-    found = said(event)
+    found = posted_message(event)
     assert (found.addressed, found.group) == (addressed, event["channel"][0] != "D")
 
 
@@ -122,13 +122,13 @@ def test_a_thread_is_a_conversation_of_its_own(
     event: dict[str, Any], hearing: SlackEventParser, thread: str | None
 ) -> None:
     """In a channel a mention begins one; a chat of two is flat."""
-    assert said(event, hearing).message.thread == thread
+    assert posted_message(event, hearing).message.thread == thread
 
 
-def test_a_mention_that_is_told_twice_is_one_message() -> None:
+def test_a_mention_that_is_delivered_twice_is_one_message() -> None:
     """As `message` and as `app_mention`, each an event of its own."""
-    first = said(in_channel(), event_id="Ev1")
-    second = said(in_channel(type="app_mention", channel_type=None), event_id="Ev2")
+    first = posted_message(in_channel(), event_id="Ev1")
+    second = posted_message(in_channel(type="app_mention", channel_type=None), event_id="Ev2")
     assert first.message == second.message
 
 
@@ -145,7 +145,7 @@ def test_a_mention_that_is_told_twice_is_one_message() -> None:
 )
 def test_bots_are_known(event: dict[str, Any], own: bool, from_bot: bool) -> None:
     """Our own words come back, and other apps write as well."""
-    found = said(event)
+    found = posted_message(event)
     assert (found.own, found.from_bot) == (own, from_bot)
 
 
@@ -156,12 +156,14 @@ def test_bots_are_known(event: dict[str, Any], own: bool, from_bot: bool) -> Non
 )
 def test_who_came_and_went_says_nothing(subtype: str) -> None:
     """Slack writes such lines into a channel in the name of a person."""
-    assert heard(callback(in_channel("<@U0SHOAL> has joined", subtype=subtype))) is None
+    assert received(callback(in_channel("<@U0SHOAL> has joined", subtype=subtype))) is None
 
 
 def test_an_edit_takes_the_place_of_its_message() -> None:
     """It has an id of its own, so that the same edit counts once, and the next one too."""
-    found = said(changed(message("new", edited={"user": "U2147483697", "ts": "1695223300.000000"}), message("old")))
+    found = posted_message(
+        changed(message("new", edited={"user": "U2147483697", "ts": "1695223300.000000"}), message("old"))
+    )
     id = "T0001/D024BE91L/1695223200.000100"
     assert (found.message.id, found.replaces) == (f"{id}/1695223300.000000", id)
     assert (found.message.content, found.message.sender_id, found.message.timestamp) == (
@@ -174,7 +176,7 @@ def test_an_edit_takes_the_place_of_its_message() -> None:
 def test_an_edit_in_a_channel_belongs_to_its_thread() -> None:
     """Also that of the message which begins it."""
     edited = {"user": "U1", "ts": "1695223300.000000"}
-    found = said(changed(in_channel("<@U0SHOAL> new", edited=edited), in_channel(), "C024BE91L"))
+    found = posted_message(changed(in_channel("<@U0SHOAL> new", edited=edited), in_channel(), "C024BE91L"))
     assert (found.message.thread, found.addressed, found.group) == (TS, True, True)
 
 
@@ -189,7 +191,7 @@ def test_an_edit_in_a_channel_belongs_to_its_thread() -> None:
 )
 def test_a_change_that_no_person_made_is_none(after: dict[str, Any], before: dict[str, Any] | None) -> None:
     """Links that are shown, counts of replies, languages."""
-    assert heard(callback(changed(after, before))) is None
+    assert received(callback(changed(after, before))) is None
 
 
 @pytest.mark.parametrize(
@@ -208,18 +210,18 @@ def test_a_change_that_no_person_made_is_none(after: dict[str, Any], before: dic
         ),
     ],
 )  # fmt: skip
-def test_a_deleted_message_is_taken_back(event: dict[str, Any], thread: str | None) -> None:
+def test_a_deleted_message_is_withdrawn(event: dict[str, Any], thread: str | None) -> None:
     """By the id that it had, in the conversation where it was."""
-    found = heard(callback({"type": "message", "subtype": "message_deleted", "hidden": True, **event}))
+    found = received(callback({"type": "message", "subtype": "message_deleted", "hidden": True, **event}))
     assert isinstance(found, SlackDeletion)
     assert found.message.id == f"T0001/{event['channel']}/1695223200.000100"
     assert (found.message.chat_id, found.message.thread) == (event["channel"], thread)
 
 
-def test_a_deleted_message_with_replies_is_taken_back_too() -> None:
+def test_a_deleted_message_with_replies_is_withdrawn_too() -> None:
     """Slack leaves a stone in its place."""
     stone = message("This message was deleted.", subtype="tombstone", user="USLACKBOT")
-    found = heard(callback(changed(stone, message())))
+    found = received(callback(changed(stone, message())))
     assert isinstance(found, SlackDeletion)
     assert (found.message.id, found.message.sender_id) == ("T0001/D024BE91L/1695223200.000100", "U2147483697")
 
@@ -228,7 +230,7 @@ def test_our_own_deleted_messages_take_nothing_back() -> None:
     """Nor those of other bots."""
     for before in (message(user="U0SHOAL"), message(bot_id="B777")):
         gone = {"channel": "D024BE91L", "deleted_ts": TS, "previous_message": before}
-        assert heard(callback({"type": "message", "subtype": "message_deleted", **gone})) is None
+        assert received(callback({"type": "message", "subtype": "message_deleted", **gone})) is None
 
 
 def test_files_come_with_their_message() -> None:
@@ -236,7 +238,7 @@ def test_files_come_with_their_message() -> None:
     elsewhere = {"id": "F2", "mode": "external", "title": "Plan", "url_private": "https://docs.example.org/1"}
     gone = [{"id": "F3", "mode": "tombstone"}, {"id": "F4", "mode": "hidden_by_limit"}, {"no": "file"}, 7]
     shared = {"id": "F5", "mode": "hosted", "file_access": "check_file_info"}
-    found = said(message("", subtype="file_share", upload=False, files=[FILE, elsewhere, *gone, shared]))
+    found = posted_message(message("", subtype="file_share", upload=False, files=[FILE, elsewhere, *gone, shared]))
     assert found.message.content == "[Plan: https://docs.example.org/1]"
     assert found.files == (
         RemoteFile(handle=URL, name="pond.txt", media_type="text/plain", size_bytes=18),
@@ -255,14 +257,14 @@ def test_a_message_that_is_passed_on_is_read_with_it() -> None:
         "files": [FILE],
         "channel_id": "C9",
     }
-    found = said(message("look", attachments=[shared, {"title": "Ponds", "text": "from the web"}, "?"]))
+    found = posted_message(message("look", attachments=[shared, {"title": "Ponds", "text": "from the web"}, "?"]))
     assert found.message.content == "look\n\n[forwarded from Bea boss]\nfish & chips (https://example.org)"
     assert (found.message.sender_id, len(found.files)) == ("U2147483697", 1)
 
 
 def test_a_pressed_button_says_what_it_stands_for() -> None:
     """In the name of who pressed, each press once."""
-    found = heard(form({"payload": json.dumps(press())}), FORM)
+    found = received(form({"payload": json.dumps(press())}), FORM)
     assert isinstance(found, PlatformMessage)
     assert (found.message.content, found.message.sender_id, found.name) == ("/yes a1b2", "U2147483697", "anna")
     assert found.message.id == "T0001/D024BE91L/1695223250.000150/press/U2147483697/1695223260.123456"
@@ -277,10 +279,10 @@ def test_a_pressed_button_says_what_it_stands_for() -> None:
 def test_a_button_in_a_thread_is_pressed_there() -> None:
     """So the answer comes there."""
     on = {"message_ts": "1695223250.000150", "channel_id": "C1", "thread_ts": ROOT_TS}
-    first = heard(form({"payload": json.dumps(press(container=on))}), FORM + "; charset=utf-8")
+    first = received(form({"payload": json.dumps(press(container=on))}), FORM + "; charset=utf-8")
     within = {"ts": "1695223250.000150", "thread_ts": ROOT_TS}
     bare = {"message_ts": "1695223250.000150", "channel_id": "C1"}
-    second = heard(form({"payload": json.dumps(press(container=bare, message=within))}), FORM)
+    second = received(form({"payload": json.dumps(press(container=bare, message=within))}), FORM)
     for found in (first, second):
         assert isinstance(found, PlatformMessage)
         assert (found.message.thread, found.group) == (ROOT_TS, True)
@@ -302,7 +304,7 @@ def test_a_button_in_a_thread_is_pressed_there() -> None:
 )
 def test_other_things_that_are_pressed_say_nothing(changes: dict[str, Any]) -> None:
     """What is none of our buttons, or was pressed in another workspace."""
-    assert heard(form({"payload": json.dumps(press(**changes))}), FORM) is None
+    assert received(form({"payload": json.dumps(press(**changes))}), FORM) is None
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ def test_other_things_that_are_pressed_say_nothing(changes: dict[str, Any]) -> N
 )
 def test_a_slash_command_is_a_message(changes: dict[str, str], text: str) -> None:
     """Behind ours stands what is said; any other one is said itself."""
-    found = heard(form(slash(**changes)), FORM)
+    found = received(form(slash(**changes)), FORM)
     assert isinstance(found, PlatformMessage)
     assert (found.message.content, found.message.sender_id, found.message.chat_id) == (
         text,
@@ -330,21 +332,23 @@ def test_a_slash_command_is_a_message(changes: dict[str, str], text: str) -> Non
 
 def test_what_other_workspaces_tell_is_nothing_to_us() -> None:
     """Ids of people are unique in one workspace only: a stranger elsewhere may have the id of a friend here."""
-    assert heard(callback(message(), team_id="T0002", authorizations=[])) is None
-    assert heard(callback(message(), team_id="T0002", authorizations=[{"team_id": "T0002", "user_id": "U9"}])) is None
-    assert heard(form(slash(team_id="T0002")), FORM) is None
+    assert received(callback(message(), team_id="T0002", authorizations=[])) is None
+    assert (
+        received(callback(message(), team_id="T0002", authorizations=[{"team_id": "T0002", "user_id": "U9"}])) is None
+    )
+    assert received(form(slash(team_id="T0002")), FORM) is None
 
 
-def test_a_channel_that_two_workspaces_share_is_heard() -> None:
+def test_a_channel_that_two_workspaces_share_is_read() -> None:
     """Its events may come in the name of the other one, for our bot too."""
     ours = [{"team_id": "T0001", "user_id": "U0SHOAL", "is_bot": True}]
-    assert said(in_channel(), team_id="T0002", authorizations=ours).message.id.startswith("T0001/")
+    assert posted_message(in_channel(), team_id="T0002", authorizations=ours).message.id.startswith("T0001/")
 
 
 def test_a_new_webhook_is_asked_for_a_word() -> None:
     """And nothing else of it counts."""
-    told = read_call("application/json", b'{"token":"x","challenge":"3eZbrw1aB","type":"url_verification"}')
-    assert told == UrlVerification("3eZbrw1aB")
+    event = read_call("application/json", b'{"token":"x","challenge":"3eZbrw1aB","type":"url_verification"}')
+    assert event == UrlVerification("3eZbrw1aB")
 
 
 @pytest.mark.parametrize(
@@ -361,4 +365,4 @@ def test_a_new_webhook_is_asked_for_a_word() -> None:
 )
 def test_what_says_nothing_to_us_is_nothing(body: bytes, media_type: str) -> None:
     """It is no error either: Slack would tell it again."""
-    assert heard(body, media_type) is None
+    assert received(body, media_type) is None

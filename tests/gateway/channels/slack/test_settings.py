@@ -90,7 +90,7 @@ def test_the_manifest_of_the_page_asks_for_what_is_used() -> None:
 
 def test_the_page_says_the_true_numbers() -> None:
     """Those that the code goes by."""
-    said = PAGE.read_text()
-    assert f"every {ABILITIES.edit_every_s:g} seconds" in said
+    page = PAGE.read_text()
+    assert f"every {ABILITIES.edit_every_s:g} seconds" in page
     assert ABILITIES.sockets == 10
-    assert "up to ten replicas" in said
+    assert "up to ten replicas" in page

@@ -45,10 +45,10 @@ def tell(fake: FakeSlack, text: str) -> str:
 
 async def test_the_sdks_own_client_gets_along_with_the_fake(fake: FakeSlack) -> None:
     """So what we tell of Slack is not only what we believe of it."""
-    heard: list[str] = []
+    received: list[str] = []
 
     async def take(client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
-        heard.append(request.payload["event"]["text"])
+        received.append(request.payload["event"]["text"])
         await client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
 
     client = SocketModeClient(APP_TOKEN, web_client=AsyncWebClient(BOT_TOKEN, fake.api))
@@ -61,10 +61,10 @@ async def test_the_sdks_own_client_gets_along_with_the_fake(fake: FakeSlack) -> 
         await client.close()  # type: ignore[no-untyped-call]
         processing = [task for task in (client.message_processor, client.message_receiver) if task is not None]
         await asyncio.gather(*processing, return_exceptions=True)
-    assert heard == ["hello"]
+    assert received == ["hello"]
 
 
-class Heard:
+class RecordingListener:
     """A listener of ours on the fake."""
 
     def __init__(self, api: SlackApi) -> None:
@@ -72,9 +72,9 @@ class Heard:
         self.until = asyncio.Event()
         self._api = api
 
-    async def _take(self, told: SlackEvent) -> None:
-        assert isinstance(told, EventCallback)
-        self.texts.append(told.event.text or "")
+    async def _take(self, event: SlackEvent) -> None:
+        assert isinstance(event, EventCallback)
+        self.texts.append(event.event.text or "")
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -87,40 +87,40 @@ class Heard:
 
 async def test_events_come_and_are_confirmed(fake: FakeSlack, api: SlackApi) -> None:
     """Over a real socket."""
-    heard = Heard(api)
-    async with heard.listening() as task:
+    listener = RecordingListener(api)
+    async with listener.listening() as task:
         ids = [tell(fake, f"message {number}") for number in range(20)]
         await eventually(lambda: fake.sockets.confirmed == ids)
-        heard.until.set()
+        listener.until.set()
         await task
-    assert heard.texts == [f"message {number}" for number in range(20)]
+    assert listener.texts == [f"message {number}" for number in range(20)]
     await eventually(lambda: fake.sockets.open == [])
 
 
 async def test_a_cut_connection_is_noticed_and_what_was_lost_comes_again(fake: FakeSlack, api: SlackApi) -> None:
     """By whoever connects next."""
-    heard = Heard(api)
-    async with heard.listening() as task:
+    listener = RecordingListener(api)
+    async with listener.listening() as task:
         await eventually(lambda: fake.sockets.open)
         fake.sockets.cut()
         with pytest.raises(NotAccepted):
             await task
     tell(fake, "meanwhile")
-    async with heard.listening():
-        await eventually(lambda: heard.texts == ["meanwhile"])
+    async with listener.listening():
+        await eventually(lambda: listener.texts == ["meanwhile"])
 
 
 async def test_a_refresh_leaves_no_gap(fake: FakeSlack, api: SlackApi) -> None:
     """The second connection is open while the first one is."""
-    heard = Heard(api)
-    async with heard.listening():
+    listener = RecordingListener(api)
+    async with listener.listening():
         await eventually(lambda: fake.sockets.open)
         await fake.sockets.say({"type": "disconnect", "reason": "refresh_requested"})
         await eventually(lambda: len(fake.sockets.open) == 2)
         await fake.sockets.open[0].close()
         await eventually(lambda: len(fake.sockets.open) == 1)
         tell(fake, "after")
-        await eventually(lambda: heard.texts == ["after"])
+        await eventually(lambda: listener.texts == ["after"])
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_a_connection_that_slack_refuses_says_why(
 ) -> None:
     """Instead of a greeting."""
     fake.sockets.greeting = greeting
-    async with Heard(api).listening() as task:
+    async with RecordingListener(api).listening() as task:
         with pytest.raises(error):
             await task
 

@@ -39,10 +39,10 @@ json_of_any_form = st.recursive(
 
 def take(body: bytes, media_type: str = "application/json") -> None:
     with contextlib.suppress(UnreadablePayload):
-        told = read_call(media_type, body)
-        if told is not None:
-            conversation_id(told)
-            assert isinstance(HEARING.parse_event(told, now_ms=1), PlatformMessage | SlackDeletion | None)
+        event = read_call(media_type, body)
+        if event is not None:
+            conversation_id(event)
+            assert isinstance(HEARING.parse_event(event, now_ms=1), PlatformMessage | SlackDeletion | None)
 
 
 @given(json_of_any_form)
@@ -119,5 +119,5 @@ def test_reading_needs_no_sdk() -> None:
         "import sys, gateway.channels.slack.parse, gateway.channels.slack.settings; "
         "print(*{name.partition('.')[0] for name in sys.modules} & {'slack_sdk', 'aiohttp'})"
     )
-    told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert told.stdout.split() == []
+    child = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert child.stdout.split() == []

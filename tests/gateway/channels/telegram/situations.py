@@ -38,18 +38,18 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
     )
     words = words or {"command": "/help", "pressed": "/yes", "file": ""}.get(situation.entry, "hello")
     user = {"id": sender, "is_bot": situation.person == "bot", "first_name": situation.called or "Mallory"}
-    said: dict[str, Any] = {"chat": chat, "from": user, "text": words, "message_id": 6 + nth, "date": 1_700_000_000}
+    sent: dict[str, Any] = {"chat": chat, "from": user, "text": words, "message_id": 6 + nth, "date": 1_700_000_000}
     if situation.group and situation.addressed and situation.entry != "command":
-        said |= {"text": f"@shoal_bot {words}", "entities": [{"type": "mention", "offset": 0, "length": 10}]}
+        sent |= {"text": f"@shoal_bot {words}", "entities": [{"type": "mention", "offset": 0, "length": 10}]}
     if situation.entry == "forwarded":
-        said["forward_origin"] = {"type": "user", "sender_user": {"id": int(IDS.people["listed"])}, "date": 1}
+        sent["forward_origin"] = {"type": "user", "sender_user": {"id": int(IDS.people["listed"])}, "date": 1}
     if situation.entry == "file":
-        said["document"] = {"file_id": "f", "file_name": "note.txt"}
-        said["caption"], said["caption_entities"] = said.pop("text"), said.pop("entities", [])
-    kind, told = "message", said
+        sent["document"] = {"file_id": "f", "file_name": "note.txt"}
+        sent["caption"], sent["caption_entities"] = sent.pop("text"), sent.pop("entities", [])
+    kind, event = "message", sent
     if situation.entry == "pressed":
         on = {"message_id": 9, "date": 1, "chat": chat}
-        kind, told = "callback_query", {"id": f"c{nth}", "from": user, "message": on, "data": words}
+        kind, event = "callback_query", {"id": f"c{nth}", "from": user, "message": on, "data": words}
     if situation.entry == "edited":
-        kind, told = "edited_message", {**said, "edit_date": 1_700_000_005}
-    return parse_update(IDS.channel, decode_update(json.dumps({"update_id": nth, kind: told}).encode()), ME)
+        kind, event = "edited_message", {**sent, "edit_date": 1_700_000_005}
+    return parse_update(IDS.channel, decode_update(json.dumps({"update_id": nth, kind: event}).encode()), ME)

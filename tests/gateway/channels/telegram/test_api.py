@@ -57,7 +57,7 @@ def post(text: str = "<b>hi</b>", *, place: PostTarget = PLACE, as_plain: bool =
         ("hang", MaybeSent),
     ],
 )
-async def test_what_goes_wrong_is_said_in_our_words(
+async def test_each_failure_has_its_error(
     fake: FakeTelegram, api: TelegramApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call: whether it is tried again is not the SDK's to decide."""
@@ -95,17 +95,17 @@ async def test_buttons_carry_what_they_say(fake: FakeTelegram, api: TelegramApi)
     """A press carries 64 bytes; what is longer is found by its number."""
     long = "ü" * 40
     await api.send(post(buttons=(Button("Yes", "/yes ab"), Button(long, long), Button("#", "#x"))))
-    [said] = fake.said["7"]
-    assert [one["callback_data"] for one in said.buttons] == ["/yes ab", "#1", "#2"]
+    [sent] = fake.posts["7"]
+    assert [one["callback_data"] for one in sent.buttons] == ["/yes ab", "#1", "#2"]
 
 
 async def test_an_edit_that_changes_nothing_has_succeeded(fake: FakeTelegram, api: TelegramApi) -> None:
     """Telegram calls it an error; the person sees what was meant."""
     id = await api.send(post())
     await api.edit(id, post())
-    assert fake.said["7"][0].edits == 0
+    assert fake.posts["7"][0].edits == 0
     await api.edit(id, post("<i>other</i>"))
-    assert fake.said["7"][0].text == "other"
+    assert fake.posts["7"][0].text == "other"
 
 
 async def test_pictures_are_photos_and_all_else_documents(fake: FakeTelegram, api: TelegramApi) -> None:
@@ -113,7 +113,7 @@ async def test_pictures_are_photos_and_all_else_documents(fake: FakeTelegram, ap
     for media_type, name in (("image/png", "a.png"), ("application/pdf", "a.pdf")):
         file = File(reference="r", name=name, media_type=media_type, size_bytes=3, data=b"abc")
         await api.send(Post(target=PLACE, key="k", file=file))
-    assert [one.file for one in fake.said["7"]] == [b"abc", b"abc"]
+    assert [one.file for one in fake.posts["7"]] == [b"abc", b"abc"]
 
 
 async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeTelegram, api: TelegramApi) -> None:

@@ -20,7 +20,7 @@ ALONE = {"id": 4242, "type": "private", "first_name": "Anna", "username": "anna"
 GROUP = {"id": -100123, "type": "supergroup", "title": "Fish"}
 
 
-def told(message: Mapping[str, Any], kind: str = "message") -> PlatformMessage | None:
+def parse(message: Mapping[str, Any], kind: str = "message") -> PlatformMessage | None:
     base = {"message_id": 7, "date": 1_700_000_000, "chat": ALONE, "from": ANNA}
     return parse_update("telegram", decode_update(json.dumps({"update_id": 1, kind: {**base, **message}}).encode()), ME)
 
@@ -32,7 +32,7 @@ def sure(found: PlatformMessage | None) -> PlatformMessage:
 
 def test_a_message_of_a_person() -> None:
     """Ids are numbers of Telegram; the message's own is unique among all chats."""
-    found = sure(told({"text": "hello"}))
+    found = sure(parse({"text": "hello"}))
     message = found.message
     assert (message.channel, message.chat_id, message.sender_id, message.id) == ("telegram", "4242", "4242", "4242/7")
     assert (message.content, message.timestamp, message.thread) == ("hello", 1_700_000_000_000, None)
@@ -46,7 +46,7 @@ def test_a_message_of_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "addressed", "text"),
+    ("sent", "addressed", "text"),
     [
         ({"text": "@shoal_bot hello", "entities": [{"type": "mention", "offset": 0, "length": 10}]}, True, "hello"),
         ({"text": "@Shoal_Bot: hello", "entities": [{"type": "mention", "offset": 0, "length": 10}]}, True, "hello"),
@@ -75,30 +75,30 @@ def test_a_message_of_a_person() -> None:
     ],
 )
 def test_in_a_group_a_message_is_for_us_when_it_says_so(
-    said: dict[str, Any], addressed: bool, text: str | None
+    sent: dict[str, Any], addressed: bool, text: str | None
 ) -> None:
     """A mention of us, a reply to us, or a command that names nobody else."""
-    found = sure(told({**said, "chat": GROUP}))
+    found = sure(parse({**sent, "chat": GROUP}))
     assert (found.group, found.addressed) == (True, addressed)
-    assert found.message.content == (text or said["text"])
+    assert found.message.content == (text or sent["text"])
 
 
 def test_an_edit_names_what_it_changes() -> None:
     """Its own id is another one, and another one again after the next edit."""
-    found = sure(told({"text": "hello!", "edit_date": 1_700_000_009}, "edited_message"))
+    found = sure(parse({"text": "hello!", "edit_date": 1_700_000_009}, "edited_message"))
     assert (found.message.id, found.replaces) == ("4242/7/1700000009", "4242/7")
 
 
 def test_a_topic_is_a_thread_and_a_reply_is_none() -> None:
     """Both have a thread id."""
-    topic = sure(told({"text": "x", "chat": GROUP, "message_thread_id": 5, "is_topic_message": True}))
-    reply = sure(told({"text": "x", "chat": GROUP, "message_thread_id": 5}))
+    topic = sure(parse({"text": "x", "chat": GROUP, "message_thread_id": 5, "is_topic_message": True}))
+    reply = sure(parse({"text": "x", "chat": GROUP, "message_thread_id": 5}))
     assert (topic.message.thread, reply.message.thread) == ("5", None)
     assert topic.message.session == "telegram:-100123%235"
 
 
 @pytest.mark.parametrize(
-    ("said", "text", "files"),
+    ("sent", "text", "files"),
     [
         (
             {
@@ -128,15 +128,15 @@ def test_a_topic_is_a_thread_and_a_reply_is_none() -> None:
         ({"contact": {"phone_number": "+1", "first_name": "Bo"}}, "[contact: Bo, +1]", []),
     ],
 )
-def test_what_is_no_text(said: dict[str, Any], text: str, files: list[tuple[str, str, str, int | None]]) -> None:
+def test_what_is_no_text(sent: dict[str, Any], text: str, files: list[tuple[str, str, str, int | None]]) -> None:
     """Files are named and not fetched yet; of pictures the biggest; an animation is told as a document, too."""
-    found = sure(told(said))
+    found = sure(parse(sent))
     assert found.message.content == text
     assert [(one.handle, one.name, one.media_type, one.size_bytes) for one in found.files] == files
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         {"new_chat_members": [ANNA]},
         {"left_chat_member": ANNA},
@@ -145,9 +145,9 @@ def test_what_is_no_text(said: dict[str, Any], text: str, files: list[tuple[str,
         {"text": "news", "chat": {"id": -5, "type": "channel"}},
     ],
 )
-def test_what_says_nothing_to_us_is_passed_over(said: dict[str, Any]) -> None:
+def test_what_says_nothing_to_us_is_passed_over(sent: dict[str, Any]) -> None:
     """Who came and went, pins, polls, posts of channels."""
-    assert told(said) is None
+    assert parse(sent) is None
 
 
 def test_a_pressed_button_says_what_stands_behind_it() -> None:

@@ -30,19 +30,19 @@ def hear(situation: Situation, words: str | None = None, nth: int = 1) -> Platfo
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
     sender = IDS.people[situation.person]
     words = words or {"command": "/help", "pressed": "/yes"}.get(situation.entry, "hello")
-    said: dict[str, Any] = {"type": "text", "text": {"body": words}}
+    sent: dict[str, Any] = {"type": "text", "text": {"body": words}}
     if situation.entry == "forwarded":
-        said["context"] = {"forwarded": True, "from": IDS.people["listed"]}
+        sent["context"] = {"forwarded": True, "from": IDS.people["listed"]}
     if situation.entry == "file":
-        said = {"type": "document", "document": {"id": "1", "filename": "note.txt"}}
+        sent = {"type": "document", "document": {"id": "1", "filename": "note.txt"}}
     if situation.entry == "pressed":
         pressed = {"type": "button_reply", "button_reply": {"id": words, "title": "Yes"}}
-        said = {"type": "interactive", "interactive": pressed}
+        sent = {"type": "interactive", "interactive": pressed}
     value = {
         "messaging_product": "whatsapp",
         "metadata": {"display_phone_number": "15550783881", "phone_number_id": NUMBER},
         "contacts": [{"profile": {"name": situation.called or "Mallory"}, "wa_id": sender}],
-        "messages": [{"from": sender, "id": f"wamid.{nth}", "timestamp": "1749416383", **said}],
+        "messages": [{"from": sender, "id": f"wamid.{nth}", "timestamp": "1749416383", **sent}],
     }
     entry = {"id": "102290129340398", "changes": [{"value": value, "field": "messages"}]}
     call = {"object": "whatsapp_business_account", "entry": [entry]}

@@ -65,7 +65,7 @@ def file(media_type: str, name: str) -> Post:
         ("hang", MaybeSent),
     ],
 )
-async def test_what_goes_wrong_is_said_in_our_words(
+async def test_each_failure_has_its_error(
     fake: FakeWhatsApp, api: WhatsAppApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call."""
@@ -125,13 +125,13 @@ async def test_a_wrong_token_or_number_says_which_setting(fake: FakeWhatsApp, ap
         await other.close()
 
 
-async def test_what_is_sent_is_taken(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
+async def test_a_well_formed_message_is_accepted(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
     """Text with markup, buttons, a list, a reply, files."""
     await api.send(post(buttons=(Button("Yes", "/yes ab"),), reply_to="wamid.x"))
     await api.send(post("long " * 400, buttons=(Button("The blue one with the spots", "blue"),)))
     for media_type, name in (("image/png", "a.png"), ("application/pdf", "ä b.pdf"), ("audio/mpeg", "a.mp3")):
         await api.send(file(media_type, name))
-    first, second, *files = fake.said[ANNA]
+    first, second, *files = fake.posts[ANNA]
     assert (first.text, first.markup, first.reply_to, first.choices) == (
         "hi", True, "wamid.x", [{"id": "/yes ab", "title": "Yes"}],
     )  # fmt: skip
@@ -144,7 +144,7 @@ async def test_what_is_sent_is_taken(fake: FakeWhatsApp, api: WhatsAppApi) -> No
 async def test_a_file_that_whatsapp_does_not_take_is_named(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
     """The person is told that there is one."""
     await api.send(file("image/gif", "a.gif"))
-    assert fake.said[ANNA][0].text == "[file: a.gif, of a kind that WhatsApp does not take]"
+    assert fake.posts[ANNA][0].text == "[file: a.gif, of a kind that WhatsApp does not take]"
 
 
 async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeWhatsApp, api: WhatsAppApi) -> None:

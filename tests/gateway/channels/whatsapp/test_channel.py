@@ -28,13 +28,13 @@ class Taking:
     """An inlet that remembers; `away` as if Redis were."""
 
     def __init__(self) -> None:
-        self.taken: list[PlatformMessage] = []
+        self.accepted: list[PlatformMessage] = []
         self.away = False
 
     async def take(self, event: PlatformMessage) -> InletVerdict:
         if self.away:
             raise RedisAway("away")
-        self.taken.append(event)
+        self.accepted.append(event)
         return "taken"
 
     async def on_delete(self, deleted: InboundMessage) -> None:
@@ -108,7 +108,7 @@ async def test_only_what_was_signed_with_our_secret_is_read(
     inlet = Taking()
     request = HookRequest(method="POST", path="", query={}, headers=headers, body=body)
     assert (await channel.hook(request, inlet)).status == status
-    assert len(inlet.taken) == (status == 200)
+    assert len(inlet.accepted) == (status == 200)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ async def test_nothing_is_acknowledged_that_is_not_durable(channel: WhatsAppChan
         await channel.hook(signed(BODY), inlet)
 
 
-async def test_failures_that_are_told_later_are_acknowledged(channel: WhatsAppChannel) -> None:
+async def test_late_failures_are_acknowledged(channel: WhatsAppChannel) -> None:
     """They say nothing to anybody but the log; a strange recipient harms nobody."""
     statuses = [{"status": "failed", "recipient_id": to, "errors": [{"code": 131026}]} for to in (ANNA, "", "x" * 999)]
     assert (await channel.hook(signed(call(statuses=statuses)), Taking())).status == 200
@@ -149,7 +149,7 @@ async def test_a_person_is_answered_for_24_hours(
     """WhatsApp would take a later message and throw it away."""
     inlet = Taking()
     await channel.hook(signed(BODY), inlet)
-    notes = inlet.taken[0].notes
+    notes = inlet.accepted[0].notes
     post = Post(
         target=PostTarget(session=f"whatsapp:{ANNA}", chat_id=ANNA, notes=notes), key="k", piece=Piece("a", "a")
     )
@@ -158,13 +158,13 @@ async def test_a_person_is_answered_for_24_hours(
     clock.at += 1
     with pytest.raises(ChatClosed, match="24 hours"):
         await channel.send(post)
-    assert [said.text for said in fake.said[ANNA]] == ["a"]
+    assert [sent.text for sent in fake.posts[ANNA]] == ["a"]
     assert notes.keys() == {"message", WRITTEN_AT}
 
 
 async def test_typing_answers_the_last_message(channel: WhatsAppChannel, fake: FakeWhatsApp) -> None:
     """Which is then shown as read; where nobody wrote there is nothing to answer."""
-    fake.heard["wamid.hi"] = ANNA
+    fake.received["wamid.hi"] = ANNA
     await channel.typing(PostTarget(session="s", chat_id=ANNA, notes={"message": "wamid.hi"}))
     await channel.typing(PostTarget(session="s", chat_id=ANNA))
     assert [(kind, chat) for _, kind, chat in fake.calls] == [("typing", ANNA)]
@@ -190,7 +190,7 @@ async def test_posts_that_were_not_delivered_after_all_are_counted(
     inlet = Taking()
     assert (await channel.hook(signed(body), inlet)).status == 200
     assert (await channel.hook(signed(body, given="sha256=" + "0" * 64), inlet)).status == 401
-    assert (counted._value.get(), inlet.taken) == (before + 2, [])
-    told = capsys.readouterr().out
-    assert told.count("post failed later") == told.count("131026") == 2
-    assert ANNA not in told
+    assert (counted._value.get(), inlet.accepted) == (before + 2, [])
+    logged = capsys.readouterr().out
+    assert logged.count("post failed later") == logged.count("131026") == 2
+    assert ANNA not in logged

@@ -33,25 +33,25 @@ def body(*values: Any, field: str = "messages") -> bytes:
     return json.dumps({"object": "whatsapp_business_account", "entry": entries}).encode()
 
 
-def message(said: Mapping[str, Any], id: str = "wamid.HBgLMQ==") -> dict[str, Any]:
-    return {"from": ANNA, "id": id, "timestamp": "1749416383", **said}
+def message(sent: Mapping[str, Any], id: str = "wamid.HBgLMQ==") -> dict[str, Any]:
+    return {"from": ANNA, "id": id, "timestamp": "1749416383", **sent}
 
 
 def read(*values: Any) -> ParsedCall:
     return read_call("whatsapp", body(*values), NUMBER)
 
 
-def one(said: Mapping[str, Any]) -> PlatformMessage:
-    (found,) = read(value(message(said))).messages
+def one(sent: Mapping[str, Any]) -> PlatformMessage:
+    (found,) = read(value(message(sent))).messages
     return found
 
 
 def test_a_message_of_a_person() -> None:
     """The id is unique among all chats; a chat is the number of its person."""
     found = one({"type": "text", "text": {"body": "hello"}})
-    told = found.message
-    assert (told.channel, told.chat_id, told.sender_id, told.id) == ("whatsapp", ANNA, ANNA, "wamid.HBgLMQ==")
-    assert (told.content, told.timestamp, told.thread) == ("hello", 1_749_416_383_000, None)
+    call = found.message
+    assert (call.channel, call.chat_id, call.sender_id, call.id) == ("whatsapp", ANNA, ANNA, "wamid.HBgLMQ==")
+    assert (call.content, call.timestamp, call.thread) == ("hello", 1_749_416_383_000, None)
     assert (found.group, found.addressed, found.own, found.from_bot, found.name) == (
         False, True, False, False, "Anna Lee",
     )  # fmt: skip
@@ -59,7 +59,7 @@ def test_a_message_of_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "text", "files"),
+    ("sent", "text", "files"),
     [
         (
             {"type": "image", "image": {"id": "1", "mime_type": "image/jpeg", "sha256": "x", "caption": "look"}},
@@ -127,15 +127,15 @@ def test_a_message_of_a_person() -> None:
         ({"type": "text", "text": {"body": " hi "}, "context": {"forwarded": True}}, "hi", []),
     ],
 )
-def test_what_people_send(said: dict[str, Any], text: str, files: list[tuple[str, str, str]]) -> None:
+def test_what_people_send(sent: dict[str, Any], text: str, files: list[tuple[str, str, str]]) -> None:
     """Files are named and not fetched yet; a press says what stands behind its button."""
-    found = one(said)
+    found = one(sent)
     assert found.message.content == text
     assert [(file.handle, file.name, file.media_type) for file in found.files] == files
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         {"type": "reaction", "reaction": {"message_id": "wamid.x", "emoji": "👍"}},
         {"type": "unsupported", "errors": [{"code": 131051, "title": "Message type unknown"}]},
@@ -147,35 +147,35 @@ def test_what_people_send(said: dict[str, Any], text: str, files: list[tuple[str
         {"type": "text", "text": {"body": "hi"}, "from": "US.13491208655302741918"},
     ],
 )
-def test_what_says_nothing_to_us_is_passed_over(said: dict[str, Any]) -> None:
+def test_what_says_nothing_to_us_is_passed_over(sent: dict[str, Any]) -> None:
     """Reactions, orders, groups, people without a number."""
-    assert read(value(message(said))) == ParsedCall()
+    assert read(value(message(sent))) == ParsedCall()
 
 
 def test_a_call_may_hold_many_messages() -> None:
     """In their order; those of another number of the app are not ours."""
-    said = [message({"type": "text", "text": {"body": f"m{n}"}}, id=f"wamid.{n}") for n in range(4)]
-    told = read(value(said[0], said[1]), value(said[2], number="1"), value(said[3]))
-    assert [heard.message.content for heard in told.messages] == ["m0", "m1", "m3"]
+    sent = [message({"type": "text", "text": {"body": f"m{n}"}}, id=f"wamid.{n}") for n in range(4)]
+    call = read(value(sent[0], sent[1]), value(sent[2], number="1"), value(sent[3]))
+    assert [received.message.content for received in call.messages] == ["m0", "m1", "m3"]
 
 
 def test_a_strange_message_stands_in_nobodys_way() -> None:
     """It is counted; the others are heard."""
     good = message({"type": "text", "text": {"body": "hi"}})
-    told = read(value({"id": 7}, good, 5, {"from": ANNA}), {"messages": "?"}, value(statuses=[{"status": 1}]))
-    assert ([heard.message.content for heard in told.messages], told.unreadable_parts) == (["hi"], 5)
+    call = read(value({"id": 7}, good, 5, {"from": ANNA}), {"messages": "?"}, value(statuses=[{"status": 1}]))
+    assert ([received.message.content for received in call.messages], call.unreadable_parts) == (["hi"], 5)
     assert (
         read_call("whatsapp", body({"event": "APPROVED"}, field="message_template_status_update"), NUMBER)
         == ParsedCall()
     )
 
 
-def test_of_statuses_only_failures_are_told() -> None:
+def test_only_failures_among_statuses_are_returned() -> None:
     """Sent, delivered and read are no news."""
     base = {"id": "wamid.out1", "timestamp": "1749416383", "recipient_id": ANNA}
     failed = {**base, "status": "failed", "errors": [{"code": 131047, "title": "Re-engagement message"}]}
-    told = read(value(statuses=[*({**base, "status": one} for one in ("sent", "delivered", "read")), failed]))
-    assert told == ParsedCall(failed=(FailedMessage(ANNA, 131047),))
+    call = read(value(statuses=[*({**base, "status": one} for one in ("sent", "delivered", "read")), failed]))
+    assert call == ParsedCall(failed=(FailedMessage(ANNA, 131047),))
 
 
 _words = ["object", "entry", "changes", "field", "messages", "value", "metadata", "phone_number_id", NUMBER, "id",
@@ -192,7 +192,7 @@ def test_anything_at_all_is_messages_nothing_or_a_typed_error(given_body: Any) -
     """Whatever comes in over the wire harms nobody."""
     for raw in (json.dumps(given_body).encode(), body(given_body), body(value(given_body, statuses=[given_body]))):
         try:
-            told = read_call("whatsapp", raw, NUMBER)
+            call = read_call("whatsapp", raw, NUMBER)
         except msgspec.DecodeError:
             continue
-        assert all(heard.message.channel == "whatsapp" for heard in told.messages)
+        assert all(received.message.channel == "whatsapp" for received in call.messages)

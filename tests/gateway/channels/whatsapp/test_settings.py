@@ -76,6 +76,6 @@ def test_every_setting_is_on_the_page() -> None:
     """With its default."""
     text = (ROOT / "docs" / "channels" / "whatsapp.md").read_text()
     rows = re.findall(r"^\| (`.*?) \| (.*?) \|", text, re.MULTILINE)
-    told = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
+    page = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
     own = set(WhatsAppSettings.__struct_fields__) - set(WhatsAppSettings.__mro__[1].__struct_fields__)  # type: ignore[attr-defined]
-    assert own <= told
+    assert own <= page
