@@ -1,8 +1,8 @@
-"""`python -m worker [turns|jobs]`: a guardian and, under it, `worker.processes` workers. Or `python -m worker runner`.
+"""`python -m worker [turns|jobs]`: a guardian and `worker.processes` workers. Or `python -m worker runner`.
 
-This process is the guardian. It reads no settings, for which it would have to hold what reads them:
-the first worker tells it what it needs, and a mistake in them is that worker's one line and the
-end.
+This process is the guardian. It reads no settings, because it would have to load the code that reads
+them. The first worker sends it what it needs. A mistake in the settings is one line of that worker
+and the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worker.process.worker_handle import queue_name
 
 
 def main() -> int:
-    """Start workers and guard them; or be a runner."""
+    """Start workers and guard them, or run the sandbox runner."""
     if sys.argv[1:2] == ["runner"]:
         # Imported here: a worker does not need it, and a runner needs nothing below.
         from worker.sandbox.runner.main import main as run_runner

@@ -1,5 +1,5 @@
-"""A worker process: `python -m worker` starts it under a guardian; `arq worker.main.WorkerSettings`
-works, too."""
+"""A worker process. `python -m worker` starts it under a guardian; `arq worker.main.WorkerSettings`
+works as well."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from worker.process.worker_handle import guardian_config, queue_name
 
 
 def main() -> int:
-    """One worker under a guardian: `--guard FD,OWNER --slot N [--tell] [queue ...]`."""
+    """Run one worker under a guardian: `--guard FD,OWNER --slot N [--tell] [queue ...]`."""
     parser = argparse.ArgumentParser(prog="python -m worker.main")
     parser.add_argument("queues", nargs="*", type=queue_name)
     parser.add_argument("--guard", required=True, help="file descriptor of the link to the guardian, and our nonce")
     parser.add_argument("--slot", type=int, default=0)
-    parser.add_argument("--tell", action="store_true", help="tell the guardian what it needs to know of the settings")
+    parser.add_argument("--tell", action="store_true", help="send the guardian its part of the settings")
     arguments = parser.parse_args()
-    # Ctrl-C in a terminal reaches the whole group; the guardian decides what becomes of it.
+    # Ctrl-C in a terminal reaches the whole process group; the guardian decides what happens.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     fd, owner = arguments.guard.split(",")
     link = socket.socket(fileno=int(fd))
@@ -31,7 +31,8 @@ def main() -> int:
         config = guardian_config(settings, redis_url(settings))
         if arguments.tell:
             config.send(link)
-        # Most of what there is to import: neither the guardian nor the other workers wait for it.
+        # Most of all imports, after the configuration was sent: neither the guardian nor the other
+        # workers wait for them.
         from worker.process import worker_process
 
         worker_process.run(settings, queues=arguments.queues, owner=owner, link=link, slot=arguments.slot)
@@ -42,7 +43,7 @@ def main() -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """`WorkerSettings` is for arq's command alone: a worker of ours starts without arq."""
+    """Import `WorkerSettings` on demand: only arq's command needs it, a worker starts without arq."""
     if name != "WorkerSettings":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from worker.arq.settings import WorkerSettings

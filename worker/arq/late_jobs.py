@@ -1,4 +1,4 @@
-"""arq's jobs and their times in a worker that is ready before arq is."""
+"""arq's jobs in a worker that is ready before arq is imported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class LateJobs:
     """Runs plain jobs, and queues those that have a time.
 
-    arq brings redis-py and what that brings: a third of all that a worker imports, and no turn has
-    use for it. `context` is what a job finds in its `ctx`.
+    arq imports redis-py: a third of all that a worker imports, and no turn needs it. `context` is
+    the `ctx` of the jobs.
     """
 
     def __init__(self, context: dict[str, Any]) -> None:
@@ -28,19 +28,19 @@ class LateJobs:
         self._ended = asyncio.Event()
 
     async def __call__(self, lease: Lease) -> None:
-        """The runner of plain jobs. One that is taken before arq is there waits for it."""
+        """Run a plain job. One that is claimed before arq is imported waits for it."""
         worker = await asyncio.shield(self._worker)
         await worker.run_leased(lease)
 
     async def run(self, after: Callable[[], Awaitable[None]]) -> None:
-        """Import arq beside the event loop `after` that; then queue jobs at their times until
-        `close`."""
+        """Await `after`, import arq in a thread, then queue jobs at their times until `close`."""
         try:
             await after()
             arq_settings = await asyncio.to_thread(import_module, "worker.arq.settings")
             worker: LeaseWorker = arq_settings.make_jobs_worker(self._context)
             freeze_heap()
             worker.open()
+            # From here on the jobs that wait in `__call__` run.
             self._worker.set_result(worker)
             await worker.queue_timed_jobs(self._ending)
         finally:

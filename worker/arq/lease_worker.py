@@ -1,8 +1,7 @@
-"""arq's worker with leases for claims: its functions, context, hooks, cron, results and command;
-our queue.
+"""arq's worker on our queue: its functions, context, hooks, cron and results; our leases for its claims.
 
-Stock arq keeps running jobs at the head of its sorted set, which caps a fleet at `queue_read_limit`
-jobs at once, and frees a dead worker's job only after the longest timeout. Here a running job is an
+Stock arq leaves running jobs at the head of its sorted set. That caps a fleet at `queue_read_limit`
+jobs at once, and a dead worker's job is free only after the longest timeout. Here a running job is an
 entry whose score is its lease.
 """
 
@@ -41,12 +40,12 @@ log = logger("worker")
 
 
 class WakingRedis(ArqRedis):
-    """arq's client, which also wakes a worker when it enqueues."""
+    """arq's client. It also wakes a worker when it enqueues."""
 
     waker: RedisClient
 
     async def enqueue_job(self, function: str, *args: Any, **kwargs: Any) -> Job | None:
-        """As arq's; then one idle worker looks at the queue."""
+        """Enqueue as arq does, then have one idle worker read the queue."""
         job = await super().enqueue_job(function, *args, **kwargs)
         if job is not None:
             queue = kwargs.get("_queue_name") or self.default_queue_name
@@ -55,11 +54,10 @@ class WakingRedis(ArqRedis):
 
 
 class LeaseWorker(arq_worker.Worker):
-    """Runs `ctx["lease_loops"](run_job)` until it is told to stop. Takes every argument of arq's
-    Worker.
+    """Runs `ctx["lease_loops"](run_job)` until a signal stops it. Takes every argument of arq's Worker.
 
-    `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`,
-    `drain_s`. A job finds its own Lease there in `leases`, by its id. Signals: see `Serving`.
+    `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`, `drain_s`.
+    A job finds its own Lease there in `leases`, by its id. Signals: see `LoopGroup`.
     """
 
     _claims: dict[str, Lease]
@@ -70,7 +68,7 @@ class LeaseWorker(arq_worker.Worker):
         return LoopGroup(drain_s=lambda: self.ctx.get("drain_s", 0), give_up=self._give_up)
 
     async def main(self) -> None:
-        """Start, run until drained."""
+        """Start, and run until drained."""
         if self.burst:
             raise SettingsError("burst mode is not supported: a chat worker has no end; run it without --burst")
         if self.on_startup:
@@ -86,11 +84,11 @@ class LeaseWorker(arq_worker.Worker):
             await beating
 
     def open(self) -> None:
-        """Get ready to run jobs, and to queue those that have a time. Nothing is connected yet."""
+        """Prepare to run jobs and to queue those that have a time. Connects nothing yet."""
         self._claims, self._scores = {}, {}
         for job in self.cron_jobs:
-            # arq knows a tick it has queued before by a claim that outlives the job; here by the
-            # job's kept result.
+            # arq recognizes a tick that was queued before by a claim that outlives the job. Here the
+            # kept result does that.
             job.keep_result_s = job.keep_result_s or TICK_KEPT_S
         if self._pool is None:
             self._pool = self._connect(self.ctx["client"], self.ctx["redis_url"])
@@ -98,7 +96,7 @@ class LeaseWorker(arq_worker.Worker):
         self.ctx["leases"] = self._claims
 
     def handle_sig(self, signum: signal.Signals) -> None:
-        """Drain; a second signal cuts what is still running."""
+        """Drain; on a second signal interrupt what is still running."""
         self._loop_group.on_signal(signum)
 
     async def finish_job(
@@ -111,14 +109,15 @@ class LeaseWorker(arq_worker.Worker):
         incr_score: int | None,
         keep_in_progress: float | None,
     ) -> None:
-        """Guarded by the lease; a later try gets an absolute time, for the score is the lease."""
+        """End the job if its lease still holds. A later try gets an absolute time: the score of the entry
+        is the lease, so nothing can be added to it."""
         score = self._scores[job_id]
         delay_ms = max(0, score + incr_score - timestamp_ms()) if incr_score else 0
         keep_ms = 0 if keep_result_forever else int((result_timeout_s or 0) * 1000)
         await self._finish(job_id, finish, delay_ms, result_data, keep_ms)
 
     async def finish_failed_job(self, job_id: str, result_data: bytes | None) -> None:
-        """A job that cannot be run at all."""
+        """End a job that cannot be run at all."""
         keep_ms = 0 if self.keep_result_forever else int(self.keep_result_s * 1000)
         wanted = self.keep_result_forever or self.keep_result_s > 0
         await self._finish(job_id, True, 0, result_data if wanted else None, keep_ms)
@@ -133,13 +132,13 @@ class LeaseWorker(arq_worker.Worker):
         self._pool = None
 
     async def run_leased(self, lease: Lease) -> None:
-        """The runner of plain arq jobs."""
+        """Run one plain arq job under its lease."""
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
         job_id, score = lease.claim.member, timestamp_ms()
         self._claims[job_id], self._scores[job_id] = lease, score
         try:
-            # Only the job itself: what arq does afterwards, with the lease still held, must come to
-            # its end.
+            # Only the job itself may be cancelled. arq then writes its end, still under the lease,
+            # and must finish that.
             with lease.cancelled_by(lambda: self._cancel_job(job_id)):
                 await self.run_job(job_id, score)
         finally:

@@ -1,5 +1,4 @@
-"""arq's settings: of its own command, which runs a whole worker by them, and of the jobs in a
-worker of ours."""
+"""arq's settings, for its own command, which runs a whole worker, and for the jobs of our worker."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ from worker.process.worker_deps import QUEUES, WorkerDeps
 from worker.process.worker_handle import guardian_config
 from worker.process.worker_process import configure_process
 
-# arq's command makes `arq.worker.Worker(...)` by that name; this is how it comes to make ours.
+# arq's command makes `arq.worker.Worker(...)` by that name; this line makes it make ours.
 arq.worker.Worker = LeaseWorker  # type: ignore[misc]
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=repr)
 
 
 async def startup(ctx: dict[str, Any]) -> None:
-    """Join what the worker needs and put it into arq's context."""
+    """Build the parts of the worker and put them into arq's context."""
     settings, owner = configure_process(load()), nonce()
     link = _start_guardian(owner)
     guardian_config(settings, redis_url(settings)).send(link)
@@ -45,7 +44,7 @@ async def shutdown(ctx: dict[str, Any]) -> None:
 
 
 class WorkerSettings:
-    """What arq needs to know."""
+    """The settings that arq reads."""
 
     functions: ClassVar = [probe, *FUNCTIONS]
     cron_jobs: ClassVar = list(CRON)
@@ -59,15 +58,15 @@ class WorkerSettings:
 
 
 def make_jobs_worker(context: dict[str, Any]) -> LeaseWorker:
-    """A worker that is asked to run jobs, and neither starts nor ends anything itself."""
+    """Return an arq worker that only runs jobs: it starts nothing and handles no signals."""
     arguments = arq.worker.get_kwargs(WorkerSettings)  # type: ignore[arg-type]
     ours = {"ctx": context, "handle_signals": False, "on_startup": None, "on_shutdown": None}
     return LeaseWorker(**{**arguments, **ours})  # type: ignore[arg-type]
 
 
 def _start_guardian(owner: str) -> socket.socket:
-    """A guardian as our child, for a worker that was not started by one; our end of the link to
-    it."""
+    """Start a guardian as our child, for a worker that no guardian started. Return our end of the
+    link to it."""
     mine, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, "-m", "worker.process.guardian", owner, str(theirs.fileno()), str(os.getpid())]

@@ -1,5 +1,4 @@
-"""Takes away what is left of sessions that were of one request over HTTP. Any worker, once a
-minute."""
+"""Clean-up of ephemeral sessions (one request over HTTP each). Any worker does it, once a minute."""
 
 from __future__ import annotations
 
@@ -23,8 +22,11 @@ log = logger("jobs")
 
 
 class EphemeralSweep:
-    """Most sessions were ended by the gateway that answered; of these only files are left. The
-    others are those whose gateway died, or whose answer nobody came for within a day."""
+    """Ends ephemeral sessions and deletes their files.
+
+    The gateway that answered ended most of them; only their files are left. The others lost their
+    gateway, or their answer was not fetched within a day.
+    """
 
     def __init__(self, client: RedisClient, media: MediaStore, workspaces: Workspaces) -> None:
         self._ephemeral = EphemeralSessions(client)
@@ -32,7 +34,7 @@ class EphemeralSweep:
         self._workspaces = workspaces
 
     async def run_once(self) -> int:
-        """Look once; how many sessions went. Raises RedisAway."""
+        """Sweep once. Return how many sessions were removed. Raises RedisAway."""
         gone = 0
         for _ in range(BATCHES):
             found = await self._ephemeral.agenda.due(BATCH)
@@ -56,11 +58,11 @@ class EphemeralSweep:
 
 
 async def sweep_ephemeral_sessions(context: dict[str, Any]) -> None:
-    """The cron job. The next minute makes up for one that fails."""
+    """Run the sweep as a cron job. The next minute makes up for a failed one."""
     deps = context["deps"]
     made = EphemeralSweep(deps.client, deps.media, deps.workspaces)
     try:
         if gone := await made.run_once():
-            log.info("throw-away sessions ended", sessions=gone)
+            log.info("ephemeral sessions ended", sessions=gone)
     except (RedisAway, Refused) as exc:
         log.warning("sweep put off", reason=type(exc).__name__)

@@ -1,5 +1,4 @@
-"""The end of stored files: those of a session that was forgotten, with its workspace, and all that
-are too old."""
+"""Deletion of stored files: of a session that was forgotten, with its workspace, and of old ones."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ log = logger("jobs")
 
 
 async def forget_media(context: dict[str, Any], folder: str) -> None:
-    """Delete the files that a session, named by its folder, had when this was asked for: those that
-    were sent, and those in its workspace. Raises TryLater while a volume is away; the other one is
-    not waited for."""
+    """Delete the files that a session, named by its folder, had when this job was queued: those that
+    were sent, and those in its workspace. Raises TryLater while a volume is unavailable; the other
+    one does not wait for it."""
     media: MediaStore = context["deps"].media
     workspaces: Workspaces = context["deps"].workspaces
     before_s = context["enqueue_time"].timestamp()
@@ -41,7 +40,7 @@ async def forget_media(context: dict[str, Any], folder: str) -> None:
 
 
 async def expire_media(context: dict[str, Any]) -> None:
-    """The cron job. The next hour makes up for one that fails."""
+    """Delete old files, as a cron job. The next hour makes up for a failed one."""
     media: MediaStore = context["deps"].media
     try:
         gone = await asyncio.to_thread(media.expire)

@@ -1,5 +1,4 @@
-"""A job that does nothing but come back: `shoal doctor --probe` asks it whether workers take
-jobs."""
+"""A job that does nothing: `shoal doctor --probe` uses it to see whether workers run jobs."""
 
 from __future__ import annotations
 
@@ -7,5 +6,5 @@ from typing import Any
 
 
 async def probe(ctx: dict[str, Any], text: str = "") -> str:
-    """Return what was said."""
+    """Return `text`."""
     return text

@@ -1,4 +1,4 @@
-"""Jobs that come back later when the moment is not right, and how long they wait."""
+"""Jobs that are tried again later, and how long they wait."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ SOON_S: Final = 30.0
 FIRST_WAIT_S: Final = 60.0
 WAIT_CAP_S: Final = 3600.0
 PATIENT_TRIES: Final = 30
-"""The first few waits double, the others are of an hour: with so many tries a job has waited for
-about a day."""
+"""The first waits double, the others are an hour each: after this many tries a job has waited for about
+a day."""
 
 CRASHES_BEFORE_SKIP: Final = 3
-"""So many workers died with a job in their hands, and it does not do again what it did then."""
+"""Crashes of workers after which a job leaves out the part that it was doing then."""
 
 log = logger("jobs")
 
 
 async def with_retries(context: dict[str, Any], name: str, work: Callable[[bool], Awaitable[object]]) -> None:
-    """Do `work(patient)` for the session or scope `name`. From the 31st try on `patient` is False:
-    wait no more.
+    """Do `work(patient)` for the session or scope `name`. `patient` is False from the 31st try on: the
+    work must then do without what it waited for.
 
-    Raises TryLater where another time may be better, and at once when the worker drains: `work` is
-    then cancelled, and must be such that this loses nothing. A bug is logged and ends the job: what
-    is due is found again.
+    Raises TryLater when a later try may succeed, and at once when the worker drains: `work` is then
+    cancelled, which must lose nothing. A bug is logged and ends the job: the sweep finds again what
+    is due.
     """
     tries: int = context["job_try"]
     lease = _lease_of(context)
@@ -58,20 +58,20 @@ async def with_retries(context: dict[str, Any], name: str, work: Callable[[bool]
 
 
 def keeps_crashing(context: dict[str, Any]) -> bool:
-    """Whether workers keep dying with this job."""
+    """Return whether workers keep crashing with this job."""
     lease = _lease_of(context)
     return lease is not None and lease.claim.job_crashes >= CRASHES_BEFORE_SKIP
 
 
 def _lease_of(context: dict[str, Any]) -> Lease | None:
-    """The lease of this job; none when it is called by hand."""
+    """Return the lease of this job; None when it was called without a worker."""
     leases: dict[str, Lease] = context.get("leases", {})
     return leases.get(context.get("job_id", ""))
 
 
 @contextlib.asynccontextmanager
 async def _ended_by_drain(limit: asyncio.Timeout, lease: Lease | None) -> AsyncIterator[None]:
-    """A block that a drain ends as its time limit would."""
+    """Let a drain end the block as its time limit would."""
 
     async def watch() -> None:
         if lease is not None:
@@ -87,7 +87,7 @@ async def _ended_by_drain(limit: asyncio.Timeout, lease: Lease | None) -> AsyncI
 
 
 def wait_after(tries: int) -> float:
-    """Seconds before the next try, the last quarter of them by chance, so that a crowd does not
-    come back at once."""
+    """Return the seconds before the next try. The last quarter is random, so that jobs that failed
+    together do not come back together."""
     wait_s = min(WAIT_CAP_S, FIRST_WAIT_S * 2.0 ** min(tries - 1, 10))
     return wait_s * random.uniform(0.75, 1.0)

@@ -1,5 +1,4 @@
-"""Finds the conversations and memories that are due, and what a crash left behind. Any worker, once
-a minute."""
+"""The sweep of a minute: conversations and memories that are due, and leftovers of crashes."""
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ log = logger("jobs")
 
 
 class MemorySweep:
-    """Queues a job for each member of the two agendas that is due.
+    """Queues a job for each due member of the two agendas. Any worker may run it.
 
-    A member is first put off and then looked after: whatever ends in between, it is found again.
-    The job takes it from the agenda when its work is done, or the sweep when nothing is left to do.
+    A member is put off first and queued then: if the process ends in between, it is found again. The
+    job removes it from the agenda when its work is done; the sweep does when nothing is left to do.
     Two sweeps at once do no harm.
     """
 
@@ -38,7 +37,7 @@ class MemorySweep:
         self._children = children
 
     async def run_once(self) -> None:
-        """Look once. Raises RedisAway, Refused."""
+        """Sweep once. Raises RedisAway, Refused."""
         if self._children is not None and (back := await self._children.requeue_lost()):
             log.warning("subagents put back", subagents=back)
         await self._sweep_agenda(self._memory.idle, self._queue_conversation)
@@ -55,7 +54,7 @@ class MemorySweep:
                 return
 
     async def _queue_conversation(self, due: AgendaEntry) -> bool:
-        """Whether there is something to do, and it will be done."""
+        """Queue the jobs of a conversation. Return False when there is nothing to do."""
         waiting = await self._memory.count_unconsolidated(due.member)
         rests = self._settings.idle_s > 0 and waiting.history > self._settings.idle_keep
         if not (rests or waiting.archive):
@@ -76,7 +75,8 @@ class MemorySweep:
 
 
 async def sweep(context: dict[str, Any]) -> None:
-    """The cron job. `context["deps"]` has `sweep`. The next minute makes up for one that fails."""
+    """Run the sweep as a cron job. `context["deps"]` has `sweep`. The next minute makes up for a failed
+    one."""
     made: MemorySweep = context["deps"].sweep
     try:
         await made.run_once()

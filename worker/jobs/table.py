@@ -1,4 +1,4 @@
-"""The jobs that keep memory, as arq knows them: names, limits, times."""
+"""The jobs as arq knows them: names, limits, times."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from arq.worker import Function
 from shared.errors import TryLater
 from shared.tracing import span
 from shared.tracing.spans import JOB
-from worker.jobs.consolidate import archive, consolidate, idle
 from worker.jobs.ephemeral_sessions import sweep_ephemeral_sessions
 from worker.jobs.media import expire_media, forget_media
+from worker.jobs.memory import archive, consolidate, idle, rework
 from worker.jobs.retry_later import JOB_S, PATIENT_TRIES
-from worker.jobs.rework import rework
 from worker.jobs.sweep import sweep
 
 MAX_TRIES: Final = 2 * PATIENT_TRIES
-"""A job that is put off counts its tries itself; this ends one that never comes to an end."""
+"""The end of a job that is put off for ever. Jobs count their own tries."""
 
 SWEEP_S: Final = 50.0
 
@@ -29,14 +28,14 @@ Job = Callable[[dict[str, Any], str], Awaitable[None]]
 
 
 def _make_job(work: Job) -> Function:
-    """A job that asks arq for another try by TryLater. Its result is not kept: the same id may be
-    queued again."""
+    """Return arq's form of a job. TryLater becomes another try. The result is not kept, so that the same
+    id can be queued again."""
 
     @functools.wraps(work)
     async def run(context: dict[str, Any], name: str) -> None:
         try:
-            with span(JOB, work.__name__) as now:
-                now.set("shoal.attempt", context["job_try"])
+            with span(JOB, work.__name__) as job_span:
+                job_span.set("shoal.attempt", context["job_try"])
                 await work(context, name)
         except TryLater as exc:
             raise Retry(defer=exc.wait_s) from exc

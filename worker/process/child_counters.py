@@ -1,4 +1,4 @@
-"""What a turn in a process of its own has counted, for the worker that is scraped in its stead."""
+"""The counters of a quarantine child, for its parent, which is the one that is scraped."""
 
 from __future__ import annotations
 
@@ -24,22 +24,20 @@ _TIMES: Final = {
     "model": MODEL_SECONDS,
     "tool": TOOL_SECONDS,
 }
-"""The times of what happens inside a turn. That of the turn itself, and its wait, the worker
-measures."""
+"""Histograms of what happens inside a turn. The parent measures the turn itself and its wait."""
 
 Labels = tuple[str, ...]
 
 
 class ChildCounters(msgspec.Struct, frozen=True):
-    """Counters with their values, and times with how many there were and their sum in s; each by
-    its labels."""
+    """Values of counters, and number and sum in seconds of histograms, each by its labels."""
 
     counts: dict[str, list[tuple[Labels, float]]]
     times: dict[str, list[tuple[Labels, int, float]]]
 
 
 def encode_counters() -> bytes:
-    """All that this process has counted."""
+    """Return everything that this process has counted, as bytes."""
     counts = {
         name: [(labels, value) for labels, value in totals(counter).items() if value]
         for name, counter in COUNTERS.items()
@@ -52,8 +50,10 @@ def encode_counters() -> bytes:
 
 
 def merge_counters(data: bytes) -> bool:
-    """Count it here, too; whether it could be read. Numbers and sums are exact; of several times
-    each is taken for their mean."""
+    """Add a child's counters to ours. Return False when they cannot be read.
+
+    Numbers and sums are exact; of several times each is observed as their mean.
+    """
     try:
         found = msgspec.msgpack.decode(data, type=ChildCounters)
     except msgspec.DecodeError:

@@ -1,10 +1,9 @@
-"""The guardian: the parent of the workers. Standard library only, so that it is small and has
-nothing to hang on.
+"""The guardian: the parent of the workers. Standard library only: it is small and nothing can block it.
 
-It starts the workers, hands signals on, starts a worker again that died, and looks after their
-leases: while a worker cannot renew (something holds its interpreter for seconds) the guardian does;
-when a worker dies it gives the leases back at once, so that the sessions go on elsewhere within a
-moment instead of after the lease.
+It starts the workers, forwards signals and restarts a worker that died. It also looks after their
+leases. While a worker cannot renew (something holds its interpreter for seconds), the guardian
+renews in its place. When a worker dies, the guardian releases its leases at once: other workers
+resume the sessions within a moment instead of after the lease.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ EXIT_SETTINGS: Final = 2
 
 
 class SpawnedWorker(NamedTuple):
-    """A worker that was just started, and our end of the link to it."""
+    """A worker process that was just started, and our end of the link to it."""
 
     child: subprocess.Popen[bytes]
     owner: str
@@ -36,8 +35,8 @@ class SpawnedWorker(NamedTuple):
 
 
 class Guardian:
-    """Starts workers and keeps them. The first one reads the settings, and tells how many there are
-    to be."""
+    """Starts workers and keeps them running. The first worker reads the settings and sends how many
+    there are to be."""
 
     _config: GuardianConfig
 
@@ -56,16 +55,17 @@ class Guardian:
         self._wakeup, self._signals = socket.socketpair()
 
     def run(self) -> int:
-        """Guard until told to stop (SIGTERM, SIGINT); the exit code is the worst of the workers'.
+        """Guard until a signal (SIGTERM, SIGINT, SIGHUP) and return the worst exit code of the workers.
 
-        A first worker that ends before it has told what is in the settings has said why: that is
-        the end, too.
+        A first worker that ends before it has sent its settings has printed the reason: then the
+        guardian ends as well.
         """
         self._wakeup.setblocking(False)
         self._signals.setblocking(False)
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
+        # Without a handler Python would write nothing into the wake-up socket.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         first = self._spawn(0, "--tell")
         config = self._receive_config(first)
@@ -91,37 +91,35 @@ class Guardian:
                 first.child.terminate()
 
     def _on_signal(self, *_: object) -> None:
-        """Signals are acted on between two steps, never in the middle of one: a worker may just be
-        being started."""
+        """Count a signal. It is handled between two rounds: in the middle of one a worker may be half
+        started."""
         self._signals_received += 1
 
-    def _stop(self, asked: int) -> None:
-        """Hand the first signal on; a second one kills."""
-        self._signals_handled = asked
+    def _stop(self, received: int) -> None:
+        """Forward the first signal. A second one kills the workers."""
+        self._signals_handled = received
         if not self._stopping:
             self._stopping = True
             self._restart_at.clear()
             self._kill_at = time.monotonic() + self._config.drain_s + 5
         for child in self._children.values():
-            child.send_signal(signal.SIGKILL if asked > 1 else signal.SIGTERM)
+            child.send_signal(signal.SIGKILL if received > 1 else signal.SIGTERM)
 
     def _run_once(self) -> None:
-        wanted = [self._wakeup, *(ward.link for ward in self._workers.values() if not ward.dead)]
+        wanted = [self._wakeup, *(worker.link for worker in self._workers.values() if not worker.dead)]
         ready, _, _ = select.select(wanted, [], [], self._select_timeout_s())
         if self._wakeup in ready:
             self._wakeup.recv(4096)
-        for ward in self._workers.values():
-            if ward.link in ready:
-                ward.read_ticks()
-        if (asked := self._signals_received) > self._signals_handled:
-            self._stop(asked)
+        for worker in self._workers.values():
+            if worker.link in ready:
+                worker.read_ticks()
+        if (received := self._signals_received) > self._signals_handled:
+            self._stop(received)
         self._reap()
-        self._lease_returns = [
-            grave for grave in self._lease_returns if not grave.run_once(shutting_down=self._stopping)
-        ]
-        for ward in list(self._workers.values()):
-            if not ward.dead:
-                ward.supervise()
+        self._lease_returns = [one for one in self._lease_returns if not one.run_once(shutting_down=self._stopping)]
+        for worker in list(self._workers.values()):
+            if not worker.dead:
+                worker.supervise()
         now = time.monotonic()
         if self._stopping and now > self._kill_at:
             for child in self._children.values():
@@ -143,23 +141,23 @@ class Guardian:
             code = child.poll()
             if code is None:
                 continue
-            ward, slot = self._workers.pop(pid), self._slots.pop(pid)
+            worker, slot = self._workers.pop(pid), self._slots.pop(pid)
             del self._children[pid]
             self._config.log_event("worker ended", pid=pid, code=code)
-            self._lease_returns.append(ward.return_leases(crashed=code != 0))
+            self._lease_returns.append(worker.return_leases(crashed=code != 0))
             if self._stopping:
-                # One that was told to end before it was up had nothing to drain.
-                early = code == -signal.SIGTERM and not ward.ticked
+                # A worker that was stopped before it was ready had nothing to drain.
+                early = code == -signal.SIGTERM and not worker.ticked
                 self._code = max(self._code, 0 if early else abs(code))
                 continue
-            if code == EXIT_SETTINGS and not ward.ticked:
+            if code == EXIT_SETTINGS and not worker.ticked:
                 self._config.log_event("worker cannot start", pid=pid, doing="ending")
                 self._code = code
                 self._stop(max(1, self._signals_received))
                 continue
-            # Back-off is for what cannot start. One that ran and was killed is missed at once.
-            ran = code < 0 or time.monotonic() - ward.started_at > HEALTHY_S
-            wait_s = RESTART_FIRST_S if ran and ward.ticked else self._waits[slot]
+            # Back-off is for a worker that cannot start. One that ran and was killed is replaced at once.
+            ran = code < 0 or time.monotonic() - worker.started_at > HEALTHY_S
+            wait_s = RESTART_FIRST_S if ran and worker.ticked else self._waits[slot]
             self._waits[slot] = min(wait_s * 2, RESTART_CAP_S)
             self._restart_at[slot] = time.monotonic() + wait_s
 
@@ -182,27 +180,27 @@ class Guardian:
 
 
 def guard_process(owner: str, link: socket.socket, pid: int) -> int:
-    """Guard a worker that is not our child (it was started by arq's own command) until it ends."""
+    """Guard a worker that is not our child (arq's own command started it) until it ends."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     config = GuardianConfig.receive(link)
     if config is None:
         return 0
-    ward = WorkerHandle(config, owner, link, pid)
-    while not ward.dead:
+    worker = WorkerHandle(config, owner, link, pid)
+    while not worker.dead:
         ready, _, _ = select.select([link], [], [], config.check_every_s)
         if ready:
-            ward.read_ticks()
-        if not ward.dead:
-            ward.supervise()
-    grave = ward.return_leases(crashed=True)
-    while not grave.run_once():
+            worker.read_ticks()
+        if not worker.dead:
+            worker.supervise()
+    lease_return = worker.return_leases(crashed=True)
+    while not lease_return.run_once():
         time.sleep(LeaseReturn.INTERVAL_S)
     return 0
 
 
 def main() -> int:
-    """`python -m worker.process.guardian <owner> <link fd> <pid>` guards a worker that runs."""
+    """Guard a running worker: `python -m worker.process.guardian <owner> <link fd> <pid>`."""
     owner, link, pid = sys.argv[1:4]
     return guard_process(owner, socket.socket(fileno=int(link)), int(pid))
 

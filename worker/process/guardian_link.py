@@ -11,7 +11,7 @@ TICKS_PER_LEASE: Final = 10
 
 
 class GuardianLink:
-    """Tells the guardian that the event loop runs, and hears when the guardian renewed in our
+    """Tells the guardian that the event loop runs, and learns when the guardian renewed in our
     place."""
 
     def __init__(self, link: socket.socket, *, lease_s: float) -> None:
@@ -22,14 +22,18 @@ class GuardianLink:
         self._guardian_gone = False
 
     def renewed_at(self) -> float:
-        """Monotonic time at which the guardian last renewed our leases; 0 if never. Reads what it
-        has sent by now."""
+        """Return the monotonic time at which the guardian last renewed our leases; 0 if never.
+
+        Reads what the guardian has sent by now. After a pause of the event loop that is more than
+        the last tick has seen.
+        """
         try:
             while data := self._link.recv(4096):
                 for line in data.splitlines():
                     word, _, value = line.partition(b" ")
                     if word == b"renewed":
                         self._renewed_at = float(value)
+            # An empty read is the end of the stream.
             self._guardian_gone = True
         except BlockingIOError:
             pass
@@ -38,7 +42,7 @@ class GuardianLink:
         return self._renewed_at
 
     async def run(self, orphaned: Callable[[], None]) -> None:
-        """Tick until cancelled. Calls `orphaned` once when the guardian is dead, and returns."""
+        """Tick until cancelled. Once the guardian is dead, call `orphaned` and return."""
         while True:
             try:
                 self._link.send(b"tick\n")

@@ -1,4 +1,4 @@
-"""The lease loops of a process from the first to the last, and the signals that end them."""
+"""The lease loops of a process, and the signals that end them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ log = logger("worker")
 
 
 class LoopGroup:
-    """A first signal drains: nothing new is taken, turns are handed over at their next border, and
-    what is still running 5 s before `drain_s` is over is cut. A second signal cuts at once. When
-    even that does not end it, `give_up` is called, which is to cancel whoever waits.
+    """Runs lease loops until signals end them.
+
+    A first signal drains: nothing new is claimed, work is released at its next border, and what still
+    runs 5 s before `drain_s` is over is interrupted. A second signal interrupts at once. If even that
+    does not end the loops, `give_up` is called, which has to cancel the task that waits for `run`.
     """
 
     def __init__(self, *, drain_s: Callable[[], float], give_up: Callable[[], object]) -> None:
@@ -28,7 +30,7 @@ class LoopGroup:
         self._draining: asyncio.Task[None] | None = None
 
     async def run(self, loops: Sequence[LeaseLoop]) -> None:
-        """Run them until they are drained. A signal that came before counts."""
+        """Run `loops` until they are drained. A signal that arrived earlier counts."""
         self._loops = loops
         if self._draining is not None:
             for loop in loops:
@@ -41,7 +43,7 @@ class LoopGroup:
                 self._draining.cancel()
 
     def on_signal(self, signum: int) -> None:
-        """Drain; a second signal cuts what is still running."""
+        """Drain; on a second signal interrupt what is still running."""
         if self._draining is None:
             log.info("draining", signal=signal.Signals(signum).name, running=self._running())
             self._draining = asyncio.get_running_loop().create_task(self._drain())

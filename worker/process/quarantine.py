@@ -1,8 +1,8 @@
-"""A process of its own for one turn that was under work in two crashes already.
+"""Isolation: a process of its own for work that was in flight in two crashes.
 
-If the child (`worker/process/quarantine_child.py`) dies and its parent lives, that turn is what
-kills: it is convicted, and only it. A turn that merely stood beside a poisonous one comes out
-answered.
+A crash is counted for everything in flight on the worker, so a count alone cannot identify the
+poison. If the child (`worker/process/quarantine_child.py`) dies and its parent lives, its work is
+the poison. Bystanders come out answered.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from worker.lease.lease import Lease
 from worker.process import child_counters
 
 AFTER_CRASHES: Final = 2
-"""So many workers die beside others before a turn is put apart."""
+"""Crashes of workers after which work is isolated."""
 
 MAX_CHILDREN: Final = 4
-"""So many children at once in one worker: each is a process that starts, and many at once would all
-start too slowly."""
+"""Most children of one worker at once. Each has to start a process; many at once would all start too
+slowly."""
 
 TICK_S: Final = 0.5
 SILENCE_S: Final = 20.0
-"""A child whose event loop does not turn for so long is killed."""
+"""Seconds without a sign of its event loop after which a child is killed."""
 
 ALIVE, ENDED = b".", b"E"
-"""What the child says every TICK_S, and last, with what it has counted behind it."""
+"""Sent by the child every TICK_S; sent last, followed by the child's counters."""
 
 Verdict = Literal["ended", "guilty", "unproven"]
-"""The turn was ended by the child; it killed the child; the child died before the turn began."""
+"""The child ended the work; the work killed the child (it is the poison); the child died before the
+work began. Values of a metric's label."""
 
 for _verdict in get_args(Verdict):
     QUARANTINES.labels(_verdict)  # from 0 on, so that the first one shows as a rise
@@ -46,19 +47,19 @@ log = logger("quarantine")
 
 
 class Quarantine:
-    """Runs leased turns in children, one child a turn, `places` at once."""
+    """Runs leased work in children, one child for each, at most `max_children` at once."""
 
     def __init__(self, *, max_children: int = MAX_CHILDREN, silence_s: float = SILENCE_S) -> None:
         self._free_slots = max_children
         self._silence_s = silence_s
 
     async def run(self, lease: Lease) -> Verdict:
-        """Run the turn of `lease` apart, to its end. The lease must be kept meanwhile; a drain is
-        passed on.
+        """Run the work of `lease` isolated, to its end. The caller keeps the lease; a drain is forwarded
+        to the child. Cancelling kills the child.
 
-        What the child counted is counted here, for nobody looks at its metrics; `lease.counted`
-        then. Cancelled, it kills the child. Raises TurnReleased when no place is free: who waited
-        for one here would stand beside the next crash of this worker, and be blamed for it.
+        The child's counters are added to ours, because nothing scrapes the child;
+        `lease.counted_by_child` says so. Raises TurnReleased when no child may be started: work that
+        waited here would be in flight in the next crash of this worker, and be blamed for it.
         """
         if self._free_slots == 0:
             raise TurnReleased("quarantine", delay_s=random.uniform(0.5, 1.5))
@@ -105,19 +106,19 @@ class Quarantine:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
                         await child.wait()
-            if child.returncode is None:  # it is silent
+            if child.returncode is None:  # its event loop hangs
                 child.kill()
             code = await child.wait()
         finally:
             draining.cancel()
         if ended:
-            return "ended"  # however long its interpreter takes to leave
+            return "ended"  # the work is over, however the interpreter exits
         verdict: Verdict = "ended" if code == 0 else "guilty" if alive else "unproven"
         QUARANTINES.labels(verdict).inc()
         return verdict
 
     async def _read_output(self, lease: Lease, link: socket.socket, output: bytearray) -> None:
-        """Send the claim, and hear the child until it has said its last."""
+        """Send the claim, then read the child's output until it ends."""
         loop = asyncio.get_running_loop()
         record = msgspec.msgpack.encode(lease.claim)
         await loop.sock_sendall(link, len(record).to_bytes(4) + record)

@@ -1,5 +1,5 @@
-"""The child of a quarantine: `python -m worker.process.quarantine_child FD` runs the one turn that
-its parent sends over FD."""
+"""The child of a quarantine. `python -m worker.process.quarantine_child FD` runs the one claim that its
+parent sends over FD."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ FINAL_REPORT_S: Final = 2.0
 
 
 def main() -> int:
-    """The child: take the claim from the parent, run its turn, and leave with 0, however the turn
-    ended."""
+    """Receive the claim, run its work and exit with 0, however the work ended."""
     link = socket.socket(fileno=int(sys.argv[1]))
     _die_with_parent()
     settings = configure_process(load())
@@ -69,13 +68,14 @@ def _receive_exactly(link: socket.socket, size: int) -> bytes:
     while len(data) < size:
         piece = link.recv(size - len(data))
         if not piece:
-            os._exit(4)  # the parent is gone before the work began
+            os._exit(4)  # the parent died before the work began
         data += piece
     return data
 
 
 def _die_with_parent() -> None:
-    """On Linux the kernel sees to it; elsewhere the turn's lease and fence do."""
+    """Have the kernel kill this process with its parent (Linux). Elsewhere lease and fence end the
+    work."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             prctl(DEATH_SIGNAL, signal.SIGKILL)

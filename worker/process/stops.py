@@ -1,4 +1,4 @@
-"""Hearing that a person said stop, whichever worker their turn runs on."""
+"""Stop requests: they reach a turn on whichever worker it runs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from worker.lease.lease_loop import LeaseLoop
 
 
 class StopListener:
-    """Ends what runs in `loops`, a list that may still grow, when its chat says so."""
+    """Ends work in `loops` (a list that may still grow) when its chat sends a stop."""
 
     def __init__(self, client: RedisClient, loops: Sequence[LeaseLoop]) -> None:
         self._loops = loops
         self._control = Fanout(client, on_gap=self._renew_now)
 
     async def subscribe(self) -> None:
-        """Ask to be told."""
+        """Subscribe to the control channel."""
         await self._control.subscribe(keys.CONTROL, self._on_stop)
 
     async def run(self) -> None:
-        """Hear, until cancelled."""
+        """Read the control channel until cancelled."""
         await self._control.run()
 
     def _on_stop(self, data: bytes) -> None:
-        """`<member> <turn>`; what stands behind a subagent does not matter."""
+        """Interrupt the work that `data` names: `<member> <turn>`. A subagent has no turn number of its
+        own, so its second word is ignored."""
         member, _, turn = data.decode().rpartition(" ")
         for loop in self._loops:
             for lease in loop.find(member):
@@ -36,6 +37,7 @@ class StopListener:
                     lease.interrupt(TurnStopped())
 
     async def _renew_now(self) -> None:
-        """What was said on the control channel while it was away is in the answers to a renewal."""
+        """Renew every lease: the answers carry the stops that were published while we were not
+        subscribed."""
         for loop in self._loops:
             await loop.renew_once()

@@ -1,4 +1,4 @@
-"""Joins a worker: everything a running turn needs is made here, once a process."""
+"""The parts of a worker process: built and connected here, once."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ from worker.turn.turn_agent import TurnAgent
 
 QUEUES: Final = ("turns", "jobs")
 LONG_TURN_ENTRIES: Final = 500
-"""Entries of the conversation beyond the window: a long turn may fill the window without the
-message it answered."""
+"""Entries that are loaded beyond the memory window: a long turn may fill the window without the
+message that it answered."""
 
 SANDBOX_CHECK_S: Final = 10.0
-"""How long a turn waits for the first look for a sandbox, which a worker that is ready may still be
-at."""
+"""Longest wait of a turn for the first check for a sandbox, which may still run when the worker is
+ready."""
 
 CONNECT_PATIENCE_S: Final = 2.0
-"""How long what can wait until a worker is ready waits for that."""
+"""Longest wait of background work for the worker to be connected."""
 
 log = logger("worker")
 
 
 class WorkerDeps:
-    """What one worker process holds. `queues` are the queues it serves, `owner` the nonce on its
-    leases."""
+    """The parts of one worker process. It serves `queues`; `owner` is the nonce on its leases.
+    `isolated` is for the child of a quarantine, which isolates nothing itself."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class WorkerDeps:
         self.redis_url = redis_url(settings)
         self.client = RedisClient(self.redis_url, name="shoal-worker")
         self.queues: Final = tuple(queues)
-        self.started = False  # there is something to close
+        self.started = False  # whether there is something to close
         self._settings = settings
         self._loops: list[LeaseLoop] = []
         self._loops_made = asyncio.Event()
@@ -114,7 +114,7 @@ class WorkerDeps:
             quarantine=None if isolated else Quarantine(),
         )
         self.consolidator: Consolidator
-        """There once the worker has started."""
+        """Set once the worker has started."""
 
         port = settings.metrics.port_of("worker")
         self._health = HealthServer(
@@ -138,7 +138,7 @@ class WorkerDeps:
         self._process_stats = StatsReader()
 
     def context(self) -> dict[str, Any]:
-        """What a job finds in arq's context, and LeaseWorker beside it."""
+        """Return the context of arq's jobs, which LeaseWorker uses as well."""
         return {
             "deps": self,
             "client": self.client,
@@ -147,7 +147,7 @@ class WorkerDeps:
         }
 
     def make_loops(self, run_job: Runner) -> list[LeaseLoop]:
-        """One lease loop for each queue this worker serves."""
+        """Make one lease loop for each queue that this worker serves."""
         worker, agent = self._settings.worker, self._settings.agent
 
         async def run_turn(lease: Lease) -> None:
@@ -182,8 +182,8 @@ class WorkerDeps:
         return self._loops
 
     async def start(self) -> None:
-        """Open what a worker listens on, and say that it is there. Raises SettingsError for a taken
-        port."""
+        """Open the health port, subscribe to stops and start the background tasks. Raises SettingsError
+        when the port is in use."""
         await self._health.start()
         limits = await self._turn_agent.runner.models.limits_of()
         self.consolidator = Consolidator(
@@ -214,8 +214,8 @@ class WorkerDeps:
         )
 
     async def until_connected(self) -> None:
-        """Return when the worker is ready, or after 2 s: one that waits for Redis has time for what
-        comes then."""
+        """Return when every loop is connected, or after 2 s: a worker that waits for Redis has time for
+        imports."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_PATIENCE_S):
                 await self._loops_made.wait()
@@ -223,14 +223,13 @@ class WorkerDeps:
                     await loop.connected.wait()
 
     def start_background(self, name: str, work: Coroutine[None, None, None]) -> None:
-        """Do something beside the loops until the worker is closed; if it breaks, the worker
-        drains."""
+        """Run `work` in the background until the worker is closed. If it fails, the worker drains."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._on_background_done)
         self._tasks.append(task)
 
     async def close(self) -> None:
-        """Close everything; harmless while Redis is away."""
+        """Close everything. Safe while Redis is unavailable."""
         await cancel_all(self._tasks)
         await self._health.stop()
         await self._sandbox.close()
@@ -243,8 +242,8 @@ class WorkerDeps:
         await tracing.stop()
 
     async def run_isolated(self, claim: Claim) -> None:
-        """Run one turn or subagent that another process has leased, in its name, to its end.
-        SIGTERM gives it back."""
+        """Run one turn or subagent to its end under the lease of another process. SIGTERM releases
+        it."""
         [loop] = self.make_loops(self._run_turn)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.drain)
         try:
@@ -259,7 +258,7 @@ class WorkerDeps:
             await tracing.stop()
 
     async def listen_for_stops(self) -> None:
-        """Hear when people say stop."""
+        """Subscribe to stop requests and follow them in the background."""
         await self._stops.subscribe()
         self.start_background("control", self._stops.run())
 
@@ -268,9 +267,10 @@ class WorkerDeps:
             await self._memory_jobs.consolidate(session)
 
     def _on_background_done(self, task: asyncio.Task[None]) -> None:
-        """A chore that breaks is a bug: drain and be started anew rather than live on by half."""
+        """Drain when a background task fails: that is a bug, and a restart is better than a worker that
+        only half works."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("chore failed", chore=task.get_name(), doing="draining", exc_info=error)
+            log.error("background task failed", task=task.get_name(), doing="draining", exc_info=error)
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _orphaned(self) -> None:
@@ -278,8 +278,8 @@ class WorkerDeps:
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _preload(self) -> None:
-        """Once the worker is ready: until then, a thread that imports would take its time from the
-        event loop."""
+        """Load models and slow imports once the worker is ready. Earlier, a thread that imports would
+        take time from the event loop."""
         await self.until_connected()
         await self._turn_agent.preload()
         if self._settings.tools.web:
@@ -292,7 +292,7 @@ class WorkerDeps:
                     await self._sandbox.first_try_done.wait()
 
     async def _keep_announcing(self) -> None:
-        await self._until_sandbox_checked()  # what it found is told
+        await self._until_sandbox_checked()  # its result is part of the presence
         while True:
             running = sum(loop.running for loop in self._loops)
             draining = any(loop.draining for loop in self._loops)

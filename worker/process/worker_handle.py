@@ -1,8 +1,8 @@
-"""A worker under guard and what is done for it. Standard library only, like all of the guardian.
+"""A guarded worker and what the guardian does for it. Standard library only, like all of the guardian.
 
-A worker and its guardian hold the two ends of a socket pair. A worker that is asked to begins with
-its `Config`; then it writes `tick`. The guardian writes `renewed <monotonic seconds>`. The end of
-the stream means that the other one is dead.
+A worker and its guardian hold the two ends of a socket pair. The worker sends its `GuardianConfig`
+if it was asked to, then `tick` lines. The guardian sends `renewed <monotonic seconds>`. The end of
+the stream means that the other side is dead.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ LATE_PERIODS: Final = 2
 
 
 class GuardianConfig(NamedTuple):
-    """What a guardian needs to know of the settings: a worker tells it, which has read and checked
-    them."""
+    """The settings that a guardian needs. A worker, which has read and checked them, sends them."""
 
     redis_url: str
     lease_s: float
@@ -40,11 +39,11 @@ class GuardianConfig(NamedTuple):
 
     @property
     def check_every_s(self) -> float:
-        """How often a guardian looks at its workers: four times in a renewal period."""
+        """The seconds between two checks of the workers: a quarter of a renewal period."""
         return renewal_period_s(self.lease_s) / 4
 
     def log_event(self, event: str, **values: object) -> None:
-        """One line on stderr that looks like the workers' logs: JSON, or text for a person."""
+        """Write one line to stderr in the format of the workers' logs: JSON, or text for a person."""
         if self.readable:
             fields = " ".join(f"{name}={value}" for name, value in values.items())
             line = f"{time.strftime('%H:%M:%S')} [info     ] {event:<24} [guardian] {fields}"
@@ -55,16 +54,16 @@ class GuardianConfig(NamedTuple):
         sys.stderr.flush()
 
     def send(self, link: socket.socket) -> None:
-        """The worker's side. It goes over the link and is no argument, for there is a password in
-        it."""
+        """Send this to the guardian. It goes over the link because it holds a password, which must not
+        be an argument of a process."""
         link.sendall(json.dumps(self._asdict()).encode() + b"\n")
 
     @classmethod
     def receive(cls, link: socket.socket) -> GuardianConfig | None:
-        """The guardian's side: wait for it; None when the worker ended before."""
+        """Wait for a worker's configuration; return None when the worker ended before."""
         line = b""
         while not line.endswith(b"\n"):
-            piece = link.recv(1)  # not a byte of what comes behind
+            piece = link.recv(1)  # one byte at a time: what follows are ticks
             if not piece:
                 return None
             line += piece
@@ -72,21 +71,21 @@ class GuardianConfig(NamedTuple):
 
 
 def queue_name(word: str) -> str:
-    """A queue as an argument of a command. Raises ValueError for one that is none."""
+    """Return `word` if it names a queue. Raises ValueError."""
     if word not in QUEUES:
         raise ValueError(f"no queue {word!r}; there are {', '.join(QUEUES)}")
     return word
 
 
 def guardian_config(settings: Settings, redis_url: str) -> GuardianConfig:
-    """What these settings say."""
+    """Return the part of the settings that a guardian needs."""
     worker = settings.worker
     readable = not settings.log.as_json(terminal=sys.stderr.isatty())
     return GuardianConfig(redis_url, worker.lease_s, worker.drain_s, worker.processes, readable=readable)
 
 
 class WorkerLeases:
-    """What a guardian does to the leases of one worker, known by the worker's owner nonce."""
+    """The leases of one worker, found by its owner nonce."""
 
     def __init__(self, redis_url: str, lease_s: float, owner: str) -> None:
         self._url = redis_url
@@ -95,7 +94,7 @@ class WorkerLeases:
         self._connection: RespConnection | None = None
 
     def renew(self) -> int:
-        """Renew all of them; how many there were. Raises OSError."""
+        """Renew all of them. Return how many there were. Raises OSError."""
         count = 0
         for queue in QUEUES:
             pairs = self._owned(queue)
@@ -107,7 +106,7 @@ class WorkerLeases:
         return count
 
     def release_all(self, *, crashed: bool) -> int:
-        """Release all of them, after a crash counting one for each; how many there were. Raises
+        """Release all of them and return how many there were. After a crash, count one for each. Raises
         OSError."""
         count = 0
         for queue in QUEUES:
@@ -118,13 +117,13 @@ class WorkerLeases:
         return count
 
     def close(self) -> None:
-        """Forget the connection; the next call makes a new one."""
+        """Close the connection. The next call opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _owned(self, queue: str) -> list[tuple[str, str]]:
-        """(member, token) of every lease with our owner's nonce."""
+        """Return (member, token) of every lease with the owner's nonce."""
         found: dict[str, str] = {}
         cursor: Answer = b"0"
         while True:
@@ -155,8 +154,7 @@ class WorkerLeases:
 
 
 class WorkerHandle:
-    """One worker under guard: its end of the socket pair, when it was last heard, and its
-    leases."""
+    """A guarded worker: our end of the link to it, its last tick, its leases."""
 
     def __init__(self, config: GuardianConfig, owner: str, link: socket.socket, pid: int) -> None:
         self.pid = pid
@@ -165,14 +163,14 @@ class WorkerHandle:
         self.started_at = self.last_tick_at = time.monotonic()
         self.dead = False
         self.ticked = False
-        """Whether it ever ran: its settings are fine, its ports are free, its event loop turns."""
+        """True once it has run: its settings are valid, its ports were free, its event loop turns."""
         self._config = config
         self._proxy_renewed_at = 0.0
         self._late_after_s = LATE_PERIODS * renewal_period_s(config.lease_s)
         link.setblocking(False)
 
     def read_ticks(self) -> None:
-        """Read the worker's ticks; the end of the stream marks it dead."""
+        """Read the ticks that have arrived. The end of the stream marks the worker dead."""
         try:
             while self.link.recv(4096):
                 self.last_tick_at = time.monotonic()
@@ -184,32 +182,36 @@ class WorkerHandle:
             self.dead = True
 
     def supervise(self) -> None:
-        """Stand in for a late worker; end one that made no progress for `stuck_s`."""
+        """Renew the leases of a worker that is late; kill one that made no progress for `stuck_s`."""
         now = time.monotonic()
         silent_s = now - self.last_tick_at
         if silent_s > self._config.stuck_s:
             self._config.log_event("worker stuck", pid=self.pid, silent_s=round(silent_s, 1), doing="killing it")
             os.kill(self.pid, signal.SIGKILL)
+            # The kill takes a moment: do not send it again in every round.
             self.last_tick_at = now
         elif silent_s > self._late_after_s and now - self._proxy_renewed_at > renewal_period_s(self._config.lease_s):
             self._proxy_renewed_at = now
             try:
                 count = self.leases.renew()
+                # The time before the renewal was sent: the lease runs from there.
                 self.link.send(b"renewed %f\n" % now)
-                self._config.log_event("stood in", pid=self.pid, silent_s=round(silent_s, 1), leases=count)
+                self._config.log_event(
+                    "leases renewed for worker", pid=self.pid, silent_s=round(silent_s, 1), leases=count
+                )
             except (OSError, RespError) as exc:
-                self._config.log_event("cannot stand in", pid=self.pid, error=str(exc))
+                self._config.log_event("cannot renew for worker", pid=self.pid, error=str(exc))
 
     def return_leases(self, *, crashed: bool) -> LeaseReturn:
-        """What is left to do when the worker is dead."""
+        """Mark the worker dead; return the work that gives its leases back."""
         self.dead = True
         self.link.close()
         return LeaseReturn(self._config, self.pid, self.leases, crashed=crashed)
 
 
 class LeaseReturn:
-    """Gives the leases of a dead worker back: at once, and a moment later what was acquired with
-    its last breath."""
+    """The return of a dead worker's leases, in two rounds: a claim that the worker had sent just
+    before it died may reach Redis after the first one."""
 
     ROUNDS: Final = 2
     INTERVAL_S: Final = 0.1
@@ -228,10 +230,10 @@ class LeaseReturn:
         self._wait_s = self.INTERVAL_S
 
     def run_once(self, *, shutting_down: bool = False) -> bool:
-        """Do what is due now; whether all is done.
+        """Do what is due now. Return whether nothing is left to do.
 
-        While Redis is away it tries again until the leases lapse anyway; in a `hurry` (everything
-        ends) for 2 s.
+        While Redis is unavailable it is tried until the leases lapse anyway, or for 2 s when the
+        guardian is `shutting_down`.
         """
         now = time.monotonic()
         if now < self._next_at:

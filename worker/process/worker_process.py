@@ -1,6 +1,6 @@
-"""A worker process under its guardian: joined, served until it is drained, closed.
+"""A worker process under its guardian: built, run until it is drained, closed.
 
-arq is not here: what it is needed for comes once the worker is ready, see `worker.arq.late_jobs`.
+arq is not imported here. It is loaded once the worker is ready, see `worker.arq.late_jobs`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from worker.process.worker_deps import QUEUES, WorkerDeps
 
 
 def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.socket, slot: int) -> None:
-    """Serve these queues (none named: all) until a SIGTERM has drained them. Raises
+    """Serve these queues (all when none is named) until a SIGTERM has drained them. Raises
     SettingsError."""
     loop = event_loop()
     asyncio.set_event_loop(loop)
@@ -31,12 +31,12 @@ def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.s
         link=GuardianLink(link, lease_s=settings.worker.lease_s),
         slot=slot,
     )
-    serving = LoopGroup(drain_s=lambda: settings.worker.drain_s, give_up=lambda: working.cancel())
-    loop.add_signal_handler(signal.SIGTERM, serving.on_signal, signal.SIGTERM)
-    # Ctrl-C in a terminal reaches the whole group; the guardian decides what becomes of it. Heard and not ignored,
-    # for what this process ignores, everything that it starts would ignore as well.
+    loop_group = LoopGroup(drain_s=lambda: settings.worker.drain_s, give_up=lambda: working.cancel())
+    loop.add_signal_handler(signal.SIGTERM, loop_group.on_signal, signal.SIGTERM)
+    # Ctrl-C in a terminal reaches the whole process group; the guardian decides what happens. The
+    # signal has a handler and is not ignored: every process started here would inherit the latter.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    working = loop.create_task(_serve(deps, serving))
+    working = loop.create_task(_serve(deps, loop_group))
     try:
         loop.run_until_complete(working)
     except asyncio.CancelledError:
@@ -46,21 +46,21 @@ def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.s
             loop.run_until_complete(deps.close())
 
 
-async def _serve(deps: WorkerDeps, serving: LoopGroup) -> None:
+async def _serve(deps: WorkerDeps, loop_group: LoopGroup) -> None:
     await deps.start()
     jobs = LateJobs(deps.context())
     loops = deps.make_loops(jobs)
-    if "jobs" in deps.queues:  # what a worker for turns alone queued at its times, it would not run
+    if "jobs" in deps.queues:  # a worker for turns alone would never run what it queues
         deps.start_background("arq", jobs.run(deps.until_connected))
     try:
-        await serving.run(loops)
+        await loop_group.run(loops)
     finally:
         await jobs.close()
 
 
 def configure_process(settings: Settings) -> Settings:
-    """The same; log and traces of this process are set up by them, and their secrets are kept out
-    of both. Raises SettingsError."""
+    """Set up log and traces of this process, and keep the secrets of the settings out of both. Return
+    the settings. Raises SettingsError."""
     shared_log.configure(settings.log, process="worker", for_good=True)
     for secret in secrets_of(settings):
         shared_log.redact(secret)
@@ -69,7 +69,7 @@ def configure_process(settings: Settings) -> Settings:
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, where there is one."""
+    """Return a new event loop: uvloop's where it is installed."""
     try:
         import uvloop
     except ImportError:  # no wheel for this platform

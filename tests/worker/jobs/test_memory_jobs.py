@@ -30,9 +30,8 @@ from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.wait import eventually
 from tests.worker.arq.test_lease_worker import working
 from worker.arq.lease_worker import LeaseWorker
-from worker.jobs.consolidate import archive, consolidate, idle
+from worker.jobs.memory import archive, consolidate, idle, rework
 from worker.jobs.retry_later import CRASHES_BEFORE_SKIP, PATIENT_TRIES, SOON_S, wait_after, with_retries
-from worker.jobs.rework import rework
 from worker.jobs.sweep import AGAIN_MS, MemorySweep, sweep
 from worker.jobs.table import CRON, FUNCTIONS
 from worker.lease.lease import Lease
@@ -76,9 +75,9 @@ async def test_consolidate_and_idle_bring_a_conversation_down_to_their_sizes(cli
     deps = dependencies(client, lambda _: saved())
     await fill(client, 10)
     await consolidate(context(deps), SESSION)
-    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(4, 0)
+    assert await deps.memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(4, 0)
     await idle(context(deps), SESSION)
-    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(2, 0)
+    assert await deps.memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(2, 0)
 
 
 async def test_idle_settles_a_conversation_unless_somebody_spoke_meanwhile(client: RedisClient) -> None:
@@ -108,7 +107,7 @@ async def test_idle_does_not_settle_a_session_whose_archive_waits(client: RedisC
     await idle(context(deps), SESSION)
     assert await deps.memory.idle.find(SESSION) is not None
     await archive(context(deps), SESSION)
-    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(0, 0)
+    assert await deps.memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 0)
 
 
 async def test_rework_is_settled_when_it_is_done(client: RedisClient) -> None:
@@ -164,10 +163,10 @@ async def test_a_model_that_stays_away_for_a_day_costs_no_word(client: RedisClie
     await fill(client, 10)
     with pytest.raises(TryLater):
         await consolidate(context(deps, PATIENT_TRIES), SESSION)
-    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(20, 0)
+    assert await deps.memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(20, 0)
     await consolidate(context(deps, PATIENT_TRIES + 1), SESSION)
-    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(4, 0)
-    [entry] = await deps.memory.log(SCOPE)
+    assert await deps.memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(4, 0)
+    [entry] = await deps.memory.read_log(SCOPE)
     assert "[RAW]" in entry
 
 
@@ -261,7 +260,7 @@ async def test_jobs_run_from_the_queue_by_their_names(client: RedisClient, redis
     async def runs(job: Callable[[str], Awaitable[None]], waiting: UnconsolidatedCounts) -> None:
         await job(SESSION)
         await eventually(lambda: _empty(client))
-        assert await deps.memory.waiting(SESSION) == waiting
+        assert await deps.memory.count_unconsolidated(SESSION) == waiting
 
     async with serving(redis_url, deps):
         for _ in range(2):
@@ -360,8 +359,8 @@ async def test_a_job_that_workers_die_of_keeps_its_piece_raw(client: RedisClient
     async with serving(redis_url, deps) as worker:
         await MemoryJobs(Jobs(client)).consolidate(SESSION)
         await eventually(lambda: worker.jobs_complete == 1)
-    assert await deps.memory.waiting(SESSION) == UnconsolidatedCounts(4, 0)
-    [entry] = await deps.memory.log(SCOPE)
+    assert await deps.memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(4, 0)
+    [entry] = await deps.memory.read_log(SCOPE)
     assert "[RAW]" in entry
     assert "question 1" in entry
     assert await client.command("EXISTS", keys.crashed(id)) == 0
@@ -372,13 +371,13 @@ async def test_a_rework_that_workers_die_of_leaves_the_memory_as_it_is(client: R
     deps = dependencies(client, lambda _: saved(), MemorySettings(rework_h=1, keep=4))
     await fill(client, 5)
     await consolidate(context(deps), SESSION)
-    before = await deps.memory.read(SCOPE)
+    before = await deps.memory.read_memory(SCOPE)
     await client.command("SET", keys.crashed(f"rework:{SCOPE}"), CRASHES_BEFORE_SKIP)
     deps.consolidator = Consolidator(deps.memory, ScriptedModel([]), MemorySettings())
     async with serving(redis_url, deps) as worker:
         await MemoryJobs(Jobs(client)).rework(SCOPE)
         await eventually(lambda: worker.jobs_complete == 1)
-    assert await deps.memory.read(SCOPE) == before
+    assert await deps.memory.read_memory(SCOPE) == before
     assert await deps.memory.rework.find(SCOPE) is None
 
 

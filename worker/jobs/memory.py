@@ -1,19 +1,21 @@
-"""The jobs that turn conversations into memory. `context["deps"]` has `memory` (MemoryStore) and
-`consolidator`."""
+"""The jobs of memory. `context["deps"]` has `memory` (MemoryStore) and `consolidator`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from shared.log import logger
 from shared.store.sessions.memory import MemoryStore
 from worker.jobs.retry_later import keeps_crashing, with_retries
 from worker.memory.consolidator import Consolidator
 
 Context = dict[str, Any]
 
+log = logger("jobs")
+
 
 async def consolidate(context: Context, session: str) -> None:
-    """Bring a conversation that has become long down to its newest entries. Raises TryLater."""
+    """Reduce a long conversation to its newest entries. Raises TryLater."""
     consolidator: Consolidator = context["deps"].consolidator
     keep, unread = consolidator.settings.keep, keeps_crashing(context)
     await with_retries(
@@ -22,14 +24,14 @@ async def consolidate(context: Context, session: str) -> None:
 
 
 async def archive(context: Context, session: str) -> None:
-    """Bring what `/new` ended into memory. Raises TryLater."""
+    """Move the conversation that `/new` ended into memory. Raises TryLater."""
     consolidator: Consolidator = context["deps"].consolidator
     unread = keeps_crashing(context)
     await with_retries(context, session, lambda patient: consolidator.archive(session, patient=patient, unread=unread))
 
 
 async def idle(context: Context, session: str) -> None:
-    """Bring a conversation that rests down to its last few entries; then it is settled. Raises
+    """Reduce an idle conversation to its last few entries and remove it from the agenda. Raises
     TryLater."""
     consolidator: Consolidator = context["deps"].consolidator
     memory: MemoryStore = context["deps"].memory
@@ -43,3 +45,24 @@ async def idle(context: Context, session: str) -> None:
             await memory.idle.remove(due)
 
     await with_retries(context, session, work)
+
+
+async def rework(context: Context, scope: str) -> None:
+    """Rewrite the MEMORY.md of a scope from its HISTORY.md. It is due again after the next
+    consolidation. A scope that keeps crashing workers is left as it is until then.
+
+    Raises TryLater.
+    """
+    consolidator: Consolidator = context["deps"].consolidator
+    memory: MemoryStore = context["deps"].memory
+
+    async def work(patient: bool) -> None:
+        due = await memory.rework.find(scope)
+        if keeps_crashing(context):
+            log.error("rework given up", reason="crashes")
+        else:
+            await consolidator.rework(scope, patient=patient)
+        if due is not None:
+            await memory.rework.remove(due)
+
+    await with_retries(context, scope, work)
