@@ -1,4 +1,4 @@
-"""What a person is told when a message gets no answer, by the reason of its dead letter."""
+"""Replies to a message that gets no answer, by the reason of its dead letter."""
 
 from __future__ import annotations
 

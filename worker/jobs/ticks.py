@@ -1,5 +1,5 @@
-"""Runs what chats have planned. Every worker looks; whoever is first at a tick runs it, and nobody
-leads."""
+"""Runs the schedules of chats. Every worker polls; the first one to fire a tick runs it. There is no
+leader."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from shared.tracing.spans import TICK
 from worker.turn.schedules import NOTHING_NEEDED
 
 POLL_S: Final = 5.0
-"""How long a worker does not look when nothing is due: a schedule for sooner than that may run so
+"""Seconds between two polls when nothing is due. A new schedule that is due sooner may run that
 late."""
 
 SOON_S: Final = 1.0
 JITTER_S: Final = 0.25
-"""So that not all workers come at the same moment."""
+"""Random part of each wait, so that workers do not poll at the same moment."""
 
 CONCURRENCY: Final = 4
-"""Ticks that one worker runs at once: fewer than the connections of its pool, and a file that hangs
-is in few ways."""
+"""Ticks that one worker runs at once: fewer than the connections of its pool. One file that hangs then
+blocks few others."""
 
 LATER_MS: Final = 60_000
 COUNT_LIMIT: Final = 250
-"""As many missed ticks are counted at once."""
+"""Limit of missed ticks that are counted at once."""
 
 HEARTBEAT_TEXT: Final = (
     "Your file HEARTBEAT.md says what to look after. Do now what it asks for, and keep it up to date. If nothing of it "
@@ -57,22 +57,22 @@ HEARTBEAT_TEXT: Final = (
 )
 
 ReadHeartbeat = Callable[[str], Awaitable[str]]
-"""The HEARTBEAT.md of a session, `""` when there is none. Raises ToolFailed when it cannot be
-looked at."""
+"""Returns the HEARTBEAT.md of a session, `""` when there is none. Raises ToolFailed when it cannot be
+read."""
 
 log = logger("ticks")
 
 
 class TickPlan(NamedTuple):
-    """What to do at a tick: whether to run it, and where the schedule goes from there."""
+    """The plan for one tick: whether it runs, and the next state of its schedule."""
 
     run: bool
     move: NextTick
 
 
 def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronSettings) -> TickPlan:
-    """What becomes of the tick `tick` at the time `now`, both in ms. What is at most `late_s` late
-    is in time."""
+    """Return the plan for the tick `tick` at the time `now`, both in ms. At most `late_s` late counts as
+    in time."""
     if now - tick <= settings.late_s * 1000:
         following = next_tick(plan, tick)
         return TickPlan(True, NextTick(to=following, due_ms=following or 0, skip_busy=misfire == "skip"))
@@ -86,7 +86,7 @@ def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronS
 
 
 def _replay_missed(plan: Plan, tick: int, now: int, catch_up: int) -> TickPlan:
-    """One of several missed ticks that shall all be run, if they are not too many."""
+    """Return the plan for one of several missed ticks, all of which run if there are not too many."""
     newest = ticks_between(plan, tick, now, limit=catch_up)
     if len(newest) == catch_up:
         passed = len(ticks_between(plan, tick, newest[0] - 1, limit=COUNT_LIMIT))
@@ -97,7 +97,7 @@ def _replay_missed(plan: Plan, tick: int, now: int, catch_up: int) -> TickPlan:
 
 
 class Ticker:
-    """Runs due ticks. `heartbeat_s` is how often a heartbeat comes (0 = never any more)."""
+    """Runs due ticks. `heartbeat_s` is the period of heartbeats (0 = they end at their next tick)."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Ticker:
         self._rng = rng or random.Random()
 
     async def run(self) -> None:
-        """Look until cancelled. Redis may come and go meanwhile: the lease loops say so."""
+        """Poll until cancelled. Outages of Redis do not end it; the lease loops log them."""
         while True:
             try:
                 wait_s = await self.run_once()
@@ -130,10 +130,10 @@ class Ticker:
             await asyncio.sleep(wait_s + self._rng.uniform(0, JITTER_S))
 
     async def run_once(self, *, now_ms: int | None = None) -> float:
-        """Run what is due; in how many seconds to look again. Without `now_ms` by the server's
-        clock.
+        """Run what is due. Return the seconds until the next poll. Without `now_ms` the server's clock
+        counts.
 
-        Raises RedisAway, and Refused when the store is full: what is due is still due.
+        Raises RedisAway, and Refused when the store is full: due ticks stay due.
         """
         look = await self._schedules.due(now_ms=now_ms)
         due = list(look.due)
@@ -151,10 +151,10 @@ class Ticker:
         return min(next_s, SOON_S if due else POLL_S)
 
     async def _run_isolated(self, due: DueSchedule, look: DueSchedules, now_ms: int | None) -> None:
-        """A schedule that cannot be run is in nobody's way."""
+        """Run one schedule. A failure puts it off and does not affect the others."""
         try:
             if due.schedule is None:
-                log.warning("schedule left to others", member=log_id(due.member))
+                log.warning("schedule left to newer release", member=log_id(due.member))
                 await self._schedules.put_off(due, LATER_MS)
             else:
                 await self._run_tick(due, due.schedule, look.now_ms, now_ms)
@@ -178,7 +178,7 @@ class Ticker:
             chosen, text = await self._plan_heartbeat(due, schedule, now)
         else:
             chosen, text = plan_tick(schedule.plan, schedule.misfire, due.tick, now, self._settings), schedule.text
-        with span(TICK) as began:  # a trace of its own: what planned it may be long ago
+        with span(TICK) as began:  # a trace of its own: the schedule may have been added long ago
             message: InboundMessage | None = None
             if chosen.run:
                 _set_tick_attributes(began, schedule)
@@ -194,8 +194,7 @@ class Ticker:
             log.info("tick", schedule=schedule.id, session=log_id(schedule.session), late=late, **counts)
 
     async def _plan_heartbeat(self, due: DueSchedule, schedule: Schedule, now: int) -> tuple[TickPlan, str]:
-        """The file is looked at before anything is asked of a model. Without one, the heartbeat is
-        over."""
+        """Read HEARTBEAT.md before a model is asked. Without the file the heartbeat ends."""
         over = TickPlan(False, NextTick(to=None)), ""
         if not self._heartbeat_ms or self._read_heartbeat is None:
             return over
@@ -216,7 +215,7 @@ def _set_tick_attributes(tick_span: Span, schedule: Schedule) -> None:
 
 
 def _count_outcomes(outcome: int, move: NextTick) -> dict[str, int]:
-    """How many ticks had which end, for the metric and the log."""
+    """Return the number of ticks by outcome, for the metric and the log."""
     if outcome == LOST:
         return {}
     if outcome in (BUSY, CROWDED):
@@ -228,7 +227,8 @@ def _count_outcomes(outcome: int, move: NextTick) -> dict[str, int]:
 
 
 def _spread_ms(member: str, spread_s: float) -> int:
-    """The same for a schedule on every worker, and spread evenly over all schedules."""
+    """Return a delay that is the same for one schedule on every worker, and evenly spread over all
+    schedules."""
     if spread_s <= 0:
         return 0
     drawn = int.from_bytes(hashlib.blake2s(member.encode(), digest_size=8).digest())

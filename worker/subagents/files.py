@@ -1,5 +1,4 @@
-"""The files of a subagent: the workspace of its session, and nothing of what is remembered
-there."""
+"""The files of a subagent: the workspace of its session without its memory."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _MEMORY_FILES: Final = {name.casefold() for name in (MEMORY, HISTORY)}
 
 
 class SubagentFiles(TurnFiles):
-    """As those of a turn, without MEMORY.md and HISTORY.md."""
+    """The files of a turn without MEMORY.md and HISTORY.md."""
 
     def stamp(self) -> str:
         return ""

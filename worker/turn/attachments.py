@@ -1,5 +1,4 @@
-"""What a person sent along with a message, put where the agent can get at it before its turn
-begins."""
+"""Attachments of messages, placed where the agent can use them before its turn begins."""
 
 from __future__ import annotations
 
@@ -29,11 +28,10 @@ log = logger("worker")
 
 
 class Attachments:
-    """Brings stored files to turns: pictures for the model to see, everything else as files in the
-    workspace.
+    """Loads stored files for turns: pictures for the model, everything else into the workspace.
 
-    Nothing that is attached ends a turn: what cannot be had becomes a note. `close()` lets its
-    threads go.
+    An attachment never ends a turn: one that cannot be loaded becomes a note. `close()` ends its
+    threads.
     """
 
     def __init__(self, store: MediaStore) -> None:
@@ -43,10 +41,10 @@ class Attachments:
     async def load(
         self, session: str, media: Sequence[str], turn: int, workspace: Workspace
     ) -> tuple[tuple[Image, ...], tuple[str, ...]]:
-        """The pictures of a message, and a note in brackets for everything else that came with it.
+        """Return the pictures of a message, and a note in brackets for each other attachment.
 
-        A file is put to `inbox/<turn>-<name>`; one that is there already, since an earlier attempt,
-        is left as it is.
+        A file becomes `inbox/<turn>-<name>`. One that an earlier attempt has written is left as it
+        is.
         """
         plain, notes = read_images([one for one in media if not one.startswith(PREFIX)])
         images = list(plain)
@@ -91,8 +89,8 @@ class Attachments:
 
 
 class TurnAttachments:
-    """Those of one turn: of its message, and of the messages that join it, which `inner` brings and
-    `joined` holds."""
+    """The attachments of one turn: of its message and of the messages that join it, which `inner`
+    claims and `joined` holds."""
 
     def __init__(
         self, attachments: Attachments, workspace: Workspace, inner: Followups, joined: dict[int, JoinedMessage]
@@ -112,19 +110,20 @@ class TurnAttachments:
         before = set(self._joined)
         said = await self._inner.claim()
         new = [number for number in self._joined if number not in before]
+        # Should another task have claimed as well, numbers and messages do not match: leave them.
         if len(new) != len(said):
             return said
         await self._load_all(new)
         return [self._joined[number].said for number in new]
 
     async def load_joined(self) -> None:
-        """Bring what came with the messages that joined an earlier attempt."""
+        """Load the attachments of messages that joined in an earlier attempt."""
         await self._load_all(list(self._joined))
 
     async def load_message(
         self, message: InboundMessage, entry: UserEntry, images: tuple[Image, ...]
     ) -> FollowupMessage:
-        """A message as the agent gets it, with what was sent along put where it can be seen."""
+        """Return a message in the form that the agent gets, with its attachments loaded."""
         return await self._with_files(message, entry.turn, FollowupMessage(entry, images))
 
     async def _load_all(self, numbers: Sequence[int]) -> None:
@@ -143,7 +142,7 @@ class TurnAttachments:
 
 
 def _safe_name(ref: MediaRef) -> str:
-    """A file name that needs no quotes anywhere, with the suffix that its content has."""
+    """Return a file name that needs quotes nowhere, with the suffix of its content."""
     stem = ref.name.rpartition(".")[0] or ref.name
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:48] or "file"
     own = ref.name.rpartition(".")[2].lower() if "." in ref.name else ""

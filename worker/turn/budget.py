@@ -1,4 +1,4 @@
-"""What one chat may use in one day."""
+"""The budget of one chat for one day."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from shared.store.fleet.spending import Spending, Spent
 from worker.agent.model.model import TokenUsage
 
 RECORD_TIMEOUT_S: Final = 5.0
-"""How long a count may take that nobody waits for."""
+"""Limit of a background write."""
 
 _DAY_MS: Final = 86_400_000
 
 
 class BackgroundSpending:
-    """What is counted beside turns, which do not wait for it: of calls that were broken off, and of
-    all where no budget needs the sum."""
+    """Counts usage in the background: of calls that were cut short, and of all calls where no budget
+    needs the sum."""
 
     def __init__(self, spending: Spending) -> None:
         self._spending = spending
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, session: str, tokens: int, usd: float) -> None:
-        """Begin to count, and return. What Redis does not take within LATE_S is not counted."""
+        """Start to count, and return. Usage that Redis does not accept within RECORD_TIMEOUT_S is not
+        counted."""
         task = asyncio.create_task(self._count(session, tokens, usd))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Return when all of it is counted or given up."""
+        """Return when every count is written or given up."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -46,12 +47,12 @@ class BackgroundSpending:
 
 
 class ChatBudget:
-    """The Allowance of one turn: counts what its chat uses, and ends the turn when the day's budget
-    is gone.
+    """The Allowance of one turn: counts the usage of its chat, and ends the turn when the day's budget
+    is used up.
 
-    Without a budget it only counts, beside the turn. `price` says what an estimate costs in USD.
-    While Redis is away nothing is counted and nothing refused: the lease loop says that it is away,
-    and a turn must not end because of its bookkeeping.
+    Without a budget it only counts, in the background. `price` is the cost of an estimate in USD.
+    While Redis is unavailable nothing is counted or refused: a turn must not end because of its
+    bookkeeping.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class ChatBudget:
         self._totals: Spent | None = None
 
     async def refusal(self) -> str | None:
-        """Why no further call may be made today. Reads the totals where no call of today has told
-        them."""
+        """Return the reason why no further call may be made today, or None. Reads the totals unless a
+        call of today has returned them."""
         if not self._limited:
             return None
         if self._totals is None or self._totals.day != self._clock.now_ms() // _DAY_MS:
@@ -88,7 +89,7 @@ class ChatBudget:
         return f"This chat has used its {self._describe_limit(budget)} of today. {_RESETS}"
 
     async def count(self, usage: TokenUsage) -> str | None:
-        """Count a call. A sentence for the person, once a day, when `warn_at` of a budget is
+        """Count a call. Return a sentence for the person, once a day, when `warn_at` of a budget is
         used."""
         settings, tokens = self._settings, usage.prompt_tokens + usage.completion_tokens
         if not self._limited:
@@ -112,12 +113,12 @@ class ChatBudget:
         return bool(self._settings.tokens_per_day or self._settings.usd_per_day)
 
     def count_later(self, usage: TokenUsage) -> None:
-        """Count a call that was broken off, beside the turn. The call after it hears whether to
-        warn."""
+        """Count a call that was cut short, in the background. The next call returns the warning, if any
+        is due."""
         self._late.add(self._session, usage.prompt_tokens + usage.completion_tokens, self._price(usage))
 
     def _shares(self, spent: Spent) -> dict[str, float]:
-        """How much of each budget is used; only of those that are set."""
+        """Return the used share of each budget that is set."""
         settings = self._settings
         used = {"tokens": (spent.tokens, settings.tokens_per_day), "usd": (spent.usd, settings.usd_per_day)}
         return {budget: part / whole for budget, (part, whole) in used.items() if whole}

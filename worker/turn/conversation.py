@@ -1,4 +1,4 @@
-"""What a leased turn is about, read from its records."""
+"""A leased turn, decoded from its records."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ log = logger("turns")
 
 
 class JoinedMessage(msgspec.Struct, frozen=True):
-    """A message that joined a turn, as it came and as the model gets it. `message` is None when
-    nobody can read it."""
+    """A message that joined a turn: as it was received, and as the model gets it. `message` is None
+    when it cannot be read."""
 
     message: InboundMessage | None
     said: FollowupMessage
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """What the agent gets: the message, also as an entry of the transcript, the conversation before
-    it, and the steps that an earlier attempt made."""
+    """The input of the agent: the message, also as an entry of the transcript, the conversation before
+    it, and the steps of earlier attempts."""
 
     claim: Claim
     message: InboundMessage
@@ -41,7 +41,7 @@ class Conversation(msgspec.Struct, frozen=True):
     resume: tuple[LedgerEntry, ...]
     images: tuple[Image, ...] = ()
     joined: dict[int, JoinedMessage] = {}
-    """What joined the turn, by number, in order. The turn's journal adds what joins while it
+    """The messages that joined the turn, by number, in order. The journal adds those that join while it
     runs."""
 
     @property
@@ -50,7 +50,7 @@ class Conversation(msgspec.Struct, frozen=True):
 
     @property
     def messages(self) -> tuple[InboundMessage, ...]:
-        """The messages that the turn answers, as far as they can be read."""
+        """The messages that the turn answers, without unreadable ones."""
         return (self.message, *(one.message for one in self.joined.values() if one.message is not None))
 
     @property
@@ -60,24 +60,24 @@ class Conversation(msgspec.Struct, frozen=True):
 
     @property
     def entries(self) -> tuple[UserEntry, ...]:
-        """What was said, as history keeps it."""
+        """The messages that the turn answers, as entries of history."""
         return (self.entry, *(one.said.entry for one in self.joined.values()))
 
     @property
     def work(self) -> TurnWork:
-        """The rest of what the store handed over: memory, preset, counts."""
+        """The rest of the claim: memory, preset, counters."""
         assert self.claim.turn is not None
         return self.claim.turn
 
 
 class NewerLedger(ShoalError):
-    """The turn was begun by a newer release, which wrote a step that this one does not know: that
-    one must go on."""
+    """A newer release began the turn and wrote a step that this one cannot read. That release must
+    resume it."""
 
 
 def read_conversation(claim: Claim) -> Conversation:
-    """Raises BadRecord or BadInput for a message that cannot be answered by anybody,
-    NewerLedger."""
+    """Decode the turn of a claim. Raises BadRecord or BadInput for a message that no worker can answer,
+    and NewerLedger."""
     work = claim.turn
     assert work is not None
     message = _resolve_origin(decode_inbound(work.record))
@@ -101,7 +101,8 @@ def read_conversation(claim: Claim) -> Conversation:
 
 
 def read_joined(claim: Claim, number: int, record: bytes) -> JoinedMessage:
-    """A message that joined the turn of `claim`. One that cannot be read is named as that."""
+    """Decode a message that joined the turn of `claim`. An unreadable one becomes a note for the
+    model."""
     assert claim.turn is not None
     try:
         message = _resolve_origin(decode_inbound(record))
@@ -121,13 +122,13 @@ def read_joined(claim: Claim, number: int, record: bytes) -> JoinedMessage:
 
 
 def _resolve_origin(message: InboundMessage) -> InboundMessage:
-    """The message as one of the chat that it is for. Of channel `system` there are only the reports
-    of subagents: they name that chat, and nobody but the script that ends one writes them. Raises
-    BadRecord for any other."""
+    """Return the message as one of the chat that it is for. Channel `system` has only reports of
+    subagents, written by the script that ends one; they name that chat. Raises BadRecord for any
+    other message of that channel."""
     if message.channel != SYSTEM:
         return message
     if not is_report(message):
-        raise BadRecord("record_forged", "a message of the system that is no report of a subagent")
+        raise BadRecord("record_forged", "a message of the system that is not a report of a subagent")
     channel, chat_id = message.origin
     return msgspec.structs.replace(message, channel=channel, chat_id=chat_id)
 
@@ -140,7 +141,8 @@ def _decode_step(record: bytes) -> LedgerEntry:
 
 
 def _decode_history(history: Sequence[bytes]) -> list[TranscriptEntry]:
-    """The entries that this release can read: one of a newer release must not silence a chat."""
+    """Decode the entries that this release can read. One of a newer release must not silence a
+    chat."""
     try:
         return decode_transcript.every(history)
     except BadRecord:

@@ -1,5 +1,4 @@
-"""The files of one turn: MEMORY.md and HISTORY.md from the store, the skills, and the session's own
-workspace."""
+"""The files of one turn: MEMORY.md and HISTORY.md from the store, skills, the session's workspace."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from worker.turn.images import picture_in
 from worker.turn.memory_file import HISTORY, MEMORY, MemoryFile
 
 TEXT_LIMIT_BYTES: Final = 2 * 1024 * 1024
-"""What is read of one text file at most."""
+"""Limit of one text file that is read."""
 
 _STORE_FILES: Final = {name.casefold(): name for name in (MEMORY, HISTORY)}
 _MAX_NAMES: Final = 20
@@ -32,10 +31,9 @@ class TurnFiles:
     """Files of one turn, in memory scope `scope`.
 
     `memory` is MEMORY.md as the model saw it in its prompt; with `claim` it is written only while
-    the turn holds its lease. `limit_bytes` caps MEMORY.md. `skills` are those of the operator and
-    the built-in ones; their files are read-only. All else lies in `workspace`, without which there
-    is nothing else. What has a name of the store or of one of those skills is never looked for on
-    disk.
+    the turn holds its lease. `limit_bytes` caps MEMORY.md. `skills` are the operator's and the
+    built-in ones; their files are read-only. All other files are in `workspace`, if there is one. A
+    name that belongs to the store or to one of those skills is never searched on disk.
     """
 
     def __init__(
@@ -55,7 +53,7 @@ class TurnFiles:
         self._as_of: str | None = None
 
     def stamp(self) -> str:
-        """The version of MEMORY.md."""
+        """Return the version of MEMORY.md."""
         return self._memory.seen.version
 
     def as_of(self, stamp: str) -> TurnFiles:
@@ -84,13 +82,13 @@ class TurnFiles:
         raise ToolFailed(f"{path!r} is no text file ({len(text):,} bytes); read_file says what it is")
 
     async def picture(self, path: str) -> Image:
-        """See Pictures."""
+        """Return a file as a picture (see `Pictures`)."""
         content = await self.content(path)
         return picture_in(path, content.encode() if isinstance(content, str) else content)
 
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
-        """MEMORY.md is written by compare-and-swap: never over a text that the model has not
-        seen."""
+        """Write a file. MEMORY.md is written by compare-and-swap: never over a text that the model has
+        not seen."""
         text = valid_text(text)
         match split_path(path):
             case [name] if name == MEMORY:
@@ -108,12 +106,12 @@ class TurnFiles:
                 await self._workspace.write_file(path, text.encode("utf-8"), was=before)
 
     async def copies(self) -> dict[str, bytes]:
-        """MEMORY.md, as the model saw it last, and HISTORY.md: for commands, which see only what is
+        """Return MEMORY.md, as the model saw it last, and HISTORY.md: for commands, which see only files
         on disk."""
         return {MEMORY: self._memory.seen.text.encode(), HISTORY: (await self._memory.history()).encode()}
 
     async def names(self) -> Sequence[str]:
-        """Skills whose files are gone meanwhile are left out."""
+        """Return the paths of all files. Skills whose files were deleted meanwhile are left out."""
         return [entry.path for entry in await self.entries() if not entry.path.endswith("/")]
 
     async def entries(self) -> Sequence[FileEntry]:
@@ -124,8 +122,8 @@ class TurnFiles:
         return sorted(shown, key=lambda entry: entry.path)
 
     def _is_own(self, entry: FileEntry) -> bool:
-        """Whether a file on disk can be reached: nothing there hides what the store or the operator
-        has."""
+        """Return whether a file on disk can be reached: a file of the store or of the operator always
+        wins over one of the same name."""
         first, *inside = entry.path.split("/")
         if first == "skills" and inside and inside[0].casefold() in self._skills:
             return False

@@ -1,5 +1,4 @@
-"""Reading the pictures of a message. What one is, its bytes say; a name or a declared type says
-nothing."""
+"""Pictures of a message. Their kind is read from their bytes; names and declared types are ignored."""
 
 from __future__ import annotations
 
@@ -15,13 +14,14 @@ from shared.media.reference import PREFIX, MediaRef, read_reference
 from worker.agent.image import Image, image_mark
 
 IMAGE_LIMIT_BYTES: Final = 5 * 1024 * 1024
-"""Of one picture, unpacked: the most that every large provider takes."""
+"""Limit of one picture, decoded: every large provider takes that much."""
 
 MAX_IMAGES: Final = 8
-"""Of one message."""
+"""Limit of one message."""
 
 FILE_PIXELS: Final = 50_000_000
-"""Of a picture in a file, unpacked: a small file may say that it is huge."""
+"""Limit of a picture in a file. A small file may claim a huge size, which costs memory when it is
+decoded."""
 
 _DATA_URL: Final = re.compile(r"data:(?P<type>[^,;]*)(?:;[^,;]*)*;base64,", re.ASCII)
 _SUFFIXES: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
@@ -29,12 +29,11 @@ _DECLARED: Final = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 
 
 def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...]]:
-    """The pictures among the attachments, and a note in brackets for each attachment that is left
-    out.
+    """Return the pictures among the attachments, and a note in brackets for each other attachment.
 
-    An attachment is a `data:…;base64,…` URL. Taken are PNG, JPEG, GIF and WebP, MAX_IMAGES of them.
-    A reference to a stored file (`worker.turn.attachments` brings it) becomes a note that names it.
-    Never raises.
+    An attachment is a `data:…;base64,…` URL. PNG, JPEG, GIF and WebP are accepted, at most MAX_IMAGES.
+    A reference to a stored file becomes a note that names it; `worker.turn.attachments` loads the
+    file. Never raises.
     """
     images: list[Image] = []
     notes: list[str] = []
@@ -53,9 +52,8 @@ def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...
 
 
 def picture_in(path: str, data: bytes) -> Image:
-    """The picture that a file of the workspace is. Raises ToolFailed, `file refused: <reason>`, for
-    one that cannot be shown to a model: of another kind, too big, or with a header that claims too
-    many pixels."""
+    """Return a file of the workspace as a picture. Raises ToolFailed, `file refused: <reason>`, when it
+    cannot be shown to a model: another kind, too big, or too many pixels claimed in its header."""
     media_type = _media_type(data)
     if media_type is None:
         raise _refuse_file(path, "it is none of PNG, JPEG, GIF and WebP")
@@ -71,22 +69,22 @@ def picture_in(path: str, data: bytes) -> Image:
 
 
 def entry_text(content: str, images: Sequence[Image], notes: Sequence[str]) -> str:
-    """The text of a message for its UserEntry: what was written, then a mark for each picture, then
-    the notes."""
+    """Return the text of a message for its UserEntry: the written text, a mark for each picture, the
+    notes."""
     marks = "\n".join([*map(image_mark, images), *notes])
     return "\n\n".join(part for part in (content, marks) if part)
 
 
 def file_note(ref: MediaRef, detail: str = "") -> str:
-    """A stored file as the model reads of it, such as `[file: plan.pdf, PDF document, 12 kB; it is
-    the file …]`."""
+    """Return the note on a stored file for the model, such as `[file: plan.pdf, PDF document, 12 kB; it
+    is the file …]`."""
     size = f"{max(1, round(ref.size_bytes / 1000)):,} kB"
     name = "".join(sign for sign in ref.name if sign not in "[]")
     return f"[file: {name}, {ref.kind.about}, {size}{'; ' if detail else ''}{detail}]"
 
 
 def _read_attachment(attachment: str) -> Image | str:
-    """The picture, or the note why it is none."""
+    """Return the picture, or a note that says why there is none."""
     if attachment.startswith(PREFIX):
         try:
             return file_note(read_reference(attachment))

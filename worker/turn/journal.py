@@ -1,5 +1,4 @@
-"""A turn's border with the fleet: its ledger in the store, and the moments at which its lease is
-asked about."""
+"""The journal of leased work: its ledger in the store, each write guarded by the lease."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ from worker.turn.conversation import JoinedMessage, read_joined
 log = logger("turns")
 
 STORE_PATIENCE_S: Final = 3600.0
-"""While Redis is away nobody else can take the turn, so its writes wait; the fence in each decides
-afterwards."""
+"""How long writes wait for Redis. While it is unavailable no other worker can claim the turn; the fence
+in each write decides afterwards."""
 
 _KINDS: Final = {AssistantEntry: "reply", IntentEntry: "intent", ToolEntry: "result", EffectEntry: "effect"}
 
 
 class Ledgers(Protocol):
-    """Where the steps of a piece of work are written: `Turns`, `Subagents`."""
+    """The store that the steps of some work are written to: `Turns` or `Subagents`."""
 
     async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
@@ -47,8 +46,8 @@ class Ledgers(Protocol):
 
 
 class LeaseJournal:
-    """The agent's border with the fleet, for one lease. `entries` is the ledger, of earlier
-    attempts too; it grows here."""
+    """The agent's Journal for one lease. `entries` is the ledger, earlier attempts included; it grows
+    here."""
 
     def __init__(self, lease: Lease, ledgers: Ledgers, entries: Sequence[LedgerEntry]) -> None:
         self.entries = list(entries)
@@ -59,29 +58,29 @@ class LeaseJournal:
 
     @property
     def lease(self) -> Lease:
-        """What the turn is held by."""
+        """The lease of the work."""
         return self._lease
 
     async def checkpoint(self) -> None:
-        """Wait while the lease is in doubt; raise what ends the turn here (a drain ends it at this
-        border)."""
+        """Wait while the lease is suspended. Raises the reason that ends the work here; a drain ends it
+        at this border."""
         await self._lease.allow()
         if self._lease.draining:
             raise TurnReleased("drain")
 
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
-        """Write the next step, and carry out its effect with it."""
+        """Write the next step together with its effect."""
         await self._lease.allow()
         async with self._writing:
             if self._unconfirmed is not None:
-                with contextlib.suppress(BadInput):  # it was not written, and would not be
+                with contextlib.suppress(BadInput):  # it was refused, and always would be
                     await self._write(*self._unconfirmed)
                 self._unconfirmed = None
             try:
                 await self._write(entry, effect)
             except asyncio.CancelledError:
-                # A tool ran out of time. The step may be there: it is sent again before the next
-                # one, and is so once.
+                # A tool ran out of time, and the step may have been written or not. It is sent again
+                # before the next one; the store ignores a step that it has.
                 self._unconfirmed = entry, effect
                 raise
 
@@ -94,16 +93,16 @@ class LeaseJournal:
         self.entries.append(entry)
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
-        """Only a turn can wait for a person."""
+        """Fail: only a turn can wait for a person."""
         raise AssertionError(f"{question.tool!r} needs a yes, and nobody can be asked here")
 
     async def confirm(self) -> None:
-        """Renew the lease before something that cannot be taken back."""
+        """Renew the lease before an effect that cannot be undone."""
         await self._lease.confirm()
 
 
 class TurnJournal(LeaseJournal):
-    """That of a turn. `joined` is what joined it; it grows here, too."""
+    """The journal of a turn. `joined` are the messages that joined it; it grows here as well."""
 
     def __init__(
         self, lease: Lease, turns: Turns, entries: Sequence[LedgerEntry], joined: dict[int, JoinedMessage] | None = None
@@ -115,21 +114,21 @@ class TurnJournal(LeaseJournal):
         self._work = lease.claim.turn
 
     def reply_sent(self) -> bool:
-        """Whether the message tool spoke in the turn's own chat, in any attempt, to the messages
-        that joined last."""
+        """Return whether the message tool has sent to the turn's own chat, in any attempt, since
+        messages joined last."""
         return (
             bool(self.entries) and self._replies_and_sent()[1]
-        )  # it is asked at each delta, and most turns have no entries
+        )  # called at each delta, and most turns have no entries
 
     def pending_reply(self, result: AgentResult) -> str:
-        """The final text without what the message tool has said. Why a turn is not finished is told
-        all the same."""
+        """Return the final text without the parts that the message tool replaced. The reason why a turn
+        is not finished is kept."""
         before, spoken = self._replies_and_sent()
         return "\n\n".join(before) if spoken and result.outcome in ("done", "empty") else result.content
 
     def _replies_and_sent(self) -> tuple[list[str], bool]:
-        """The answers that messages came behind without the message tool, and whether it spoke
-        since the last did."""
+        """Return the answers after which messages joined, where the message tool had not replaced them;
+        and whether the tool has sent something since the last join."""
         own, before, answer, spoken = self._lease.claim.session, [], "", False
         for entry in self.entries:
             match entry:
@@ -143,7 +142,7 @@ class TurnJournal(LeaseJournal):
         return before, spoken
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
-        """Ask, or wait on, and give the lease up until a person answers or `wait_s` is over (see
+        """Ask, or keep waiting, and give the lease up until a person answers or `wait_s` is over (see
         `Journal`)."""
         await self._lease.allow()
         async with self._writing:
@@ -170,8 +169,8 @@ class TurnJournal(LeaseJournal):
         raise TurnParked(f"{question.tool!r} waits for a yes")
 
     async def superseded(self) -> bool:
-        """Whether the turn was told to stop because a newer message takes its place, as far as can
-        be known now."""
+        """Return whether a newer message has taken the place of the turn. False while Redis cannot be
+        asked."""
         with contextlib.suppress(RedisAway):
             return await self._turns.superseded(self._lease.claim)
         return False

@@ -1,4 +1,4 @@
-"""Shows a running turn to whoever looks at its chat: deltas in small bundles, by pub/sub."""
+"""Live text of a running turn, by pub/sub: deltas in small bundles."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from shared.tasks import cancel_all
 
 BUNDLE_S: Final = 0.04
 FULL_EVERY_S: Final = 1.5
-"""How often the whole text is sent again, for people who came in the middle or missed a piece."""
+"""Seconds between two events with the whole text, for readers that joined late or missed a piece."""
 
 UNWATCHED_PAUSE_S: Final = 1.0
-"""How long nothing is sent after nobody was there to see it."""
+"""Seconds without any event after one that had no subscriber."""
 
 
 class LiveUpdates:
-    """The Show of one attempt at a turn. Text is bundled for 40 ms; what is lost is healed by the
-    next full text.
+    """The TurnProgress of one attempt at a turn. Text is bundled for 40 ms; the next full text repairs a
+    lost bundle.
 
-    `visible` is the text of the running reply so far. Sending stops while `held()` is true (a
-    suspended lease). Text is left out once `spoken()` is true: what the agent says then at its end
-    is not sent.
+    `visible` is the text of the running reply so far. Nothing is sent while `suspended()` is true,
+    because another worker may own the turn. Text is left out once `reply_sent()` is true: the
+    message tool has answered, and the text at the end will not be sent.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LiveUpdates:
             self._send_soon()
 
     def _send_soon(self) -> None:
-        if self._dirty is None:  # many turns say nothing before their end
+        if self._dirty is None:  # made on demand: many turns stream nothing before their end
             self._dirty = asyncio.Event()
         if not self._dirty.is_set():
             self._dirty.set()
@@ -96,7 +96,7 @@ class LiveUpdates:
         await self._publish(ProgressEvent(self._turn, text))
 
     async def send_once(self) -> None:
-        """Send what has not been sent yet, if anybody looks."""
+        """Send the text that has not been sent yet, unless the chat had no subscriber just now."""
         now = self._clock.monotonic()
         if now < self._quiet_until or self._suspended():
             self._full_at = 0.0

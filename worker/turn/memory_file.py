@@ -1,4 +1,4 @@
-"""MEMORY.md and HISTORY.md as files of a turn; they live in the store."""
+"""MEMORY.md and HISTORY.md, which are kept in the store, as files of a turn."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class MemoryFile:
         return self.seen.text
 
     async def history(self) -> str:
-        """A blank line stands between two entries."""
+        """Return HISTORY.md, with a blank line between two entries."""
         entries = await _await_store(self._store.read_log(self._scope))
         return "\n\n".join(filter(None, map(_without_gaps, entries)))
 
     async def replace(self, text: str, was: str | None, *, as_of: str | None = None) -> None:
-        """By compare-and-swap: never over a text that the model has not seen.
+        """Write MEMORY.md by compare-and-swap: never over a text that the model has not seen.
 
-        `as_of` is the version that it had seen when it asked for a whole new text on another
-        worker: `seen` is newer.
+        `as_of` is the version that the model had seen when it asked for a whole new text on another
+        worker; `seen` is newer then.
         """
         size_bytes = len(text.encode())
         if size_bytes > self._limit_bytes:
@@ -58,7 +58,7 @@ class MemoryFile:
             now = await _await_store(self._store.read_memory(self._scope))
             if now.text != text:
                 raise ToolFailed(_CHANGED)
-            self.seen = now  # that worker wrote it, and died before it could say so
+            self.seen = now  # that worker wrote it and died before it could report that
             return
         await self._write(text, self.seen.text if was is None else was)
 
@@ -84,8 +84,7 @@ class MemoryFile:
 
 
 def _without_gaps(entry: str) -> str:
-    """An entry of HISTORY.md without blank lines, so that a blank line always stands between two
-    entries."""
+    """Remove blank lines from an entry of HISTORY.md, so that one always separates two entries."""
     return "\n".join(line.rstrip() for line in entry.splitlines() if line.strip())
 
 

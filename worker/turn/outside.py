@@ -1,5 +1,4 @@
-"""The hold of a turn, or of a subagent, on what is outside the store: its lease, and copies of its
-files."""
+"""The lease and the files of a turn or a subagent, for tools that act outside the store."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from worker.turn.journal import LeaseJournal
 
 
 class LeasedOutside:
-    """The Outside of work with this journal and these files."""
+    """The Outside port of work with this journal and these files."""
 
     def __init__(self, journal: LeaseJournal, files: TurnFiles) -> None:
         self._journal = journal

@@ -1,4 +1,4 @@
-"""The schedules of a chat as one turn may use them: in its own chat, while it holds its lease."""
+"""The schedules that one turn may use: those of its own chat, while it holds its lease."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from worker.agent.turn import AgentResult
 HEARTBEAT_FILE: Final = "HEARTBEAT.md"
 
 NOTHING_NEEDED: Final = "HEARTBEAT_OK"
-"""What the agent answers to a heartbeat that needs nothing: nobody is told, and nothing is kept of
-it."""
+"""The agent's answer to a heartbeat that needs nothing. It is neither sent nor saved."""
 
 log = logger("turns")
 
@@ -32,8 +31,11 @@ T = TypeVar("T")
 
 
 class TurnSchedules:
-    """Those of the chat of `message`, for the turn that holds `claim`. A turn that a schedule began
-    plans nothing new, nor does one that is told of its subagents, or plans would beget plans."""
+    """The schedules of the chat of `message`, for the turn that holds `claim`.
+
+    A turn that a schedule or a report of a subagent began cannot add any: schedules would create
+    schedules.
+    """
 
     def __init__(self, store: Schedules, settings: CronSettings, claim: Claim, message: InboundMessage) -> None:
         self._store = store
@@ -65,8 +67,8 @@ class TurnSchedules:
             raise ToolFailed(f"there is no schedule {id!r} in this chat (any more). There are: {there}")
 
     async def keep_heartbeat(self, entries: Iterable[TranscriptEntry], *, every_s: float, now_ms: int) -> None:
-        """See that the chat has a heartbeat when its turn had to do with HEARTBEAT.md. One whose
-        file is gone ends at its next tick. Raises LeaseLost."""
+        """Add the heartbeat of the chat if its turn used HEARTBEAT.md. A heartbeat whose file no longer
+        exists ends at its next tick. Raises LeaseLost."""
         calls = (call for entry in entries if isinstance(entry, AssistantEntry) for call in entry.tool_calls)
         if every_s <= 0 or not any(HEARTBEAT_FILE in call.arguments for call in calls):
             return
@@ -95,14 +97,15 @@ class TurnSchedules:
         )
 
     def _id(self, key: str) -> str:
-        """The same for the same call of the same turn, on whichever worker; 8 hex digits."""
+        """Return an id of 8 hex digits. It is the same for one call of one turn on every worker, so that
+        a repeated call adds nothing."""
         assert self._claim.turn is not None
         drawn = f"{self._claim.session}\0{self._claim.turn.n}\0{key}"
         return hashlib.blake2s(drawn.encode(), digest_size=4).hexdigest()
 
 
 def drop_quiet_heartbeat(message: InboundMessage, result: AgentResult) -> AgentResult:
-    """The result; an empty one of a heartbeat that needed nothing."""
+    """Return the result, emptied if it answers a heartbeat that needed nothing."""
     if message.metadata.get("schedule") == HEARTBEAT and result.content.strip(" .`*\n") == NOTHING_NEEDED:
         return msgspec.structs.replace(result, content="", entries=())
     return result

@@ -1,4 +1,4 @@
-"""Answering a conversation: everything that an agent needs is put together here, turn by turn."""
+"""The agent of turns: builds everything that one turn needs, and runs it."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from worker.turn.outside import LeasedOutside
 from worker.turn.schedules import HEARTBEAT_FILE, TurnSchedules, drop_quiet_heartbeat
 
 HEARTBEAT_BYTES: Final = 16 * 1024
-"""As much of a HEARTBEAT.md is told."""
+"""Limit of a HEARTBEAT.md that is put into a message."""
 
 OWN_SKILLS_S: Final = 2.0
-"""How long a turn waits for the list of the skills in its workspace."""
+"""Longest wait of a turn for the list of skills in its workspace."""
 
 log = logger("worker")
 
@@ -94,7 +94,7 @@ class TurnAgent:
         )
 
     async def __call__(self, conversation: Conversation, journal: TurnJournal, show: TurnProgress) -> AgentResult:
-        """Raises what `run_agent` raises."""
+        """Answer a conversation. Raises what `run_agent` raises."""
         message, work = conversation.message, conversation.work
         settings, agent = self._settings, self._settings.agent
         preset = message.metadata.get(PRESET, work.preset)
@@ -147,8 +147,8 @@ class TurnAgent:
         return result if conversation.joined else drop_quiet_heartbeat(message, result)
 
     async def read_heartbeat(self, session: str) -> str:
-        """What the HEARTBEAT.md of a session says; `""` when there is none. Raises ToolFailed when
-        its workspace is away."""
+        """Return the HEARTBEAT.md of a session; `""` when there is none. Raises ToolFailed when its
+        workspace is unavailable."""
         try:
             data = await self.workspaces.workspace_of(session).read_file(HEARTBEAT_FILE)
         except NoSuchFile:
@@ -156,7 +156,7 @@ class TurnAgent:
         return cut(data.decode(errors="replace"), HEARTBEAT_BYTES, rest=f"read {HEARTBEAT_FILE!r} for all of it")
 
     def offer_exec(self, sandbox: Sandbox) -> None:
-        """Offer exec from the next turn, and the next subagent, on."""
+        """Offer the exec tool to turns and subagents that begin from now on."""
         tools, mine = self._settings.tools, child_environment({})
         limits = CommandLimits(
             cpu_s=tools.exec_cpu_s,
@@ -174,8 +174,8 @@ class TurnAgent:
         self._child_toolboxes.add_tool(tool.for_subagents())
 
     async def preload(self) -> None:
-        """Do what the first turn would have to wait for, and say which models a budget in dollars
-        does not see."""
+        """Load what the first turn would have to wait for, and log models whose use a budget in dollars
+        cannot count."""
         for name in await self.runner.models.unpriced() if self._settings.budget.usd_per_day else ():
             log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
         await self.runner.models.preload()
@@ -189,15 +189,15 @@ class TurnAgent:
         log.info("model ready", model=self.runner.models.name)
 
     async def close(self) -> None:
-        """Let connections go."""
+        """Close connections and threads."""
         await self.mcp.close()
         await self.runner.close()
         self.workspaces.close()
         self._attachments.close()
 
     def _build_tools(self) -> list[Tool]:
-        """Those that every turn has from the start: ours, then those of plugins, which take no name
-        of ours."""
+        """Return the tools that every turn has from the start: built-in ones, then those of plugins,
+        which cannot use a built-in name."""
         settings, agent = self._settings, self._settings.agent
         reach, files = ChatPolicy(settings.tools.message_to), settings.media.per_message
         message = MessageTool(reach, self.media, files=files, audit=self._audit)
@@ -208,8 +208,8 @@ class TurnAgent:
         return [*own, *plugin_tools(settings.plugins, reserved=[Exec.name, *(tool.name for tool in own)])]
 
     async def _own_skills(self, workspace: Workspace) -> tuple[Skill, ...]:
-        """What an agent wrote into its workspace; nothing while that is away, for a turn needs none
-        of it."""
+        """Return the skills that the agent wrote into its workspace; none while the workspace is
+        unavailable, because a turn can do without them."""
         if workspace.surely_without(OWN):
             return ()
         try:
@@ -221,7 +221,7 @@ class TurnAgent:
 
 
 def _web_tools(settings: ToolsSettings) -> tuple[Tool, ...]:
-    """The tools for the web, if they are on; only then is their HTTP library imported."""
+    """Return the web tools if they are on. Only then is their HTTP library imported."""
     if not settings.web:
         return ()
     from worker.tools.web.client import build_web_tools
