@@ -1,12 +1,12 @@
-"""Every key in Redis, and nothing else. `lua/lib/core.lua` makes the per-session ones again; a test
-compares the two."""
+"""Every key in Redis, and nothing else. `lua/lib/core.lua` builds the per-session ones again; a
+test compares the two."""
 
 from __future__ import annotations
 
 from typing import Final
 
 CONTROL: Final = "shoal:control"
-"""Pub/sub channel by which running turns are told to stop: `<member> <turn>`."""
+"""Pub/sub channel that tells running turns to stop: `<member> <turn>`."""
 
 PRESENCE: Final = "shoal:presence"
 """ZSET: presence key -> when it was last written, in ms."""
@@ -16,47 +16,49 @@ IDLE: Final = "shoal:idle"
 """ZSET: session -> server time in ms from which its conversation may be consolidated."""
 
 REWORK: Final = "shoal:rework"
-"""ZSET: memory scope -> server time in ms from which its MEMORY.md is to be written anew."""
+"""ZSET: memory scope -> server time in ms from which its MEMORY.md is due to be rewritten."""
 
 EPHEMERAL: Final = "shoal:throwaways"
-"""ZSET: session of one request over HTTP -> server time in ms from which what is left of it goes."""
+"""ZSET: session of a single request over HTTP -> server time in ms from which its remains are
+deleted."""
 
 SCHEDULES: Final = "shoal:cron"
-"""ZSET: `<schedule>:<session>` -> server time in ms from which its next tick may be run; all schedules there are."""
+"""ZSET of all schedules: `<schedule>:<session>` -> server time in ms from which its next tick
+may run."""
 
 SUBAGENTS: Final = "shoal:subagents"
-"""ZSET: every subagent of the fleet that has not ended -> 0 while it has a place, else server time in ms since when it
-waits for one."""
+"""ZSET of every subagent that has not ended -> 0 while it has a slot, else server time in ms
+since when it waits for one."""
 
 SUBAGENT_WAKE: Final = "subagents"
-"""The wake list of due subagents: their queue is that of the jobs, but not every worker has room
-for them."""
+"""Wake list of due subagents. They are in the queue of jobs, but not every worker has slots for
+them."""
 
 BACKGROUND: Final = "background"
-"""The queue of sessions whose turn no person waits for, and who has those turns. Only what waits is
-in it: what runs is in `turns`, and so is its lease."""
+"""Name of the queue of sessions for whose turn no person waits, and the fair key of such turns.
+The queue holds only waiting turns: running ones, and their leases, are in `turns`."""
 
 FAIR_KEYS: Final = "shoal:shares"
-"""HASH: turn member -> whose turn it is (a person's hash, BACKGROUND), of those that are not their chat's own; with a
-`+` it was given back and keeps its place."""
+"""HASH: turn member -> its fair key (a person's hash, or BACKGROUND). A member without one
+counts as its chat's own. A `+` in front: the turn was given back and keeps its place."""
 
 LAST_SERVED: Final = "shoal:served"
-"""ZSET with an end of life: a person's hash -> when a turn of theirs last began while others
-waited, in ms; BACKGROUND -> how many turns have begun since one of its own, 4 at most; and when it
-was last looked further."""
+"""ZSET that expires: a person's hash -> when a turn of theirs last began while others waited, in
+ms; BACKGROUND -> turns begun since its last one, at most 4; and times at which the scripts last
+did expensive work."""
 
 OUTBOXES: Final = "shoal:outboxes"
-"""ZSET: channel whose lines are delivered -> server time in ms at which a chat of it last came into its outqueue."""
+"""ZSET: channel whose lines are delivered -> server time in ms at which a chat last entered its
+queue."""
 
 AUDIT: Final = "shoal:audit"
-"""STREAM with an end of life: who was let in, refused, asked for a yes, and what was run; without
-texts."""
+"""STREAM that expires: the audit record, without texts."""
 
 PAIRING: Final = "shoal:pairing"
-"""HASH with an end of life: the hash of a code -> who may be let in by it, once, and until when."""
+"""HASH that expires: hash of a pairing code -> the person it is for, and until when it counts."""
 
 PAIRS: Final = "shoal:pair"
-"""SET: the channels to which somebody was let in by a code."""
+"""SET: channels in which somebody has access by a code."""
 
 SEEN_PREFIX: Final = "shoal:seen:"
 TURN_PREFIX: Final = "turn:"
@@ -75,32 +77,34 @@ def leases(name: str) -> str:
 
 
 def wake(name: str) -> str:
-    """LIST with at most one token: somebody is due, one idle worker may look."""
+    """LIST of at most one token: something is due, and one idle worker may look."""
     return f"shoal:wake:{name}"
 
 
 def turn(session: str) -> str:
-    """The queue member of a session."""
+    """Return the queue member of a session."""
     return f"{TURN_PREFIX}{session}"
 
 
 def sub(child: str) -> str:
-    """The queue member of a subagent."""
+    """Return the queue member of a subagent."""
     return f"{SUB_PREFIX}{child}"
 
 
 def child(id: str) -> str:
-    """HASH: a subagent: its task, parent, generation, state, attempts and result; its ledger is `ledger(id)`."""
+    """HASH of a subagent: its task, parent, generation, state, attempts and result; its ledger
+    is `ledger(id)`."""
     return f"shoal:child:{id}"
 
 
 def children(session: str) -> str:
-    """ZSET: subagents of a session -> as in SUBAGENTS; one that ended: minus the server time in ms."""
+    """ZSET: subagents of a session -> score as in SUBAGENTS; of an ended one minus the server
+    time in ms."""
     return f"shoal:children:{session}"
 
 
 def attempts(member: str) -> str:
-    """The HASH that counts the attempts at a member of a queue; `""` for a plain job."""
+    """Return the HASH that counts the attempts at a queue member; `""` for a plain job."""
     if member.startswith(TURN_PREFIX):
         return session(member.removeprefix(TURN_PREFIX))
     return child(member.removeprefix(SUB_PREFIX)) if member.startswith(SUB_PREFIX) else ""
@@ -142,7 +146,8 @@ def memlog(scope: str) -> str:
 
 
 def schedules(session: str) -> str:
-    """HASH: what a chat has planned; of schedule `i` the record (`i`), its next tick (`i:tick`), what it did."""
+    """HASH: schedules of a chat; for schedule `i` the record (`i`), its next tick (`i:tick`),
+    its statistics."""
     return f"shoal:cron:{session}"
 
 
@@ -152,29 +157,27 @@ def spent(session: str, day: int) -> str:
 
 
 def limit(name: str) -> str:
-    """HASH: what the fleet knows of one provider and key: its token bucket and its breaker."""
+    """HASH: the shared state of one provider and key: its token bucket and its breaker."""
     return f"shoal:limit:{name}"
 
 
 def brake(what: str) -> str:
-    """STRING with a short end of life: how fast somebody writes, or that they were told to slow
-    down."""
+    """STRING that expires soon: the rate at which a sender writes, or that they were warned."""
     return f"shoal:brake:{what}"
 
 
 def request_answer(request: str) -> str:
-    """HASH with an end of life: what was asked over HTTP under one key, by which ticket, and its
-    answer."""
+    """HASH that expires: a request over HTTP under one key, its ticket, and its answer."""
     return f"shoal:answer:{request}"
 
 
 def crashed(job: str) -> str:
-    """STRING with an end of life: how often a worker died with this job in its hands."""
+    """STRING that expires: number of worker crashes while this job ran."""
     return f"shoal:crashed:{job}"
 
 
 def seen(channel: str) -> str:
-    """Prefix of the HASHes `<prefix><day>`: dedupe id -> first answer."""
+    """Return the prefix of the HASHes `<prefix><day>`: dedupe id -> first answer."""
     return f"{SEEN_PREFIX}{channel}:"
 
 
@@ -184,8 +187,8 @@ def outbox(session: str) -> str:
 
 
 def outqueue(channel: str) -> str:
-    """ZSET: session of a channel whose lines are delivered -> server time in ms from which a gateway may take it. In it
-    while lines wait for their delivery or a message for its answer."""
+    """ZSET: session of a delivered channel -> server time in ms from which a gateway may lease
+    it. A session is in it while lines wait for delivery or a message waits for its answer."""
     return f"shoal:outqueue:{channel}"
 
 
@@ -195,18 +198,17 @@ def outleases(channel: str) -> str:
 
 
 def outwaits(channel: str) -> str:
-    """ZSET: session -> server time in ms at which the oldest line came that is not delivered."""
+    """ZSET: session -> server time in ms of its oldest undelivered line."""
     return f"shoal:outwaits:{channel}"
 
 
 def outpause(channel: str) -> str:
-    """STRING with an end of life: nothing at all is sent to this platform before."""
+    """STRING that expires: while it exists, nothing is sent to this platform."""
     return f"shoal:outpause:{channel}"
 
 
 def outrate(channel: str, name: str) -> str:
-    """STRING with an end of life: server time in us until which the calls that were made are paid
-    for."""
+    """STRING that expires: server time in us until which the calls so far are paid for."""
     return f"shoal:outrate:{channel}:{name}"
 
 
@@ -216,29 +218,29 @@ def outtoken(channel: str) -> str:
 
 
 def out(session: str) -> str:
-    """HASH: how far the delivery of a chat is, and what is known of the chat at the platform;
-    `lua/lib/delivery.lua` names its fields."""
+    """HASH: delivery state of a chat, and notes about it; `lua/lib/delivery.lua` names its
+    fields."""
     return f"shoal:out:{session}"
 
 
 def delivered_text(session: str) -> str:
-    """STRING with a short end of life: SHA-1 of what was delivered last, by which it is known when
-    it comes back."""
+    """STRING that expires soon: SHA-1 of the latest delivered texts, by which an echo is
+    recognised."""
     return f"shoal:said:{session}"
 
 
 def lock(name: str) -> str:
-    """HASH: who listens alone to a platform: `lease` (`owner:token`), `until` (ms), `cursor`."""
+    """HASH of the only listener of a platform: `lease` (`owner:token`), `until` (ms), `cursor`."""
     return f"shoal:lock:{name}"
 
 
 def freed(name: str) -> str:
-    """Pub/sub channel: the lock of this name is free."""
+    """Pub/sub channel that announces that a lock is free."""
     return f"shoal:live:#{name}"
 
 
 def live(session: str) -> str:
-    """Pub/sub channel: deltas, progress and new lines of one chat."""
+    """Pub/sub channel of one chat: deltas, progress and new lines."""
     return f"shoal:live:{session}"
 
 
@@ -248,16 +250,15 @@ def chats(channel: str, principal: str) -> str:
 
 
 def presence(kind: str, name: str) -> str:
-    """STRING with a time to live: what a running process says of itself."""
+    """STRING that expires: the presence record of a running process."""
     return f"shoal:presence:{kind}:{name}"
 
 
 def pair(channel: str) -> str:
-    """HASH: sender id -> the record of somebody who was let in to this channel by a code."""
+    """HASH: sender id -> record of a person with access to this channel by a code."""
     return f"shoal:pair:{channel}"
 
 
 def tries(who: str) -> str:
-    """ZSET with an end of life: wrong guesses at codes of one who may let people in -> when, in
-    ms."""
+    """ZSET that expires: wrong guesses at codes by one approver -> time in ms."""
     return f"shoal:tries:{who}"

@@ -1,5 +1,4 @@
-"""What running processes say of themselves, and what the queues look like: for operators and
-autoscaling."""
+"""Presence of running processes, and the state of the queues: for operators and autoscaling."""
 
 from __future__ import annotations
 
@@ -17,27 +16,26 @@ PRESENCE_EVERY_S: Final = 5
 TURNS: Final = "turns"
 SAMPLE: Final = 256
 WHY_OFF: Final = "sandbox.why"
-"""The detail of a worker that says why there is no sandbox: long, for `shoal doctor` alone."""
+"""Detail of a worker: why it has no sandbox. Long, and only for `shoal doctor`."""
 
 
 def channel_state(name: str) -> str:
-    """The detail of a gateway that says how a channel of it stands: `on`, `away`, `off` and
+    """Name the detail of a gateway that holds the state of a channel: `on`, `away`, `off` and
     others."""
     return f"{name}.state"
 
 
 def channel_why(name: str) -> str:
-    """The detail that says why it does not work; missing when it does."""
+    """Name the detail that says why a channel does not work; it is missing when it does."""
     return f"{name}.why"
 
 
 class ProcessStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a process does. Rates are of the last 10 s: messages that a gateway accepted and refused,
-    turns that a worker ended, and how many of those as dead letters. `first_token`, `turn` and
-    `answer` count how many took how long in the last minute: in the buckets of
-    `metrics.TURN_BUCKETS_S`, and one above; () when there were none. `lag_s` is the latest that the
-    event loop was in the last 5 s, rounded up to a bucket; `memory_bytes` 0 is not told.
-    """
+    """Statistics of a process. Rates are of the last 10 s: messages that a gateway accepted and
+    refused, turns that a worker ended, and those of them that became dead letters.
+    `first_token`, `turn` and `answer` count durations of the last minute in the buckets of
+    `metrics.TURN_BUCKETS_S`, and one above; () when there were none. `lag_s` is the worst lag of
+    the event loop in the last 5 s, rounded up to a bucket; `memory_bytes` 0 means unknown."""
 
     memory_bytes: int = 0
     lag_s: float = 0.0
@@ -51,9 +49,9 @@ class ProcessStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A live gateway or worker. `details` are short facts such as slots, model, channels; `ways`
-    says by which way to a provider (`shared.store.fleet.provider_limits`) each of its models is
-    reached. `vitals` is None for a release that has none."""
+    """A live gateway or worker. `details` are short facts such as slots, model, channels;
+    `provider_routes` maps each of its models to the route by which it is reached
+    (`shared.store.fleet.provider_limits`)."""
 
     kind: str
     name: str
@@ -70,7 +68,7 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class QueueReading(msgspec.Struct, frozen=True):
-    """How a queue stands now."""
+    """State of a queue at one moment."""
 
     name: str
     due: int
@@ -80,7 +78,7 @@ class QueueReading(msgspec.Struct, frozen=True):
 
 
 async def announce(client: RedisClient, presence: Presence) -> None:
-    """Say that this process lives; forgotten after 15 s. Say it again every 5 s."""
+    """Announce that this process lives. The record expires after 15 s; renew it every 5 s."""
     await client.run(
         load("fleet/announce"),
         [keys.presence(presence.kind, presence.name), keys.PRESENCE],
@@ -89,12 +87,12 @@ async def announce(client: RedisClient, presence: Presence) -> None:
 
 
 async def remove_presence(client: RedisClient, presence: Presence) -> None:
-    """Take the record back at a clean stop."""
+    """Delete the record at a clean stop."""
     await client.command("DEL", keys.presence(presence.kind, presence.name))
 
 
 async def list_processes(client: RedisClient) -> list[Presence]:
-    """Every live process, by kind and name."""
+    """Return every live process, by kind and name."""
     found = await client.command("ZRANGE", keys.PRESENCE, 0, -1)
     if not found:
         return []
@@ -104,11 +102,11 @@ async def list_processes(client: RedisClient) -> list[Presence]:
 
 
 async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueReading]:
-    """Counts and the age of the oldest due member of each, by the server's clock, in two or three
-    round trips.
+    """Read counts and the age of the oldest due member of each queue, by the server's clock, in two
+    or three round trips.
 
-    What runs of the background has its leases among those of turns; of more than 256 that run a
-    sample says how many.
+    Running turns of the background have their leases among those of turns; if more than 256 run,
+    a sample estimates how many.
     """
     turns = TURNS in names or keys.BACKGROUND in names
     leases = list(dict.fromkeys(_leases(name) for name in names))
@@ -140,7 +138,7 @@ async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueRe
 
 
 async def read_queue(client: RedisClient, name: str) -> QueueReading:
-    """One queue, as `read_queues` has it."""
+    """Read one queue, as `read_queues` does."""
     return (await read_queues(client, [name]))[0]
 
 
@@ -151,7 +149,8 @@ def _leases(name: str) -> str:
 def _queue(
     name: str, now: int, total: int, leased: int, behind: int, due: int, oldest: Sequence[bytes]
 ) -> QueueReading:
-    """`behind` of the leases of turns are of the background, whose queue holds only what waits."""
+    """Build the reading of a queue. `behind` of the leases of turns belong to the background,
+    whose own queue holds only what waits."""
     running, scored = leased, leased
     if name == TURNS:
         running = leased - behind

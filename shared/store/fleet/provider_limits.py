@@ -1,5 +1,4 @@
-"""What the fleet may ask of a provider: one memory of its rate limits and faults for all workers
-that use one key."""
+"""Limits of calls to a provider: rate limits and faults, shared by all workers that use one key."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load
 
 HeldBy = Literal["rate_limit", "overloaded", "requests_per_minute"]
-"""Why a call is held back: a 429, other faults in a row, or our own limit."""
+"""Reason why a call is held back: a 429, other faults in a row, or our own limit."""
 
 Ending = Literal["ok", "void", "rate_limit", "overloaded", "timeout", "connection"]
-"""How a call ended. `void` says nothing about the provider: cancelled, refused for its own sake,
+"""Outcome of a call. `void` says nothing about the provider: cancelled, refused for its content,
 not understood."""
 
 RouteChange = Literal["closed", "opened"]
@@ -27,8 +26,8 @@ _TRYING_S: Final = 0.5  # between two looks at a way that another call is trying
 
 
 class LimitRules(msgspec.Struct, frozen=True, kw_only=True):
-    """`breaker_after` faults in a row close the way for up to `breaker_s`; a call that says nothing
-    for `hang_s` is taken for dead; `per_minute` None is no limit."""
+    """Rules of one route. `breaker_after` faults in a row close it for up to `breaker_s`; a call
+    without news for `hang_s` counts as dead; `per_minute` None is no limit."""
 
     breaker_after: int = 5
     breaker_s: float = 30.0
@@ -37,27 +36,27 @@ class LimitRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def burst(self) -> int:
-        """How many calls may come at the same moment: those of a second."""
+        """Calls that may start at the same moment: those of one second."""
         return max(1, (self.per_minute or 0) // 60)
 
     @property
     def interval_us(self) -> int:
-        """Between two calls, such that burst and flow together never exceed `per_minute` in any
-        minute; 0: no limit."""
+        """Time between two calls, chosen so that burst and flow together never exceed
+        `per_minute` in any minute; 0 = no limit."""
         return math.ceil(60_000_000 / (self.per_minute - self.burst + 1)) if self.per_minute else 0
 
 
 class CallAllowed(msgspec.Struct, frozen=True):
-    """The call may be made. `at` is the server's time in ms, for `tell`; if not `watched`, only a
-    fault is worth it."""
+    """The call may be made. `at` is the server's time in ms, for `report`; unless `watched`,
+    only a fault must be reported."""
 
     at: int
     watched: bool
 
 
 class CallHeld(msgspec.Struct, frozen=True):
-    """The call may not be made yet. With `placed` it has its place and may after `wait_s`, unless
-    the way closes."""
+    """The call may not be made yet. With `placed` it has a place and may be made after `wait_s`,
+    unless the route closes."""
 
     wait_s: float
     reason: HeldBy
@@ -65,9 +64,9 @@ class CallHeld(msgspec.Struct, frozen=True):
 
 
 class RouteReading(msgspec.Struct, frozen=True):
-    """How a way to a provider stands. `closed`: nobody is asked for `wait_s` more, because of
-    `why`; `trying`: it was closed, and calls are let in a few at a time. `faults` came in a row
-    while it is open."""
+    """State of a route to a provider. `closed`: calls are refused for another `wait_s`, because
+    of `why`; `trying`: it was closed, and a few calls at a time are let through. `faults` counts
+    the faults in a row while it is open."""
 
     route: str = msgspec.field(name="way")
     state: Literal["open", "closed", "trying"]
@@ -77,13 +76,13 @@ class RouteReading(msgspec.Struct, frozen=True):
 
 
 class ProviderLimits:
-    """Asked before each call to a provider, told after those that taught something. Raises
-    RedisAway.
+    """A shared breaker and rate limit: call `enter` before each call to a provider, and `report`
+    after those that taught something. Raises RedisAway.
 
-    A 429 closes the way at once, other faults after some in a row. It stays closed as long as the
-    provider asked for, else for 1, 2, 4, … s with jitter. Then one call tries; each success lets
-    two more in, so a herd is let in over several rounds, and after 32 the way is wholly open. A
-    fault on the way closes it again.
+    A 429 closes the route at once, other faults do after some in a row. It stays closed as long
+    as the provider asked for, else for 1, 2, 4, … s with jitter. Then one call tries; each
+    success lets two more through, so that a crowd returns over several rounds, and after 32 the
+    route is fully open. A fault meanwhile closes it again.
     """
 
     def __init__(self, client: RedisClient, *, rng: random.Random | None = None) -> None:
@@ -94,8 +93,8 @@ class ProviderLimits:
     async def enter(
         self, name: str, rules: LimitRules, *, patience_s: float = 0.0, placed: bool = False
     ) -> CallAllowed | CallHeld:
-        """Whether a call may be made now. A place is kept for a caller that can wait for it
-        (`patience_s`), who says `placed` when it asks again."""
+        """Decide whether a call may be made now. A caller that can wait (`patience_s`) gets a
+        place, and passes `placed` when it asks again."""
         code, number, *kind = await self._client.run(
             self._enter,
             [keys.limit(name)],
@@ -115,7 +114,7 @@ class ProviderLimits:
     async def report(
         self, name: str, rules: LimitRules, entered: CallAllowed, ending: Ending, *, retry_after_s: float | None = None
     ) -> RouteChange | None:
-        """Note how a call ended; what that changed for all."""
+        """Report how a call ended; return the change for the whole fleet, if any."""
         code = await self._client.run(
             self._tell,
             [keys.limit(name)],
@@ -128,8 +127,7 @@ class ProviderLimits:
 
 
 async def read_routes(client: RedisClient, ways: Sequence[str]) -> list[RouteReading]:
-    """How each of these ways stands, in one round trip, and without asking for anything. Raises
-    RedisAway."""
+    """Read the state of routes in one round trip, without changing any. Raises RedisAway."""
     if not ways:
         return []
     (seconds, micros), *states = await client.pipeline(

@@ -1,4 +1,4 @@
-"""What the Redis server says of itself, for operators."""
+"""Facts about the Redis server, for operators."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CLOCK_READINGS: Final = 3
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """None stands for what a server does not tell (hosted ones hide CONFIG).
+    """Facts about a server; None where it does not answer (hosted ones hide CONFIG).
 
     `version` is the product's own, `speaks` the release of Redis that it is compatible with.
-    `clock_ahead_s` is how far its clock is ahead of ours, `ping_s` how long its quickest answer
-    took. `writes_ok` is False when the last write to the append-only file failed. `role` is
+    `clock_ahead_s` is how far its clock is ahead of ours, `ping_s` the time of its quickest
+    reply. `writes_ok` is False when the last write to the append-only file failed. `role` is
     `master`, or `slave` for a replica.
     """
 
@@ -43,8 +43,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_server(client: RedisClient, *, config: bool = True) -> ServerFacts:
-    """Ask the server about itself; without `config` nothing that many servers refuse: CONFIG alone
-    knows `fsync`.
+    """Read the facts; without `config` only commands that few servers refuse. CONFIG alone knows
+    `fsync`.
 
     Raises RedisAway.
     """
@@ -78,7 +78,8 @@ async def read_server(client: RedisClient, *, config: bool = True) -> ServerFact
 
 
 class ServerHealth(msgspec.Struct, frozen=True):
-    """What is asked at every look at the metrics; as in ServerFacts. A limit of 0 is none."""
+    """The facts that every scrape of the metrics reads, as in ServerFacts. A limit of 0 means
+    none."""
 
     used_bytes: int | None
     limit_bytes: int | None
@@ -88,8 +89,7 @@ class ServerHealth(msgspec.Struct, frozen=True):
 
 
 async def read_health(client: RedisClient) -> ServerHealth:
-    """Ask the server how full it is, whether it can still write, and what time it is. Raises
-    RedisAway."""
+    """Read how full the server is, whether it can still write, and its time. Raises RedisAway."""
     info = _lines(await _query(client, "INFO", "memory", "persistence"))
     used, limit = _number(info.get("used_memory")), _number(info.get("maxmemory"))
     _, clock_ahead_s = await _clock(client)
@@ -98,10 +98,10 @@ async def read_health(client: RedisClient) -> ServerHealth:
 
 
 async def read_fsync(client: RedisClient) -> str | None:
-    """`appendfsync`; None when the server does not tell. Raises RedisAway.
+    """Read `appendfsync`; None when the server does not answer. Raises RedisAway.
 
-    A user with a name does not even ask: where roles have users of their own CONFIG is for none of
-    them, and the server's log of refusals is for intruders.
+    A client with a user name does not ask: where roles have users of their own, none may use
+    CONFIG, and the server's log of refusals should show intruders only.
     """
     told = await _query(client, "CONFIG", "GET", "appendfsync") if not client.user else None
     return told[1].decode() if isinstance(told, list) and len(told) == 2 else None
@@ -123,8 +123,8 @@ async def _query(client: RedisClient, *parts: Value) -> object:
 
 
 async def _clock(client: RedisClient) -> tuple[float, float]:
-    """How long the quickest of a few answers took, and how far its clock is ahead; wrong by at most
-    half that time."""
+    """Measure the time of the quickest of a few replies, and how far the server's clock is
+    ahead; wrong by at most half that time."""
     best = (float("inf"), 0.0)
     for _ in range(_CLOCK_READINGS):
         before = time.time()

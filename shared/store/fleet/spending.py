@@ -1,5 +1,5 @@
-"""What each chat used today: tokens and money, by the server's day (UTC). One person's requests
-over HTTP that have no session of their own share an account."""
+"""Tokens and money that each chat used today, by the server's day (UTC). Requests over HTTP
+without a session of their own share one account per person."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MICROS: Final = 1_000_000  # a chat's money is counted in whole millionths of a
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """The totals of a chat on one day, counted in days since 1970. `warn`: its person is to be told
+    """Totals of a chat on one day, counted in days since 1970. `warn`: its person must be warned
     now."""
 
     day: int
@@ -32,15 +32,16 @@ class Spending:
         self._spend = load("fleet/spend")
 
     async def add(self, session: str, tokens: int, usd: float, *, warn_tokens: int = 0, warn_usd: float = 0.0) -> Spent:
-        """Add to today's totals. The first call of a day that reaches `warn_tokens` or `warn_usd`
-        (0: never) is told to warn. Raises RedisAway; then it may or may not have been added."""
+        """Add to today's totals. `warn` is set for the first call of a day that reaches
+        `warn_tokens` or `warn_usd` (0: never). Raises RedisAway; then it may or may not have
+        been added."""
         day, tokens, micros, warn = await self._client.run(
             self._spend, [], [account_of(session), tokens, _micros(usd), warn_tokens, _micros(warn_usd)]
         )
         return Spent(day, tokens, micros / _MICROS, bool(warn))
 
     async def read(self, session: str) -> Spent:
-        """Today's totals. Raises RedisAway."""
+        """Read today's totals. Raises RedisAway."""
         return await self.add(session, 0, 0.0)
 
 

@@ -1,8 +1,7 @@
-"""Plain jobs for the workers' `jobs` queue, in the form in which arq keeps them, for those who do
-without arq.
+"""Plain jobs for the workers' `jobs` queue, in arq's own format, for callers that run without arq.
 
-Source of the form: `arq.jobs.serialize_job` and `deserialize_result` of arq 0.28; a test compares
-them.
+Source of the format: `arq.jobs.serialize_job` and `deserialize_result` of arq 0.28; a test
+compares them.
 """
 
 from __future__ import annotations
@@ -24,24 +23,25 @@ EXPIRES_MS: Final = 60_000
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """How a job ended: what it returned, or the text of its error."""
+    """Result of a job: its return value, or the text of its error."""
 
     success: bool = msgspec.field(name="s")
     result: Any = msgspec.field(name="r")
 
 
 class Jobs:
-    """Queues jobs and reads their results."""
+    """A client that queues jobs and reads their results."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._enqueue = load("jobs/enqueue")
 
     async def enqueue(self, function: str, *args: str, id: str | None = None, keep_ms: int = EXPIRES_MS) -> str:
-        """Queue a call, due at once; its id. A job whose `id` is queued or runs already is not
-        queued again.
+        """Queue a call, due at once, and return its id. A job whose `id` is queued or runs already
+        is not queued again.
 
-        One that nobody took within `keep_ms` fails when it is taken. Raises RedisAway, Refused.
+        A job that no worker claimed within `keep_ms` fails when one does. Raises RedisAway,
+        Refused.
         """
         id = id or secrets.token_hex(16)
         record = msgspec.msgpack.encode(
@@ -53,12 +53,12 @@ class Jobs:
         return id
 
     async def result(self, id: str) -> JobResult | None:
-        """How it ended; None when it has not."""
+        """Read the result of a job; None until it has ended."""
         data = await self._client.command("GET", f"{RESULT_PREFIX}{id}")
         return None if data is None else msgspec.msgpack.decode(data, type=JobResult)
 
     async def forget(self, id: str) -> None:
-        """Take it out of the queue if nobody has it yet, and forget its result."""
+        """Remove a job that no worker has claimed yet, and delete its result."""
         await self._client.pipeline(
             [("ZREM", keys.queue(QUEUE), id), ("DEL", f"{JOB_PREFIX}{id}", f"{RESULT_PREFIX}{id}")]
         )

@@ -1,5 +1,4 @@
-"""What is to be done at a time: sorted sets of members, each with the server's time in ms from
-which it is due."""
+"""Agendas: sorted sets of members, each with the server's time in ms from which it is due."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ class AgendaEntry(msgspec.Struct, frozen=True):
 
 
 class Agenda:
-    """One of `keys.IDLE`, `keys.REWORK` and `keys.THROW_AWAYS`. A change names the time it saw, so
-    that none hides what came in between."""
+    """One of `keys.IDLE`, `keys.REWORK` and `keys.EPHEMERAL`. A change names the time it saw, so
+    that it never hides a newer one."""
 
     def __init__(self, client: RedisClient, key: str) -> None:
         self._client = client
@@ -26,7 +25,7 @@ class Agenda:
         self._settle = load("schedules/reschedule")
 
     async def due(self, limit: int = 100) -> list[AgendaEntry]:
-        """Members whose time has come, the longest waiting first. Raises RedisAway."""
+        """Return the members that are due, the longest waiting first. Raises RedisAway."""
         seconds, micros = await self._client.command("TIME")
         now_ms = int(seconds) * 1000 + int(micros) // 1000
         found = await self._client.command("ZRANGEBYSCORE", self._key, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, limit)
@@ -35,17 +34,17 @@ class Agenda:
         ]
 
     async def find(self, member: str) -> AgendaEntry | None:
-        """A member, due or not; None when it is not here. Raises RedisAway."""
+        """Find a member, due or not; None when it is not in the agenda. Raises RedisAway."""
         at = await self._client.command("ZSCORE", self._key, member)
         return None if at is None else AgendaEntry(member, int(float(at)))
 
     async def remove(self, due: AgendaEntry) -> bool:
-        """It is looked after: take it out. False when it has got another time since. Raises
-        RedisAway."""
+        """Remove a member that was handled. Returns False when it has got another time since.
+        Raises RedisAway."""
         return await self._change(due, "")
 
     async def put_off(self, due: AgendaEntry, by_ms: int) -> bool:
-        """Look again that much later. False when it has got another time since. Raises
+        """Put a member off by `by_ms`. Returns False when it has got another time since. Raises
         RedisAway."""
         return await self._change(due, by_ms)
 

@@ -1,4 +1,4 @@
-"""What chats have planned: kept in the store, listed, and run by any worker, each tick once."""
+"""Schedules of chats: stored, listed, and run by any worker, each tick once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ BATCH: Final = 100
 PAGE: Final = 500
 PUT_OFF_MS: Final = 5_000
 PAUSED_DAYS: Final = 30
-"""A chat that cannot be reached for so long loses its schedules."""
+"""Days after which an unreachable chat loses its schedules."""
 
 
 class DueSchedule(msgspec.Struct, frozen=True):
-    """A schedule whose time has come, as it was read. `tick` is the time that it is about, in ms,
-    `due` the one at which it came to be run: the same, unless it was put off. `schedule` is None
-    when this release cannot read it."""
+    """A due schedule, as it was read. `tick` is the planned time in ms; `due` is when it came to
+    be run, which differs if it was put off. `schedule` is None when this version cannot read the
+    record."""
 
     member: str
     due: int
@@ -45,7 +45,7 @@ class DueSchedule(msgspec.Struct, frozen=True):
 
 
 class DueSchedules(msgspec.Struct, frozen=True):
-    """What is due at `now_ms`, the server's time, and in how many ms the next one is (None = there
+    """The schedules due at `now_ms`, the server's time, and ms until the next one (None = there
     is no other)."""
 
     now_ms: int
@@ -54,9 +54,9 @@ class DueSchedules(msgspec.Struct, frozen=True):
 
 
 class NextTick(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a schedule goes from a tick: to the tick `to` (None = it is over), due at `due_ms`.
-    `missed` counts the ticks that are passed over. One whose last one still waits for its answer is
-    passed over, too, or else put off."""
+    """The move of a schedule after a tick: to the tick `to` (None = it is over), due at
+    `due_ms`. `missed` counts ticks that are skipped. With `skip_busy` a tick whose predecessor
+    still waits for its answer is skipped, too; otherwise it is put off."""
 
     to: int | None
     due_ms: int = 0
@@ -65,13 +65,13 @@ class NextTick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FIRED, MOVED, LOST, BUSY, SKIPPED, CROWDED, OVER = 1, 2, 0, -1, -2, -3, -4
-"""What came of a tick: its message is in the inbox; the schedule moved on without one; another
-worker was first; it was put off, or passed over, because its last one waits; it was put off because
-much waits; its chat was paused for too long."""
+"""Outcomes of a tick: its message is in the inbox; the schedule moved without one; another
+worker was first; it was put off, or skipped, because its last one waits; it was put off because
+the chat or the fleet is busy; its chat was paused for too long."""
 
 
 class CreatedSchedule(msgspec.Struct, frozen=True):
-    """A schedule that is there now, and its next tick; whether this call made it."""
+    """A stored schedule and its next tick; `first` tells whether this call created it."""
 
     schedule: Schedule
     next_ms: int
@@ -79,22 +79,22 @@ class CreatedSchedule(msgspec.Struct, frozen=True):
 
 
 class TooManySchedules(Refused):
-    """The chat, or the whole store, has as many schedules as it may have."""
+    """The chat, or the whole store, is at its limit of schedules."""
 
     def __init__(self, message: str) -> None:
         super().__init__("too_many", message, 60)
 
 
 class ScheduleOver(Refused):
-    """The same call made it before, and it is over by now."""
+    """The same call created this schedule before, and it is over."""
 
     def __init__(self, id: str) -> None:
         super().__init__("made_before", f"schedule {id!r} was made by this call before, and is over", 0)
 
 
 class Schedules:
-    """All schedules. Every method raises RedisAway; what a turn does in its `claim`'s name raises
-    LeaseLost when the turn is not ours any more."""
+    """All schedules. Every method raises RedisAway; with a `claim` also LeaseLost when the turn
+    lost its lease."""
 
     def __init__(
         self, client: RedisClient, settings: CronSettings | None = None, limits: InboxLimits | None = None
@@ -109,8 +109,8 @@ class Schedules:
     async def add(
         self, schedule: Schedule, first_ms: int, *, claim: Claim | None = None, once: bool = True
     ) -> CreatedSchedule:
-        """Plan it, from the tick `first_ms` on. The same id again answers what is there. With
-        `once`, one that is over meanwhile is not made again.
+        """Add a schedule with the first tick `first_ms`. The same id again returns the existing
+        one. With `once`, a schedule that is over is not created again.
 
         Raises TooManySchedules, ScheduleOver, LeaseLost, and Refused when the store is full.
         """
@@ -137,7 +137,7 @@ class Schedules:
         return CreatedSchedule(decode_schedule(record), int(tick), code == 1)
 
     async def remove(self, session: str, id: str, *, claim: Claim | None = None) -> bool:
-        """Take a schedule out; whether there was one. Raises LeaseLost."""
+        """Remove a schedule; return whether it existed. Raises LeaseLost."""
         if ":" in id:
             return False  # what is no schedule's, but noted of one
         done = await self._client.run(self._remove, [keys.leases(TURNS)], [id, session, *_fence(claim)])
@@ -146,8 +146,8 @@ class Schedules:
         return bool(done == 1)
 
     async def of_session(self, session: str) -> list[ScheduleStatus]:
-        """The schedules of a chat, the next one first. What this release cannot read is left
-        out."""
+        """Return the schedules of a chat, the next one first. Records that this version cannot
+        read are left out."""
         flat = await self._client.command("HGETALL", keys.schedules(session))
         fields = {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
         found = []
@@ -168,7 +168,7 @@ class Schedules:
         return sorted(found, key=lambda one: one.next_ms)
 
     async def sessions(self) -> AsyncIterator[str]:
-        """Every chat that has schedules, once, in no order."""
+        """Yield every chat that has schedules, once, in arbitrary order."""
         seen: set[str] = set()
         cursor = b"0"
         while True:
@@ -182,20 +182,21 @@ class Schedules:
                 return
 
     async def pause(self, session: str) -> int:
-        """Let a chat's schedules rest: it cannot be reached. How many; 0 when they rest already."""
+        """Pause the schedules of an unreachable chat. Return how many; 0 when they were paused
+        already."""
         done: int = await self._client.run(
             self._pause, [keys.SCHEDULES, keys.schedules(session)], [session, PAUSED_DAYS * DAY_MS]
         )
         return done
 
     async def resume(self, session: str) -> int:
-        """Let them go on; ticks that passed meanwhile were missed. How many; 0 when they did not
-        rest."""
+        """Resume the schedules of a chat; ticks that passed meanwhile count as missed. Return
+        how many; 0 when they were not paused."""
         done: int = await self._client.run(self._pause, [keys.SCHEDULES, keys.schedules(session)], [session, ""])
         return done
 
     async def due(self, *, now_ms: int | None = None) -> DueSchedules:
-        """What has to be run. Without `now_ms` by the server's clock."""
+        """Read the due schedules; without `now_ms` by the server's clock."""
         now, next_in, *rows = await self._client.run(
             self._due, [keys.SCHEDULES], [BATCH, "" if now_ms is None else now_ms]
         )
@@ -206,7 +207,7 @@ class Schedules:
         return DueSchedules(int(now), found, int(next_in) if int(next_in) >= 0 else None)
 
     async def put_off(self, due: DueSchedule, by_ms: int) -> bool:
-        """Come back to it later; False when it has got another time since."""
+        """Put a due schedule off by `by_ms`. Returns False when it has got another time since."""
         return await self._times.put_off(Member(due.member, due.due), by_ms)
 
     async def fire(
@@ -218,11 +219,11 @@ class Schedules:
         *,
         now_ms: int | None = None,
     ) -> int:
-        """Run a tick, if it is still the one that was seen: `message` comes into its chat, once,
-        and the schedule moves on, in one step. Without a message it only moves on. Answers FIRED or
-        another of these.
+        """Run a tick, if it is still the one that was read. In one step `message` enters its chat,
+        once, and the schedule moves on; without a message it only moves on. Return FIRED or another
+        outcome.
 
-        Raises Refused when the store is full: the tick is still there.
+        Raises Refused when the store is full; the tick stays due.
         """
         session, limits = schedule.session, self._limits
         args: list[Value] = [
@@ -246,7 +247,7 @@ class Schedules:
 
 
 def rebound(schedules: Iterable[Schedule], session: str) -> Sequence[Schedule]:
-    """The same for another chat."""
+    """Copy schedules for another chat."""
     channel, chat = split_session(session)
     return [msgspec.structs.replace(one, channel=channel, chat_id=chat, thread=None) for one in schedules]
 

@@ -1,4 +1,4 @@
-"""When a plan comes round: pure functions of the plan and a time. The only file that knows the cron
+"""Ticks of plans: pure functions of the plan and a time. The only file that uses the cron
 library."""
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan
 EXPRESSION_CHARS: Final = 100
 FIELDS: Final = 5
 HORIZON_MS: Final = 10 * 366 * 86_400_000
-"""A plan that does not come round for so long is taken for a mistake."""
+"""A plan without a tick within this time counts as a mistake."""
 
 HORIZON_YEARS: Final = 11
-"""As far ahead a cron expression is looked for, in whole calendar years: past the horizon, and past
+"""Calendar years in which a tick of a cron expression is searched: past the horizon, and past
 the eight years between two leap days around a century without one."""
 
 _GAPS: Final = 60
@@ -28,10 +28,10 @@ _FIRST_LOOK_MS: Final = 3_600_000
 
 
 def check_plan(plan: Plan, *, now_ms: int, min_every_s: float) -> int:
-    """The first tick of a new plan, in ms.
+    """Return the first tick of a new plan, in ms.
 
-    Raises BadInput with a text that says what to write instead: a time that is past, or too far
-    away; ticks closer than `min_every_s`; an expression or a time zone that is none.
+    Raises BadInput with a text that says what to write instead: for a time that is past or too
+    far away, ticks closer than `min_every_s`, and an invalid expression or time zone.
     """
     match plan:
         case EveryPlan(every_ms=every_ms) if every_ms < min_every_s * 1000:
@@ -48,8 +48,8 @@ def check_plan(plan: Plan, *, now_ms: int, min_every_s: float) -> int:
 
 
 def next_tick(plan: Plan, after_ms: int) -> int | None:
-    """The first tick later than `after_ms`, in ms; None when none is to come, of a cron expression
-    in ten years."""
+    """Return the first tick later than `after_ms`, in ms; None when there is none, for a cron
+    expression within ten years."""
     match plan:
         case EveryPlan(every_ms=every_ms, from_ms=from_ms):
             return from_ms + every_ms * max(1, (after_ms - from_ms) // every_ms + 1)
@@ -58,8 +58,8 @@ def next_tick(plan: Plan, after_ms: int) -> int | None:
 
 
 def ticks_between(plan: Plan, after_ms: int, until_ms: int, *, limit: int) -> list[int]:
-    """The newest `limit` ticks later than `after_ms` and not later than `until_ms`, oldest
-    first."""
+    """Return the newest `limit` ticks later than `after_ms` and not later than `until_ms`,
+    oldest first."""
     if isinstance(plan, EveryPlan):
         newest = plan.from_ms + plan.every_ms * ((until_ms - plan.from_ms) // plan.every_ms)
         ticks = (newest - plan.every_ms * back for back in reversed(range(limit)))
@@ -78,7 +78,7 @@ def ticks_between(plan: Plan, after_ms: int, until_ms: int, *, limit: int) -> li
 
 
 def check_timezone(name: str) -> None:
-    """Raises BadInput for what is no IANA name."""
+    """Check an IANA name. Raises BadInput."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -110,8 +110,8 @@ def _check_cron(plan: CronPlan, now_ms: int, min_every_s: float) -> None:
 
 
 class _Ahead(CronSim):
-    """It gives up after some years. The library takes half a century, for each tick: a tenth of a
-    second for a Monday that is the 29th of February."""
+    """A cron iterator that gives up after some years. The library alone searches half a century
+    for each tick, which takes a tenth of a second for a Monday that is the 29th of February."""
 
     def __init__(self, expression: str, after: datetime) -> None:
         super().__init__(expression, after)
@@ -128,11 +128,11 @@ def _ticks_until(plan: AtPlan | CronPlan, after_ms: int, until_ms: int) -> Itera
 
 
 def _ticks(plan: AtPlan | CronPlan, after_ms: int) -> Iterator[int]:
-    """Later and later ones. An hour that a clock repeats is not repeated; one that it leaves out
-    comes at its end.
+    """Yield the following ticks. An hour that the clock repeats is not repeated; a time that it
+    skips comes at the end of the gap.
 
-    The library counts such hours by the clock on the wall, so that within one it may name a time
-    that is past.
+    The library counts such hours by wall-clock time, so that within one it may return a time in
+    the past.
     """
     if isinstance(plan, AtPlan):
         if plan.at_ms > after_ms:

@@ -27,7 +27,7 @@ from shared.store.turns.inbox import DAY_MS, SHARED_SCOPE, InboxLimits
 from shared.store.turns.turn_writes import HISTORY_CAP_BYTES
 
 VERSION: Final = 1
-"""Of the document. A later one may have more in it; an older one is read for ever."""
+"""Version of the document. A later one may contain more; older ones stay readable."""
 
 FILE_LIMIT_BYTES: Final = 256 * 1024 * 1024
 HOUR_MS: Final = 3_600_000
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class RestoreConflict(ShoalError):
-    """What was to be restored would replace something."""
+    """The restore would replace something that exists."""
 
 
 class SessionChanged(ShoalError):
@@ -53,12 +53,13 @@ class Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of a session. `memory_md` and `history_md` (oldest entry first) are its memory.
+    """Everything that is kept of a session. `memory_md` and `history_md` (oldest entry first) are
+    its memory.
 
-    The others are None in a file of a memory alone: the `conversation`, what of earlier ones is not
-    in memory yet (`archive`), and the `log` of the chat as people saw it, which is for reading and
-    not restored. `schedules` is what was planned. `unreadable` is how many records a newer release
-    wrote, which are missing here.
+    The others are None in a file of a memory alone: the `conversation`; `archive`, earlier
+    entries that are not in memory yet; and the `log` of the chat as people saw it, which is for
+    reading and is not restored. `schedules` are those of the chat. `unreadable` counts records
+    that a newer version wrote and that are missing here.
     """
 
     kind: Literal["shoal session"]
@@ -81,8 +82,8 @@ class _FileHead(msgspec.Struct, frozen=True):
 
 
 class _StoredSession(msgspec.Struct, frozen=True):
-    """A session as `session_read.lua` has it; `marks` are counter, generation, mark, archive's
-    mark."""
+    """A session as `sessions/read.lua` returns it; `marks` are counter, generation, mark,
+    archive's mark."""
 
     marks: tuple[str, str, str, str]
     waiting: int
@@ -96,17 +97,17 @@ class _StoredSession(msgspec.Struct, frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever said in it."""
+        """True when no message was ever accepted in it."""
         return self.marks[0] == "0"
 
 
 def write_file(file: SessionFile) -> bytes:
-    """The document as JSON that a person can read."""
+    """Encode the document as JSON that a person can read."""
     return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
 
 
 def read_file(data: bytes) -> SessionFile:
-    """The document in `data`, every record of it checked. Raises BadInput."""
+    """Parse a document and check every record of it. Raises BadInput."""
     if len(data) > FILE_LIMIT_BYTES:
         raise BadInput("too_big", f"the file has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")
     try:
@@ -124,7 +125,7 @@ def read_file(data: bytes) -> SessionFile:
 
 
 class SessionBackup:
-    """Writes sessions out and reads them back. Every method raises RedisAway."""
+    """Export and restore of sessions. Every method raises RedisAway."""
 
     def __init__(self, client: RedisClient, settings: Settings) -> None:
         self._client = client
@@ -136,7 +137,7 @@ class SessionBackup:
         self._read_script, self._restore_script = load("sessions/read"), load("sessions/restore")
 
     async def export(self, session: str, *, now_ms: int, memory_only: bool = False) -> SessionFile:
-        """Everything that is kept of a session at this moment, or its memory alone."""
+        """Read everything that is kept of a session at this moment, or its memory alone."""
         read = await self._read_session(session, whole=not memory_only)
         file = SessionFile(
             kind="shoal session",
@@ -167,14 +168,13 @@ class SessionBackup:
         )
 
     async def restore(self, file: SessionFile, session: str, *, replace: bool = False) -> None:
-        """Make the memory of `session` that of the file and, when it has one, the conversation,
+        """Replace the memory of `session` by that of the file and, if it has one, the conversation,
         too; all or nothing.
 
-        What was planned comes to it, too, as far as it is to come still, and beside what is planned
-        there.
+        Schedules of the file that still have a tick to come are added to those of the session.
 
-        Raises BadInput for a file that does not fit, RestoreConflict unless `replace`, SessionChanged,
-        and Refused (`busy`) while messages wait for their answers.
+        Raises BadInput for a file that does not fit, RestoreConflict unless `replace`,
+        SessionChanged, and Refused (`busy`) while messages wait for their answers.
         """
         if split_session(session)[0] in RESERVED_CHANNELS:
             raise BadInput("reserved_channel", f"session {session!r} is Shoal's own; restore into one of a person")
@@ -224,8 +224,8 @@ class SessionBackup:
         )  # fmt: skip
 
     def _scope(self, session: str, read: _StoredSession) -> str:
-        """Whose memory it is: as at the last message, and before the first one as at the one that
-        will come."""
+        """Return the memory scope: as at the last message, or, before the first one, as that one
+        will have it."""
         if not read.is_new or self._memory.scope == "chat":
             return read.scope
         if self._memory.scope == "shared":
@@ -237,8 +237,8 @@ class SessionBackup:
         )
 
     def _planned(self, file: SessionFile, session: str) -> list[tuple[Schedule, int]]:
-        """The schedules that are to come still, and their next ticks. Raises BadInput for one that
-        cannot be."""
+        """Return the schedules that still have a tick to come, with it. Raises BadInput for an
+        invalid one."""
         now_ms = SYSTEM_CLOCK.now_ms()
         for one in file.schedules:
             if not _SCHEDULE.fullmatch(one.id):
@@ -254,8 +254,8 @@ class SessionBackup:
         ]
 
     def _checked(self, file: SessionFile) -> tuple[list[bytes], list[bytes]]:
-        """The records of a file, within the limits that hold for those that a worker writes. Raises
-        BadInput."""
+        """Return the records of a file, checked against the limits that hold for a worker.
+        Raises BadInput."""
         memory = self._memory
         _within("MEMORY.md", len(file.memory_md.encode()), memory.file_bytes, "memory.file_bytes")
         _within("HISTORY.md", sum(len(one.encode()) for one in file.history_md), memory.log_bytes, "memory.log_bytes")
@@ -267,7 +267,7 @@ class SessionBackup:
 
 
 def session_name(name: str) -> str:
-    """The session that a person means by `channel:chat`, percent-encoded or not. Raises
+    """Parse `channel:chat` as a person writes it, percent-encoded or not, into a session. Raises
     BadInput."""
     channel, chat = split_session(name)
     if not channel or not chat:

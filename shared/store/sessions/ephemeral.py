@@ -1,4 +1,4 @@
-"""The end of sessions that are of one request."""
+"""The end of ephemeral sessions, which belong to one request over HTTP."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shared.store.turns.inbox import TURNS
 
 
 class EphemeralSessions:
-    """Ends them. What they have in Redis goes at once; a worker that looks at `agenda` takes away
-    their files. Every method raises RedisAway."""
+    """Ends ephemeral sessions. Their data in Redis is deleted at once; a worker that reads
+    `agenda` deletes their files. Every method raises RedisAway."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -20,8 +20,7 @@ class EphemeralSessions:
         self.agenda = Agenda(client, keys.EPHEMERAL)
 
     async def end(self, session: str) -> None:
-        """Leave nothing of a session. A turn that runs is told to stop, and can write nothing
-        more."""
+        """Delete a session. A running turn is told to stop and can write nothing more."""
         await self._client.command("ZADD", keys.EPHEMERAL, 0, session)  # due, whatever of this was done
         await self.erase(session)
 
