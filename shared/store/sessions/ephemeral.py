@@ -25,7 +25,7 @@ class EphemeralSessions:
         await self.erase(session)
 
     async def erase(self, session: str) -> None:
-        """The same, for who has it from the agenda."""
+        """Delete a session that was read from the agenda."""
         own = f"chat:{session}"
         await self._client.run(
             self._erase,

@@ -1,4 +1,4 @@
-"""Forgetting: what a session remembers, or all that there is of it."""
+"""Forgetting: the memory of a session, or everything that exists about it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,14 @@ OWN_KEYS: Final = (
     keys.session, keys.inbox, keys.ledger, keys.history, keys.archive, keys.outbox, keys.schedules, keys.out,
     keys.delivered_text,
 )  # fmt: skip
-"""The keys that are of one session alone; beside them there are those of its memory and its
-days."""
+"""Keys that belong to one session alone, apart from those of its memory and its days."""
 
 
 async def forget(client: RedisClient, session: str) -> None:
-    """Do what `/forget` does in the chat, in an operator's name, also to a memory that is shared;
-    the chat is told.
+    """Do what `/forget` does in the chat, in an operator's name and also for a shared memory, and
+    notify the chat.
 
-    Raises Refused when messages come faster than that, RedisAway.
+    Raises Refused when messages keep coming faster than that, RedisAway.
     """
     channel, chat_id = split_session(session)
     command = InboundMessage(
@@ -73,12 +72,12 @@ async def forget(client: RedisClient, session: str) -> None:
 
 
 async def erase(client: RedisClient, session: str) -> int:
-    """Forget everything: memory, conversation, what waits, the log that people see, the files that
-    were sent, dead letters, what was spent, and that its messages were seen, so that one that is
-    delivered again is a new one. How many keys and records went.
+    """Delete everything about a session: memory, conversation, waiting messages, the log, the files
+    that were sent, dead letters, what was spent, and the ids of its messages, so that one that is
+    delivered again counts as new. Return how many keys and records were deleted.
 
-    The session ends at once; the rest follows, and may be done again when it was cut off. Raises
-    RedisAway.
+    The session ends at once; the rest follows, and may be repeated when it was interrupted.
+    Raises RedisAway.
     """
     state = await Sessions(client).state(session)
     own = f"chat:{session}"
@@ -104,7 +103,8 @@ async def erase(client: RedisClient, session: str) -> int:
 
 
 async def _erase_jobs(client: RedisClient, session: str) -> int:
-    """Jobs are named `what:session`, or `what:scope`. One that runs loses its lease."""
+    """Delete jobs, which are named `what:session` or `what:scope`. A running one loses its
+    lease."""
     gone, queue, cursor = 0, keys.queue(QUEUE), b"0"
     while True:
         cursor, flat = await client.command("ZSCAN", queue, cursor, "MATCH", f"*:{_glob(session)}", "COUNT", SCAN_COUNT)
@@ -137,7 +137,7 @@ async def _erase_letters(client: RedisClient, session: str) -> int:
 
 
 async def _erase_from_lists(client: RedisClient, session: str) -> int:
-    """Out of the list of chats of whoever has it."""
+    """Remove the chat from every list of chats."""
     channel, chat_id = split_session(session)
     gone = 0
     async for key in _scan(client, f"{_glob(keys.chats(channel, ''))}*"):
@@ -177,5 +177,5 @@ async def _scan(client: RedisClient, pattern: str) -> AsyncIterator[str]:
 
 
 def _glob(text: str) -> str:
-    """The text as a pattern that fits only itself."""
+    """Escape a text as a pattern that matches only itself."""
     return "".join(f"\\{sign}" if sign in "*?[]^\\" else sign for sign in text)

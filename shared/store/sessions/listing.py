@@ -1,4 +1,4 @@
-"""All sessions that there are, the latest first, for whoever looks after them."""
+"""Lists of all sessions, the latest first, for operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.store.client.redis_client import RedisClient, Value
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 
 SCAN_KEYS: Final = 2_000_000
-"""So many keys are looked at; a bigger store is not searched to its end."""
+"""Keys that are scanned at most; a larger store is not searched to its end."""
 
 SCAN_COUNT: Final = 2000
 BATCH: Final = 200
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in a list. `idle_s` is how long ago something was said or answered; None when
-    nobody knows."""
+    """A session in a list. `idle_s` is the time since its last message or answer; None when
+    unknown."""
 
     session: str
     channel: str
@@ -38,7 +38,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPage(msgspec.Struct, frozen=True):
-    """The latest sessions of all that fit. `whole` is False when not all keys were looked at."""
+    """The latest of all matching sessions. `whole` is False when not all keys were scanned."""
 
     rows: tuple[SessionRow, ...]
     total: int
@@ -53,10 +53,11 @@ async def list_sessions(
     limits: InboxLimits | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> SessionPage:
-    """The `limit` latest sessions whose name has `match` in it, or whose hash in the logs begins
-    with it.
+    """Return the `limit` latest sessions whose name contains `match`, or whose hash in the logs
+    begins with it.
 
-    `looked` is told now and then how many keys of how many were looked at. Raises RedisAway.
+    `on_progress` is called now and then with the number of scanned keys and of all keys. Raises
+    RedisAway.
     """
     names, whole = await session_names(client, match=match, on_progress=on_progress)
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
@@ -73,8 +74,8 @@ async def list_sessions(
 async def session_names(
     client: RedisClient, *, match: str = "", on_progress: Callable[[int, int], None] = lambda done, total: None
 ) -> tuple[list[str], bool]:
-    """The name of every session that fits, in no order, and whether all keys were looked at. As
-    `list_sessions`."""
+    """Return the name of every matching session, in arbitrary order, and whether all keys were
+    scanned. See `list_sessions`."""
     total = int(await client.command("DBSIZE"))
     names: dict[str, None] = {}
     cursor, done = b"0", 0
@@ -88,7 +89,7 @@ async def session_names(
 
 
 async def row_of(client: RedisClient, session: str, *, limits: InboxLimits | None = None) -> SessionRow:
-    """One session as `list_sessions` has it. Raises RedisAway."""
+    """Read one session as `list_sessions` returns it. Raises RedisAway."""
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
     left_ms, *told = await client.pipeline([("PTTL", keys.session(session)), *_questions(session)])
     return _row(session, left_ms, keep_ms, told)
@@ -128,7 +129,7 @@ def _row(name: str, left_ms: int, keep_ms: int, answers: Sequence[Any]) -> Sessi
 async def _ask_all(
     client: RedisClient, names: Sequence[str], questions: Callable[[str], list[tuple[Value, ...]]]
 ) -> list[list[Any]]:
-    """The answers to the questions about each name, in batches."""
+    """Return the replies to the commands about each name, asked in batches."""
     answers: list[list[Any]] = []
     for batch in _batches(names):
         asked = [questions(name) for name in batch]

@@ -1,5 +1,5 @@
-"""What a chat remembers beyond its conversation: MEMORY.md, HISTORY.md, and how conversations
-become both."""
+"""Memory of a chat beyond its conversation: MEMORY.md, HISTORY.md, and how conversations become
+both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.store.turns.inbox import DAY_MS, TURNS
 from shared.store.turns.queue import Claim
 
 Source = Literal["history", "archive"]
-"""Where entries wait for consolidation: the conversation that goes on, or those that `/new`
+"""List from which entries are consolidated: the running conversation, or those that `/new`
 ended."""
 
 _MARKS: dict[Source, str] = {"history": "mark", "archive": "archive_mark"}
@@ -24,24 +24,23 @@ _LISTS = {"history": keys.history, "archive": keys.archive}
 
 
 class MemoryChanged(ShoalError):
-    """MEMORY.md was written by somebody else in between: read it again and redo the change on the
-    new text."""
+    """MEMORY.md was changed meanwhile: read it again and redo the change on the new text."""
 
 
 class MemoryText(msgspec.Struct, frozen=True):
-    """A MEMORY.md as it was read. `version` is what a write must name; `"0"` is that of one never
-    written."""
+    """A MEMORY.md as it was read. A write must name its `version`; `"0"` stands for one that was
+    never written."""
 
     text: str = ""
     version: str = "0"
 
 
 class Unconsolidated(msgspec.Struct, frozen=True):
-    """A conversation as it was read: raw entries, oldest first, the mark of the first one, and
-    whose memory it feeds.
+    """A conversation as it was read: raw entries, oldest first, the mark of the first one, and the
+    memory scope it feeds.
 
-    `mark` is how many entries ever left the conversation at its head, so that it names these.
-    `total` is how many there are; no more than a limit of them were read.
+    `mark` counts the entries that ever left the conversation at its head, so that it identifies
+    the first one. `total` counts all entries, of which at most a limit were read.
     """
 
     source: Source
@@ -52,14 +51,14 @@ class Unconsolidated(msgspec.Struct, frozen=True):
 
 
 class UnconsolidatedCounts(msgspec.Struct, frozen=True):
-    """How many entries of a session are not in memory yet."""
+    """Numbers of entries of a session that are not in memory yet."""
 
     history: int
     archive: int
 
 
 class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How big a HISTORY.md may be, and how long memory is kept without being written."""
+    """Size of a HISTORY.md, and days for which memory is kept without a write."""
 
     log_bytes: int = 1024 * 1024
     keep_days: int = 365
@@ -69,8 +68,8 @@ class MemoryStore:
     """MEMORY.md and HISTORY.md of every scope. All writes compare and swap; nothing is overwritten
     unseen.
 
-    `idle` has the sessions with something to consolidate, `rework` the scopes whose MEMORY.md is to
-    be written anew.
+    `idle` has the sessions with entries to consolidate, `rework` the scopes whose MEMORY.md is
+    due to be rewritten.
     """
 
     def __init__(self, client: RedisClient, limits: MemoryLimits | None = None) -> None:
@@ -80,13 +79,14 @@ class MemoryStore:
         self.idle, self.rework = Agenda(client, keys.IDLE), Agenda(client, keys.REWORK)
 
     async def read_memory(self, scope: str) -> MemoryText:
-        """MEMORY.md of a scope; empty when nothing was ever remembered. Raises RedisAway."""
+        """Read MEMORY.md of a scope; empty when nothing was ever stored. Raises RedisAway."""
         text, version = await self._client.command("HMGET", keys.memory(scope), "text", "v")
         return MemoryText((text or b"").decode(errors="replace"), (version or b"0").decode())
 
     async def write_memory(self, scope: str, text: str, *, version: str, claim: Claim | None = None) -> str:
-        """Replace MEMORY.md if it still has `version`; its new version. A turn gives its claim, and
-        writes only while it holds it. Raises MemoryChanged, LeaseLost, RedisAway."""
+        """Replace MEMORY.md if it still has `version`; return its new version. A turn passes its
+        claim and can write only while it holds the lease. Raises MemoryChanged, LeaseLost,
+        RedisAway."""
         answer = await self._client.run(
             self._remember,
             [keys.memory(scope), keys.leases(TURNS)],
@@ -103,14 +103,15 @@ class MemoryStore:
         return written.decode()
 
     async def read_log(self, scope: str) -> list[str]:
-        """The entries of HISTORY.md, oldest first. Raises RedisAway."""
+        """Read the entries of HISTORY.md, oldest first. Raises RedisAway."""
         entries = await self._client.command("LRANGE", keys.memlog(scope), 0, -1)
         return [entry.decode(errors="replace") for entry in entries]
 
     async def read_unconsolidated(
         self, session: str, source: Source = "history", *, limit: int = 2000
     ) -> Unconsolidated:
-        """The oldest entries of a conversation that are not in memory yet. Raises RedisAway."""
+        """Read the oldest entries of a conversation that are not in memory yet. Raises
+        RedisAway."""
         # The mark first: were it read last, entries that left in between would give these a mark
         # that is not theirs.
         (mark, scope), entries, total = await self._client.pipeline(
@@ -125,7 +126,7 @@ class MemoryStore:
         )
 
     async def count_unconsolidated(self, session: str) -> UnconsolidatedCounts:
-        """How much of a session is not in memory yet. Raises RedisAway."""
+        """Count the entries of a session that are not in memory yet. Raises RedisAway."""
         return UnconsolidatedCounts(
             *await self._client.pipeline([("LLEN", keys.history(session)), ("LLEN", keys.archive(session))])
         )
@@ -144,10 +145,9 @@ class MemoryStore:
         none) and, when given, by a new MEMORY.md: `memory` has the new text and the version of the
         old one.
 
-        True when it was done; False when these entries were gone already: consolidated by another
-        worker or by an earlier call whose answer was lost, archived by `/new`, or forgotten. With
-        `rework_ms`, MEMORY.md is due to be written anew after that time. Raises MemoryChanged,
-        RedisAway.
+        Return False when these entries are gone already: consolidated by another worker or by an
+        earlier call whose reply was lost, archived by `/new`, or forgotten. With `rework_ms`,
+        MEMORY.md is due to be rewritten after that time. Raises MemoryChanged, RedisAway.
         """
         if not 0 < take <= len(read.entries):
             raise ValueError(f"take is {take!r}; it must be from 1 to the {len(read.entries)} entries that were read")

@@ -1,4 +1,4 @@
-"""Requests over HTTP: which one a key means, and what it was answered."""
+"""Requests over HTTP, found by their keys, and their stored answers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import load
 
 UNACCEPTED_MS: Final = 10 * 60_000
-"""How long a request is known whose message nobody has taken."""
+"""Life of a request whose message was not accepted yet."""
 
 UNASKED_MS: Final = 2 * 3_600_000
-"""How long the session of a request without a key stays, should its gateway die: nobody can ask for
+"""Life of the session of a request without a key, in case its gateway dies: nobody can ask for
 its answer."""
 
 ANSWER_LIMIT_BYTES: Final = 256 * 1024
-"""A longer answer is read again from the log of its chat, which is kept as long."""
+"""Largest stored answer. A longer one is read again from the log of its chat, which lives as
+long."""
 
 
 class KeyReused(ShoalError):
-    """Something else was asked under this key."""
+    """The key belongs to a request with other contents."""
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request and where it stands. `key` is where its answer is kept, `""` for one without a key;
-    `ticket` is the id of its message, `after` the number of the last line of its chat's log before
-    it, `answer` what it was answered."""
+    """A request and its progress. `key` is where its answer is kept, `""` without one; `ticket`
+    is the id of its message, `after` the number of the chat's last line before it, `answer` its
+    stored answer."""
 
     key: str
     session: str
@@ -45,16 +46,16 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requests:
-    """Finds requests by their keys. A key is one person's own, and means one request for a day.
-    Every method raises RedisAway."""
+    """Finds requests by their keys. A key belongs to one person, and stands for one request for
+    a day. Every method raises RedisAway."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._begin, self._end = load("sessions/request_begin"), load("sessions/request_end")
 
     async def begin(self, principal: str, *, key: str | None, session: str | None, asked: str) -> ApiRequest:
-        """The request that has this key, or a new one. Without a `session` it has one of its own,
-        named by its ticket. `asked` is a hash of everything that its answer depends on.
+        """Find the request with this key, or register a new one. Without a `session` it gets one of
+        its own, named by its ticket. `asked` is a hash of everything that the answer depends on.
 
         Raises KeyReused, and Refused when the store is full.
         """
@@ -79,7 +80,7 @@ class Requests:
         )
 
     async def mark_accepted(self, asked: ApiRequest, *, ephemeral: bool) -> None:
-        """Its message is durable: from now on it counts for a day."""
+        """Record that the request's message is durable: from now on it is kept for a day."""
         commands: list[tuple[Value, ...]] = []
         if asked.key:
             commands.append(("PEXPIRE", asked.key, KEEP_MS))
@@ -90,20 +91,20 @@ class Requests:
             await self._client.pipeline(commands)
 
     async def read_answer(self, asked: ApiRequest) -> bytes | None:
-        """What it was answered, perhaps through another gateway."""
+        """Read the stored answer, perhaps of another gateway; None while there is none."""
         stored: bytes | None = await self._client.command("HGET", asked.key, "answer") if asked.key else None
         return stored
 
     async def store_answer(self, asked: ApiRequest, answer: bytes) -> bool:
-        """Keep its answer for a day; False when that is not possible, and it must be read from the
-        log again."""
+        """Store the answer for a day. Returns False when that is not possible, and the answer
+        must be read from the log again."""
         if not asked.key or len(answer) > ANSWER_LIMIT_BYTES:
             return False
         done: int = await self._client.run(self._end, [asked.key], [asked.ticket, answer, KEEP_MS])
         return done == 1
 
     async def release(self, asked: ApiRequest) -> None:
-        """Nothing came of it: the same key asks anew."""
+        """Free the key of a request that came to nothing, so that it can be used again."""
         if asked.key:
             await self._client.run(self._end, [asked.key], [asked.ticket, b"", KEEP_MS])
 

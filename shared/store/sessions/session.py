@@ -1,4 +1,4 @@
-"""A session as people and operators see it, and the changes that a chat command makes to it."""
+"""State of a session for people and operators, and the changes that a chat command makes to it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from shared.store.turns.approvals import APPROVAL_OUTCOMES, ApprovalOutcome, par
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, check_message
 
 ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
-"""Of conversations that `/new` ended and that no model has summed up yet; beyond it the oldest
-entries go, counted."""
+"""Size of the archive: conversations that `/new` ended and that are not consolidated yet. Beyond
+it the oldest entries are dropped, and counted."""
 
 log = logger("sessions")
 
 Change = Literal["", "new", "forget", "stop", "preset", "busy", "unschedule", "cancel", "yes", "no"]
-"""What a command does: nothing, end the conversation, the same without keeping it, end the turn,
-choose a model, choose what is done while a turn runs, take a schedule out, end subagents, answer
-the question that the turn waits for."""
+"""Change that a command makes: none, end the conversation, end it without keeping it, end the
+turn, choose a model, choose what happens to messages while a turn runs, remove a schedule, end
+subagents, answer the question that the turn waits for."""
 
 
 class ApprovalRejected(ShoalError):
-    """An answer to a question that does not count; `why` says what is the matter."""
+    """The answer to a question does not count; `why` is the reason."""
 
     def __init__(self, why: ApprovalOutcome) -> None:
         super().__init__(f"the answer does not count: {why}")
@@ -41,14 +41,16 @@ class ApprovalRejected(ShoalError):
 
 
 class InboxChanged(ShoalError):
-    """Messages came or were answered since the state was read: read it again and answer anew."""
+    """Messages came or were answered since the state was read: read it again and build a new
+    answer."""
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session stands. `waiting` are the ids of the messages without an answer, the first
-    one's turn is `turn` (0 = none waits) and runs if `running`; it has `joined` of the others with
-    it. `counter` is the number of the newest message. `entries` counts those of the conversation,
-    `away_since` is when its turn first found the model away (ms, 0 = it did not)."""
+    """State of a session. `waiting` are the ids of the messages without an answer. The first
+    one's turn is `turn` (0 = none waits); it is running if `running`, and `joined` of the other
+    messages belong to it. `counter` is the number of the newest message, `entries` the length of
+    the conversation. `model_unavailable_since` is when its turn first found the model
+    unavailable (ms, 0 = it did not)."""
 
     counter: int = 0
     waiting: tuple[str, ...] = ()
@@ -63,28 +65,28 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     model_unavailable_since: int = 0
     subagents: int = 0
-    """How many of its subagents have not ended."""
+    """Number of its subagents that have not ended."""
 
     open_question: ApprovalEntry | None = None
-    """What its turn waits for a yes to."""
+    """The question that its turn waits for."""
 
 
 class MemorySize(msgspec.Struct, frozen=True):
-    """How much a memory holds: the size of MEMORY.md, and the entries of HISTORY.md."""
+    """Size of a memory: bytes of MEMORY.md, and entries of HISTORY.md."""
 
     memory_bytes: int
     log_entries: int
 
 
 class CommandAnswered(msgspec.Struct, frozen=True):
-    """A command was answered; `seq` is the line of the command itself in the chat's log."""
+    """Result of a command; `seq` is the line of the command itself in the chat's log."""
 
     seq: int
     duplicate: bool
 
 
 class Sessions:
-    """Reads sessions and answers commands to them, past their inboxes."""
+    """Reads sessions and answers commands in them, past their inboxes."""
 
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
@@ -92,8 +94,8 @@ class Sessions:
         self._command = load("sessions/command")
 
     async def state(self, session: str, *, scope: str = "") -> SessionState:
-        """Where a session stands. `scope` is whose memory it has, `""` what the store says: as at
-        the last message.
+        """Read the state of a session. `scope` is its memory scope, `""` for the one at the last
+        message.
 
         Raises RedisAway.
         """
@@ -128,7 +130,7 @@ class Sessions:
         )
 
     async def memory_size(self, scope: str) -> MemorySize:
-        """How much is in the memory of a scope. Raises RedisAway."""
+        """Read the size of the memory of a scope. Raises RedisAway."""
         size, entries = await self._client.pipeline(
             [("HSTRLEN", keys.memory(scope), "text"), ("LLEN", keys.memlog(scope))]
         )
@@ -151,10 +153,10 @@ class Sessions:
     ) -> CommandAnswered:
         """Answer the command in `message`, once, and make its change in the same step.
 
-        `new` and `forget` end the running turn and drop what waits, `stop` ends the turn at the
-        head: their answer must fit `state`. `yes` and `no` answer what `state.asks`, in the name of
-        the sender. The same `message.id` again changes nothing. Raises BadInput, TooBig,
-        InboxChanged, ApprovalRejected, RedisAway.
+        `new` and `forget` end the running turn and drop waiting messages, `stop` ends the turn
+        at the head: their answer must fit `state`. `yes` and `no` answer `state.open_question`,
+        in the name of the sender. The same `message.id` again changes nothing. Raises BadInput,
+        TooBig, InboxChanged, ApprovalRejected, RedisAway.
         """
         check_message(message)
         session, limits = message.session, self._limits

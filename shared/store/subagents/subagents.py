@@ -1,4 +1,5 @@
-"""Subagents: what a worker writes for one that it runs, how one ends, and what is known of them."""
+"""Subagents: the writes of a worker that runs one, the end of one, and what people can see of
+them."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from shared.store.turns.turn_writes import LEDGER_CAP_BYTES
 
 State = Literal["queued", "running", "ok", "failed", "timeout", "cancelled", "poison"]
 ReportOutcome = Literal["reported", "kept", "dropped", "known"]
-"""What became of a result: it is in the inbox, the turn that waits will fetch it, its conversation
-is over, or the subagent had ended before."""
+"""Outcome of a report: it is in the inbox, the turn that waits will read it, its conversation is
+over, or the subagent had ended before."""
 
 OPEN: Final = ("queued", "running")
 _REPORT_OUTCOMES: Final[tuple[ReportOutcome, ...]] = ("known", "reported", "kept", "dropped")
@@ -32,8 +33,8 @@ _FIELDS: Final = ("m", "state", "spawned", "began", "ended", "rounds", "tokens",
 
 
 class SubagentInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A subagent as people see it; times are ms of the server, 0 = not yet. `now` is when it was
-    read."""
+    """A subagent for people to see; times are ms of the server, 0 = not yet. `now` is when it
+    was read."""
 
     task: SubagentTask
     state: State
@@ -47,17 +48,17 @@ class SubagentInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def open(self) -> bool:
-        """Whether it waits or runs."""
+        """True while it waits or runs."""
         return self.state in OPEN
 
     @property
     def age_s(self) -> float:
-        """Since it was spawned; of one that ended, how long it took."""
+        """Seconds since it was spawned; for one that ended, how long it took."""
         return max(0, (self.ended or self.now) - self.spawned) / 1000
 
 
 class AwaitedSubagent(msgspec.Struct, frozen=True):
-    """A subagent as the turn that spawned it sees it; `waited_for` while it is not to report in the
+    """A subagent for the turn that spawned it; `waited_for` while its report must not go to the
     inbox."""
 
     state: State
@@ -82,8 +83,8 @@ class Subagents:
     async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
     ) -> None:
-        """Store one step of a running subagent; see `Turns.append_step`. Raises ToolFailed for an
-        effect: it has none."""
+        """Store one step of a running subagent; see `Turns.append_step`. Raises ToolFailed for
+        an effect, which subagents cannot have."""
         if effect is not None:
             raise ToolFailed("a subagent can only answer; say in your result what should be done")
         id = claim.member.removeprefix(keys.SUB_PREFIX)
@@ -99,7 +100,7 @@ class Subagents:
             raise TurnLimited("ledger", f"it wrote more than {LEDGER_CAP_BYTES // 1024 // 1024} MB of results")
 
     async def save_progress(self, claim: Claim, *, rounds: int, tokens: int) -> None:
-        """Say how far a running subagent is: its rounds so far, and `tokens` more. Raises
+        """Store the progress of a running subagent: its rounds so far, and `tokens` more. Raises
         LeaseLost, RedisAway."""
         id = claim.member.removeprefix(keys.SUB_PREFIX)
         names = [keys.leases(JOBS), keys.child(id)]
@@ -116,10 +117,10 @@ class Subagents:
         now_ms: int,
         retry_for_s: float = 0.0,
     ) -> ReportOutcome:
-        """End a subagent, once, and tell its session in the same step. Without a claim in an
-        operator's name.
+        """End a subagent, once, and report to its session in the same step. Without a claim it ends
+        in an operator's name.
 
-        Raises LeaseLost when somebody else has it or it is gone, RedisAway.
+        Raises LeaseLost when another worker has it or it is gone, RedisAway.
         """
         session = task.session
         crash_point("before_child_end")
@@ -142,19 +143,19 @@ class Subagents:
         return _REPORT_OUTCOMES[done]
 
     async def cancel(self, session: str, id: str = "", *, turn: int | None = None) -> int:
-        """End the subagents of a session without a word to its chat: all, one, or those of one
-        turn. How many there were. Raises RedisAway."""
+        """End subagents of a session without a report: all, one, or those of one turn. Return
+        how many there were. Raises RedisAway."""
         of_turn = "" if turn is None else turn
         ended: int = await self._client.run(self._cancel, [], [session, of_turn, id])
         return ended
 
     async def detach(self, id: str) -> bool:
-        """Have a subagent that its turn waited for report in the inbox instead. False when it has
-        ended meanwhile."""
+        """Let a subagent that its turn waited for report to the inbox instead. Returns False
+        when it has ended meanwhile."""
         return bool(await self._client.run(self._detach, [keys.child(id)], []))
 
     async def read_awaited(self, id: str) -> AwaitedSubagent | None:
-        """How it stands with one that a turn waits for; None when it is gone. Raises RedisAway."""
+        """Read a subagent that a turn waits for; None when it is gone. Raises RedisAway."""
         state, wait, result = await self._client.command("HMGET", keys.child(id), "state", "wait", "result")
         if state is None:
             return None
@@ -162,29 +163,29 @@ class Subagents:
         return AwaitedSubagent(msgspec.convert(state.decode(), State), wait == b"1", told)
 
     async def requeue_lost(self, *, look_at: int = 1000) -> int:
-        """Queue those again that have not ended and are in no queue; how many there were. Raises
+        """Queue subagents again that have not ended but are in no queue; return how many. Raises
         RedisAway, Refused."""
         names = [keys.SUBAGENTS, keys.queue(JOBS), keys.wake(keys.SUBAGENT_WAKE)]
         back: int = await self._client.run(self._sweep, names, [look_at])
         return back
 
     async def read_info(self, id: str) -> SubagentInfo | None:
-        """What is known of one; None an hour after its end. Raises RedisAway."""
+        """Read one subagent; None an hour after its end. Raises RedisAway."""
         found = await self._read_infos([id])
         return found[0] if found else None
 
     async def state(self, id: str) -> State | None:
-        """Where one stands; None when it is gone. Raises RedisAway."""
+        """Read the state of one subagent; None when it is gone. Raises RedisAway."""
         found = await self.read_awaited(id)
         return None if found is None else found.state
 
     async def of_session(self, session: str) -> list[SubagentInfo]:
-        """Those of a session that have not ended, and those that did within the last hour; the
+        """Return the subagents of a session that run, wait, or ended within the last hour, the
         oldest first."""
         return await self._read_infos(await self._client.command("ZRANGE", keys.children(session), 0, 500))
 
     async def all(self, *, limit: int = 1000) -> list[SubagentInfo]:
-        """Those of the fleet that have not ended, the oldest first."""
+        """Return the subagents of the fleet that have not ended, the oldest first."""
         return await self._read_infos(await self._client.command("ZRANGE", keys.SUBAGENTS, 0, limit - 1))
 
     async def _read_infos(self, ids: Sequence[str | bytes]) -> list[SubagentInfo]:

@@ -1,4 +1,4 @@
-"""Questions whether a tool may run: a turn waits for the answer without a slot, and exactly one
+"""Approvals: a turn asks a person whether a tool may run and waits without a slot; exactly one
 answer counts."""
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from shared.store.turns.queue import Claim
 from shared.tracing import current_traceparent
 
 ApprovalOutcome = Literal["done", "unknown", "used", "late", "over", "not_allowed", "changed", "held"]
-"""What became of an answer. `held`: a worker looks at the question at this moment, the same again
-may count."""
+"""Outcome of an answer. `held`: a worker holds the turn at this moment, and a retry may count."""
 
 APPROVAL_OUTCOMES: Final[dict[int, ApprovalOutcome]] = {
     1: "done",
@@ -43,11 +42,11 @@ REFUSALS: Final[dict[ApprovalOutcome, str]] = {
     "changed": "something else is asked by now; please look at it again",
     "held": "this moves just now; please try again in a moment",
 }
-"""For people: why an answer does not count."""
+"""Reasons, for people, why an answer does not count."""
 
 
 class Approvals:
-    """Asks, and answers."""
+    """Asks questions and records answers."""
 
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
@@ -65,12 +64,12 @@ class Approvals:
         cap_bytes: int,
         retry_for_s: float = 0.0,
     ) -> bool:
-        """Ask in the turn's chat as step number `step`, or wait on when that step is this question,
-        and give the lease up; an answer counts for `wait_s` from the first time on.
+        """Ask in the turn's chat as step number `step` and give the lease up; if that step is this
+        question already, go on waiting. An answer counts for `wait_s` from the first call on.
 
-        Whether the turn waits; if not, that time is over, nobody answered, and the lease is kept.
-        Raises TurnStopped when the turn was told to stop, TurnLimited when its ledger is full,
-        LeaseLost, RedisAway.
+        Return True when the turn waits. False: the time is over, nobody answered, and the lease
+        is kept. Raises TurnStopped when the turn was told to stop, TurnLimited when its ledger
+        is full, LeaseLost, RedisAway.
         """
         assert claim.turn is not None
         session, limits = claim.session, self._limits
@@ -93,8 +92,8 @@ class Approvals:
         return bool(done != 2)
 
     async def open_question(self, session: str, id: str = "") -> ApprovalEntry | None:
-        """The question that the turn of a session waits for, or waited for until nobody answered;
-        with `id` only that one. Raises RedisAway."""
+        """Read the question that the turn of a session waits for, or waited for until nobody
+        answered; with `id` only that one. Raises RedisAway."""
         last = await self._client.command("XREVRANGE", keys.ledger(session), "+", "-", "COUNT", 1)
         question = parse_question(last)
         return question if question is not None and id in ("", question.id) else None
@@ -102,11 +101,11 @@ class Approvals:
     async def resolve(
         self, session: str, id: str, *, yes: bool, sender: str, now_ms: int, digest: str = "", retry_for_s: float = 0.0
     ) -> ApprovalOutcome:
-        """Answer question `id` in the name of `sender`, once: the turn goes on at once, on any
+        """Answer question `id` in the name of `sender`, once; the turn goes on at once, on any
         worker.
 
-        With `digest` it counts only for exactly those arguments. The line in the chat's log has the
-        time `now_ms`. Raises RedisAway.
+        With `digest` the answer counts only for exactly those arguments. The line in the chat's
+        log gets the time `now_ms`. Raises RedisAway.
         """
         question = await self.open_question(session, id)
         args = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
@@ -130,7 +129,7 @@ def resolution_args(
 
 
 def parse_question(entries: list[tuple[bytes, list[bytes]]]) -> ApprovalEntry | None:
-    """The question that the newest entry of a ledger is; None when it is something else."""
+    """Return the question in the newest entry of a ledger; None when it is something else."""
     if not entries:
         return None
     try:
@@ -141,8 +140,8 @@ def parse_question(entries: list[tuple[bytes, list[bytes]]]) -> ApprovalEntry | 
 
 
 def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
-    """The line that asks; park.lua adds its times. Its buttons are what can be said in any
-    channel."""
+    """Build the line that asks; park.lua adds its times. Its buttons are texts that every
+    channel can send."""
     fence = "`" * max(3, 1 + _longest_run("`", question.arguments))
     within = f"{wait_s / 60:.0f} min" if wait_s >= 120 else f"{wait_s:.0f} s"
     yes, no = f"/yes {question.id}", f"/no {question.id}"
@@ -166,7 +165,7 @@ def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
 
 
 def resolution_line(question: ApprovalEntry, *, yes: bool, sender: str, now_ms: int) -> OutboundMessage:
-    """The line that says what was answered."""
+    """Build the line that shows the answer."""
     return OutboundMessage(
         content=f"{'Yes' if yes else 'No'}: `{question.tool}` {'runs' if yes else 'does not run'}.",
         turn=question.turn,

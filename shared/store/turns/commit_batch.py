@@ -1,4 +1,4 @@
-"""Ends of turns on their way to the store: those of one moment go together."""
+"""Batches of commits: turns that end at the same moment share one script call."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from shared.store.client.scripts import load
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 
 AT_ONCE: Final = 64
-"""Turns in one call: the server does nothing else meanwhile."""
+"""Turns in one call; the server does nothing else meanwhile."""
 
 AT_ONCE_BYTES: Final = 256 * 1024
-"""The same, by what they bring; one that brings more goes alone."""
+"""Bytes of entries and lines in one call; a turn with more goes alone."""
 
 _KEYS: Final = (keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS), keys.DEAD, keys.IDLE)
 
 
 class _End(NamedTuple):
-    """One turn's arguments of commit.lua, the entries and lines that it brings, and who waits for
-    the answer."""
+    """Commit of one turn: its arguments of commit.lua, its entries and lines, and the future of
+    its reply."""
 
     args: Sequence[Value]
     brought: Sequence[bytes]
@@ -33,8 +33,8 @@ class _End(NamedTuple):
 
 
 class CommitBatcher:
-    """Sends what comes in one turn of the event loop together: one script then ends many turns, for
-    little more than one costs, and each for itself."""
+    """Batches all commits of one event-loop iteration into one script call, which costs little
+    more than a single commit. Each commit still succeeds or fails on its own."""
 
     def __init__(self, client: RedisClient, limits: InboxLimits, history_bytes: int) -> None:
         self._client = client
@@ -46,7 +46,7 @@ class CommitBatcher:
         self._sending: set[asyncio.Task[None]] = set()
 
     async def send(self, args: Sequence[Value], brought: Sequence[bytes]) -> list[int]:
-        """The answer of commit.lua to one turn. Raises RedisAway, ReplyError."""
+        """Commit one turn and return the reply of commit.lua. Raises RedisAway, ReplyError."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._go)

@@ -31,12 +31,12 @@ _STREAM_ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
 class DeadLetterEntry(msgspec.Struct, frozen=True):
-    """What is known of a dead letter without its record. `id` is its place in the stream, `turn`
-    its number then.
+    """A dead letter without its record. `id` is its place in the stream, `turn` its number in the
+    session.
 
-    `reference` is what the apology showed; a letter without one goes by its id. With `undelivered`
-    it is a line for the chat, `turn` the line's number, `why` what the platform said, and `unsure`
-    how often it may be there all the same.
+    `reference` is the code that the apology showed; a letter without one uses its id. With
+    `undelivered` it is a line for the chat, `turn` is the line's number, `why` the platform's
+    reason, and `unsure` counts how often it may have been delivered all the same.
     """
 
     id: str
@@ -51,7 +51,7 @@ class DeadLetterEntry(msgspec.Struct, frozen=True):
 
     @property
     def at_ms(self) -> int:
-        """When it was given up, by the server's clock."""
+        """Server time at which it was given up."""
         return int(self.id.partition("-")[0])
 
     @property
@@ -64,8 +64,8 @@ class DeadLetterEntry(msgspec.Struct, frozen=True):
 
 
 class DeadLetters:
-    """Reads, replays and drops dead letters, a page at a time. `inbox` takes what is put back;
-    `limits` say how long a line is kept."""
+    """Reads, replays and drops dead letters, a page at a time. Replayed messages go to `inbox`;
+    `limits` decide how long a line is kept."""
 
     def __init__(
         self, client: RedisClient, inbox: Inbox, clock: Clock = SYSTEM_CLOCK, *, limits: InboxLimits | None = None
@@ -77,17 +77,18 @@ class DeadLetters:
         self._page = load("turns/dead_page")
 
     async def count(self) -> int:
-        """How many there are."""
+        """Count all dead letters."""
         found: int = await self._client.command("XLEN", keys.DEAD)
         return found
 
     async def newest(self, *, before: str = "", limit: int = PAGE) -> list[DeadLetterEntry]:
-        """Up to `limit` letters, newest first; with `before` only those older than that id."""
+        """Return up to `limit` letters, newest first; with `before` only those older than that
+        id."""
         return await self._read("XREVRANGE", f"({before}" if before else "+", "-", limit)
 
     async def all(self) -> AsyncIterator[DeadLetterEntry]:
-        """Every letter that is there now, oldest first. One that comes while this runs is left for
-        the next time."""
+        """Yield every letter that exists now, oldest first. Letters that come meanwhile are left
+        out."""
         last = await self.newest(limit=1)
         page = await self._read("XRANGE", "-", last[0].id, PAGE) if last else []
         while page:
@@ -96,7 +97,7 @@ class DeadLetters:
             page = await self._read("XRANGE", f"({page[-1].id}", last[0].id, PAGE)
 
     async def find(self, reference: str) -> DeadLetterEntry | None:
-        """The letter with this reference, or with this id."""
+        """Find the letter with this reference or id."""
         wanted = reference.strip().lower()
         if _STREAM_ID.fullmatch(wanted):
             page = await self._read("XRANGE", wanted, wanted, 1)
@@ -110,7 +111,7 @@ class DeadLetters:
         return None
 
     async def read_record(self, letter: DeadLetterEntry) -> bytes | None:
-        """The raw record; None when the letter is gone."""
+        """Read the raw record; None when the letter is gone."""
         rows = await self._client.command("XRANGE", keys.DEAD, letter.id, letter.id)
         if not rows:
             return None
@@ -119,12 +120,12 @@ class DeadLetters:
 
     async def replay(self, letter: DeadLetterEntry) -> Accepted | None:
         """Put the message back as a new one at the tail of its session, then drop the letter; None
-        when it is gone. An undelivered line comes behind what waits for the chat, in the same step.
+        when it is gone. An undelivered line goes to the end of the chat's outbox, in the same step.
 
-        Its new id comes from the reference, so a replay that died before the drop makes no second
-        turn when it is done again (within the days for which ids are remembered). Raises BadRecord
-        when the record cannot be read, BadInput for what only Shoal itself may send, Refused when
-        the inbox is full, RedisAway.
+        The new id is derived from the reference, so a repeated replay that died before the drop
+        makes no second turn (within the days for which ids are stored). Raises BadRecord when
+        the record cannot be read, BadInput for what only Shoal itself may send, Refused when the
+        inbox is full, RedisAway.
         """
         if letter.undelivered:
             return await self._deliver_again(letter)
@@ -155,12 +156,13 @@ class DeadLetters:
         return Accepted(turn=0, ahead=0, seq=seq, duplicate=False) if seq else None
 
     async def drop(self, letter: DeadLetterEntry) -> bool:
-        """Forget a letter; whether it was still there."""
+        """Delete a letter; return whether it still existed."""
         return bool(await self._client.command("XDEL", keys.DEAD, letter.id))
 
     @staticmethod
     def message_of(letter: DeadLetterEntry, record: bytes) -> InboundMessage:
-        """The message of a letter. Raises BadRecord, also for a message of another session."""
+        """Decode the message of a letter. Raises BadRecord, also for a message of another
+        session."""
         message = decode_inbound(record)
         if message.session != letter.session:
             raise BadRecord("record_misplaced", "its record is a message of another session")

@@ -1,5 +1,4 @@
-"""What is known of messages that came before: whether one did, and which form of an edited one is
-the newest."""
+"""Messages that were seen before: whether one was, and the newest form of an edited one."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from shared.store.turns.inbox import DAY_MS, InboxLimits
 
 
 class SeenMessages:
-    """Reads what ingest remembers of messages, for as many days. Methods raise RedisAway."""
+    """Reads the ids that ingest stores, which are kept for some days. Methods raise RedisAway."""
 
     def __init__(self, client: RedisClient, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
@@ -21,7 +20,8 @@ class SeenMessages:
         self._form = load("turns/dedupe_form")
 
     async def knows(self, message: InboundMessage) -> bool:
-        """Whether a message came before. A no may be wrong; ingest knows for certain."""
+        """Tell whether a message was seen before. A False may be wrong; only ingest decides for
+        certain."""
         today = self._clock.now_ms() // DAY_MS
         prefix, id = keys.seen(message.channel), f"{message.chat_id}/{message.id}"
         days = range(today - self._days, today + 2)  # the server's day may be the next one already
@@ -29,12 +29,12 @@ class SeenMessages:
         return any(found)
 
     async def new_form(self, message: InboundMessage, of: str) -> str:
-        """The id under which the message `of` came last, before this form of it. The same again:
-        the same answer."""
+        """Record a new form of the message `of`, and return the id of its form before this one.
+        The same call again returns the same id."""
         return await self._ask(message, of, message.id)
 
     async def newest_form(self, message: InboundMessage) -> str:
-        """The id under which the message of this id came last; its own, when it was not edited."""
+        """Return the id of the newest form of a message; its own id when it was never edited."""
         return await self._ask(message, message.id, "")
 
     async def _ask(self, message: InboundMessage, first: str, form: str) -> str:

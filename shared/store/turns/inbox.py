@@ -1,4 +1,4 @@
-"""The way in: a message is durable and due, once, before anybody is told that it was received."""
+"""The inbox: a message is durable and due, once, before its sender is told that it was accepted."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ TITLE_LIMIT: Final = 60
 TURNS: Final = "turns"
 SHARED_SCOPE: Final = "shared"
 ECHO_CHARS: Final = 20
-"""A shorter text may well be said by two."""
+"""A shorter text may well be written by two people."""
 BOT_LOOP: Final = "bot_loop"
 OVERLOADED: Final = "overloaded"
-"""The whole fleet has too much to do, or the store is full: the same message may be told again."""
+"""The whole fleet is overloaded, or the store is full: the same message may be sent again."""
 
 JOINS: Final = "joins"
-"""Metadata: with "1" a message joins others of its kind that wait right behind it, at the start of its turn."""
+"""Metadata: with "1" a message joins others of its kind that wait right after it, at the start
+of its turn."""
 
 REJECTED: Final = (
     "I am still busy, so I have not read this message. Please send it again when I have answered "
@@ -43,10 +44,10 @@ MemoryScope = Literal["chat", "user", "shared"]
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The durable answer to a message: its number in the session, how many wait before it, its line
+    """Result of an accepted message: its number in the session, how many wait before it, its line
     in the log.
 
-    `rejected` means that it is not read, and that its chat was told so; its number is 0 then.
+    `rejected`: it is not answered, and its chat was told so; its number is 0 then.
     """
 
     turn: int
@@ -57,8 +58,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Caps of the way in, and how long things are remembered. See `InboxSettings`; 0 is no
-    limit."""
+    """Limits of the inbox, and how long things are kept. See `InboxSettings`; 0 is no limit."""
 
     cap: int = 50
     sessions_cap: int = 100_000
@@ -77,7 +77,7 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, settings: Settings) -> InboxLimits:
-        """What the settings say."""
+        """Build the limits from the settings."""
         return cls(
             cap=settings.inbox.cap,
             sessions_cap=settings.inbox.sessions_cap,
@@ -94,20 +94,20 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def of_sender(self, channel: str) -> int:
-        """How many messages a minute one sender may write there."""
+        """Return how many messages a minute one sender may write in this channel."""
         return self.sender_by_channel.get(channel, self.sender_per_minute)
 
     def keep_ms(self, session: str) -> int:
-        """How long a session stays after its last message."""
+        """Return how long a session is kept after its last message."""
         return KEEP_MS if is_ephemeral(session) else self.session_days * DAY_MS
 
 
 def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
-    """Whose memory a message's chat has; `""` for the chat's own.
+    """Return the memory scope that a message gives its chat; `""` for the chat's own.
 
-    Where several people talk (metadata `group`), a person's memory is not brought: the others would
-    read it. Who speaks into chats of others (metadata `outside`) brings none either, and takes none
-    from there: `"="`, the chat keeps its scope.
+    Where several people talk (metadata `group`), a person's own memory is not used, because the
+    others would read it. A sender from outside (metadata `outside`) brings none and leaves the
+    chat's as it is: `"="`.
     """
     if policy == "shared":
         return SHARED_SCOPE
@@ -119,8 +119,8 @@ def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
 
 
 def check_message(message: InboundMessage) -> None:
-    """Raises BadInput for a channel that only Shoal itself writes, TooBig for a text over the
-    limit."""
+    """Check channel and size. Raises BadInput for a channel that only Shoal itself writes,
+    TooBig for a text over the limit."""
     if message.channel in RESERVED_CHANNELS:
         raise BadInput("reserved_channel", f"channel {message.channel!r} is Shoal's own; use a channel of yours")
     size = len(message.content.encode())
@@ -129,7 +129,7 @@ def check_message(message: InboundMessage) -> None:
 
 
 class Inbox:
-    """Takes messages for sessions."""
+    """Accepts messages for sessions."""
 
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
@@ -150,24 +150,26 @@ class Inbox:
         """Store a message and make its session due. The same `message.id` again gets the first
         answer again.
 
-        `show` becomes a line of the chat's log; with `principal` the chat is listed among that
-        person's chats. An `internal` message is Shoal's own or an operator's: no limit of senders
-        and no guard against loops counts it. Of others metadata `bot` = `"1"` says that no person
-        wrote it. While a turn runs, `busy` of the chat or the channel settles what becomes of a
-        message; an `internal` one waits for its turn. Raises BadInput (reserved channel), TooBig,
-        Refused (`sender_limit`, `bot_loop`, `inbox_full`, `overloaded`), RedisAway.
+        `log_line` becomes a line of the chat's log; with `principal` the chat is listed among that
+        person's chats. An `internal` message is Shoal's own or an operator's: limits of senders and
+        the guard against loops ignore it, and it always waits for its turn. Metadata `bot` = `"1"`
+        marks a message that no person wrote. While a turn runs, the `busy` setting of the chat or
+        the channel decides what happens to a message.
+
+        Raises BadInput (reserved channel), TooBig, Refused (`sender_limit`, `bot_loop`,
+        `inbox_full`, `overloaded`), RedisAway.
         """
         return await self._ask(message, log_line, principal, internal=internal, retry_for_s=retry_for_s)
 
     async def admit(self, message: InboundMessage, *, retry_for_s: float = 0.0) -> None:
-        """Count a message that is answered without a turn. Raises as `ingest`, but for what an
-        inbox and a queue hold; one that is known already is let through."""
+        """Count a message that is answered without a turn. Raises as `ingest`, except for the
+        limits of inbox and queue; a message that is known already passes."""
         await self._ask(message, None, None, only_count=True, retry_for_s=retry_for_s)
 
     async def notify_refusal(self, message: InboundMessage, refused: Refused | TooBig) -> bool:
-        """Tell the chat in its log that this was refused, at most once a minute to one sender and
-        in one chat; that bots are paused once a pause. Whether it was said now. Raises RedisAway,
-        Refused (the store is full)."""
+        """Write into the chat's log that a message was refused: at most once a minute to one
+        sender and in one chat, and once a pause that bots are paused. Return whether it was
+        written now. Raises RedisAway, Refused (the store is full)."""
         session, limits = message.session, self._limits
         line = OutboundMessage(
             content=_notice(refused), turn=0, kind="notice", at=message.timestamp, traceparent=message.traceparent
@@ -238,10 +240,10 @@ class Inbox:
                 return Refused(BOT_LOOP, paused, limits.bot_window_ms / 1000)
 
     async def stop(self, session: str, turn: int | None = None) -> int | None:
-        """Ask for the end of `turn`, or of whatever is at the head of `session`; its number.
+        """Ask for the end of `turn`, or of the turn at the head of `session`; return its number.
 
-        None when nothing runs or waits, or when `turn` is over already: a late stop never hits the
-        next turn.
+        None when nothing runs or waits, or when `turn` is over already: a late stop never hits
+        the next turn.
         """
         stopped: int = await self._client.run(
             self._stop,
@@ -254,13 +256,13 @@ class Inbox:
 
 
 def _sender(message: InboundMessage) -> str:
-    """One person in one channel. Hashed: an id may be long, and a phone number."""
+    """Hash one person in one channel: an id may be long, and a phone number."""
     return hashlib.sha256(f"{message.channel}\0{message.sender_id}".encode()).hexdigest()[:32]
 
 
 def fair_key(message: InboundMessage, *, internal: bool = False) -> str:
-    """Whose share of the slots its turn takes: a person's, nobody's (BACKGROUND), or `""` for its
-    chat's own."""
+    """Return the fair key of a message's turn: a person's hash, BACKGROUND for nobody's, or `""`
+    for its chat's own."""
     if is_background(message):
         return keys.BACKGROUND
     return "" if internal or message.metadata.get("group") == "1" else _sender(message)[:16]
@@ -271,7 +273,8 @@ def _writer(message: InboundMessage) -> str:
 
 
 def _echo(content: str) -> str:
-    """What tells our own text when it comes back."""
+    """Return the hash by which our own text is recognised when it comes back; `""` if it is too
+    short."""
     return hashlib.sha1(content.encode(), usedforsecurity=False).hexdigest() if len(content) >= ECHO_CHARS else ""
 
 

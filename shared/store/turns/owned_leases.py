@@ -7,8 +7,7 @@ from shared.store.client.redis_client import RedisClient
 
 
 async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[tuple[str, str]]:
-    """Every lease in the HASH `leases` with this owner's nonce: of what, and its token. Raises
-    RedisAway."""
+    """Return every lease of this owner in the HASH `leases`: member and token. Raises RedisAway."""
     found: dict[str, str] = {}
     cursor: bytes = b"0"
     while True:

@@ -1,4 +1,4 @@
-"""Leases on queue members: who may work on what, until when."""
+"""Leases on queue members: who may work on what, and until when."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ log = logger("queue")
 
 
 class TurnWork(msgspec.Struct, frozen=True):
-    """What a turn needs to run: the raw message, its number, what was tried, its ledger and the
-    history (raw).
+    """Everything a turn needs to run: the raw message, its number, earlier attempts, its ledger and
+    the history (raw).
 
-    `attempt` counts from 1 whenever a worker takes the message, for whatever reason; `errors` and
-    `crashes` only what went wrong. `away_ms` is how long ago this message found its model away for
-    the first time, 0 if it did not. `memory` is the MEMORY.md of `scope`; `preset` the model that
-    was chosen for the chat, `""` the usual one.
+    `attempt` counts every claim of the message from 1; `errors` and `crashes` count only what
+    went wrong. `model_unavailable_ms` is how long ago this message first found its model
+    unavailable, 0 if it did not. `memory` is the MEMORY.md of `scope`; `preset` is the model
+    chosen for the chat, `""` for the usual one.
     """
 
     n: int
@@ -50,22 +50,22 @@ class TurnWork(msgspec.Struct, frozen=True):
     """Number and raw record of each message that joined the turn so far."""
 
     joins_at_start: bool = False
-    """Whether messages wait right behind this one that join a turn when it begins."""
+    """True when messages wait right after this one that join a turn when it begins."""
 
     steers: bool = False
-    """Whether messages that come while the turn runs may join it."""
+    """True when messages that come while the turn runs may join it."""
 
     background: bool = False
-    """Whether no person waits for the message that it answers."""
+    """True when no person waits for the message that it answers."""
 
     next_due: str = ""
-    """From when the message behind it is due, in ms, where that can simply follow; `""`: it
+    """Time in ms from which the next message is due, where it can simply follow; `""`: it
     cannot."""
 
 
 class SubagentWork(msgspec.Struct, frozen=True):
-    """What a subagent needs to run; see TurnWork. `age_ms` is how long ago it was taken for the
-    first time."""
+    """Everything a subagent needs to run; see TurnWork. `age_ms` is how long ago it was first
+    claimed."""
 
     record: bytes
     errors: int
@@ -79,8 +79,8 @@ class SubagentWork(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A lease that was acquired. `lease` is the fence: owner nonce and token, checked by every
-    guarded write."""
+    """An acquired lease and the work it covers. `lease_id` is the fence: owner nonce and token,
+    which every guarded write checks."""
 
     member: str
     owner: str
@@ -89,7 +89,7 @@ class Claim(msgspec.Struct, frozen=True):
     owner_lost: bool
     turn: TurnWork | None
     job_crashes: int = 0
-    """Of a plain job: how often its worker died with it, in about a day."""
+    """For a plain job: worker crashes while it ran, within about a day."""
 
     subagent: SubagentWork | None = None
 
