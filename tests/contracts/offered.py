@@ -186,10 +186,10 @@ class Child:
     """A subagent in a state."""
 
     def __init__(self, state: State, result: str = "") -> None:
-        self._told = AwaitedSubagent(state, True, result)
+        self._outcome = AwaitedSubagent(state, True, result)
 
     async def read_awaited(self, id: str) -> AwaitedSubagent | None:
-        return self._told
+        return self._outcome
 
     async def detach(self, id: str) -> bool:
         return True

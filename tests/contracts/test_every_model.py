@@ -148,7 +148,7 @@ async def test_a_tool_call_has_an_id_a_name_and_an_object(model: Model) -> None:
     assert request.raw.replace(" ", "") == '{"expression":"1+2"}'
 
 
-async def test_calls_and_results_are_taken_back(model: Model) -> None:
+async def test_calls_and_results_are_accepted_in_messages(model: Model) -> None:
     """The conversation after a tool has run, with null content beside the calls."""
     reply = await model.chat(ModelRequest(ANSWERED, SPECS))
     assert reply.content
@@ -241,8 +241,8 @@ class Client:
 
     async def ask(self, *answers: Answer, streamed: bool = False, **settings: Any) -> LLMResponse:
         self.server.script(*answers)
-        said = [{"role": "user", "content": TEXT}]
-        return await self.model(**settings).chat(ModelRequest(said), self.note if streamed else None)
+        messages = [{"role": "user", "content": TEXT}]
+        return await self.model(**settings).chat(ModelRequest(messages), self.note if streamed else None)
 
     async def fail(self, *answers: Answer, streamed: bool = False, **settings: Any) -> ModelError:
         with pytest.raises(ModelError) as raised:
@@ -370,8 +370,8 @@ async def test_every_fault_has_its_kind(
 @BOTH
 async def test_an_error_quotes_neither_key_nor_message(client: Client, streamed: bool) -> None:
     """Providers repeat both in their errors; ours go to the log."""
-    told = Answer(status=400, error={"message": f"bad input {TEXT!r} for key {KEY}"})
-    error = await client.fail(told, streamed=streamed)
+    refusal = Answer(status=400, error={"message": f"bad input {TEXT!r} for key {KEY}"})
+    error = await client.fail(refusal, streamed=streamed)
     for text in (str(error), repr(error), repr(error.__cause__)):
         assert KEY not in text
         assert "canary" not in text

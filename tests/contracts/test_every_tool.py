@@ -68,8 +68,8 @@ async def test_its_schema_is_one_that_providers_take(offered: Offered) -> None:
     """Valid as a JSON Schema and for OpenAI's own types; one object without references."""
     [spec] = Toolbox([offered.tool]).specs()
     Draft202012Validator.check_schema(spec.parameters)
-    told = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-    param = {"type": "function", "function": told}
+    offer = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    param = {"type": "function", "function": offer}
     assert _PARAM.validate_python(param) == param
     assert spec.parameters["type"] == "object"
     assert "$ref" not in msgspec.json.encode(spec).decode()

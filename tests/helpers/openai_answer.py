@@ -61,12 +61,12 @@ def last_user_text(messages: Sequence[dict[str, Any]]) -> str:
     return ""
 
 
-def pieces_of(answer: Answer, said: str) -> list[str]:
+def pieces_of(answer: Answer, question: str) -> list[str]:
     if answer.pieces is not None:
         return answer.pieces
     text = answer.text
     if text is None:
-        text = "" if answer.calls else f"echo: {said}"
+        text = "" if answer.calls else f"echo: {question}"
     return re.findall(r"\s*\S+\s*", text) or ([text] if text else [])
 
 

@@ -39,9 +39,11 @@ class ByteServer:
 
         Without `chunked` the end of the connection is the end of the answer; without `whole` it ends too early.
         """
-        told = {"Content-Type": content_type} | (headers or {})
-        told |= {"Transfer-Encoding": "chunked"} if chunked else {"Connection": "close"}
-        head = f"HTTP/1.1 {status} Scripted\r\n" + "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        all_headers = {"Content-Type": content_type} | (headers or {})
+        all_headers |= {"Transfer-Encoding": "chunked"} if chunked else {"Connection": "close"}
+        head = f"HTTP/1.1 {status} Scripted\r\n" + "".join(
+            f"{name}: {value}\r\n" for name, value in all_headers.items()
+        )
         self.head = head.encode("latin-1") + b"\r\n"
         self.pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece for piece in pieces if piece]
         self._end = b"0\r\n\r\n" if chunked and whole else b""

@@ -118,8 +118,8 @@ class Server:
     ) -> None:
         self._requests.append(Request(time.time(), headers, body))
         messages = body.get("messages") or [{}]
-        said = last_user_text(messages)
-        answer = self._pick(said, messages[-1].get("role", ""))
+        text = last_user_text(messages)
+        answer = self._pick(text, messages[-1].get("role", ""))
         if answer.fault == "hang":
             await asyncio.Event().wait()  # until the client gives up
         if answer.status != 200:
@@ -130,7 +130,7 @@ class Server:
         if answer.fault == "garbage" and not body.get("stream"):
             await _send(writer, 200, b'{"choices": [{"mess')
             return
-        pieces = pieces_of(answer, said)
+        pieces = pieces_of(answer, text)
         pause_s = answer.delta_s or (answer.total_s / len(pieces) if pieces else 0.0)
         if answer.total_s and not pieces:
             await asyncio.sleep(answer.total_s)
@@ -167,9 +167,9 @@ class Server:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 
-    def _pick(self, said: str, role: str) -> Answer:
+    def _pick(self, text: str, role: str) -> Answer:
         for answer in self._answers:
-            if answer.role in ("", role) and re.search(answer.match, said, re.DOTALL):
+            if answer.role in ("", role) and re.search(answer.match, text, re.DOTALL):
                 if answer.times:
                     answer.times -= 1
                     if answer.times == 0:

@@ -39,11 +39,11 @@ class MemoryJournal:
 
     async def claim(self) -> Sequence[FollowupMessage]:
         """What `coming` holds for this moment: an empty tuple at each at which nothing joins."""
-        said = self.coming.pop(0) if self.coming else ()
-        if said:
-            numbers = tuple(range(101, 101 + len(said)))
-            await self._happens("taken", JoinEntry(turn=said[0].entry.turn, messages=numbers))
-        return said
+        messages = self.coming.pop(0) if self.coming else ()
+        if messages:
+            numbers = tuple(range(101, 101 + len(messages)))
+            await self._happens("taken", JoinEntry(turn=messages[0].entry.turn, messages=numbers))
+        return messages
 
     async def checkpoint(self) -> None:
         await self._happens("checkpoint", None)

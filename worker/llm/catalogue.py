@@ -87,8 +87,8 @@ class ModelCatalogue:
         found = await self._load()
         facts = found.get(name, ModelFacts())
         if name in self._settings.prices:
-            taken, given = (usd / _PER_MILLION for usd in self._settings.prices[name])
-            facts = msgspec.structs.replace(facts, input_usd=taken, output_usd=given, cached_usd=taken)
+            input_usd, given = (usd / _PER_MILLION for usd in self._settings.prices[name])
+            facts = msgspec.structs.replace(facts, input_usd=input_usd, output_usd=given, cached_usd=input_usd)
         context = self._settings.context_tokens
         if context is not None and (name == self._settings.name or not facts.context_tokens):
             facts = msgspec.structs.replace(facts, context_tokens=context)

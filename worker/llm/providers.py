@@ -190,11 +190,11 @@ def detect(settings: ModelSettings) -> ProviderSpec | None:
     named = next((spec for spec in PROVIDERS if first in spec.names), None)
     if named is not None and (named.gateway or not named.needs_key):
         return named
-    told = [spec for spec in PROVIDERS if spec.key_prefix and key.startswith(spec.key_prefix)]
-    told += [spec for spec in PROVIDERS if spec.base_keyword and spec.base_keyword in host]
-    gateway = next((spec for spec in told if spec.gateway), None)
+    recognised = [spec for spec in PROVIDERS if spec.key_prefix and key.startswith(spec.key_prefix)]
+    recognised += [spec for spec in PROVIDERS if spec.base_keyword and spec.base_keyword in host]
+    gateway = next((spec for spec in recognised if spec.gateway), None)
     custom = _CUSTOM if settings.api_base is not None and not first else None
-    return gateway or named or next(iter(told), custom)
+    return gateway or named or next(iter(recognised), custom)
 
 
 def choose(settings: ModelSettings) -> Route:

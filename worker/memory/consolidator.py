@@ -99,10 +99,10 @@ class Consolidator:
         count = partial(self._count, session) if of == "chat" else None
         for _ in range(SWAPS):
             old = await self._memory.read_memory(scope)
-            told = "\n\n".join(await self._memory.read_log(scope))
-            if not told:
+            history = "\n\n".join(await self._memory.read_log(scope))
+            if not history:
                 return False
-            text = f"{_notes(old.text)}\n\n<history>\n{told[-self._chars :]}\n</history>"
+            text = f"{_notes(old.text)}\n\n<history>\n{history[-self._chars :]}\n</history>"
             try:
                 saved = await self._scribe.ask(prompt("rework"), text, REWORK, old=old.text, count=count)
             except (UnusableReply, ModelError) as exc:

@@ -124,8 +124,8 @@ class MemoryWriter:
             fault = _fault_of(response, call, tool)
             if call is not None and not fault:
                 return call
-            said = clean({"role": "assistant", "content": response.content})
-            messages += [said, {"role": "user", "content": f"{fault} Call `{TOOL_NAME}` now, and say nothing else."}]
+            reply = clean({"role": "assistant", "content": response.content})
+            messages += [reply, {"role": "user", "content": f"{fault} Call `{TOOL_NAME}` now, and say nothing else."}]
         raise UnusableReply(f"{self._model.name!r} gave no call of {TOOL_NAME!r} that can be used; a larger model may")
 
     def _objection(self, memory: str | None, old: str) -> str:
@@ -177,8 +177,8 @@ def _sent_back(call: ToolCallRequest, text: str) -> list[dict[str, Any]]:
     """A call, and our answer to it as that of a tool."""
     id = call.id or "call_0"
     function = {"name": TOOL_NAME, "arguments": msgspec.json.encode(call.arguments).decode()}
-    said = {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": function}]}
-    return [clean(said), {"role": "tool", "tool_call_id": id, "name": TOOL_NAME, "content": f"Error: {text}"}]
+    reply = {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": function}]}
+    return [clean(reply), {"role": "tool", "tool_call_id": id, "name": TOOL_NAME, "content": f"Error: {text}"}]
 
 
 def _history_entry(call: ToolCallRequest, stamp: str) -> str:

@@ -107,10 +107,10 @@ class SkillCatalogue:
         """Skills that an agent wrote into the folder OWN of its workspace, by name, at most 50:
         never `always`, and none that has the name of one that `skills` named last. Blocking, to be
         called in a thread; broken ones are skipped."""
-        taken = {skill.name.lower() for skill in self._skills}
+        used_names = {skill.name.lower() for skill in self._skills}
         found: list[Skill] = []
         for name in self._own_names(workspace):
-            if name.lower() in taken or len(found) == OWN_LIMIT:
+            if name.lower() in used_names or len(found) == OWN_LIMIT:
                 continue
             prefix = f"{OWN}/{name}/"
             try:

@@ -152,8 +152,8 @@ class Exec:
             )
         gone = await workspace.restore_quota(quota, since_ns)
         if gone or not ended:
-            told = growing.done() and not growing.cancelled()
-            why = growing.result() if told else "the workspace was over its quota, or part of it was closed"
+            has_reason = growing.done() and not growing.cancelled()
+            why = growing.result() if has_reason else "the workspace was over its quota, or part of it was closed"
             raise ToolFailed(
                 f"the command was ended, or its files were removed: {why}. Of what it wrote last, {gone:,} files and "
                 "folders are gone. Make room, or write less"
@@ -221,8 +221,8 @@ def _render_result(finished: Finished, limits: CommandLimits, asked_s: float | N
         code = finished.code or 0
         named = _signal_name(code - _SIGNALLED)
         return f"exit code {code}{f' ({named})' if named else ''}\n{text or '(no output)'}"
-    said = cut(text, SHOWN_BYTES, rest="send long output to a file") if text else "(nothing)"
-    raise ToolFailed(f"{_why(finished, limits, asked_s or limits.wall_s)}. Its output until then:\n{said}")
+    output = cut(text, SHOWN_BYTES, rest="send long output to a file") if text else "(nothing)"
+    raise ToolFailed(f"{_why(finished, limits, asked_s or limits.wall_s)}. Its output until then:\n{output}")
 
 
 def _why(finished: Finished, limits: CommandLimits, wall_s: float) -> str:

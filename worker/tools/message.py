@@ -92,8 +92,10 @@ class MessageTool:
             sent_by_tool=True,
             traceparent=current_traceparent(),
         )
-        said = "\n".join([text, *(f"[file: {ref.name}]" for ref in refs), *(f"[button: {one}]" for one in buttons)])
-        history = () if here else _history_pair(said.strip(), now_ms)
+        sent_text = "\n".join(
+            [text, *(f"[file: {ref.name}]" for ref in refs), *(f"[button: {one}]" for one in buttons)]
+        )
+        history = () if here else _history_pair(sent_text.strip(), now_ms)
         effect = SayEffect(
             session=target.session, line=line, listed_for="" if here else target.listed_for, history=history
         )
@@ -139,7 +141,7 @@ class MessageTool:
         return refs
 
 
-def _history_pair(said: str, now_ms: int) -> tuple[UserEntry, AssistantEntry]:
+def _history_pair(sent_text: str, now_ms: int) -> tuple[UserEntry, AssistantEntry]:
     """A pair, because some models take nothing but turns of two."""
     asked = UserEntry(content=FROM_ELSEWHERE, turn=0, at=now_ms)
-    return asked, AssistantEntry(content=said, turn=0, at=now_ms)
+    return asked, AssistantEntry(content=sent_text, turn=0, at=now_ms)

@@ -105,7 +105,7 @@ async def test_a_turn_that_ends_otherwise_has_its_warning_too() -> None:
     assert result.content == f"{NO_ANSWER}\n\n{NEARLY}"
 
 
-async def test_every_call_of_a_round_is_told() -> None:
+async def test_every_call_of_a_round_is_charged() -> None:
     """Continuations and the second try after an empty reply cost as well."""
     cut = LLMResponse(content="one ", finish_reason="length", usage=TokenUsage(1, 1, 1, 0.25))
     purse = Purse()
@@ -119,7 +119,7 @@ async def test_every_call_of_a_round_is_told() -> None:
     assert purse.log == ["asked", TokenUsage(5, 0), TokenUsage(6, 1)]
 
 
-async def test_a_turn_that_fails_later_has_told_what_it_used() -> None:
+async def test_a_turn_that_fails_later_is_charged_for_what_it_used() -> None:
     """The money is spent whether or not an answer came of it."""
     purse = Purse()
     turn = Turn([calls(call("look")), ModelError("auth", "no", retryable=False)], RecordingTool("look"))
@@ -158,7 +158,7 @@ async def test_unlimited_never_refuses_and_never_warns() -> None:
     NULL_PORTS.count_later(TokenUsage(10**9))
 
 
-async def test_a_reply_that_breaks_off_after_text_is_told_as_an_estimate() -> None:
+async def test_a_reply_that_breaks_off_after_text_is_charged_by_an_estimate() -> None:
     """Its provider takes money for prompt and text and says no number; a number that it says is told as it is."""
     broken = Broken(BUSY, ("x" * 300, "é" * 50))
     turn, purse = Turn([broken, LLMResponse(content="ok", usage=TokenUsage(9, 1))]), Purse()
@@ -204,15 +204,15 @@ async def test_a_show_that_ends_the_turn_in_the_middle_of_a_reply_counts() -> No
     assert len(purse.estimates) == 1
 
 
-@pytest.mark.parametrize("said", ["", "x" * 40])
-async def test_a_call_that_is_cancelled_counts_and_stays_cancelled(said: str) -> None:
+@pytest.mark.parametrize("text", ["", "x" * 40])
+async def test_a_call_that_is_cancelled_counts_and_stays_cancelled(text: str) -> None:
     """A person who says stop has used what was used; also before the first word."""
     purse, thinking = Purse(), asyncio.Event()
 
     class Endless(ScriptedModel):
         async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
-            if said and on_delta is not None:
-                await on_delta(said)
+            if text and on_delta is not None:
+                await on_delta(text)
             thinking.set()
             await asyncio.Event().wait()
             raise AssertionError("nobody sets it")
@@ -227,7 +227,7 @@ async def test_a_call_that_is_cancelled_counts_and_stays_cancelled(said: str) ->
         await running
     [usage] = purse.estimates
     assert usage.prompt_tokens > 0
-    assert usage.completion_tokens == len(said) // 4
+    assert usage.completion_tokens == len(text) // 4
 
 
 async def test_a_compaction_that_is_cancelled_counts() -> None:

@@ -50,10 +50,10 @@ async def test_arguments_that_are_no_object_are_reported_to_the_model(raw: str) 
     turn = Turn([calls(ToolCallRequest("1", "look", parse_arguments(raw), raw)), "ok"], tool)
     assert (await turn.run()).content == "ok"
     assert tool.runs == []
-    told = str(turn.seen(1)[1][1])
-    assert told.startswith("Error: ")
-    assert "not one complete JSON object" in told
-    assert repr(raw) in told
+    result = str(turn.seen(1)[1][1])
+    assert result.startswith("Error: ")
+    assert "not one complete JSON object" in result
+    assert repr(raw) in result
 
 
 async def test_a_call_cut_by_length_does_not_run_with_repaired_arguments() -> None:
@@ -106,9 +106,9 @@ def test_no_argument_string_ever_crashes_a_turn(runner: asyncio.Runner, raw: str
     turn = Turn([wanted, "answer"], look, send)
     result = runner.run(turn.run())
     assert result.content == "answer"
-    told = turn.model.asked[1][-2:]
-    assert [(m["role"], m["tool_call_id"]) for m in told] == [("tool", "1"), ("tool", "2")]
-    for tool, message in zip((look, send), told, strict=True):  # either it ran, or the model is told why it did not
+    last_two = turn.model.asked[1][-2:]
+    assert [(m["role"], m["tool_call_id"]) for m in last_two] == [("tool", "1"), ("tool", "2")]
+    for tool, message in zip((look, send), last_two, strict=True):  # either it ran, or the model is told why it did not
         assert message["content"].startswith("Error: ") is (tool.runs == [])
     assert look.runs == send.runs
     for sent in turn.model.asked[1][2]["tool_calls"]:

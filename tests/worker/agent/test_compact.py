@@ -43,7 +43,7 @@ def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def said(text: str | None, *ids: str) -> Message:
+def assistant_message(text: str | None, *ids: str) -> Message:
     wanted = [{"id": id, "type": "function", "function": {"name": "look", "arguments": "{}"}} for id in ids]
     return {"role": "assistant", "content": text} | ({"tool_calls": wanted} if wanted else {})
 
@@ -53,7 +53,9 @@ def result(id: str, text: str = "seen") -> Message:
 
 
 def rounds(*numbers: int, chars: int = 10) -> list[Message]:
-    return [step for n in numbers for step in (said(f"round {n}", f"c{n}"), result(f"c{n}", f"{n}" * chars))]
+    return [
+        step for n in numbers for step in (assistant_message(f"round {n}", f"c{n}"), result(f"c{n}", f"{n}" * chars))
+    ]
 
 
 def summary(text: str) -> Message:
@@ -89,7 +91,7 @@ def assert_pairs(messages: Sequence[Mapping[str, Any]]) -> None:
 async def test_system_text_summary_task_and_newest_messages_are_what_is_left() -> None:
     """In this order; the summary is one model call, and what it used is handed on."""
     model = ScriptedModel([LLMResponse(content="<think>hm</think>did 1 to 3", usage=TokenUsage(50, 5))])
-    got = await compacted([SYSTEM, user("old"), said("yes"), TASK, *rounds(1, 2, 3, 4, 5)], model)
+    got = await compacted([SYSTEM, user("old"), assistant_message("yes"), TASK, *rounds(1, 2, 3, 4, 5)], model)
     assert got.messages == [SYSTEM, summary("did 1 to 3"), TASK, *rounds(4, 5)]
     assert got.usage == TokenUsage(50, 5)
 
@@ -97,7 +99,7 @@ async def test_system_text_summary_task_and_newest_messages_are_what_is_left() -
 async def test_the_summary_is_asked_for_with_the_task_and_all_that_goes() -> None:
     """As text under a prompt of its own, without tools: nothing of it can be taken for a wish of the person."""
     model = ScriptedModel(["notes"])
-    await compacted([SYSTEM, user("old wish"), said("yes"), TASK, *rounds(1, 2, 3, 4, 5)], model)
+    await compacted([SYSTEM, user("old wish"), assistant_message("yes"), TASK, *rounds(1, 2, 3, 4, 5)], model)
     ((system, asked),) = model.asked
     assert system == {"role": "system", "content": PROMPT}
     assert asked["role"] == "user"
@@ -114,13 +116,13 @@ async def test_the_summary_is_asked_for_with_the_task_and_all_that_goes() -> Non
 
 async def test_a_call_is_never_split_from_its_results() -> None:
     """The kept part grows to the whole group, also when the group is larger than it."""
-    group = [said(None, "a", "b", "c"), result("a"), result("b"), result("c")]
-    messages = [SYSTEM, TASK, *rounds(1, 2), *group, said("then", "d"), result("d")]
+    group = [assistant_message(None, "a", "b", "c"), result("a"), result("b"), result("c")]
+    messages = [SYSTEM, TASK, *rounds(1, 2), *group, assistant_message("then", "d"), result("d")]
     for keep in (3, 4, 5, 6):
         got = (await compacted(messages, ScriptedModel(["notes"]), keep=keep)).messages
-        assert got == [SYSTEM, summary("notes"), TASK, *group, said("then", "d"), result("d")]
+        assert got == [SYSTEM, summary("notes"), TASK, *group, assistant_message("then", "d"), result("d")]
     got = (await compacted(messages, ScriptedModel(["notes"]), keep=2)).messages
-    assert got == [SYSTEM, summary("notes"), TASK, said("then", "d"), result("d")]
+    assert got == [SYSTEM, summary("notes"), TASK, assistant_message("then", "d"), result("d")]
 
 
 async def test_a_task_that_is_among_the_newest_stays_where_it_is() -> None:
@@ -190,7 +192,13 @@ async def test_an_empty_summary_is_none_but_was_paid_for(empty: str) -> None:
 
 async def test_the_largest_results_are_shortened_until_the_prompt_fits() -> None:
     """The largest first; small ones stay as they are, and what was cut says so."""
-    steps = [said(None, "a", "b"), result("a", "x" * 8_000), result("b", "y" * 1_000), said("so"), user("go on")]
+    steps = [
+        assistant_message(None, "a", "b"),
+        result("a", "x" * 8_000),
+        result("b", "y" * 1_000),
+        assistant_message("so"),
+        user("go on"),
+    ]
     got = shorten_results([SYSTEM, TASK, *steps], 1_500)
     assert estimate_tokens(got) <= 1_500
     big, small = got[3]["content"], got[4]["content"]
@@ -243,8 +251,10 @@ async def test_the_request_for_a_summary_fits_too() -> None:
 PIECES = st.lists(
     st.one_of(
         st.just([user("u" * 300)]),
-        st.just([said("t")]),
-        st.integers(1, 3).map(lambda n: [said(None, *"abc"[:n]), *(result(id, "r" * 900) for id in "abc"[:n])]),
+        st.just([assistant_message("t")]),
+        st.integers(1, 3).map(
+            lambda n: [assistant_message(None, *"abc"[:n]), *(result(id, "r" * 900) for id in "abc"[:n])]
+        ),
         st.just([summary("earlier")]),
     ),
     max_size=12,
@@ -344,29 +354,29 @@ async def test_the_share_at_which_a_prompt_is_compacted_can_be_set(compact_at: f
 
 async def test_a_summary_counts_as_used_and_as_part_of_its_round() -> None:
     """In the result, for the allowance, and for the hooks."""
-    told: list[TokenUsage] = []
-    rounds_told: list[TokenUsage] = []
+    usages: list[TokenUsage] = []
+    round_usages: list[TokenUsage] = []
 
     class Purse:
         async def refusal(self) -> str | None:
             return None
 
         async def count(self, usage: TokenUsage) -> str | None:
-            told.append(usage)
+            usages.append(usage)
             return None
 
     class Noting(AgentHook):
         async def after_iteration(self, result: IterationDone) -> None:
-            rounds_told.append(result.usage)
+            round_usages.append(result.usage)
 
     steady = Steady(8)
     turn = long_turn(steady, replace(SMALL, context_tokens=7_000))
     done = await run(turn, allowance=Purse(), hook=Noting())
     assert steady.summaries > 0
-    assert told.count(TokenUsage(100, 10)) == steady.summaries
+    assert usages.count(TokenUsage(100, 10)) == steady.summaries
     assert done.usage == TokenUsage(100 * steady.summaries + 8 * 10, 10 * steady.summaries + 8)
-    assert TokenUsage(110, 11) in rounds_told
-    assert sum(rounds_told, TokenUsage()) == done.usage
+    assert TokenUsage(110, 11) in round_usages
+    assert sum(round_usages, TokenUsage()) == done.usage
 
 
 async def test_the_turns_border_stands_before_a_summary_too() -> None:

@@ -111,8 +111,12 @@ async def test_without_a_yes_to_exactly_this_it_does_not_run(how: str) -> None:
     assert result.content == "done"
     assert turn.runs == []
     assert not any(isinstance(entry, IntentEntry) for entry in turn.journal.entries)
-    told = {"no": "the user said no", "unanswered": "nobody answered within 10 minutes", "changed": "arguments are not"}
-    assert told[how] in turn.results["c1"]
+    reasons = {
+        "no": "the user said no",
+        "unanswered": "nobody answered within 10 minutes",
+        "changed": "arguments are not",
+    }
+    assert reasons[how] in turn.results["c1"]
 
 
 async def test_a_worker_lost_behind_the_intent_leaves_the_outcome_unknown_and_asks_nobody_again() -> None:
@@ -159,7 +163,7 @@ async def test_what_a_turn_has_read_counts_from_the_next_reply_on_for_every_work
     assert turn.runs == ["c0", "c1", "c2"]
 
 
-async def test_where_nobody_can_be_asked_the_model_is_told() -> None:
+async def test_without_anybody_to_ask_the_model_gets_the_reason() -> None:
     """The turn goes on at once."""
     turn = Turn(calls(call("never", id="c1")), "done")
     result = await turn.run()

@@ -18,12 +18,12 @@ STORED = AssistantEntry(content=None, turn=7, tool_calls=(ToolCall("c1", "tell",
 BEGUN = IntentEntry(call_id="c1", turn=7)
 
 
-def said(text: str) -> SayEffect:
+def say_effect(text: str) -> SayEffect:
     return SayEffect(session="s", line=OutboundMessage(content=text, turn=7))
 
 
 async def tell_twice(_arguments: AnyArguments, context: ToolContext) -> str:
-    done = [await context.effects.carry_out(said(text)) for text in ("one", "two")]
+    done = [await context.effects.carry_out(say_effect(text)) for text in ("one", "two")]
     return " ".join("now" if one else "before" for one in done)
 
 
@@ -43,7 +43,7 @@ async def test_effects_stand_between_the_intent_and_the_result_and_not_in_histor
         "effect:c1",
         "result:c1",
     ]
-    assert journal.effects == [said("one"), said("two")]
+    assert journal.effects == [say_effect("one"), say_effect("two")]
     assert [type(entry).__name__ for entry in done.entries] == [
         "UserEntry",
         "AssistantEntry",
@@ -52,14 +52,14 @@ async def test_effects_stand_between_the_intent_and_the_result_and_not_in_histor
     ]
 
 
-@pytest.mark.parametrize(("before", "told"), [(0, "now now"), (1, "before now"), (2, "before before")])
-async def test_a_successor_carries_out_what_is_left(before: int, told: str) -> None:
+@pytest.mark.parametrize(("before", "expected"), [(0, "now now"), (1, "before now"), (2, "before before")])
+async def test_a_successor_carries_out_what_is_left(before: int, expected: str) -> None:
     """The call runs again and finds what an earlier attempt has done."""
     journal = MemoryJournal()
     effects = [EffectEntry(call_id="c1", turn=7, kind="say", to="s") for _ in range(before)]
     done = await run(journal, STORED, BEGUN, *effects)
-    assert journal.effects == [said("one"), said("two")][before:]
-    assert done.entries[2].content == told
+    assert journal.effects == [say_effect("one"), say_effect("two")][before:]
+    assert done.entries[2].content == expected
 
 
 async def test_an_effect_whose_lease_is_lost_ends_the_turn() -> None:

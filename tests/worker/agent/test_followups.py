@@ -23,7 +23,7 @@ from worker.agent.ports import FollowupMessage
 from worker.agent.turn import saved_history
 
 
-def said(text: str, **more: str) -> FollowupMessage:
+def followup(text: str, **more: str) -> FollowupMessage:
     return FollowupMessage(UserEntry(content=text, turn=7), **more)  # type: ignore[arg-type]
 
 
@@ -34,7 +34,7 @@ def contents(entries: tuple[TranscriptEntry, ...]) -> list[str | None]:
 async def test_a_follow_up_stands_behind_the_tools_it_came_during() -> None:
     """The model sees it there; history has what was said first, then the steps, then one answer."""
     turn = Turn([calls(call("look")), "done"], RecordingTool("look"))
-    turn.journal.coming = [(), (said("and this"),)]
+    turn.journal.coming = [(), (followup("and this"),)]
     result = await turn.run(followups=turn.journal)
     assert turn.seen(1)[1:] == [("tool", "look says "), ("user", "and this")]
     assert contents(result.entries) == ["question", "and this", None, "look says ", "done"]
@@ -43,7 +43,7 @@ async def test_a_follow_up_stands_behind_the_tools_it_came_during() -> None:
 async def test_an_answer_with_a_follow_up_behind_it_goes_on_and_stays_in_view() -> None:
     """It is part of the reply, and history has one answer."""
     turn = Turn(["first answer", "second answer"])
-    turn.journal.coming = [(), (said("more"),)]
+    turn.journal.coming = [(), (followup("more"),)]
     result = await turn.run(followups=turn.journal)
     assert result.content == turn.progress.visible == "first answer\n\nsecond answer"
     assert turn.seen(1) == [("assistant", "first answer"), ("user", "more")]
@@ -53,7 +53,7 @@ async def test_an_answer_with_a_follow_up_behind_it_goes_on_and_stays_in_view() 
 async def test_nothing_is_asked_for_behind_the_last_round() -> None:
     """People who keep typing cannot keep a turn for ever."""
     turn = Turn(["first", "second"], spec=msgspec.structs.replace(SPEC, max_rounds=2))
-    turn.journal.coming = [(), (said("a"),), (), (said("b"),)]
+    turn.journal.coming = [(), (followup("a"),), (), (followup("b"),)]
     result = await turn.run(followups=turn.journal)
     assert result.content == "first\n\nsecond"
     assert len(turn.model.asked) == 2
@@ -70,7 +70,7 @@ async def test_a_successor_goes_on_with_the_same_messages_at_the_same_place(stor
         JoinEntry(turn=7, messages=(9,)),
     ]
     ledger += [AssistantEntry(content="second", turn=7)] if stored else []
-    spec = msgspec.structs.replace(SPEC, resume=tuple(ledger), joined={8: said("b"), 9: said("c")})
+    spec = msgspec.structs.replace(SPEC, resume=tuple(ledger), joined={8: followup("b"), 9: followup("c")})
     turn = Turn([] if stored else ["second"], RecordingTool("look"), spec=spec)
     result = await turn.run(followups=turn.journal)
     if not stored:
@@ -102,14 +102,14 @@ async def test_a_follow_up_has_its_images_and_in_groups_its_sender() -> None:
 async def test_a_stop_behind_an_answer_keeps_it() -> None:
     """What is shown is what is kept."""
     turn = Turn(["first answer", "never said"])
-    turn.journal.coming = [(), (said("more"),)]
+    turn.journal.coming = [(), (followup("more"),)]
     turn.journal.on("checkpoint", TurnStopped(), skip=1)
     with pytest.raises(TurnStopped) as stopped:
         await turn.run(followups=turn.journal)
     assert stopped.value.partial == "first answer"
 
 
-def test_history_of_a_stopped_turn_has_what_was_said_in_front() -> None:
+def test_history_of_a_stopped_turn_begins_with_its_messages() -> None:
     """An answer in the middle is in the final text; what was taken is there once."""
     steps: list[LedgerEntry] = [AssistantEntry(content="a", turn=7), JoinEntry(turn=7, messages=(8,))]
     final = AssistantEntry(content="a\n\nb [stopped]", turn=7)

@@ -41,7 +41,7 @@ def test_arguments_that_fit_are_passed_on_as_they_are(arguments: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({}, "missing required field `path`"),
         ({"path": 1}, "Expected `string`, got `integer` - at `$.path`"),
@@ -54,11 +54,11 @@ def test_arguments_that_fit_are_passed_on_as_they_are(arguments: dict[str, Any])
         ({"path": "x", "pth": "y"}, "unknown field `pth`"),
     ],
 )
-def test_what_does_not_fit_is_named(arguments: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_is_named(arguments: dict[str, Any], expected: str) -> None:
     """With its place, so that a model can correct it."""
     with pytest.raises(msgspec.ValidationError) as caught:
         JsonParameters(SCHEMA).check(arguments)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_arguments_without_a_bottom_are_refused() -> None:

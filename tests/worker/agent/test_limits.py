@@ -63,17 +63,17 @@ class Purse:
 
     def __init__(self, *sentences: str | None) -> None:
         self.sentences = list(sentences)
-        self.told: list[TokenUsage] = []
+        self.charged: list[TokenUsage] = []
 
     async def refusal(self) -> str | None:
         return None
 
     async def count(self, usage: TokenUsage) -> str | None:
-        self.told.append(usage)
+        self.charged.append(usage)
         return self.sentences.pop(0)
 
     def count_later(self, usage: TokenUsage) -> None:
-        self.told.append(usage)
+        self.charged.append(usage)
 
 
 async def test_a_meter_adds_up_and_keeps_the_last_warning() -> None:
@@ -87,4 +87,4 @@ async def test_a_meter_adds_up_and_keeps_the_last_warning() -> None:
     await meter.add(first)
     assert (meter.pop_usage(), meter.pop_usage()) == (TokenUsage(30, 3, 5, 0.75), TokenUsage())
     assert (meter.used, meter.warning) == (TokenUsage(40, 4, 10, 1.25), "80 %")
-    assert purse.told == [first, second, first]
+    assert purse.charged == [first, second, first]

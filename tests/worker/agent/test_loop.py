@@ -254,7 +254,7 @@ async def test_call_ids_are_unique_within_a_turn() -> None:
     assert [m["tool_call_id"] for m in turn.model.asked[2] if m["role"] == "tool"] == ids
 
 
-async def test_progress_is_told_before_tools_run_and_text_is_taken_back_for_the_next_round() -> None:
+async def test_progress_is_shown_before_tools_run_and_text_is_reset_for_the_next_round() -> None:
     """People see what is being done, and then the new text instead of the old one."""
     wanted = calls(
         call("look", {"text": "x" * 50}), call("look", {"number": 3}, "2"), call("look", id="3"), text="I look."
@@ -265,7 +265,7 @@ async def test_progress_is_told_before_tools_run_and_text_is_taken_back_for_the_
     assert turn.progress.log == ["I", " look.", f"<progress I look.\n{hint}>", "<reset>", "seen"]
 
 
-async def test_a_stream_that_breaks_is_taken_back_and_asked_for_again() -> None:
+async def test_a_stream_that_breaks_is_reset_and_asked_for_again() -> None:
     """Text that was shown is void; the checkpoint stands before every call."""
     turn = Turn([Broken(BUSY, ("half", " an")), Broken(BUSY, ("ha",)), "whole answer"])
     assert (await turn.run()).content == "whole answer"
@@ -273,7 +273,7 @@ async def test_a_stream_that_breaks_is_taken_back_and_asked_for_again() -> None:
     assert turn.events == ["checkpoint"] * 3
 
 
-async def test_a_hook_hears_that_a_stream_was_taken_back() -> None:
+async def test_a_hook_learns_that_a_stream_was_reset() -> None:
     """An end comes between the broken text and the new one."""
     meddling = Meddling()
     await Turn([Broken(BUSY, ("half",)), "whole"]).run(hook=meddling)

@@ -123,7 +123,7 @@ async def test_only_so_many_are_shown_in_a_turn() -> None:
     assert wall.looked_at == paths[:-1]
 
 
-async def test_one_that_is_gone_by_then_is_said_to_be() -> None:
+async def test_a_picture_that_is_gone_by_then_is_named() -> None:
     """As after a removal between two attempts."""
     turn = Looking(Wall(), [look("a.png"), "done"])
     assert (await turn.run()).content == "done"

@@ -181,8 +181,8 @@ async def test_wherever_a_worker_is_lost_no_unsafe_call_runs_twice_and_the_turn_
     assert [e.call_id for e in done.entries if isinstance(e, ToolEntry)] == ["a", "b", "c"]
     sent = next(e for e in done.entries if isinstance(e, ToolEntry) and e.call_id == "a")
     begun = any(isinstance(entry, IntentEntry) and entry.call_id == "a" for entry in left)
-    told = any(isinstance(entry, ToolEntry) and entry.call_id == "a" for entry in left)
-    assert sent.content.startswith("outcome unknown" if begun and not told else "send says")
+    has_result = any(isinstance(entry, ToolEntry) and entry.call_id == "a" for entry in left)
+    assert sent.content.startswith("outcome unknown" if begun and not has_result else "send says")
 
 
 class Versions(NullPorts):

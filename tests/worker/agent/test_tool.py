@@ -49,7 +49,7 @@ async def test_bad_arguments_are_answered_with_the_field(arguments: dict[str, An
     assert got.content.startswith("Error: ")
 
 
-async def test_numbers_written_as_text_are_taken() -> None:
+async def test_numbers_written_as_text_are_accepted() -> None:
     """Models often quote a number; that is no reason to ask again."""
     tool = RecordingTool("probe")
     assert (await Toolbox([tool]).call(call("probe", {"number": "7"}), CONTEXT)).ok
@@ -292,11 +292,11 @@ def test_specs_are_the_same_bytes_in_every_process() -> None:
         "import msgspec; from worker.agent.tools.tool import Toolbox; from worker.tools.registry import build_tools;"
         "print(msgspec.json.encode(Toolbox(build_tools()).specs()).decode())"
     )
-    told = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(told) == 1
-    assert '"calculate"' in told.pop()
+    assert len(outputs) == 1
+    assert '"calculate"' in outputs.pop()

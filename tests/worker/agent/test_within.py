@@ -35,15 +35,15 @@ async def test_a_call_that_waits_goes_on_where_it_was() -> None:
     broken.set_exception(KeyError("no"))
 
     async def answer() -> list[object]:
-        said: list[object] = []
+        sent: list[object] = []
         await asyncio.sleep(0)
-        said.append(await later)
+        sent.append(await later)
         try:
             await broken
         except KeyError:
-            said.append("fault")
+            sent.append("fault")
         await asyncio.sleep(0)
-        return said
+        return sent
 
     asyncio.get_running_loop().call_soon(later.set_result, 7)
     assert await within(HANG_S, answer()) == [7, "fault"]

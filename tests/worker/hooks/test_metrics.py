@@ -73,8 +73,8 @@ async def test_tools_are_counted_and_timed_by_name_and_outcome() -> None:
     tools = RecordingTool("look", behaviour=slow), RecordingTool("send", "unsafe", behaviour=fail)
     wanted = calls(call("look"), call("look", {"number": "many"}, "2"), call("send"), call("made_up_by_a_model"))
     got = await grown([wanted, "x"], *tools, clock=clock)
-    told = {key: value for key, value in got.items() if key[0].startswith("tool_")}
-    assert told == {
+    tool_values = {key: value for key, value in got.items() if key[0].startswith("tool_")}
+    assert tool_values == {
         ("tool_calls_total", "look", "ok"): 1,
         ("tool_calls_total", "look", "bad_arguments"): 1,
         ("tool_calls_total", "send", "failed"): 1,

@@ -15,13 +15,13 @@ from worker.agent.loop import run_agent
 from worker.agent.tools.tool import Toolbox
 from worker.hooks.streaming import StreamingHook
 
-Heard = list[tuple[str, int, str | None]]
+Deltas = list[tuple[str, int, str | None]]
 
 
-def listening(heard: Heard) -> StreamingHook:
+def listening(deltas: Deltas) -> StreamingHook:
     async def deliver(session: str, turn: int, text: str | None) -> None:
         await asyncio.sleep(0)
-        heard.append((session, turn, text))
+        deltas.append((session, turn, text))
 
     return StreamingHook(deliver)
 
@@ -33,30 +33,30 @@ async def run(hook: CompositeHook | StreamingHook, replies: Replies, session: st
 
 async def test_every_delta_and_every_end_is_handed_on() -> None:
     """Without thoughts; an end stands behind the text of each round. Nobody else has to watch."""
-    heard: Heard = []
-    await run(listening(heard), [calls(call("look"), text="I look."), "<think>hm</think>it is up"])
-    assert [text for _, _, text in heard] == ["I", " look.", None, "it", " is", " up", None]
-    assert {(session, turn) for session, turn, _ in heard} == {("s", 7)}
+    deltas: Deltas = []
+    await run(listening(deltas), [calls(call("look"), text="I look."), "<think>hm</think>it is up"])
+    assert [text for _, _, text in deltas] == ["I", " look.", None, "it", " is", " up", None]
+    assert {(session, turn) for session, turn, _ in deltas} == {("s", 7)}
 
 
-async def test_a_text_that_is_taken_back_ends_too() -> None:
+async def test_a_text_that_is_reset_ends_too() -> None:
     """What follows is the whole text anew."""
-    heard: Heard = []
-    await run(listening(heard), [Broken(BUSY, ("half",)), "whole"])
-    assert [text for _, _, text in heard] == ["half", None, "whole", None]
+    deltas: Deltas = []
+    await run(listening(deltas), [Broken(BUSY, ("half",)), "whole"])
+    assert [text for _, _, text in deltas] == ["half", None, "whole", None]
 
 
-async def test_turns_that_share_a_hook_are_told_apart() -> None:
+async def test_turns_that_share_a_hook_are_kept_separate() -> None:
     """A worker has one set of hooks and many turns at once."""
-    heard: Heard = []
-    hook = CompositeHook([listening(heard)])
+    deltas: Deltas = []
+    hook = CompositeHook([listening(deltas)])
     assert hook.wants_streaming
     async with asyncio.TaskGroup() as group:
         for n in range(20):
             group.create_task(run(hook, [f"a {n}", "never"], session=f"s{n}", turn=n))
-    assert len(heard) == 20 * 3
+    assert len(deltas) == 20 * 3
     for n in range(20):
-        assert [one for one in heard if one[0] == f"s{n}"] == [(f"s{n}", n, text) for text in ("a", f" {n}", None)]
+        assert [one for one in deltas if one[0] == f"s{n}"] == [(f"s{n}", n, text) for text in ("a", f" {n}", None)]
 
 
 async def test_a_listener_that_breaks_does_not_end_the_turn() -> None:

@@ -38,7 +38,7 @@ from worker.llm.clients.arguments import LIMIT_CHARS, parse_arguments
         ('{"a": "\ud800"}', None),
     ],
 )
-def test_what_can_be_repaired_is_and_what_is_no_object_is_not_taken(raw: str, arguments: dict[str, Any] | None) -> None:
+def test_broken_arguments_are_repaired_if_they_are_an_object(raw: str, arguments: dict[str, Any] | None) -> None:
     """Trailing comma, single quotes, a cut string, a fence, an object written twice; else None."""
     assert parse_arguments(raw) == arguments
 

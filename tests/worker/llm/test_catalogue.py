@@ -124,5 +124,5 @@ def test_the_table_that_is_installed_is_understood_without_its_library() -> None
         "    assert facts.context_tokens > 50_000 and facts.output_tokens > 1000, (name, facts)\n"
         "assert 'litellm' not in sys.modules\n"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr

@@ -142,9 +142,9 @@ async def test_it_starts_a_subagent_and_tells_what_each_report_says() -> None:
     assert (wanted.name, (wanted.arguments or {})["task"]) == ("spawn", "calculate 6 * 7")
     asked = SubagentTask(id="a", session="web:owner/a", turn=1, call_id="c", task="calculate 6 * 7", label="sums")
     reports = [report(asked, "ok", "42", now_ms=1), report(asked, "timeout", "too slow", now_ms=1)]
-    said = [{"role": "user", "content": told.content} for told in reports]
+    report_messages = [{"role": "user", "content": one.content} for one in reports]
     answer = (
-        await model.chat(ModelRequest([{"role": "assistant", "content": "started"}, *said], offered))
+        await model.chat(ModelRequest([{"role": "assistant", "content": "started"}, *report_messages], offered))
     ).content or ""
     assert "Done in the background (“sums”): 42" in answer
     assert "did not work out: too slow" in answer

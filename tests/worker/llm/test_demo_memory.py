@@ -24,20 +24,20 @@ from worker.prompts.system import SystemPrompt
 from worker.skills.catalogue import SkillCatalogue
 
 
-def said(text: str, turn: int) -> list[UserEntry | AssistantEntry]:
+def user_and_answer(text: str, turn: int) -> list[UserEntry | AssistantEntry]:
     return [
         UserEntry(content=text, turn=turn, at=NOON_MS + turn * 60_000),
         AssistantEntry(content="Noted: my answer is 42.", turn=turn, at=NOON_MS + turn * 60_000),
     ]
 
 
-async def test_what_a_person_told_it_comes_into_memory(client: RedisClient) -> None:
+async def test_facts_of_a_person_come_into_memory(client: RedisClient) -> None:
     """Facts as notes, the newest of each kind, beside what others wrote there; and an account of the conversation."""
     memory = MemoryStore(client)
     await memory.write_memory(SCOPE, "# Notes\n- The person's name is Bob.\n- likes tea", version="0")
-    await put(client, said("Hi, my name is Ada. My favourite colour is dark\nblue.", 1))
+    await put(client, user_and_answer("Hi, my name is Ada. My favourite colour is dark\nblue.", 1))
     await fill(client, 3, first=2)
-    await put(client, said("my favourite colour is green", 5))
+    await put(client, user_and_answer("my favourite colour is green", 5))
     consolidator = Consolidator(memory, DemoModel(), MemorySettings())
     await consolidator.consolidate(SESSION, 0)
     assert (await memory.read_memory(SCOPE)).text.splitlines() == [
@@ -99,11 +99,11 @@ async def test_a_rework_is_answered(client: RedisClient) -> None:
 def test_a_rework_adds_what_the_notes_lack_and_joins_what_stands_twice() -> None:
     """A note wins over an account; of two accounts the later one is right; a fact that was cut is none."""
     notes = "# Notes\n\n- likes tea\n- likes tea\n\n- The person's name is Ada."
-    told = [
+    accounts = [
         "[2026-06-21 12:00] It began with “my name is Bob” and ended with “my dog is Rex”.",
         "[2026-06-22 12:00] It began with “my dog is Bello” and ended with “my plans are to go to …”.",
     ]
-    prompt = f"<memory>\n{notes}\n</memory>\n\n<history>\n{chr(10).join(told)}\n</history>"
+    prompt = f"<memory>\n{notes}\n</memory>\n\n<history>\n{chr(10).join(accounts)}\n</history>"
     assert rework_arguments(prompt)["memory_update"].splitlines() == [
         "# Notes",
         "",

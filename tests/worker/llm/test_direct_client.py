@@ -226,16 +226,16 @@ async def test_no_proxy_of_the_environment_is_used(asker: Asker, monkeypatch: py
 
 async def test_a_certificate_that_nobody_signed_is_refused(asker: Asker, tmp_path: Path) -> None:
     """The key is not even sent; there is no switch for that."""
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.read())
+        received.append(await reader.read())
         writer.close()
 
     async with stream_server(hear, ssl=self_signed(tmp_path)) as port:
         asker.model = asker.made(api_base=f"https://127.0.0.1:{port}/v1")
         assert (await asker.fail()).kind == "connection"
-    assert b"".join(heard) == b""
+    assert b"".join(received) == b""
 
 
 def self_signed(folder: Path) -> ssl.SSLContext:

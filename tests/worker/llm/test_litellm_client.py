@@ -96,7 +96,7 @@ async def test_geminis_signatures_in_the_ids_of_calls_go_to_gemini_alone(
     await model.close()
 
 
-async def test_openai_is_told_the_organisation_and_the_project_of_the_environment(
+async def test_openai_gets_the_organisation_and_the_project_of_the_environment(
     server: ScriptedOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The SDK tells them by itself, and LiteLLM's own handler does not. Nobody else gets them."""
@@ -127,11 +127,11 @@ async def test_litellm_tells_nobody_of_a_call(
     import litellm
     from litellm.integrations.custom_logger import CustomLogger
 
-    told: list[str] = []
+    callbacks: list[str] = []
 
-    class Told(CustomLogger):
+    class CallbackLogger(CustomLogger):
         async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
-            told.append(kwargs["model"])
+            callbacks.append(kwargs["model"])
 
         async_log_failure_event = async_log_success_event
 
@@ -148,11 +148,11 @@ async def test_litellm_tells_nobody_of_a_call(
 
     for lists in ("success_callback", "failure_callback", "_async_success_callback", "_async_failure_callback"):
         monkeypatch.setattr(litellm, lists, [])
-    monkeypatch.setattr(litellm, "callbacks", [Told()])
+    monkeypatch.setattr(litellm, "callbacks", [CallbackLogger()])
     server.script(Answer(text="one two", status=status, times=0))
     for asking in (theirs, ours, theirs):
         with pytest.raises(Exception, match="400") if status == 400 else contextlib.nullcontext():
             await asking()
-    await eventually(lambda: len(told) >= 2)  # in the order of the calls
-    assert set(told) == {"theirs"}
+    await eventually(lambda: len(callbacks) >= 2)  # in the order of the calls
+    assert set(callbacks) == {"theirs"}
     await model.close()

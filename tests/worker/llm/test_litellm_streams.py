@@ -69,8 +69,8 @@ async def test_a_recorded_stream_is_its_reply(asked: Asked, provider: str, chunk
     asked.server.answer(stream_of(provider), chunked=chunked)
     reply, text = await asked.ask(NAMES[provider])
     assert text == (reply.content or "")
-    said = REPLIES[provider]
-    assert reply == (said if said.usage != TokenUsage() else replace(said, usage=reply.usage))
+    expected = REPLIES[provider]
+    assert reply == (expected if expected.usage != TokenUsage() else replace(expected, usage=reply.usage))
 
 
 @pytest.mark.parametrize("size", [1, 7])
@@ -99,7 +99,7 @@ async def test_a_connection_is_used_again_after_a_stream(asked: Asked) -> None:
     assert asked.server.connections == 1
 
 
-async def test_a_provider_that_does_not_stream_is_heard_too(asked: Asked) -> None:
+async def test_a_provider_that_does_not_stream_is_understood_too(asked: Asked) -> None:
     """Its text is one delta."""
     whole = b'{"choices":[{"message":{"content":"42"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7}}'
     asked.server.answer(whole, content_type="application/json; charset=utf-8")

@@ -80,8 +80,8 @@ async def requested(server: ByteServer, name: str) -> tuple[str, dict[str, str],
     assert server.requests == []
     line, *fields = head.strip().splitlines()
     headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
-    told = {name: headers[name] for name in ("authorization", "x-team", "content-type")}
-    return line, told, msgspec.json.decode(body)
+    sent_headers = {name: headers[name] for name in ("authorization", "x-team", "content-type")}
+    return line, sent_headers, msgspec.json.decode(body)
 
 
 def asked_through_the_sdk() -> list[str]:

@@ -26,7 +26,7 @@ async def test_a_rule_is_chosen_by_the_last_text_and_used_up_in_order(server: Sc
     server.script(
         Answer(match="^a", text="first"), Answer(match="a", text="always", times=0), Answer(match="b", text="b")
     )
-    said = [
+    replies = [
         "".join(
             json.loads(line)["choices"][0]["delta"].get("content", "")
             for line in await stream(server, text)
@@ -34,7 +34,7 @@ async def test_a_rule_is_chosen_by_the_last_text_and_used_up_in_order(server: Sc
         )
         for text in ("a", "a", "b", "b\n\n[Runtime Context]\na", "ba")
     ]
-    assert said == ["first", "always", "b", "echo: b", "always"]
+    assert replies == ["first", "always", "b", "echo: b", "always"]
     requests = server.requests()
     assert len(requests) == server.stats()["requests"] == 5
     assert requests[0].body["stream"] is True

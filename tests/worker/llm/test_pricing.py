@@ -57,6 +57,11 @@ async def test_what_anthropics_cache_held_is_counted() -> None:
     from litellm.llms.anthropic.chat.transformation import AnthropicConfig
     from litellm.types.utils import ModelResponse
 
-    told = {"input_tokens": 10, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 90, "output_tokens": 5}
-    answer = ModelResponse(usage=AnthropicConfig().calculate_usage(usage_object=told, reasoning_content=None))
+    usage_fields = {
+        "input_tokens": 10,
+        "cache_read_input_tokens": 900,
+        "cache_creation_input_tokens": 90,
+        "output_tokens": 5,
+    }
+    answer = ModelResponse(usage=AnthropicConfig().calculate_usage(usage_object=usage_fields, reasoning_content=None))
     assert parse_usage(answer) == TokenUsage(prompt_tokens=1000, completion_tokens=5, cached_tokens=900)

@@ -30,9 +30,9 @@ def loaded_by(settings: str, then: str = "pass") -> set[str]:
         "from worker.llm.registry import build_model;"
         f"model = build_model(ModelSettings({settings})); {then}; print(*sys.modules)"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return set(told.stdout.split())
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return set(process.stdout.split())
 
 
 def test_demo_is_the_default() -> None:
@@ -107,8 +107,8 @@ def test_a_fallback_has_the_endpoint_and_the_key_that_belong_to_it(
         | {"fallback_keys": {"groq": Secret("gsk_own")}}
     )
     settings = fallback_settings(keyed, name)
-    told = settings.api_key.reveal() if settings.api_key else None
-    assert (settings.name, settings.api_base, told, settings.client) == (name, api_base, key, client)
+    revealed = settings.api_key.reveal() if settings.api_key else None
+    assert (settings.name, settings.api_base, revealed, settings.client) == (name, api_base, key, client)
     assert (settings.max_tokens, settings.fallbacks) == (main.max_tokens, ())
 
 
@@ -152,8 +152,8 @@ def test_a_preset_is_reached_as_a_fallback_is_but_for_what_it_says(
         total_s=99.0,
     )
     settings = preset_settings(main, preset)
-    told = settings.api_key.reveal() if settings.api_key else None
-    assert (settings.name, settings.api_base, told, settings.client) == (preset.name, api_base, key, client)
+    revealed = settings.api_key.reveal() if settings.api_key else None
+    assert (settings.name, settings.api_base, revealed, settings.client) == (preset.name, api_base, key, client)
     assert (settings.max_tokens, settings.temperature, settings.total_s) == (4096, 0.7, 99.0)
 
 
@@ -235,9 +235,9 @@ def test_checking_presets_loads_no_client() -> None:
         "presets = {'a': PresetSettings(name='gemini/a'), 'b': PresetSettings(name='groq/b', api_key=Secret('k'))};"
         "Models(ModelSettings(presets=presets)); print(*sys.modules)"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert set(told.stdout.split()) & {"litellm", "aiohttp", "openai"} == set()
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert set(process.stdout.split()) & {"litellm", "aiohttp", "openai"} == set()
 
 
 async def test_the_demo_is_never_held_back(client: RedisClient) -> None:

@@ -43,7 +43,7 @@ MODELS: Final = {
     "mistral": "magistral-medium",
     "bare": "",
 }
-_SAID: Final = {
+_EXPECTED: Final = {
     "openai": asks(weather("call_abc", _COLOGNE), ToolCallRequest("call_2", "clock", {}, ""), usage=TokenUsage(81, 14)),
     "openrouter": LLMResponse(
         content="Es regnet in Köln \u2614", usage=TokenUsage(20, 9), reasoning_content="Cologne, then."
@@ -55,7 +55,7 @@ _SAID: Final = {
     "mistral": LLMResponse(content="It is 42", usage=TokenUsage(12, 20), reasoning_content="6 times 7"),
     "bare": asks(weather("", _COLOGNE), weather("", _BONN), usage=TokenUsage()),
 }
-REPLIES: Final = {name: replace(reply, model=MODELS[name]) for name, reply in _SAID.items()}
+REPLIES: Final = {name: replace(reply, model=MODELS[name]) for name, reply in _EXPECTED.items()}
 EVERY: Final = pytest.mark.parametrize("provider", REPLIES)
 
 

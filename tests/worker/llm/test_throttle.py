@@ -246,8 +246,8 @@ async def test_while_redis_is_away_calls_go_through(capfd: pytest.CaptureFixture
     assert await trial.ask() == "one"
     assert (await trial.fail()).kind == "rate_limit"
     assert await trial.ask() == "two"
-    said = capfd.readouterr()
-    assert (said.out + said.err).count("redis away") == 1
+    output = capfd.readouterr()
+    assert (output.out + output.err).count("redis away") == 1
     await nobody.close()
 
 

@@ -30,11 +30,11 @@ def reached(server: ScriptedOpenAI, **more: Any) -> ModelSettings:
     return ModelSettings(**(at_server | {"retry_waits_s": (0.01,), "prices": {"openai/gpt-4o": (1.0, 2.0)}} | more))
 
 
-async def heard(delta: str) -> None:
+async def ignore_delta(delta: str) -> None:
     pass
 
 
-def told(kept: Kept) -> str:
+def spans_as_text(kept: Kept) -> str:
     """All that was recorded, as text."""
     return repr([(one.name, one.attributes, one.events, one.error) for one in kept.spans])
 
@@ -44,7 +44,7 @@ async def test_a_call_is_a_span_of_the_conventions_for_generative_models(server:
     server.script(Answer(text="the canary sings"))
     with recording() as kept, span(TURN):
         model = build_model(reached(server))
-        await model.chat(ModelRequest(ASKED, max_tokens=99, temperature=0.5), heard)
+        await model.chat(ModelRequest(ASKED, max_tokens=99, temperature=0.5), ignore_delta)
         await model.close()
     chat, turn = kept.spans
     assert (chat.name, chat.type.kind, chat.parent) == ("chat gpt-4o", "client", turn.context)
@@ -70,7 +70,7 @@ async def test_a_call_is_a_span_of_the_conventions_for_generative_models(server:
     [(event, at_ns)] = chat.events
     assert event == FIRST
     assert chat.started_ns < at_ns < chat.ended_ns
-    assert "canary" not in told(kept)
+    assert "canary" not in spans_as_text(kept)
 
 
 async def test_a_call_that_is_not_streamed_has_no_first_token(server: ScriptedOpenAI) -> None:
@@ -86,7 +86,7 @@ async def test_a_call_that_is_not_streamed_has_no_first_token(server: ScriptedOp
     assert chat.attributes["gen_ai.request.stream"] is False
     assert chat.attributes["gen_ai.response.finish_reasons"] == ("tool_calls",)
     assert chat.attributes["gen_ai.usage.cache_read.input_tokens"] == 5
-    assert "canary" not in told(kept)
+    assert "canary" not in spans_as_text(kept)
 
 
 async def test_each_request_is_a_span_and_a_fault_is_its_kind(server: ScriptedOpenAI) -> None:
@@ -101,20 +101,20 @@ async def test_each_request_is_a_span_and_a_fault_is_its_kind(server: ScriptedOp
         ("chat gpt-4o", "overloaded"),
         ("chat small", ""),
     ]
-    assert "canary" not in told(kept)
+    assert "canary" not in spans_as_text(kept)
 
 
-async def test_a_stream_that_breaks_off_has_told_of_its_first_word() -> None:
+async def test_a_stream_that_breaks_off_has_an_event_for_its_first_token() -> None:
     """And what broke it, by kind."""
     fault = ModelError("connection", "canary", retryable=True)
     with recording() as kept:
         model = TracedModel(ScriptedModel([Broken(fault, ("canary",))]), asked="m", provider="mistral")
         with pytest.raises(ModelError):
-            await model.chat(ModelRequest(ASKED), heard)
+            await model.chat(ModelRequest(ASKED), ignore_delta)
     chat = kept.one("chat m")
     assert (chat.error, [name for name, _ in chat.events]) == ("connection", [FIRST])
     assert chat.attributes["gen_ai.provider.name"] == "mistral_ai"
-    assert "canary" not in told(kept)
+    assert "canary" not in spans_as_text(kept)
 
 
 async def test_a_reply_without_a_name_or_a_price_tells_neither() -> None:
@@ -144,7 +144,7 @@ async def test_the_built_in_model_has_spans_too() -> None:
 
 
 @pytest.mark.parametrize("client", ["direct", "litellm"])
-async def test_the_trace_is_told_to_an_endpoint_of_ones_own_that_is_to_know_it(
+async def test_the_trace_header_goes_to_an_endpoint_of_ones_own_if_it_is_set(
     server: ScriptedOpenAI, client: str
 ) -> None:
     """`model.traceparent`: of the call's span where traces are sent, else what came with the message."""

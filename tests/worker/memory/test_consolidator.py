@@ -160,7 +160,7 @@ async def test_a_conversation_too_long_for_the_model_is_asked_about_in_smaller_p
 
 
 @pytest.mark.parametrize("reply", [REFUSED, "I cannot call tools."])
-async def test_what_no_model_can_sum_up_is_kept_as_it_was_said(client: RedisClient, reply: Reply) -> None:
+async def test_text_that_no_model_can_sum_up_is_kept_raw(client: RedisClient, reply: Reply) -> None:
     """A fault for good, or three bad replies: the lines go into HISTORY.md, all of them, and the mark goes on."""
     for n in range(1, 21):
         await put(client, plain_turn(n, f"q{n} " + "x" * 2000))

@@ -95,7 +95,7 @@ def test_a_text_cannot_pass_for_the_line_of_somebody_else() -> None:
     assert all(line.startswith("    ") for line in text.splitlines()[1:])
 
 
-def test_in_a_group_it_is_said_who_said_it() -> None:
+def test_in_a_group_each_line_names_its_sender() -> None:
     """A fact belongs to a person; where only one talks, the name is left out."""
     ann, bob = (UserEntry(content="hi", turn=1, sender_id=name) for name in ("ann", "bob"))
     assert "USER: hi" in next_piece([ann, ann], LINES, "UTC").text

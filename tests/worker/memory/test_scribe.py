@@ -53,7 +53,7 @@ def test_the_tool_says_what_is_wanted() -> None:
         (7, f"[{STAMP}] 7"),
     ],
 )
-async def test_arguments_are_taken_as_models_give_them(given: Any, entry: str) -> None:
+async def test_arguments_are_accepted_as_models_write_them(given: Any, entry: str) -> None:
     """Objects and lists become their JSON text, a missing time is added."""
     saved, _ = await ask([save(given)])
     assert saved.entry == entry
@@ -94,13 +94,13 @@ async def test_what_says_nothing_new_leaves_memory_as_it_is(update: str | None) 
         (calls(call("save_memory", {"history_entry": "cut"}), finish_reason="length"), "cut off"),
     ],
 )
-async def test_a_reply_without_a_good_call_is_told_what_was_wrong(bad: str | LLMResponse, complaint: str) -> None:
+async def test_a_reply_without_a_good_call_is_sent_back_with_the_reason(bad: str | LLMResponse, complaint: str) -> None:
     """A sharper reminder, in a form that every provider takes. A cut reply is bad however well its JSON was mended."""
     saved, model = await ask([bad, save(memory_update="- new")])
     assert saved.memory == "- new"
-    said, reminder = model.asked[1][-2:]
-    assert said["role"] == "assistant"
-    assert said["content"]
+    bad_reply, reminder = model.asked[1][-2:]
+    assert bad_reply["role"] == "assistant"
+    assert bad_reply["content"]
     assert complaint in reminder["content"]
     assert "Call `save_memory` now" in reminder["content"]
 

@@ -56,7 +56,7 @@ def test_an_edit_takes_effect_within_a_second_without_a_restart(tmp_path: Path) 
     assert bootstrap.parts() == ("## USER.md\n\nAda",)
 
 
-def test_a_file_that_becomes_unreadable_keeps_its_last_good_text_and_is_told_once(tmp_path: Path) -> None:
+def test_a_file_that_becomes_unreadable_keeps_its_last_good_text_and_is_logged_once(tmp_path: Path) -> None:
     """A worker that runs goes on with the rules it has."""
     clock = HandClock()
     (tmp_path / "AGENTS.md").write_text("be kind")

@@ -49,14 +49,14 @@ class Chat:
         self.client = client
         self.system = ""
 
-    async def turn(self, said: str, replies: Replies) -> list[dict[str, Any]]:
+    async def turn(self, text: str, replies: Replies) -> list[dict[str, Any]]:
         """What the model saw in the last call of the turn."""
         memory = await self._store.read_memory(SCOPE)
         skills = self._catalogue.skills()
         self.system = self._prompt.render(memory.text)
         spec = AgentRunSpec(
             session="web:owner/a",
-            entry=UserEntry(content=said, turn=1),
+            entry=UserEntry(content=text, turn=1),
             system=self.system,
             files=TurnFiles(self._store, SCOPE, memory, claim=None, limit_bytes=32_768, skills=skills),
             clock=HandClock(SATURDAY.timestamp()),

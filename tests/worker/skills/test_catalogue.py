@@ -50,7 +50,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def told(logs: Iterable[Any]) -> list[str]:
+def logged(logs: Iterable[Any]) -> list[str]:
     return [f"{line['event']} {line.get('path', '')}: {line['why']}".replace(" :", ":") for line in logs]
 
 
@@ -81,7 +81,7 @@ def test_an_edit_takes_effect_within_a_second_and_nothing_is_read_in_between(pla
     assert place.look() == ()
 
 
-def test_a_broken_skill_is_skipped_and_told_once(place: Place) -> None:
+def test_a_broken_skill_is_skipped_and_logged_once(place: Place) -> None:
     """It stops nothing, and the log names its path; mended, it is there."""
     write_skill(place.operator, "good")
     bad = write_skill(place.operator, "bad", "a: b")
@@ -94,7 +94,7 @@ def test_a_broken_skill_is_skipped_and_told_once(place: Place) -> None:
     with capture_logs() as logs:
         assert [skill.name for skill in place.look()] == ["good"]
         assert [skill.name for skill in place.look()] == ["good"]
-    assert sorted(told(logs)) == [
+    assert sorted(logged(logs)) == [
         "skill skipped skills/bad/SKILL.md: its head is no YAML (line 3)",
         "skill skipped skills/big/SKILL.md: it has more than 65,536 bytes",
         "skill skipped skills/binary/SKILL.md: 'utf-8' codec can't decode byte 0xff in position 17: invalid start byte",

@@ -15,7 +15,7 @@ def head(text: str) -> Head:
     return parse_skill(f"---\n{text}\n---\nbody")[0]
 
 
-def test_head_and_body_are_told_apart() -> None:
+def test_head_and_body_are_separated() -> None:
     """The body is what stands in the prompt: without the head, with its own lines of dashes."""
     text = "---\nname: x\ndescription: >\n  Two\n  lines.\n---  \n\n# Do\n\n---\n\nthis\n"
     assert parse_skill(text) == (Head("Two lines."), "# Do\n\n---\n\nthis")

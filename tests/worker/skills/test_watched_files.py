@@ -15,8 +15,8 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.reads = 0
-        self.told: list[str] = []
-        self.watched = WatchedFile(path, self._load, lambda exc: self.told.append(type(exc).__name__))
+        self.reports: list[str] = []
+        self.watched = WatchedFile(path, self._load, lambda exc: self.reports.append(type(exc).__name__))
 
     def _load(self, path: Path) -> str:
         self.reads += 1
@@ -45,25 +45,25 @@ def test_a_file_is_read_once_until_it_changes(tmp_path: Path) -> None:
     assert reader.reads == 2
     reader.path.unlink()
     assert reader.look() is None
-    assert reader.told == []
+    assert reader.reports == []
 
 
-def test_a_broken_file_keeps_its_last_good_content_and_is_told_once(tmp_path: Path) -> None:
+def test_a_broken_file_keeps_its_last_good_content_and_is_reported_once(tmp_path: Path) -> None:
     """It is read again only when it has changed again."""
     reader = Reader(tmp_path / "a")
     reader.path.write_text("good")
     assert reader.look() == "good"
     reader.path.write_text("broken")
     assert [reader.look() for _ in range(3)] == ["good"] * 3
-    assert (reader.reads, reader.told) == (2, ["ValueError"])
+    assert (reader.reads, reader.reports) == (2, ["ValueError"])
     reader.path.write_bytes(b"\xff\xfe!")
     assert reader.look() == "good"
-    assert reader.told == ["ValueError", "UnicodeDecodeError"]
+    assert reader.reports == ["ValueError", "UnicodeDecodeError"]
     reader.path.write_text("mended")
     assert reader.look() == "mended"
 
 
-def test_a_file_that_cannot_be_read_is_tried_again_and_told_once(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_tried_again_and_reported_once(tmp_path: Path) -> None:
     """A folder that stands where the file was is such a thing for everybody, also for root."""
     reader = Reader(tmp_path / "a")
     reader.path.write_text("good")
@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_read_is_tried_again_and_told_once(tmp_path: Path)
     reader.path.unlink()
     reader.path.mkdir()
     assert [reader.look() for _ in range(3)] == ["good"] * 3
-    assert reader.told == ["IsADirectoryError"]
+    assert reader.reports == ["IsADirectoryError"]
     assert reader.reads == 4
     reader.path.rmdir()
     reader.path.write_text("back")
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_read_is_tried_again_and_told_once(tmp_path: Path)
     reader.path.unlink()
     reader.path.mkdir()
     assert reader.look() == "back"
-    assert reader.told == ["IsADirectoryError"] * 2
+    assert reader.reports == ["IsADirectoryError"] * 2
 
 
 def test_a_look_is_due_once_a_second() -> None:

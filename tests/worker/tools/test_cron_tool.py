@@ -42,16 +42,16 @@ async def claim(client: RedisClient) -> Claim:
 
 
 def context(client: RedisClient, claim: Claim, *, call_id: str = "c1", background: bool = False) -> ToolContext:
-    said = message()
+    schedule_message = message()
     if background:
-        said = msgspec.structs.replace(said, metadata={BACKGROUND: "1"})
+        schedule_message = msgspec.structs.replace(schedule_message, metadata={BACKGROUND: "1"})
     return ToolContext(
         session=SESSION,
         turn=1,
         call_id=call_id,
         clock=CLOCK,
         timezone="Europe/Berlin",
-        schedules=TurnSchedules(Schedules(client), CronSettings(), claim, said),
+        schedules=TurnSchedules(Schedules(client), CronSettings(), claim, schedule_message),
     )
 
 
@@ -60,7 +60,7 @@ async def asked(context: ToolContext, **arguments: Any) -> str:
     return (await Toolbox([CronTool()]).call(call("cron", arguments), context)).content
 
 
-async def test_what_is_planned_is_told_with_its_first_run(client: RedisClient, claim: Claim) -> None:
+async def test_a_new_schedule_is_described_with_its_first_run(client: RedisClient, claim: Claim) -> None:
     """In the user's own zone unless another was named; bound to the chat and to who asked."""
     made = [
         await asked(context(client, claim, call_id="c1"), action="add", message="Tea!", at="2026-11-22 09:00"),
@@ -105,7 +105,7 @@ async def test_one_that_is_over_already_is_not_made_again(client: RedisClient, c
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({"every_seconds": 60}, "needs a message"),
         ({"message": "  ", "every_seconds": 60}, "needs a message"),
@@ -128,12 +128,12 @@ async def test_one_that_is_over_already_is_not_made_again(client: RedisClient, c
     ],
 )
 async def test_what_cannot_be_planned_is_refused_with_what_to_do(
-    client: RedisClient, claim: Claim, arguments: dict[str, Any], said: str
+    client: RedisClient, claim: Claim, arguments: dict[str, Any], expected: str
 ) -> None:
     """The model can act on each text, and nothing was planned."""
     text = await asked(context(client, claim), action="add", **arguments)
     assert text.startswith("Error: ")
-    assert any(part in text for part in said.split("|"))
+    assert any(part in text for part in expected.split("|"))
     assert await left(client) == []
 
 
@@ -170,9 +170,9 @@ async def test_a_subagent_of_a_run_opens_no_way_to_schedules(client: RedisClient
     await parent.commit()
     [child] = await take(client)
     assert await end(client, child) == "reported"
-    [told] = await queue.acquire(1)
+    [report_claim] = await queue.acquire(1)
     await queue.close()
-    answer = await asked(context(client, told), action="add", message="More!", every_seconds=3600)
+    answer = await asked(context(client, report_claim), action="add", message="More!", every_seconds=3600)
     assert "cannot make schedules" in answer
 
 
@@ -184,7 +184,7 @@ async def test_a_turn_that_lost_its_lease_plans_nothing(client: RedisClient, cla
     assert await left(client) == []
 
 
-async def test_a_chat_that_has_enough_is_told_the_number(client: RedisClient, claim: Claim) -> None:
+async def test_a_chat_at_its_limit_gets_the_number(client: RedisClient, claim: Claim) -> None:
     """And what to do about it."""
     store = Schedules(client, CronSettings(per_chat=1))
     asking = msgspec.structs.replace(
@@ -195,7 +195,7 @@ async def test_a_chat_that_has_enough_is_told_the_number(client: RedisClient, cl
     assert "this chat has 1 schedules already; remove one first" in text
 
 
-async def test_an_agent_without_schedules_is_told_so(client: RedisClient) -> None:
+async def test_an_agent_without_schedules_refuses_to_plan(client: RedisClient) -> None:
     """Such as one that a turn started."""
     bare = ToolContext(session="s", turn=1, call_id="c", clock=CLOCK)
     assert "nothing can be planned here" in await asked(bare, action="add", message="x", every_seconds=60)
@@ -254,10 +254,10 @@ async def test_a_chat_full_of_plans_still_answers(client: RedisClient, claim: Cl
 )
 def test_a_heartbeat_that_needs_nothing_tells_nobody(schedule: str, content: str, kept: bool) -> None:
     """And nothing of it is kept; whatever else is said is said."""
-    said = msgspec.structs.replace(message(), metadata={"schedule": schedule})
+    tick = msgspec.structs.replace(message(), metadata={"schedule": schedule})
     entry = AssistantEntry(content=content, turn=1)
     result = AgentResult(content=content, entries=(entry,), rounds=1, usage=TokenUsage())
-    assert drop_quiet_heartbeat(said, result) == (
+    assert drop_quiet_heartbeat(tick, result) == (
         result if kept else msgspec.structs.replace(result, content="", entries=())
     )
 

@@ -19,7 +19,7 @@ class Noon:
         return 1_795_262_400_000
 
 
-async def told(timezone: str | None) -> str:
+async def current_time(timezone: str | None) -> str:
     context = ToolContext(session="s", turn=1, call_id="c", clock=Noon(), timezone="Europe/Berlin")
     return await CurrentTime().run(CurrentTimeArguments(timezone), context)
 
@@ -34,9 +34,9 @@ async def told(timezone: str | None) -> str:
         ("Pacific/Kiritimati", "2026-11-22 02:00:00 (Sunday), Pacific/Kiritimati (UTC+14:00)"),
     ],
 )
-async def test_the_time_is_told_for_a_zone(timezone: str | None, text: str) -> None:
+async def test_the_time_is_given_for_a_zone(timezone: str | None, text: str) -> None:
     """The user's own zone by default; day and offset leave no doubt."""
-    assert await told(timezone) == text
+    assert await current_time(timezone) == text
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ async def test_the_time_is_told_for_a_zone(timezone: str | None, text: str) -> N
 async def test_what_is_no_zone_is_refused(timezone: str) -> None:
     """Names only: no path is followed."""
     with pytest.raises(ToolFailed, match="IANA name"):
-        await told(timezone)
+        await current_time(timezone)

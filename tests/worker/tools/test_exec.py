@@ -58,8 +58,8 @@ async def test_a_command_answers_its_exit_code_and_its_output(bubblewrap: Sandbo
     """Both streams in order, without escape codes; a failure of the command is a result, not an error."""
     tool = built(bubblewrap, folder)
     line = "echo one; echo two >&2; printf '\\033[31mthree\\033[0m\\n'; cat MEMORY.md; exit 3"
-    told = await tool.run(ExecArguments(line), context())
-    assert told == "exit code 3\none\ntwo\nthree\nfact\n"
+    result = await tool.run(ExecArguments(line), context())
+    assert result == "exit code 3\none\ntwo\nthree\nfact\n"
     assert await tool.run(ExecArguments("true"), context()) == "exit code 0\n(no output)"
 
 
@@ -77,7 +77,7 @@ async def test_files_stay_for_the_next_command_and_the_file_tools(bubblewrap: Sa
 
 
 @pytest.mark.parametrize(
-    ("line", "limits", "said"),
+    ("line", "limits", "expected"),
     [
         ("echo begun; sleep 100", CommandLimits(wall_s=2), "more than 2 s"),
         ("yes", CommandLimits(output_bytes=1000), "more than 1,000 bytes"),
@@ -85,13 +85,13 @@ async def test_files_stay_for_the_next_command_and_the_file_tools(bubblewrap: Sa
     ],
 )
 async def test_a_command_over_a_limit_says_what_to_do(
-    bubblewrap: Sandbox, folder: Path, line: str, limits: CommandLimits, said: str
+    bubblewrap: Sandbox, folder: Path, line: str, limits: CommandLimits, expected: str
 ) -> None:
     """The model reads the number and what would help."""
     call = ToolCallRequest("c1", "exec", {"command": line}, "")
     outcome = await Toolbox([built(bubblewrap, folder, limits=limits)]).call(call, context())
     assert outcome.outcome == "failed"
-    assert said in outcome.content
+    assert expected in outcome.content
 
 
 async def test_the_quota_holds_against_commands(bubblewrap: Sandbox, folder: Path) -> None:

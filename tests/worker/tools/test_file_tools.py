@@ -113,7 +113,7 @@ async def test_a_change_made_again_changes_nothing(text: str, old: str, new: str
         ("", "old_text is empty"),
     ],
 )
-async def test_what_cannot_be_found_or_told_apart_is_named(old: str, says: str) -> None:
+async def test_text_that_is_missing_or_ambiguous_is_named(old: str, says: str) -> None:
     """Nothing is changed by guessing."""
     files = TextFiles({"a": "tea tee x"})
     files.texts["a"] = "tea pie"
@@ -174,7 +174,7 @@ async def test_the_line_ends_of_windows_stay_as_they_are() -> None:
         (b"a\0", "is no text: it is a binary file, 2 bytes"),
     ],
 )
-async def test_what_is_no_text_is_said_to_be_what_it_is(data: bytes, says: str) -> None:
+async def test_a_file_that_is_not_text_is_described(data: bytes, says: str) -> None:
     """By its content, whatever its name."""
 
     class Binary(TextFiles):

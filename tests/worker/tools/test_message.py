@@ -111,11 +111,16 @@ async def test_a_line_to_its_own_chat_is_a_part_of_the_turn(tmp_path: Path) -> N
     outcome = await speaker.call(text="Which?", buttons=["Yes ", "No"], media=["notes/plan.txt"])
     assert outcome.ok, outcome.content
     assert "will not be sent" in outcome.content
-    [said] = speaker.effects.done
-    assert (said.session, said.listed_for, said.history) == (OWN, "", ())
-    assert (said.line.content, said.line.turn, said.line.kind, said.line.sent_by_tool) == ("Which?", 7, "notice", True)
-    assert said.line.buttons == ("Yes", "No")
-    ref = read_reference(said.line.media[0])
+    [effect] = speaker.effects.done
+    assert (effect.session, effect.listed_for, effect.history) == (OWN, "", ())
+    assert (effect.line.content, effect.line.turn, effect.line.kind, effect.line.sent_by_tool) == (
+        "Which?",
+        7,
+        "notice",
+        True,
+    )
+    assert effect.line.buttons == ("Yes", "No")
+    ref = read_reference(effect.line.media[0])
     assert (ref.name, speaker.media.read(OWN, ref)) == ("plan.txt", b"the plan")
 
 
@@ -123,26 +128,26 @@ async def test_a_button_says_what_is_read_on_it(tmp_path: Path) -> None:
     """No characters that nobody sees, and none that turn the text around: a press sends the label as it is."""
     speaker = Speaker(tmp_path)
     assert (await speaker.call(text="Sure?", buttons=["Yes\u202e\u200b,\n  go", "No\x1b[2J"])).ok
-    [said] = speaker.effects.done
-    assert said.line.buttons == ("Yes, go", "No[2J")
+    [effect] = speaker.effects.done
+    assert effect.line.buttons == ("Yes, go", "No[2J")
 
 
 async def test_a_line_to_another_chat_is_known_there(tmp_path: Path) -> None:
     """It moves up in the person's list, its history says who said it, and the file is that chat's."""
     speaker = Speaker(tmp_path)
     assert (await speaker.call(text="Done!", chat="b", media=["notes/plan.txt"], buttons=["Fine"])).ok
-    [said] = speaker.effects.done
-    assert (said.session, said.listed_for, said.line.turn) == ("web:owner/b", "owner", 0)
-    asked, answered = said.history
+    [effect] = speaker.effects.done
+    assert (effect.session, effect.listed_for, effect.line.turn) == ("web:owner/b", "owner", 0)
+    asked, answered = effect.history
     assert isinstance(asked, UserEntry)
     assert isinstance(answered, AssistantEntry)
     assert asked.content.startswith("[Nobody wrote here")
     assert answered.content == "Done!\n[file: plan.txt]\n[button: Fine]"
-    assert speaker.media.read("web:owner/b", read_reference(said.line.media[0])) == b"the plan"
+    assert speaker.media.read("web:owner/b", read_reference(effect.line.media[0])) == b"the plan"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ({"text": "x", "chat": "ann/a"}, "not your chat"),
         ({"text": "x", "chat": "gone"}, "there is no chat 'gone'"),
@@ -157,13 +162,13 @@ async def test_a_line_to_another_chat_is_known_there(tmp_path: Path) -> None:
     ],
 )
 async def test_what_cannot_be_sent_says_why_and_leaves_nothing(
-    tmp_path: Path, arguments: dict[str, Any], told: str
+    tmp_path: Path, arguments: dict[str, Any], expected: str
 ) -> None:
     """A text that the model can act on, and no line in any log."""
     speaker = Speaker(tmp_path, "web:owner/gone")
     outcome = await speaker.call(**arguments)
     assert outcome.outcome == "failed"
-    assert told in outcome.content
+    assert expected in outcome.content
     assert speaker.effects.done == []
 
 

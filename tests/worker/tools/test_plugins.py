@@ -74,8 +74,8 @@ async def test_the_tool_of_the_docs_is_called_like_one_of_our_own() -> None:
     [spec] = box.specs()
     assert set(spec.parameters["properties"]) == {"text", "letter"}
     context = ToolContext(session="s", turn=1, call_id="c")
-    told = await box.call(call("count_letters", {"text": "Strawberry", "letter": "R"}), context)
-    assert (told.content, told.ok) == ("'R' is there 3 times", True)
+    result = await box.call(call("count_letters", {"text": "Strawberry", "letter": "R"}), context)
+    assert (result.content, result.ok) == ("'R' is there 3 times", True)
     wrong = await box.call(call("count_letters", {"text": "x", "letter": "7"}), context)
     assert (wrong.content, wrong.outcome) == ("Error: '7' is no letter; ask for one", "failed")
     with pytest.raises(ToolFailed):
@@ -106,7 +106,7 @@ async def test_a_hook_that_breaks_is_passed_over(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ("Tool.name = 'other'", "calls itself 'other'"),
         ("Tool.description = ' '", "has no description"),
@@ -120,12 +120,12 @@ async def test_a_hook_that_breaks_is_passed_over(site: Site) -> None:
         ("Tool = dict", "has no 'name'"),
     ],
 )
-def test_a_tool_that_no_model_could_be_offered_stops_the_start(site: Site, change: str, said: str) -> None:
+def test_a_tool_that_no_model_could_be_offered_stops_the_start(site: Site, change: str, expected: str) -> None:
     """All that is wrong is found before the first turn."""
     site.install("tool-broken", f"{HEAD}\n{change}\n", tools="mine=Tool")
     text = refused(plugin_tools)
     assert text.startswith("the tool 'mine' of the package 'tool-broken 1.0' ")
-    assert said in text
+    assert expected in text
 
 
 @pytest.mark.parametrize("name", ["two.words", "x" * 65])
@@ -158,10 +158,10 @@ def test_an_installed_package_is_found_by_a_process_of_its_own() -> None:
         "plugin_tools(P(off=('count_letters',))))"
     )
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLE)}
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
-    assert told.stdout.splitlines()[-1] == "['count_letters'] ['Signed'] ()"
+    assert process.stdout.splitlines()[-1] == "['count_letters'] ['Signed'] ()"
 
 
 async def test_a_worker_answers_with_the_tool_and_the_hook_of_a_package(

@@ -39,12 +39,12 @@ class Effects:
 class Waits:
     """What a store tells of a subagent, one answer after the other; the last one stays."""
 
-    def __init__(self, *told: AwaitedSubagent | None, detached: bool = True) -> None:
-        self._told = list(told)
+    def __init__(self, *states: AwaitedSubagent | None, detached: bool = True) -> None:
+        self._states = list(states)
         self._detached = detached
 
     async def read_awaited(self, id: str) -> AwaitedSubagent | None:
-        return self._told.pop(0) if len(self._told) > 1 else self._told[0]
+        return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
     async def detach(self, id: str) -> bool:
         return self._detached
@@ -60,10 +60,10 @@ def context(effects: Effects, clock: HandClock | None = None) -> ToolContext:
 async def test_it_answers_at_once_and_its_id_is_made_of_the_call() -> None:
     """The same call on another worker names the same subagent."""
     effects = Effects()
-    told = await SpawnTool(Waits(None)).run(SpawnArguments(task="dig for gold"), context(effects))
+    result = await SpawnTool(Waits(None)).run(SpawnArguments(task="dig for gold"), context(effects))
     id = child_id("web:owner/a", 7, "c1")
     assert len(id) == 8
-    assert told == f"Subagent [dig for gold] started (id: {id}). I'll notify you when it completes."
+    assert result == f"Subagent [dig for gold] started (id: {id}). I'll notify you when it completes."
     [effect] = effects.done
     assert (effect.to, effect.task.session, effect.task.turn, effect.task.wait) == (id, "web:owner/a", 7, False)
     assert child_id("web:owner/a", 7, "c2") != id != child_id("web:owner/a", 8, "c1")
@@ -89,8 +89,8 @@ async def test_too_many_are_refused_with_the_number() -> None:
 async def test_waiting_it_answers_with_the_result() -> None:
     """As soon as it is there."""
     tool = SpawnTool(Waits(RUNS, RUNS, AwaitedSubagent("ok", True, "gold")))
-    told = await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
-    assert told == "Subagent [dig] completed successfully. Result:\ngold"
+    result = await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
+    assert result == "Subagent [dig] completed successfully. Result:\ngold"
 
 
 @pytest.mark.parametrize("state", ["failed", "timeout", "poison"])
@@ -101,15 +101,15 @@ async def test_waiting_it_tells_of_a_failure(state: str) -> None:
         await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
 
 
-async def test_waiting_has_an_end_and_the_chat_is_told_later() -> None:
+async def test_waiting_has_an_end_and_the_chat_gets_the_result_later() -> None:
     """Also when no worker takes jobs at all: then it says so."""
     for state, text in (("running", "is still running"), ("queued", "no worker had room")):
         clock = HandClock()
         effects = Effects(clock=clock)
         tool = SpawnTool(Waits(AwaitedSubagent(state, True, "")), wait_s=150)  # type: ignore[arg-type]
-        told = await tool.run(SpawnArguments(task="dig", wait=True), context(effects, clock))
-        assert text in told
-        assert "I'll notify you" in told
+        result = await tool.run(SpawnArguments(task="dig", wait=True), context(effects, clock))
+        assert text in result
+        assert "I'll notify you" in result
 
 
 async def test_a_successor_does_not_wait_for_one_that_reports_already() -> None:
@@ -120,9 +120,9 @@ async def test_a_successor_does_not_wait_for_one_that_reports_already() -> None:
         AwaitedSubagent("failed", False, "none"),
     ):
         tool = SpawnTool(Waits(reporting))
-        told = await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
-        assert "I'll notify you" in told
-        assert "gold" not in told
+        result = await tool.run(SpawnArguments(task="dig", wait=True), context(Effects()))
+        assert "I'll notify you" in result
+        assert "gold" not in result
     cancelled = SpawnTool(Waits(AwaitedSubagent("cancelled", False, "")))
     assert "was cancelled" in await cancelled.run(SpawnArguments(task="dig", wait=True), context(Effects()))
 

@@ -20,9 +20,9 @@ def tools(web: WebServer, engine: str = "searxng") -> dict[str, Tool]:
 
 
 async def call(tool: Tool, **arguments: object) -> str:
-    told = await tool.run(msgspec.convert(arguments, tool.parameters), CONTEXT)
-    assert isinstance(told, str)
-    return told
+    result = await tool.run(msgspec.convert(arguments, tool.parameters), CONTEXT)
+    assert isinstance(result, str)
+    return result
 
 
 async def test_a_page_is_read_with_its_title_and_final_address_and_marked() -> None:

@@ -55,15 +55,15 @@ def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
     return {"role": "user", "content": [*map(image_part, spec.images), {"type": "text", "text": text}]}
 
 
-def followup_message(said: FollowupMessage) -> Message:
+def followup_message(followup: FollowupMessage) -> Message:
     """A message that joined the turn: its images, then its text, in groups with its sender behind
     it."""
-    senders = {"Sender": said.sender_name, "Sender ID": said.sender_id}
+    senders = {"Sender": followup.sender_name, "Sender ID": followup.sender_id}
     context = [RUNTIME_MARK, *_labelled(senders)] if any(senders.values()) else []
-    text = "\n\n".join([said.entry.content or EMPTY, *(["\n".join(context)] if context else [])])
-    if not said.images:
+    text = "\n\n".join([followup.entry.content or EMPTY, *(["\n".join(context)] if context else [])])
+    if not followup.images:
         return {"role": "user", "content": text}
-    return {"role": "user", "content": [*map(image_part, said.images), {"type": "text", "text": text}]}
+    return {"role": "user", "content": [*map(image_part, followup.images), {"type": "text", "text": text}]}
 
 
 def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[TranscriptEntry]:
@@ -144,8 +144,8 @@ def clean(message: Mapping[str, Any]) -> Message:
         content = [part for part in content if part.get("type") != "text" or not _blank(part.get("text"))]
     if _blank(content):
         content = None if calls else EMPTY
-    told = {**message, "content": content, "tool_calls": calls}
-    return {key: told[key] for key in _OUTGOING if key == "content" or told.get(key) is not None}
+    cleaned = {**message, "content": content, "tool_calls": calls}
+    return {key: cleaned[key] for key in _OUTGOING if key == "content" or cleaned.get(key) is not None}
 
 
 def _blank(text: Any) -> bool:

@@ -163,11 +163,11 @@ def http_answer(stream: Any) -> Any:
 def count_tokens(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, model: str) -> TokenUsage:
     """About how many tokens a call took, where its provider did not say: as LiteLLM counts for its
     own streams."""
-    said = (reply.content or "") + (reply.reasoning_content or "")
-    said += "".join(call.name + call.raw for call in reply.tool_calls)
+    output = (reply.content or "") + (reply.reasoning_content or "")
+    output += "".join(call.name + call.raw for call in reply.tool_calls)
     try:
         prompt = litellm.token_counter(model=model, messages=list(messages))
-        return TokenUsage(prompt, litellm.token_counter(model=model, text=said, count_response_tokens=True))
+        return TokenUsage(prompt, litellm.token_counter(model=model, text=output, count_response_tokens=True))
     except Exception:  # a message in a form that it does not know: no count is better than no reply
         return TokenUsage()
 

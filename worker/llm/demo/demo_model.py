@@ -76,12 +76,12 @@ class DemoModel:
 
 
 def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, tuple[ToolCallRequest, ...]]:
-    said = [_message_text(message) for message in messages if message["role"] == "user"]
+    texts = [_message_text(message) for message in messages if message["role"] == "user"]
     if set(offered) == {memory.TOOL}:
         entry_wanted = "history_entry" in offered[memory.TOOL].parameters.get("properties", {})
         answer = memory.save_arguments if entry_wanted else memory.rework_arguments
-        return "", (_call("demo_0", memory.TOOL, answer(said[-1] if said else "")),)
-    now = said[-1] if said else ""
+        return "", (_call("demo_0", memory.TOOL, answer(texts[-1] if texts else "")),)
+    now = texts[-1] if texts else ""
     reports = [demo_text.describe_report(_message_text(message)) for message in _latest_user_messages(messages)]
     if reports and all(reports):
         return "\n\n".join(filter(None, reports)), ()
@@ -102,7 +102,7 @@ def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, tu
         if message["role"] == "system"
         for text in memory.parse_notes(_message_text(message))
     ]
-    return _answer_text(now, [*notes, *(fact for text in said[:-1] for fact in memory.facts(text))]), ()
+    return _answer_text(now, [*notes, *(fact for text in texts[:-1] for fact in memory.facts(text))]), ()
 
 
 def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
@@ -138,12 +138,12 @@ def _dice(text: str) -> dict[str, int]:
 
 
 def _answer_text(now: str, known: Sequence[tuple[str, str]]) -> str:
-    recall, told = _RECALL.search(now), next(memory.facts(now), None)
+    recall, fact = _RECALL.search(now), next(memory.facts(now), None)
     if recall:
         what = recall["what"].lower()
         return demo_text.recall_fact(what, dict(known).get(what))
-    if told:
-        return demo_text.confirm_fact(*told)
+    if fact:
+        return demo_text.confirm_fact(*fact)
     for pattern, text in demo_text.ANSWERS:
         if pattern.search(now):
             return text

@@ -37,8 +37,8 @@ def parse_notes(text: str) -> Iterator[tuple[str, str]]:
 def save_arguments(prompt: str) -> dict[str, Any]:
     """The arguments of `save_memory` for what it is asked to remember."""
     parts = _PARTS.search(prompt)
-    old, said = (parts["memory"], parts["said"] or "") if parts else ("", prompt)
-    lines = list(_LINE.finditer(said))
+    old, conversation = (parts["memory"], parts["said"] or "") if parts else ("", prompt)
+    lines = list(_LINE.finditer(conversation))
     asked = [" ".join(line["text"].split()) for line in lines if line["who"] == "USER"]
     memory = _with_facts(old, (fact for text in asked for fact in facts(text)))
     at = lines[-1]["at"] if lines else ""
@@ -53,9 +53,11 @@ def rework_arguments(prompt: str) -> dict[str, Any]:
     and the end of a conversation; of several accounts the latest is right.
     """
     parts = _REWORK_PARTS.search(prompt)
-    old, told = (parts["memory"], parts["told"]) if parts else ("", "")
-    heard = {what: value for said in _QUOTED.findall(told) for what, value in facts(said) if not value.endswith("…")}
-    memory = _with_facts(_without_duplicates(old), [*heard.items(), *parse_notes(old)])
+    old, history = (parts["memory"], parts["told"]) if parts else ("", "")
+    known = {
+        what: value for quote in _QUOTED.findall(history) for what, value in facts(quote) if not value.endswith("…")
+    }
+    memory = _with_facts(_without_duplicates(old), [*known.items(), *parse_notes(old)])
     return {"memory_update": memory or "Unchanged."}
 
 

@@ -121,12 +121,12 @@ def describe_report(text: str) -> str | None:
     other texts."""
     if not text.startswith("[Subagent '"):
         return None
-    told = _REPORT.match(text)
-    if told is None:
+    report = _REPORT.match(text)
+    if report is None:
         return None
-    if told["how"] != "completed successfully":
-        return f"What I began in the background (“{told['label']}”) did not work out: {told['result']}"
-    return f"Done in the background (“{told['label']}”): {told['result']}"
+    if report["how"] != "completed successfully":
+        return f"What I began in the background (“{report['label']}”) did not work out: {report['result']}"
+    return f"Done in the background (“{report['label']}”): {report['result']}"
 
 
 def confirm_fact(what: str, value: str) -> str:
