@@ -1,4 +1,4 @@
-"""Rounds and tools in the log: names, numbers and times, never what was said."""
+"""Rounds and tools in the log: names, numbers and times, never message text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from worker.agent.hook import AgentHook, Iteration, IterationDone
 from worker.agent.model.model import ToolCallRequest
 
 Log = Callable[..., None]
-"""Takes the event's name and fields by name, as `structlog`'s `logger.info` does."""
+"""Called with the event's name and its fields, like `logger.info` of structlog."""
 
 
 class LoggingHook(AgentHook):

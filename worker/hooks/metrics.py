@@ -1,4 +1,4 @@
-"""Counts model calls, tokens, cost and tools."""
+"""Metrics of model calls, tokens, cost and tools."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from shared.metrics import (
 from worker.agent.hook import AgentHook, IterationDone
 
 UNKNOWN_TOOL: Final = "unknown"
-"""The label of all tools that do not exist: their names are a model's inventions, and a label has
-few values."""
+"""The label of all tools that do not exist: models invent their names, and a label must have few
+values."""
 
 
 class MetricsHook(AgentHook):
-    """Adds what a round used to the metrics of the process: only what this process asked and
-    ran."""
+    """Adds the usage of each round to the metrics of the process: only the calls that this process
+    made."""
 
     async def after_iteration(self, result: IterationDone) -> None:
         if not result.resumed:
@@ -40,6 +40,6 @@ class MetricsHook(AgentHook):
 
 
 def _label(tool: str) -> str:
-    """The name; of a tool of an MCP server only `mcp_<server>`, for a server can have hundreds and
-    change them."""
+    """Return the label of a tool. All tools of one MCP server share `mcp_<server>`, because a
+    server can have hundreds and change them."""
     return "_".join(tool.split("_", 2)[:2]) if tool.startswith("mcp_") else tool

@@ -1,4 +1,4 @@
-"""Hands the text of replies on while they are being said."""
+"""Streaming of replies to other code while they are generated."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from contextvars import ContextVar
 from worker.agent.hook import AgentHook, Iteration
 
 Deliver = Callable[[str, int, str | None], Awaitable[None]]
-"""Takes the session, the number of the turn, and more text; None ends a text.
+"""Called with the session, the number of the turn, and more text; None ends a text.
 
-What comes after an end is another text: that of the next round, or the same one anew because its
-stream broke. The last text of a turn is its answer, before the hooks' finalize_content.
+The text after an end is a new one: that of the next round, or the same one again because its stream
+broke. The last text of a turn is its answer, before the hooks' finalize_content.
 """
 
 _running: ContextVar[tuple[str, int]] = ContextVar("running_turn", default=("", 0))
 
 
 class StreamingHook(AgentHook):
-    """Calls `deliver` with every delta and every end of a stream, of all turns that run with this
+    """Calls `deliver` with every delta and every end of a stream, for all turns that run with this
     hook.
 
-    One that is too slow or raises is treated as every hook is by CompositeHook: reported and passed
-    over.
+    CompositeHook treats it like every hook: if it is too slow or raises, that is reported and
+    skipped.
     """
 
     wants_streaming = True

@@ -1,4 +1,4 @@
-"""How far a subagent is, for those who look: its rounds and what they cost."""
+"""Progress of a subagent, for lists and status pages: its rounds and their cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.agent.hook import AgentHook, IterationDone
 
 
 class SubagentProgress(AgentHook):
-    """Notes it after each round. Lost, it costs a number in a list."""
+    """Records rounds and tokens after each round. Losing a record costs only a number in a list."""
 
     def __init__(self, children: Subagents, claim: Claim) -> None:
         self._children = children

@@ -1,5 +1,4 @@
-"""What models cost and how much they take: the table that LiteLLM ships, read without loading
-LiteLLM."""
+"""Prices and sizes of models, from the table that LiteLLM ships, read without loading LiteLLM."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ log = logger("models")
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Prices in USD a token, and sizes in tokens; 0 where nothing is known. `cached_usd` is for the
-    part of a prompt that the provider's cache held. `context_tokens` is what a prompt may have."""
+    """Prices in USD per token, and sizes in tokens; 0 if unknown. `cached_usd` is for the part of a
+    prompt that the provider's cache held. `context_tokens` is the limit of a prompt."""
 
     input_usd: float = 0.0
     output_usd: float = 0.0
@@ -32,8 +31,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     output_tokens: int = 0
 
     def cost_usd(self, usage: TokenUsage) -> float:
-        """What these tokens cost. Not counted: what some take more for very long prompts, or for
-        filling a cache."""
+        """Return the cost of these tokens. Surcharges of some providers, for very long prompts or
+        for filling a cache, are not included."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         return (
             (usage.prompt_tokens - cached) * self.input_usd
@@ -43,7 +42,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
 
 
 class _CatalogueEntry(msgspec.Struct):
-    """The part of a table's entry that we read."""
+    """The fields of a table entry that we read."""
 
     litellm_provider: str = ""
     input_cost_per_token: float = 0.0
@@ -65,11 +64,11 @@ class _CatalogueEntry(msgspec.Struct):
 
 
 class ModelCatalogue:
-    """Facts of the models that the settings name. The table (3 MB) is read once, beside the event
-    loop, and dropped.
+    """Facts about the models that the settings name. The table (3 MB) is read once, in a thread,
+    and dropped.
 
-    `model.prices` and `model.context_tokens` win over it; the latter is that of `model.name`, and
-    of a preset that the table does not know.
+    `model.prices` and `model.context_tokens` override it; the latter applies to `model.name`, and
+    to a preset that the table does not list.
     """
 
     def __init__(self, settings: ModelSettings, *, table: Path | None = None) -> None:
@@ -80,8 +79,8 @@ class ModelCatalogue:
         self._reading = asyncio.Lock()
 
     async def facts_of(self, name: str) -> ModelFacts:
-        """The facts of a model by its name in the settings; empty ones for a model that nobody
-        knows."""
+        """Return the facts about a model by its name in the settings; empty ones for an unknown
+        model."""
         if name in self._facts:
             return self._facts[name]
         found = await self._load()
@@ -115,7 +114,8 @@ class ModelCatalogue:
 
 
 def _shipped() -> Path:
-    """The table in LiteLLM's folder. Raises FileNotFoundError without LiteLLM."""
+    """Return the path of the table in LiteLLM's folder. Raises FileNotFoundError without
+    LiteLLM."""
     spec = find_spec("litellm")
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError("litellm is not installed")

@@ -1,7 +1,7 @@
-"""Which provider a name, a key and an address stand for, and how it is reached.
+"""Model providers: recognised by a name, a key or an address, and the route to each.
 
-A model's name is LiteLLM's (`groq/llama-3.3-70b`). Most providers speak OpenAI's protocol, and then
-the direct client talks to them; LiteLLM reaches the others. A new provider is a new entry of
+A model's name is LiteLLM's (`groq/llama-3.3-70b`). Most providers speak OpenAI's protocol and are
+reached by the direct client; LiteLLM reaches the others. A new provider is a new entry of
 PROVIDERS.
 """
 
@@ -17,8 +17,8 @@ from shared.settings import ModelSettings
 
 
 class Override(Struct, frozen=True, kw_only=True):
-    """Parameters that models whose names start so want: a value, or None for one that they
-    refuse."""
+    """Parameters for models whose names start with one of `starts`: a value to set, or None for a
+    parameter that they refuse."""
 
     starts: tuple[str, ...]
     parameters: dict[str, Any] = {}
@@ -29,13 +29,13 @@ class Override(Struct, frozen=True, kw_only=True):
 
 
 class ProviderSpec(Struct, frozen=True, kw_only=True):
-    """One provider. `names` are what may stand before the first `/` of a model's name; the first
-    one is its own.
+    """One provider. `names` may stand before the first `/` of a model's name; the first one is the
+    provider's own.
 
-    It is recognised by such a name, by how its keys begin, or by a word in the host of
+    A provider is recognised by such a name, by the prefix of its keys, or by a word in the host of
     `model.api_base`. A `gateway` serves models of others under names such as `anthropic/claude-…`;
-    one with `strip_model_prefix` knows them without that part. `api_base` None: only
-    `model.api_base` says where it is. `base_path` completes a base without a path. LiteLLM gets
+    with `strip_model_prefix` it knows them without that part. With `api_base` None, only
+    `model.api_base` has its address. `base_path` completes an address without a path. LiteLLM gets
     `route_prefix` before the name, unless the name begins with one of `skip_prefixes`.
     """
 
@@ -59,7 +59,7 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
         return self.names[0]
 
     def model_of(self, name: str) -> str:
-        """The name by which the provider itself knows the model."""
+        """Return the name by which the provider itself knows the model."""
         if self.strip_model_prefix:
             return name.rpartition("/")[2]
         first, _, rest = name.partition("/")
@@ -70,14 +70,14 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
         return rest if first in self.names else name
 
     def litellm_name(self, name: str) -> str:
-        """The name by which LiteLLM finds both the provider and the model."""
+        """Return the name by which LiteLLM finds both the provider and the model."""
         prefix = f"{self.route_prefix or self.name}/"
         if name.startswith((prefix, *self.skip_prefixes)) and not self.strip_model_prefix:
             return name
         return prefix + self.model_of(name)
 
     def base_of(self, api_base: str | None) -> str | None:
-        """Where its chat/completions are, without a slash at the end."""
+        """Return the address of its API, without a slash at the end."""
         base = (api_base or self.api_base or "").rstrip("/")
         if base and not urlsplit(base).path:
             base += self.base_path
@@ -85,8 +85,8 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """How one model is reached. `overrides` replace parameters of a request, or with None take them
-    out."""
+    """The route to one model. `overrides` replace parameters of a request, or with None remove
+    them."""
 
     client: Literal["direct", "litellm"]
     model: str
@@ -98,7 +98,7 @@ class Route(Struct, frozen=True, kw_only=True):
     caching: bool = False
 
     def apply_overrides(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The request with what this model wants."""
+        """Return the request with this model's overrides."""
         if not self.overrides:
             return request
         return {key: value for key, value in (request | self.overrides).items() if value is not None}
@@ -178,11 +178,11 @@ _CUSTOM: Final = next(spec for spec in PROVIDERS if spec.name == "custom")
 
 
 def detect(settings: ModelSettings) -> ProviderSpec | None:
-    """The provider: by the name, then by the key, then by the address; None when nothing tells.
+    """Return the provider: by the name, then by the key, then by the address; None if none of them
+    tells.
 
-    A gateway's key or address goes before a vendor's name: `openai/…` and `anthropic/…` are also
-    its own names for models, and its key is of no use to their makers. A key tells only where no
-    address does.
+    A gateway's key or address beats a vendor's name: `openai/…` and `anthropic/…` are also its own
+    names for models, and its key is of no use at the vendor. A key counts only without an address.
     """
     first = settings.name.partition("/")[0] if "/" in settings.name else ""
     key = settings.api_key.reveal() if settings.api_key is not None and settings.api_base is None else ""
@@ -198,10 +198,10 @@ def detect(settings: ModelSettings) -> ProviderSpec | None:
 
 
 def choose(settings: ModelSettings) -> Route:
-    """The way to the model of the settings. Raises SettingsError for a direct way that there is
-    not, and for a key that no header can hold.
+    """Return the route to the model of the settings. Raises SettingsError for a direct route that
+    does not exist, and for a key that no header can hold.
 
-    `auto` is direct wherever the endpoint speaks OpenAI's protocol. Without the key that it needs
+    `auto` is direct if the endpoint speaks OpenAI's protocol. Without a key that the endpoint needs
     it is LiteLLM, which knows the environment variables of every provider.
     """
     key = settings.api_key.reveal() if settings.api_key is not None else ""

@@ -1,4 +1,4 @@
-"""Which model a name stands for."""
+"""The models of a process, by name."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ CLIENTS: Final = {
 
 
 class ModelLimits(msgspec.Struct, frozen=True):
-    """What a call to a model may have. `context_tokens` is 0 when nobody knows it; `max_tokens` is
-    what the settings want, or as much of it as the model can say at once."""
+    """The limits of a call to a model. `context_tokens` is 0 if unknown; `max_tokens` is the value
+    of the settings, or the model's own maximum if that is lower."""
 
     context_tokens: int
     max_tokens: int
@@ -41,10 +41,10 @@ class ModelLimits(msgspec.Struct, frozen=True):
 
 
 class Models:
-    """The models of one process: the usual one, and those that a chat may choose, each made when it
-    is first asked for.
+    """The models of one process: the default one, and those that a chat may choose, each built when
+    it is first needed.
 
-    Raises SettingsError at once for any of them that cannot be reached as the settings want it.
+    Raises SettingsError at once if any of them cannot be reached as the settings want it.
     """
 
     def __init__(self, settings: ModelSettings, limits: ProviderLimits | None = None) -> None:
@@ -59,12 +59,12 @@ class Models:
 
     @property
     def name(self) -> str:
-        """The name of the usual model."""
+        """The name of the default model."""
         return self._usual.name
 
     def get(self, preset: str = "") -> Model:
-        """The model of a preset; the usual one for a name that is none, as of a preset that is no
-        longer set."""
+        """Return the model of a preset; the default model for an unknown name, such as a preset
+        that was removed."""
         if preset not in self._presets:
             return self._usual
         if preset not in self._made:
@@ -75,25 +75,24 @@ class Models:
 
     @property
     def provider_routes(self) -> dict[str, str]:
-        """By which way each model is reached whose calls the fleet limits, by its name."""
+        """The rate-limit key of each model whose calls the fleet limits, by the model's name."""
         settings = [self._settings, *_fallbacks(self._settings), *self._presets.values()] if self._limits else []
         # Of two that have one name the usual one counts.
         return {one.name: provider_route(one, choose(one)) for one in reversed(settings) if one.name != DEMO}
 
     async def limits_of(self, preset: str = "") -> ModelLimits:
-        """What a call to the model of a preset may have."""
+        """Return the limits of a call to the model of a preset."""
         settings = self._presets.get(preset, self._settings)
         facts = await self.facts_of(preset)
         most = min(settings.max_tokens, facts.output_tokens or settings.max_tokens)
         return ModelLimits(facts.context_tokens, most, settings.temperature)
 
     async def facts_of(self, preset: str = "") -> ModelFacts:
-        """Prices and sizes of the model of a preset, as far as they are known."""
+        """Return prices and sizes of the model of a preset, as far as they are known."""
         return await self._catalogue.facts_of(self._presets.get(preset, self._settings).name)
 
     async def unpriced(self) -> list[str]:
-        """The models that cost nothing because nobody said what they cost, by name: no budget in
-        dollars ends them."""
+        """Return the names of models without a known price: no budget in dollars stops them."""
         settings = self._settings
         names = dict.fromkeys((settings.name, *settings.fallbacks, *(one.name for one in self._presets.values())))
         unpriced = []
@@ -105,11 +104,11 @@ class Models:
         return unpriced
 
     async def preload(self) -> None:
-        """Do what the first call of the usual model would have to wait for."""
+        """Do the slow part of the default model's first call in advance."""
         await self._usual.preload()
 
     async def close(self) -> None:
-        """Let all connections go."""
+        """Close all connections."""
         for model in (self._usual, *self._made.values()):
             await model.close()
 
@@ -117,19 +116,20 @@ class Models:
 def build_model(
     settings: ModelSettings, limits: ProviderLimits | None = None, catalogue: ModelCatalogue | None = None
 ) -> Model:
-    """The model of the settings, with retries, and its fallbacks behind it. Imports only the
-    clients that they need.
+    """Return the model of the settings, with retries and fallbacks. Imports only the clients that
+    it needs.
 
-    With `limits` it keeps to what the fleet may ask. Raises SettingsError for one that cannot be
+    With `limits` it keeps to the fleet's limits. Raises SettingsError for a model that cannot be
     reached as the settings want it.
     """
     return _chain([settings, *_fallbacks(settings)], limits, catalogue or ModelCatalogue(settings))
 
 
 def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSettings:
-    """The settings of a preset's model: reached as a fallback is, but for what it says itself.
+    """Return the settings of a preset's model: those of a fallback, overridden by the preset.
 
-    At an address of its own it has its own key or none: `model.api_key` is for `model.api_base`.
+    At an address of its own it has its own key or none, because `model.api_key` belongs to
+    `model.api_base`.
     """
     made = fallback_settings(settings, preset.name)
     if preset.api_base is not None:
@@ -147,12 +147,12 @@ def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSet
 
 
 def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
-    """The settings of a fallback: the same endpoint and key, unless its name begins with another
-    provider.
+    """Return the settings of a fallback: the same endpoint and key, unless its name begins with
+    another provider.
 
-    That provider's key is in `model.fallback_keys`; without one it is a server that needs none, or
-    LiteLLM finds the key in the environment. At a gateway, `anthropic/…` without such a key is a
-    model of the gateway.
+    That provider's key is in `model.fallback_keys`. Without one the provider needs none, or LiteLLM
+    finds the key in the environment. At a gateway, `anthropic/…` without such a key is a model of
+    the gateway.
     """
     first = name.partition("/")[0] if "/" in name else ""
     key = settings.fallback_keys.get(first)
@@ -172,12 +172,13 @@ def _fallbacks(settings: ModelSettings) -> list[ModelSettings]:
 
 
 def _elsewhere(settings: ModelSettings) -> Any:
-    """The client for another endpoint: that this one is reached directly says nothing of it."""
+    """Return the client for another endpoint. A direct client for this endpoint implies nothing
+    about the other one."""
     return "litellm" if settings.client == "litellm" else "auto"
 
 
 def _check_preset(name: str, settings: ModelSettings) -> None:
-    """Raises SettingsError for a preset that cannot be reached, without loading anything."""
+    """Raise SettingsError for a preset that cannot be reached, without loading anything."""
     if settings.name == DEMO:
         return
     try:

@@ -1,5 +1,5 @@
-"""Turns conversations into memory, piece by piece. Nothing is lost: what no model can sum up is
-kept as it was said."""
+"""Consolidation of conversations into memory, piece by piece. Nothing is lost: a piece that no
+model can sum up is kept raw."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PIECE_CHARS: Final = 48_000
 PIECE_LEAST_CHARS: Final = 4_000
 RAW_CHARS: Final = 16_000
 SWAPS: Final = 4
-"""So many times a summary is made anew because MEMORY.md was changed meanwhile, before the job
-comes back later."""
+"""The most attempts at a summary while MEMORY.md keeps changing; after that the job returns
+later."""
 
 HOUR_MS: Final = 3_600_000
 TEMPERATURE: Final = 0.3
@@ -35,15 +35,15 @@ log = logger("memory")
 
 
 class Consolidator:
-    """Consolidates sessions, and works over what came of it.
+    """Consolidates sessions, and rewrites MEMORY.md from their accounts.
 
-    `context_tokens` is the model's limit (0: unknown); `timezone` an IANA name. With `spending`
-    each call counts for the chat that it is about, on the day it is made; none is refused for it.
-    Every method raises RedisAway, MemoryChanged when MEMORY.md changes faster than it can be
-    written, and ModelError when another time may be better; called again, it goes on where it was.
-    With `patient=False` it does not wait for a better time: what the model cannot sum up now is
-    kept raw. With `unread=True` (workers died of this conversation) its first piece is kept raw
-    without a look inside, and only then it goes on.
+    `context_tokens` is the model's limit (0: unknown); `timezone` an IANA name. With `spending`,
+    each call is charged to its chat on the day of the call; a budget never refuses it. Every method
+    raises RedisAway, MemoryChanged if MEMORY.md changes faster than it can be written, and
+    ModelError if a later try may succeed; a repeated call continues where the last one stopped.
+    With `patient=False` it does not wait for a later try: text that the model cannot sum up now is
+    kept raw. With `unread=True` (workers died of this conversation) the first piece is kept raw
+    without being decoded, before anything else.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Consolidator:
                 break
 
     async def archive(self, session: str, *, patient: bool = True, unread: bool = False) -> None:
-        """Bring into memory what `/new` ended, until nothing of it is left."""
+        """Bring a conversation that `/new` ended into memory, until nothing of it is left."""
         if unread:
             await self._keep_unread(session, "archive", 0)
         read = await self._memory.read_unconsolidated(session, "archive")
@@ -89,11 +89,11 @@ class Consolidator:
             read = await self._advance(session, read, read.mark + take, patient)
 
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
-        """Write the MEMORY.md of a scope anew from itself and its HISTORY.md; whether it was
+        """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md. Return whether it
         changed.
 
-        A model that cannot do it leaves it as it is. What it uses counts for a chat whose own
-        memory it is.
+        If the model cannot do it, the file stays. The usage is charged to the chat that owns the
+        memory, if one does.
         """
         of, _, session = scope.partition(":")
         count = partial(self._count, session) if of == "chat" else None
@@ -120,9 +120,9 @@ class Consolidator:
         raise MemoryChanged(f"MEMORY.md was changed {SWAPS} times while it was written anew; try again later")
 
     async def _advance(self, session: str, read: Unconsolidated, goal: int, patient: bool) -> Unconsolidated:
-        """Consolidate up to the mark `goal`, in pieces; the conversation as it is then.
+        """Consolidate up to the mark `goal`, in pieces. Return the conversation as it is then.
 
-        Somebody else may do the same at the same time: whoever writes first has done a piece.
+        Another worker may do the same at the same time; the first one to write a piece has done it.
         """
         raw_until, chars = 0, self._chars
         while read.entries and read.mark < goal:
@@ -149,8 +149,8 @@ class Consolidator:
         return read
 
     async def _summarise(self, session: str, read: Unconsolidated, piece: ConversationPiece) -> str:
-        """One piece through the model into memory; the outcome. Raises NoGoodReply, ModelError,
-        MemoryChanged."""
+        """Bring one piece into memory through the model. Return the outcome. Raises UnusableReply,
+        ModelError, MemoryChanged."""
         for _ in range(SWAPS):
             old = await self._memory.read_memory(read.scope)
             text = f"{_notes(old.text)}\n\n<conversation>\n{piece.text}\n</conversation>"
@@ -175,7 +175,8 @@ class Consolidator:
         raise MemoryChanged(f"MEMORY.md was changed {SWAPS} times during a consolidation; try again later")
 
     async def _count(self, session: str, usage: TokenUsage) -> None:
-        """Bookkeeping ends no job: while Redis is away nothing is counted."""
+        """Charge the usage. Does nothing while Redis is unreachable, because bookkeeping must not
+        end a job."""
         if self._spending is not None:
             with contextlib.suppress(RedisAway, Refused):
                 await self._spending.add(session, usage.prompt_tokens + usage.completion_tokens, usage.cost_usd)
@@ -200,7 +201,7 @@ class Consolidator:
 
 @cache
 def prompt(name: str) -> str:
-    """The system text of a job, from `worker/prompts/<name>.md`."""
+    """Return the system text of a job, from `worker/prompts/<name>.md`."""
     return files("worker.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8")
 
 
@@ -209,8 +210,9 @@ def _notes(text: str) -> str:
 
 
 def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
-    """How many characters of a conversation one call takes: half of what the context leaves beside
-    MEMORY.md and the reply, for an estimate by characters is too low for many languages."""
+    """Return how many characters of a conversation fit into one call: half of the context that
+    MEMORY.md and the reply leave, because an estimate by characters is too low for many
+    languages."""
     if context_tokens <= 0:
         return PIECE_CHARS
     room = (context_tokens - max_tokens) * CHARS_PER_TOKEN - file_bytes
@@ -218,8 +220,8 @@ def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
 
 
 def _may_pass(exc: UnusableReply | ModelError) -> bool:
-    """Whether it is about the service and not about this text. A key that is not accepted will be
-    replaced."""
+    """Return whether the fault is one of the service and not of this text. A rejected key counts,
+    because it will be replaced."""
     return isinstance(exc, ModelError) and (exc.retryable or exc.kind == "auth")
 
 

@@ -1,5 +1,5 @@
-"""Conversations as text for a model that remembers them: what goes, how much at once, how it reads.
-Pure."""
+"""Conversations as text for a model that keeps memory: which entries, how many at once, in which
+form. Pure."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ Entry = TranscriptEntry | None
 
 LINE_LEAST_CHARS: Final = 200
 _USER: Final = b"\xa1t\xa4user"
-"""How a record of a person's message goes on behind its first byte: the tag stands first, see
-`codec`."""
+"""The bytes of a user message's record after its first byte: the tag comes first, see `codec`."""
 
 LATEST_MS: Final = 253_402_000_000_000
-"""Later times have no year of four digits."""
+"""Later times have a year of more than four digits."""
 
 
 class ConversationPiece(msgspec.Struct, frozen=True):
-    """The oldest `take` entries of a conversation as text; the newest of them is of `last_ms` (0:
-    unknown)."""
+    """The oldest `take` entries of a conversation as text. `last_ms` is the time of the newest of
+    them (0: unknown)."""
 
     take: int
     text: str
@@ -37,16 +36,16 @@ class ConversationPiece(msgspec.Struct, frozen=True):
 
 
 def read_entries(records: Sequence[bytes]) -> list[Entry]:
-    """The entries of stored records, one for each."""
+    """Decode stored records, one entry for each."""
     return [_parse_entry(record) for record in records]
 
 
 def cut_point(entries: Sequence[Entry], total: int, keep: int) -> int:
-    """How many of the oldest `entries` go, so that about `keep` of `total` stay and what stays
-    begins with a message.
+    """Return how many of the oldest `entries` to take, so that about `keep` of `total` stay and the
+    rest begins with a message.
 
     A message stays together with those that joined its turn, its tool calls, their results and its
-    answer. `entries` may be the first part of the `total` only. 0 when nothing can go.
+    answer. `entries` may be only the first part of the `total`. Returns 0 if nothing can be taken.
     """
     target = total - keep
     if target <= 0:
@@ -60,11 +59,11 @@ def cut_point(entries: Sequence[Entry], total: int, keep: int) -> int:
 
 
 def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> ConversationPiece:
-    """As many of the oldest messages, each with its whole turn, as have at most `chars` characters
-    as text.
+    """Return as many of the oldest messages, each with its whole turn, as fit into `chars`
+    characters of text.
 
-    At least one; if it alone has more, the middle of its text is left out, and the text says so.
-    Raises ValueError when there are no entries.
+    At least one turn is taken; if it alone is longer, the middle of its text is left out, and the
+    text says so. Raises ValueError if there are no entries.
     """
     if not entries:
         raise ValueError("there are no entries to make a piece of; ask only when some are left")
@@ -84,8 +83,9 @@ def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Conversat
 
 
 def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) -> ConversationPiece | None:
-    """The oldest messages, each with its whole turn, of about `chars` characters, without decoding
-    any of them: for records that nobody survives reading. None when nothing can go."""
+    """Return the oldest messages, each with its whole turn, of about `chars` characters, without
+    decoding any of them: for records that kill every worker that reads them. None if nothing can be
+    taken."""
     if not records or total <= keep:
         return None
     is_user = [record[1:].startswith(_USER) for record in records]
@@ -105,14 +105,14 @@ def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) ->
 
 
 def _printable_part(record: bytes, chars: int) -> str:
-    """The printable part of a record, the middle of a long one left out, on one line."""
+    """Return the printable part of a record on one line, without the middle of a long one."""
     if len(record) > chars:
         record = record[: chars // 2] + b" ... " + record[-(chars // 2) :]
     return "".join(c if c.isprintable() else " " for c in record.decode("utf-8", "replace"))
 
 
 def stamp(at_ms: int, timezone: str) -> str:
-    """`YYYY-MM-DD HH:MM` in a zone with an IANA name; `?` for 0."""
+    """Render `YYYY-MM-DD HH:MM` in a zone with an IANA name; `?` for 0."""
     return _render_time(at_ms, ZoneInfo(timezone))
 
 
@@ -133,8 +133,8 @@ def _turns(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 def _begins(entries: Sequence[Entry], at: int) -> bool:
-    """Whether a turn begins here: with a message, but not with one that joined the turn of the
-    message before it."""
+    """Return whether a turn begins here: at a message that did not join the turn of the message
+    before it."""
     before, entry = entries[at - 1], entries[at]
     joined = isinstance(before, UserEntry) and isinstance(entry, UserEntry) and before.turn == entry.turn
     return isinstance(entry, UserEntry) and not joined
@@ -172,7 +172,8 @@ def _fit_lines(lines: Sequence[str], chars: int) -> str:
 
 
 def middle_out(text: str, chars: int) -> str:
-    """At most `chars` characters, a few more with the note that stands where the middle was."""
+    """Return at most `chars` characters, plus a note in place of the middle if that was left
+    out."""
     if len(text) <= chars:
         return text
     half = max(1, chars // 2)

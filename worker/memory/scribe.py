@@ -1,4 +1,4 @@
-"""Getting one good `save_memory` call out of a model, whatever it answers first."""
+"""Getting one usable `save_memory` call out of a model, whatever it replies first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worker.agent.tools.schema import object_schema
 from worker.agent.tools.tool import shorten
 
 REPLIES: Final = 3
-"""So many replies without a call that can be used, and the text at hand is given up."""
+"""The most replies without a usable call; after that the model is given up for this text."""
 
 ENTRY_CHARS: Final = 4000
 SHRUNK_FROM_CHARS: Final = 1000
@@ -26,7 +26,7 @@ SHRUNK_TO: Final = 0.25
 TOOL_NAME: Final = "save_memory"
 
 Count = Callable[[TokenUsage], Awaitable[None]]
-"""Told after each call what it used. Raises nothing."""
+"""Called after each call with its usage. Raises nothing."""
 
 _STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d\]")
 _UNCHANGED = re.compile(
@@ -62,8 +62,8 @@ REWORK: Final = ToolSpec(TOOL_NAME, "Write MEMORY.md anew.", object_schema(_Memo
 
 
 class SavedMemory(msgspec.Struct, frozen=True):
-    """What a model saved. `memory` is None when MEMORY.md stays as it is; `refused` says that the
-    model wanted otherwise, and that its text would not do."""
+    """The model's result. `memory` is None if MEMORY.md stays as it is; `refused` says that the
+    model wanted to change it, and its text was not acceptable."""
 
     entry: str = ""
     memory: str | None = None
@@ -71,11 +71,11 @@ class SavedMemory(msgspec.Struct, frozen=True):
 
 
 class UnusableReply(ShoalError):
-    """A model was asked often enough and never answered with a call that can be used."""
+    """Raised when a model was asked often enough and never made a usable call."""
 
 
 class MemoryWriter:
-    """Asks one model. `limit_bytes` is how big a MEMORY.md may be."""
+    """Asks one model. `limit_bytes` is the size limit of a MEMORY.md."""
 
     def __init__(self, model: Model, *, limit_bytes: int, max_tokens: int, temperature: float) -> None:
         self._model = model
@@ -86,11 +86,11 @@ class MemoryWriter:
     async def ask(
         self, system: str, text: str, tool: ToolSpec, *, old: str, stamp: str = "", count: Count | None = None
     ) -> SavedMemory:
-        """What the model saves of `text`, given that MEMORY.md is `old`.
+        """Return what the model saves of `text`, given that MEMORY.md is `old`.
 
-        With the tool CONSOLIDATE an entry is wanted; one without a time gets `stamp`. A MEMORY.md
-        that is too big or has lost most of the old one is sent back once, and is refused after
-        that. Raises NoGoodReply, ModelError.
+        The tool CONSOLIDATE requires an entry; one without a time gets `stamp`. A MEMORY.md that is
+        too big or has lost most of the old one is sent back once, and then refused. Raises
+        UnusableReply, ModelError.
         """
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": text}]
         call = await self._usable_call(messages, tool, REPLIES, count)
@@ -115,7 +115,7 @@ class MemoryWriter:
     async def _usable_call(
         self, messages: list[dict[str, Any]], tool: ToolSpec, replies: int, count: Count | None
     ) -> ToolCallRequest:
-        """A call that can be used. `messages` grows by what came before it."""
+        """Return a usable call. The exchange before it is appended to `messages`."""
         for _ in range(replies):
             response = await self._call(messages, tool)
             if count is not None:
@@ -160,7 +160,7 @@ class MemoryWriter:
 
 
 def _fault_of(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpec) -> str:
-    """What is wrong with a reply, as a sentence for the model; `""` for nothing."""
+    """Return what is wrong with a reply, as a sentence for the model; `""` for nothing."""
     if response.finish_reason == "length":
         return "Your reply was cut off because it was too long. Write less, so that the whole call has room."
     if call is None:
@@ -174,7 +174,7 @@ def _fault_of(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpe
 
 
 def _sent_back(call: ToolCallRequest, text: str) -> list[dict[str, Any]]:
-    """A call, and our answer to it as that of a tool."""
+    """Return a call, and our answer to it as a tool result."""
     id = call.id or "call_0"
     function = {"name": TOOL_NAME, "arguments": msgspec.json.encode(call.arguments).decode()}
     reply = {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": function}]}
@@ -187,14 +187,15 @@ def _history_entry(call: ToolCallRequest, stamp: str) -> str:
 
 
 def _memory_update(call: ToolCallRequest, old: str) -> str | None:
-    """The new text; None for one that says nothing new. Nothing at all is never what a memory was
-    meant to become."""
+    """Return the new text; None for one that changes nothing. An empty text is never the intended
+    memory."""
     text = _argument_text((call.arguments or {}).get("memory_update"))
     return None if not text or text == old.strip() or _UNCHANGED.fullmatch(text) else text
 
 
 def _argument_text(value: Any) -> str:
-    """An argument as text: models also write objects, lists and numbers where text is asked for."""
+    """Return an argument as text: models also write objects, lists and numbers where text is asked
+    for."""
     match value:
         case None:
             return ""

@@ -1,4 +1,4 @@
-"""What the operator wrote for the agent: AGENTS.md and its neighbours."""
+"""The operator's instructions for the agent: AGENTS.md and its neighbours."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log = logger("prompt")
 class Bootstrap:
     """The bootstrap files of a folder; missing and blank ones are skipped.
 
-    Raises SettingsError for one that is there and cannot be read: an agent without its rules must
-    not start. Later such a file keeps its last good text, and the log says so once.
+    Raises SettingsError for a file that exists and cannot be read, because an agent must not start
+    without its rules. Later such a file keeps its last good text, and the log reports it once.
     """
 
     def __init__(self, agent_dir: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -33,8 +33,8 @@ class Bootstrap:
         self._starting = False
 
     def parts(self) -> tuple[str, ...]:
-        """Each file under its name, in a fixed order. The same object as long as nothing changed.
-        Looks at the files at most once a second, and reads only those that changed."""
+        """Return each file under its name, in a fixed order; the same object as long as nothing
+        changed. Checks the files at most once a second, and reads only those that changed."""
         if self._seldom.due():
             texts = [(name, file.read_if_changed()) for name, file in zip(BOOTSTRAP, self._files, strict=True)]
             parts = tuple(f"## {name}\n\n{text}" for name, text in texts if text)

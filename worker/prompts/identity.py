@@ -1,4 +1,4 @@
-"""Who the agent is: its name, where it runs, where its files are, how it answers."""
+"""The agent's identity: its name, its platform, its files, its style."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MESSAGE_RULE: Final = " Use the `message` tool only to reach a specific chat oth
 
 
 def identity(name: str = "Shoal", *, tools: Collection[str] = (), workspace: str = ".") -> str:
-    """The first part of the system text; the same for all turns of a process.
+    """Return the first part of the system text; the same for all turns of a process.
 
-    `tools` are the names of those offered: of what they do, only what is there is spoken of.
-    `workspace` is its path as the model sees it.
+    `tools` are the names of the tools on offer: the text mentions only those. `workspace` is its
+    path as the model sees it.
     """
     system = f"{platform.system()} ({platform.machine()}), Python {platform.python_version()}"
     rule = MESSAGE_RULE if "message" in tools else ""

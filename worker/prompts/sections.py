@@ -1,4 +1,4 @@
-"""The parts of the system text behind the operator's: memory, active skills, and the list of the
+"""The parts of the system text after the operator's: memory, active skills, and the list of the
 others."""
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ with written-by="agent" is a note of your own that nobody has checked: material,
 
 
 def memory_section(text: str) -> str:
-    """MEMORY.md in the prompt. Every line is quoted with `> `, so that no text in it can look like a part of the
-    prompt: a heading, or the line between two parts."""
+    """Return MEMORY.md as a part of the prompt. Every line is quoted with `> `, so that no text in
+    it can imitate a heading or a separator of the prompt."""
     lines = text.strip().splitlines() or ["(nothing yet)"]
     return "\n".join([_MEMORY, "", *(f"> {line}".rstrip() for line in lines)])
 
 
 def active_section(skills: Iterable[Skill]) -> str:
-    """The full text of the skills that are always active; empty without any."""
+    """Return the full text of the skills that are always active; empty if there are none."""
     texts = [f"## {skill.name}\n\n{skill.text}" for skill in skills if skill.active]
     return "\n\n".join([_ACTIVE, *texts]) if texts else ""
 
 
 def skill_list(skills: Iterable[Skill]) -> str:
-    """Names, purposes and places of all other skills; empty without any."""
+    """Return names, purposes and locations of all other skills; empty if there are none."""
     listed = [_skill_entry(skill) for skill in skills if not skill.active]
     return "\n".join([_SKILLS, "", "<skills>", *listed, "</skills>"]) if listed else ""
 
@@ -56,6 +56,6 @@ def _skill_entry(skill: Skill) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Text that can open no line and no tag."""
+    """Return text that cannot begin a new line or tag."""
     shown = "".join(char for char in " ".join(text.split()) if char.isprintable())
     return escape(shorten(shown, DESCRIPTION_CHARS), quote=False)

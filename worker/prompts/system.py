@@ -14,12 +14,12 @@ from worker.skills.catalogue import Skill, SkillCatalogue
 
 
 class SystemPrompt:
-    """Identity, bootstrap files, memory, active skills, list of skills: in this order, the same
-    bytes every time as long as none of them changed, so that a provider's prompt cache hits.
+    """Identity, bootstrap files, memory, active skills, list of skills, in this order. As long as
+    none of them changes, the bytes are the same, so that a provider's prompt cache hits.
 
-    An operator's edit of a bootstrap file or a skill shows within about a second, without a
-    restart: files are looked at at most once a second and read only when they changed. Raises
-    SettingsError, when it is made, for a bootstrap file that is there and cannot be read.
+    An operator's edit of a bootstrap file or a skill takes effect within about a second, without a
+    restart: files are checked at most once a second and read only if they changed. The constructor
+    raises SettingsError for a bootstrap file that exists and cannot be read.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class SystemPrompt:
         self._refresh_skills()  # now rather than in the first turn
 
     def render(self, memory: str = "", own: Sequence[Skill] = ()) -> str:
-        """The whole text. `memory` is the MEMORY.md of the turn, `own` are the skills of its
+        """Return the whole text. `memory` is the MEMORY.md of the turn, `own` are the skills of its
         workspace."""
         skills = self._refresh_skills()
         listed = skill_list([*skills, *own]) if own else self._listed

@@ -1,4 +1,4 @@
-"""Reading below a folder, so that no path, link or odd file leads out of it or blocks."""
+"""Reading below a folder, so that no path, link or special file leads out of it or blocks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 
 
 def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_LIMIT_BYTES) -> str:
-    """The text of the file `path` (relative, with `/`) below `folder`. Blocking; never waits for a
-    FIFO or a device.
+    """Return the text of the file `path` (relative, with `/`) below `folder`. Blocking; never waits
+    for a FIFO or a device.
 
     With `links`, symbolic links are followed as long as they end inside the folder, as in a mounted
-    ConfigMap; without, for folders that others write, any link on the way is refused, also one that
-    is swapped in at this moment. Raises OSError for what is not there, is a link or is no regular
-    file, and ValueError for what leads out, is too big or is no UTF-8.
+    ConfigMap. Without, for folders that others write, every link on the way is refused, also one
+    that is swapped in at this moment. Raises OSError for a file that does not exist, is a link or
+    is not a regular file, and ValueError for a path that leads out, and for text that is too big or
+    not UTF-8.
     """
     parts: tuple[str, ...] = tuple(path.split("/"))
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
@@ -47,10 +48,10 @@ def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_
 
 
 def names_below(folder: Path, inside: str = "", *, links: bool) -> list[str]:
-    """The paths of the regular files below `inside`, a path below `folder` (`""`, or one that ends
-    in `/`), relative to it and sorted: without hidden ones, at most 100, four folders deep.
-    Blocking. That a file is named does not mean that it can be read; links are followed, or left
-    out, as by `read_below`."""
+    """Return the paths of the regular files below `inside`, a path below `folder` (`""`, or one
+    that ends in `/`), relative to it and sorted. Hidden files are left out; at most 100 files, four
+    folders deep. Blocking. A listed file may still be unreadable; links are followed, or left out,
+    as by `read_below`."""
     found: list[str] = []
     waiting, left = [""], _ENTRIES
     while waiting and left > 0 and len(found) < _FILES:
@@ -69,8 +70,8 @@ def names_below(folder: Path, inside: str = "", *, links: bool) -> list[str]:
 
 
 def entries_below(folder: Path, inside: str = "", *, links: bool, limit: int = _ENTRIES) -> Iterator[tuple[str, bool]]:
-    """Names of the files and folders in a folder, and which of them are folders; without hidden
-    ones and what is neither. Looks at `limit` entries at most. Blocking; raises OSError."""
+    """Yield names of the files and folders in a folder, and whether each is a folder; hidden and
+    special ones are left out. Looks at `limit` entries at most. Blocking; raises OSError."""
     parts = tuple(part for part in inside.split("/") if part)
     at = os.open(folder / inside, _FOLDER) if links else _open_folder(folder, parts)
     try:
@@ -88,7 +89,7 @@ def entries_below(folder: Path, inside: str = "", *, links: bool, limit: int = _
 
 
 def _open_below(folder: Path, parts: tuple[str, ...]) -> int:
-    """A descriptor of a file, reached without following any link."""
+    """Return a descriptor of a file, reached without following any link."""
     at = _open_folder(folder, parts[:-1])
     try:
         return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
@@ -97,8 +98,8 @@ def _open_below(folder: Path, parts: tuple[str, ...]) -> int:
 
 
 def _open_folder(folder: Path, parts: tuple[str, ...]) -> int:
-    """A descriptor of a folder below another one, reached from folder to folder without following
-    any link."""
+    """Return a descriptor of a folder below another one, reached from folder to folder without
+    following any link."""
     at = os.open(folder, _FOLDER)
     for part in parts:
         try:

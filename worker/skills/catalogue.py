@@ -1,4 +1,4 @@
-"""Which skills there are: built-in ones, the operator's, and what an agent wrote into its own
+"""The available skills: built-in ones, the operator's, and those that an agent wrote into its
 workspace."""
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from worker.skills.watched_files import CheckInterval, WatchedFile
 
 SKILL: Final = "SKILL.md"
 OWN: Final = "skills"
-"""The folder of a workspace in which an agent writes its own."""
+"""The folder of a workspace in which an agent writes its own skills."""
 
 BUILT_IN: Final = Path(__file__).parent
 OWN_LIMIT: Final = 50
-"""How many skills of a workspace are listed."""
+"""The most skills of a workspace that are listed."""
 
 PROGRAM_KEPT_S: Final = 30.0
-"""How long it counts whether a program is there: to look is a walk through every folder of PATH."""
+"""Seconds for which a look-up of a program counts, because each one walks through every folder of
+PATH."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOGGED_LIMIT: Final = 256
@@ -39,8 +40,8 @@ log = logger("skills")
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """One skill. `text` are its instructions, `missing` what it needs and is not there, such as
-    `CLI: ffmpeg`. Its files lie in `prefix` below `root`."""
+    """One skill. `text` are its instructions; `missing` are its unmet requirements, such as `CLI:
+    ffmpeg`. Its files lie in `prefix` below `root`."""
 
     name: str
     description: str
@@ -53,7 +54,7 @@ class Skill(msgspec.Struct, frozen=True):
 
     @property
     def location(self) -> str:
-        """Where the agent's file tools find it."""
+        """The path under which the agent's file tools find it."""
         return f"skills/{self.name}/{SKILL}"
 
     @property
@@ -62,11 +63,11 @@ class Skill(msgspec.Struct, frozen=True):
         return self.always and not self.missing
 
     def read(self, path: str) -> str:
-        """The text of one of its files. Blocking; raises as `read_below` does."""
+        """Return the text of one of its files. Blocking; raises as `read_below` does."""
         return read_below(self.root, f"{self.prefix}{path}", links=self.origin != "agent")
 
     def names(self) -> list[str]:
-        """The paths of its files. Blocking."""
+        """Return the paths of its files. Blocking."""
         return names_below(self.root, self.prefix, links=self.origin != "agent")
 
 
@@ -91,9 +92,9 @@ class SkillCatalogue:
         self._logged: set[tuple[str, str]] = set()
 
     def skills(self) -> tuple[Skill, ...]:
-        """Built-in skills and the operator's, by name; the operator's beat built-in ones. The same
-        object as long as nothing changed. Looks at the files at most once a second, and reads only
-        those that changed."""
+        """Return built-in skills and the operator's, by name; the operator's override built-in
+        ones. The same object as long as nothing changed. Checks the files at most once a second,
+        and reads only those that changed."""
         if self._seldom.due():
             found: dict[str, Skill] = {}
             for shelf in self._shelves:
@@ -104,9 +105,9 @@ class SkillCatalogue:
         return self._skills
 
     def workspace_skills(self, workspace: Path) -> tuple[Skill, ...]:
-        """Skills that an agent wrote into the folder OWN of its workspace, by name, at most 50:
-        never `always`, and none that has the name of one that `skills` named last. Blocking, to be
-        called in a thread; broken ones are skipped."""
+        """Return the skills that an agent wrote into the folder OWN of its workspace, by name, at
+        most 50. They are never `always`, and never have the name of a skill that `skills` returned
+        last. Blocking, for use in a thread; broken ones are skipped."""
         used_names = {skill.name.lower() for skill in self._skills}
         found: list[Skill] = []
         for name in self._own_names(workspace):
@@ -152,8 +153,7 @@ class SkillCatalogue:
 
 
 class _ProgramCache:
-    """Which programs there are, as of up to 30 s ago. Asked from the event loop and from
-    threads."""
+    """Caches for 30 s whether a program exists. Used from the event loop and from threads."""
 
     def __init__(self, find: Find, clock: Clock) -> None:
         self._find = find
@@ -214,8 +214,8 @@ class _SkillFolder:
 
 
 def _folders(root: Path, inside: str = "", *, links: bool) -> list[str]:
-    """Names of the folders that may hold a skill, sorted; none when there is no such root. Raises
-    other OSErrors."""
+    """Return the names of the folders that may hold a skill, sorted; an empty list if the root does
+    not exist. Raises other OSErrors."""
     try:
         entries = entries_below(root, inside, links=links)
         return sorted(name for name, is_folder in entries if is_folder and _NAME.fullmatch(name))

@@ -1,5 +1,5 @@
-"""The head of a SKILL.md: YAML between two lines of `---`, held to what a skill may say about
-itself."""
+"""The head of a SKILL.md: YAML between two lines of `---`, restricted to the fields that a skill
+may set."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ Variable = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\
 
 
 class BadSkill(ValueError):
-    """A SKILL.md that is skipped; the text says why, and quotes nothing of it."""
+    """Raised for a SKILL.md that is skipped; the text says why, and quotes nothing of it."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a skill says about itself: what it is for, whether it is always active, what must be
-    there for it."""
+    """The fields of a skill: its purpose, whether it is always active, and its requirements."""
 
     description: str
     always: bool = False
@@ -52,7 +51,7 @@ class _WrittenHead(msgspec.Struct, frozen=True):
 
 
 def parse_skill(text: str) -> tuple[Head, str]:
-    """The head and the instructions below it. Raises BadSkill."""
+    """Return the head and the instructions below it. Raises BadSkill."""
     found = _HEAD.match(text.removeprefix("\ufeff"))
     if found is None:
         raise BadSkill("it does not begin with a head between two lines of '---'")
@@ -64,8 +63,8 @@ def parse_skill(text: str) -> tuple[Head, str]:
 
 @lru_cache(maxsize=256)
 def _parse_head(text: str) -> Head | str:
-    """A head, or what is wrong with it: skills of workspaces are read in every turn, and YAML is
-    slow."""
+    """Return a head, or what is wrong with it. Cached: skills of workspaces are read in every turn,
+    and YAML is slow."""
     import yaml  # type: ignore[import-untyped]  # here, for a worker without skills never needs it
 
     if len(text.encode()) > HEAD_LIMIT_BYTES:
@@ -94,8 +93,8 @@ def _parse_head(text: str) -> Head | str:
 
 
 def _refuse_bombs(text: str) -> None:
-    """Neither references, by which few bytes become many, nor deep nesting. Events are read without
-    recursion."""
+    """Raise BadSkill for references, with which a few bytes become many, and for deep nesting.
+    Events are read without recursion."""
     import yaml
 
     depth = 0

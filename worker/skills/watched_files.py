@@ -11,14 +11,14 @@ from typing import Final, Generic, TypeVar
 from shared.clock import Clock
 
 LOOK_EVERY_S: Final = 1.0
-"""How often files are looked at, at most. A look is one `stat` a file, whatever the number of
-turns."""
+"""Shortest time between two checks of the files. A check is one `stat` a file, however many turns
+run."""
 
 T = TypeVar("T")
 
 
 class CheckInterval:
-    """Says yes at most once in LOOK_EVERY_S."""
+    """Limits checks to one in LOOK_EVERY_S."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,11 +33,11 @@ class CheckInterval:
 
 
 class WatchedFile(Generic[T]):
-    """What a file holds. A file that breaks or cannot be read any more keeps its last good content;
-    one that is gone has none.
+    """The content of a file. A file that breaks or becomes unreadable keeps its last good content;
+    a deleted one has none.
 
-    `load` reads it and raises OSError or ValueError; `tell` hears of either once, until something
-    changes.
+    `load` reads it and raises OSError or ValueError; `tell` is called once for either, until
+    something changes.
     """
 
     def __init__(self, path: Path, load: Callable[[Path], T], tell: Callable[[Exception], None]) -> None:
@@ -49,7 +49,7 @@ class WatchedFile(Generic[T]):
         self._content: T | None = None
 
     def read_if_changed(self) -> T | None:
-        """The content as of now; reads the file only if its times, its size or its inode
+        """Return the present content; read the file only if its times, its size or its inode
         changed."""
         try:
             info = os.stat(self._path)

@@ -1,4 +1,4 @@
-"""Arithmetic that cannot be made to run code, to run long, or to fill the memory."""
+"""Arithmetic that can neither run code, nor run for long, nor fill the memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Number = int | float
 
 
 def _round(value: Number, digits: Number = 0) -> Number:
-    """Python's `round` would first build 10 ** digits, however big that is."""
+    """Round a number, within limits: Python's `round` would first build 10 ** digits, however big
+    that is."""
     if not isinstance(digits, int) or abs(digits) > DIGITS_LIMIT:
         raise ValueError(f"round takes a whole number of digits, at most {DIGITS_LIMIT}")
     return round(value, digits)
@@ -56,7 +57,7 @@ _SIGNS: Final = str.maketrans({"×": "*", "÷": "/", "−": "-", "^": "**"})
 
 
 class CalculateArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to work out."""
+    """An expression."""
 
     expression: Annotated[
         str,
@@ -68,7 +69,7 @@ class CalculateArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Calculate:
-    """Answers `37 * 91 = 3367`."""
+    """Returns `37 * 91 = 3367`."""
 
     name = "calculate"
     description = "Work out an arithmetic expression exactly. Use it instead of calculating yourself."
@@ -81,8 +82,8 @@ class Calculate:
 
 
 def evaluate(expression: str) -> Number:
-    """The value of an expression. Raises ToolFailed, at once, for what is wrong, unknown or too
-    big."""
+    """Return the value of an expression. Raises ToolFailed, at once, for one that is wrong, unknown
+    or too big."""
     text = expression.strip().translate(_SIGNS)
     if len(text) > _TEXT_LIMIT_CHARS:
         raise ToolFailed(
@@ -124,7 +125,7 @@ def _value(node: ast.expr) -> Number:
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    """A power, refused before it is computed when its result would be too long."""
+    """Return a power. Raises before computing one whose result would be too long."""
     if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1:
         if abs(exponent) * math.log2(abs(base)) > _BITS_LIMIT:
             raise _too_long()
@@ -147,7 +148,7 @@ def _too_long() -> ToolFailed:
 
 
 def _written(value: Number) -> str:
-    """Whole numbers in full; others with 15 digits, so that 0.1 + 0.2 is 0.3."""
+    """Return whole numbers in full; others with 15 digits, so that 0.1 + 0.2 is 0.3."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)
     return str(value) if isinstance(value, int) else f"{value:.15g}"

@@ -1,4 +1,4 @@
-"""Planning: what the agent shall do later, or again and again, in this chat."""
+"""Schedules of the chat: tasks for later, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESSAGE_CHARS: Final = 4000
 
 
 class CronArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to plan, or which plan is meant."""
+    """A new schedule, or the id of one."""
 
     action: Annotated[Literal["add", "list", "remove"], msgspec.Meta(description="What to do.")]
     message: Annotated[
@@ -52,7 +52,7 @@ class CronArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CronTool:
-    """Answers `Schedule 1a2b3c4d is made: once, at 2026-11-22 09:00 (Sunday, Europe/Berlin).`"""
+    """Returns `Schedule 1a2b3c4d is made: once, at 2026-11-22 09:00 (Sunday, Europe/Berlin).`"""
 
     name = "cron"
     parameters = CronArguments

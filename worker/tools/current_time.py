@@ -1,4 +1,4 @@
-"""The time of day, anywhere."""
+"""The time of day in any time zone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from worker.agent.tools.tool import Safety, ToolContext
 
 
 class CurrentTimeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where."""
+    """A time zone."""
 
     timezone: Annotated[
         str | None, msgspec.Meta(description="IANA name such as Europe/Berlin; leave out for the user's own zone.")
@@ -21,7 +21,7 @@ class CurrentTimeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 class CurrentTime:
-    """Answers `2026-11-21 14:05:09 (Saturday), Europe/Berlin (UTC+01:00)`."""
+    """Returns `2026-11-21 14:05:09 (Saturday), Europe/Berlin (UTC+01:00)`."""
 
     name = "current_time"
     description = "The current date and time, in the user's time zone or in another one."

@@ -1,4 +1,4 @@
-"""Commands, in a sandbox and in the session's workspace."""
+"""Shell commands, in a sandbox and in the session's workspace."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from worker.sandbox.command import CommandLimits, Ending, Finished, Sandbox, San
 
 LONGEST_S: Final = 600.0
 AT_ONCE: Final = 8
-"""So many commands of a worker run at a time; others wait."""
+"""The most commands of a worker that run at a time; others wait."""
 
 MEASURE_S: Final = 0.5
-"""How often the workspace is measured while a command runs."""
+"""Interval at which the workspace is measured while a command runs."""
 
 SHOWN_BYTES: Final = 4096
-"""As much output is shown with a failure."""
+"""The most output that is shown with a failure."""
 
 _BEYOND_S: Final = 300.0
 _OUT_OF_HAND: Final = 2
@@ -42,7 +42,7 @@ log = logger("exec")
 
 
 class ExecArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to run."""
+    """A command, and its time limit."""
 
     command: Annotated[
         str, msgspec.Meta(min_length=1, max_length=32_000, description="A line, or a script, for the shell.")
@@ -54,7 +54,7 @@ class ExecArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Exec:
-    """Answers `exit code N` and the output, both streams in order."""
+    """Returns `exit code N` and the output, both streams in order."""
 
     name = "exec"
     parameters = ExecArguments
@@ -89,7 +89,8 @@ class Exec:
         )
 
     def for_subagents(self) -> Exec:
-        """The same, without a word of the memory that a subagent has not."""
+        """Return this tool with a description that does not mention memory, which subagents
+        lack."""
         return self._for_subagents
 
     async def run(self, arguments: ExecArguments, context: ToolContext) -> str:
@@ -118,7 +119,7 @@ class Exec:
             )
 
     async def _fenced(self, arguments: ExecArguments, context: ToolContext) -> Finished:
-        """The command within its workspace's quota and its turn's lease."""
+        """Run the command within its workspace's quota and its turn's lease."""
         workspace = self._workspaces.workspace_of(context.session)
         folder = await workspace.create()
         quota = await _allowed(workspace)
@@ -165,8 +166,8 @@ class Exec:
 
 
 async def _allowed(workspace: Workspace) -> Quota:
-    """The quota; of a workspace that is over it, what it has now, so that a command can still make
-    room."""
+    """Return the quota. A workspace over it gets its present size as quota, so that a command can
+    still delete files."""
     quota = workspace.quota
     used = await workspace.measure()
     if (
@@ -182,7 +183,7 @@ async def _allowed(workspace: Workspace) -> Quota:
 
 
 async def _until_over_quota(workspace: Workspace, quota: Quota) -> str:
-    """Return, with the reason, when the workspace is over its quota or cannot be measured."""
+    """Wait until the workspace is over its quota or cannot be measured, and return the reason."""
     while True:
         await asyncio.sleep(MEASURE_S)
         try:
@@ -194,12 +195,12 @@ async def _until_over_quota(workspace: Workspace, quota: Quota) -> str:
 
 
 def _out_of_room(running: asyncio.Task[Finished]) -> bool:
-    """Whether the sandbox ended it because of the quota."""
+    """Return whether the sandbox ended it because of the quota."""
     return not running.cancelled() and running.exception() is None and running.result().ended == "room"
 
 
 async def _cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel what is not done, and return when all is, however often this is cancelled
+    """Cancel all unfinished tasks and wait for them, however often this is itself cancelled
     meanwhile."""
     pending = {task for task in tasks if not task.done()}
     for task in pending:
@@ -215,7 +216,8 @@ async def _cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def _render_result(finished: Finished, limits: CommandLimits, asked_s: float | None) -> str:
-    """Raises ToolFailed for a command that was ended over a limit."""
+    """Return the result of a command as text. Raises ToolFailed for one that was ended over a
+    limit."""
     text = _ESCAPES.sub("", finished.output.decode("utf-8", "replace"))
     if finished.ended == "exit":
         code = finished.code or 0

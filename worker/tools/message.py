@@ -1,4 +1,4 @@
-"""Saying something in a chat while a turn runs, here or in another chat of the same person."""
+"""Sending a message while a turn runs, to its own chat or to another chat of the same person."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Label = Annotated[str, msgspec.Meta(min_length=1, max_length=BUTTON_CHARS)]
 
 
 class MessageArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to say where."""
+    """A message, and its chat."""
 
     text: Annotated[str, msgspec.Meta(max_length=TEXT_CHARS, description="What to say, in Markdown.")]
     chat: Annotated[
@@ -46,10 +46,10 @@ class MessageArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MessageTool:
-    """Answers `sent`, and that the final text will not be sent when this was said in the turn's own
-    chat.
+    """Returns a confirmation. After a message to the turn's own chat it says that the final text
+    will not be sent.
 
-    A line is in the log of its chat once, whatever becomes of the worker.
+    A message is in the log of its chat exactly once, even if the worker is lost.
     """
 
     name = "message"
@@ -111,8 +111,8 @@ class MessageTool:
         return f"Sent to the chat {arguments.chat!r}. It was not shown in this chat."
 
     async def _target(self, chat: str | None, context: ToolContext) -> ChatTarget:
-        """What the policy says; the audit record has each chat of somebody else that was asked
-        for."""
+        """Return the chat that the policy allows. Requests for another person's chat are recorded
+        in the audit log."""
         session, turn = context.session, context.turn
         try:
             target = self._policy.resolve(session, chat)
@@ -124,7 +124,7 @@ class MessageTool:
         return target
 
     async def _store_files(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:
-        """The files, kept for the chat that they are sent to. The same file again is the same
+        """Store the files for the chat that they are sent to. The same file always gets the same
         reference."""
         if len(paths) > self._files:
             raise ToolFailed(f"{len(paths)} files are too many for one message; at most {self._files} are allowed")
@@ -142,6 +142,7 @@ class MessageTool:
 
 
 def _history_pair(sent_text: str, now_ms: int) -> tuple[UserEntry, AssistantEntry]:
-    """A pair, because some models take nothing but turns of two."""
+    """Return the message as a question and an answer, because some models accept only alternating
+    roles."""
     asked = UserEntry(content=FROM_ELSEWHERE, turn=0, at=now_ms)
     return asked, AssistantEntry(content=sent_text, turn=0, at=now_ms)

@@ -17,13 +17,14 @@ from worker.agent.tools.tool import Safety, Tool
 from worker.tools.registry import TOOLS
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every provider takes as the name of a function."""
+"""The form of a function name that every provider accepts."""
 
 
 def plugin_tools(plugins: PluginSettings, *, reserved: Collection[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
-    """The tools of installed packages, by name. `taken` are the names of the worker's own.
+    """Return the tools of installed packages, by name. `reserved` are the names of the worker's
+    own.
 
-    Raises SettingsError for one that cannot be made or that no model could be offered.
+    Raises SettingsError for a tool that cannot be built or offered to a model.
     """
     loaded = load_plugins("shoal.tools", off=plugins.off, reserved=reserved)
     for plugin in loaded:
@@ -34,8 +35,8 @@ def plugin_tools(plugins: PluginSettings, *, reserved: Collection[str] = tuple(T
 
 
 def plugin_hooks(plugins: PluginSettings) -> tuple[AgentHook, ...]:
-    """The hooks of installed packages, by name. Raises SettingsError for one that cannot be made or
-    is no hook."""
+    """Return the hooks of installed packages, by name. Raises SettingsError for one that cannot be
+    built or is not a hook."""
     loaded = load_plugins("shoal.hooks", off=plugins.off)
     for plugin in loaded:
         if not isinstance(plugin.made, AgentHook):

@@ -1,4 +1,4 @@
-"""Which tool a name stands for."""
+"""The built-in tools, by name."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TOOLS: Final = {
 
 
 def build_tools(names: Iterable[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
-    """One of each named tool, in that order; imports only those. Raises KeyError for a name that is
-    not in TOOLS."""
+    """Return one of each named tool, in that order; imports only those. Raises KeyError for a name
+    that is not in TOOLS."""
     return tuple(_build(TOOLS[name]) for name in names)
 
 

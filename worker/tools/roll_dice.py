@@ -1,4 +1,4 @@
-"""Dice, and with two sides a coin."""
+"""Dice; with two sides, a coin."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from worker.agent.tools.tool import Safety, ToolContext
 
 
 class RollDiceArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dice."""
+    """The number of dice, and their sides."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=20, description="How many dice.")] = 1
     sides: Annotated[int, msgspec.Meta(ge=2, le=1000, description="How many sides each has.")] = 6
 
 
 class RollDice:
-    """Answers `2d6: 3 + 5 = 8`."""
+    """Returns `2d6: 3 + 5 = 8`."""
 
     name = "roll_dice"
     description = "Roll dice, or pick a random number from 1 to `sides`. Use it whenever chance is asked for."

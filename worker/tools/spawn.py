@@ -1,4 +1,4 @@
-"""Giving a task to a subagent, which works on it beside the turn, on whichever worker."""
+"""Giving a task to a subagent, which runs in parallel to the turn, on any worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.tracing import current_traceparent
 from worker.agent.tools.tool import Safety, ToolContext
 
 WAIT_S: Final = 300.0
-"""How long a turn waits for a subagent at most; after that it is told like of any other."""
+"""The longest wait of a turn for a subagent; after that its result arrives as a message."""
 
 LOOK_FIRST_S: Final = 0.05
 LOOK_CAP_S: Final = 0.5
@@ -26,14 +26,14 @@ PER_TURN: Final = 5
 
 
 class AwaitedSubagents(Protocol):
-    """What the tool asks of those subagents that a turn waits for."""
+    """The store of subagents, as far as this tool needs it."""
 
     async def read_awaited(self, id: str) -> AwaitedSubagent | None: ...
     async def detach(self, id: str) -> bool: ...
 
 
 class SpawnArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to do, and what to know for it."""
+    """A task, and the facts it needs."""
 
     task: Annotated[
         str,
@@ -56,11 +56,11 @@ class SpawnArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SpawnTool:
-    """Answers at once that it started, or with `wait` what came of it.
+    """Returns at once that the subagent has started, or with `wait` its result.
 
-    The subagent is queued in one step with the record of this call: neither lost nor doubled,
-    whatever becomes of the worker. Its id is made of the session, the turn and the call. Raises
-    ToolFailed over the limits.
+    The subagent is queued in one step with the record of this call, so a lost worker can neither
+    lose nor double it. Its id is derived from the session, the turn and the call. Raises ToolFailed
+    over the limits.
     """
 
     name = "spawn"
@@ -107,7 +107,7 @@ class SpawnTool:
         return await self._result(task, context)
 
     async def _result(self, task: SubagentTask, context: ToolContext) -> str:
-        """Also on the worker that takes the turn over: it waits for the same subagent."""
+        """Wait for the result. A worker that takes the turn over waits for the same subagent."""
         give_up_at = context.clock.monotonic() + self._wait_s
         look_s, started = LOOK_FIRST_S, False
         while True:
@@ -143,6 +143,6 @@ def _render_outcome(task: SubagentTask, found: AwaitedSubagent) -> str:
 
 
 def child_id(session: str, turn: int, call_id: str) -> str:
-    """8 characters; the same for the same call, on whichever worker."""
+    """Return an id of 8 characters; the same for the same call, on every worker."""
     digest = hashlib.blake2s(f"{session}\0{turn}\0{call_id}".encode(), digest_size=5).digest()
     return base64.b32encode(digest).decode().lower()

@@ -1,7 +1,7 @@
-"""Making a prompt smaller in the middle of a turn: the newest messages stay, the rest becomes a
+"""Compaction of a prompt in the middle of a turn: the newest messages stay, the rest becomes a
 summary of the task.
 
-Only what the model sees becomes smaller; ledger and history keep everything.
+Only the prompt becomes smaller; ledger and history keep everything.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _TEMPERATURE: Final = 0.3
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """A smaller prompt. `usage` is None when no model was asked for it."""
+    """A smaller prompt. `usage` is None if no model was asked for it."""
 
     messages: list[Message]
     usage: TokenUsage | None = None
 
 
 class Compact(Protocol):
-    """Makes the messages of a running turn smaller."""
+    """Compacts the messages of a running turn."""
 
     async def __call__(self, messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
         """Keep the system text, `task` (the message that is being answered) and the newest `keep`
@@ -57,8 +57,8 @@ class Compact(Protocol):
 
 
 def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMARY_TOKENS) -> Compact:
-    """Compaction with one call to `model`. When that fails, a note stands where the summary
-    would."""
+    """Return a Compact that makes one call to `model`. If the call fails, a note takes the place of
+    the summary."""
 
     async def compact(messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
         head, rest = _without_system(messages)
@@ -91,8 +91,8 @@ def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMAR
 
 
 def shorten_results(messages: Sequence[Message], aim_tokens: int) -> list[Message]:
-    """The messages with the largest tool results shortened, one after the other, until all of them
-    fit."""
+    """Return the messages with the largest tool results shortened, one after the other, until all
+    of them fit."""
     kept = list(messages)
     too_many = estimate_tokens(kept) - aim_tokens
     while too_many > 0:
@@ -112,8 +112,8 @@ def _without_system(messages: Sequence[Message]) -> tuple[list[Message], list[Me
 
 
 def _start(messages: Sequence[Message], keep: int) -> int:
-    """Where the newest `keep` messages begin, or earlier: at the call whose results they would
-    begin with."""
+    """Return the index of the newest `keep` messages, or an earlier one: a tool result is never
+    separated from its call."""
     start = max(0, len(messages) - keep)
     while 0 < start < len(messages) and messages[start]["role"] == "tool":
         start -= 1
@@ -121,7 +121,7 @@ def _start(messages: Sequence[Message], keep: int) -> int:
 
 
 def _least_tokens(messages: Iterable[Message]) -> int:
-    """What the messages take when every tool result is as short as it can be made."""
+    """Return the tokens of the messages with every tool result as short as it can be made."""
     short = [
         {**message, "content": message["content"][:_LEAST_CHARS]} if _result_chars(message) else message
         for message in messages
@@ -135,7 +135,8 @@ def _result_chars(message: Message) -> int:
 
 
 def _render_record(messages: Sequence[Message], task: Message, room_chars: int) -> str:
-    """The messages as text for the summary, each cut alike so that all of them fit."""
+    """Return the messages as text for the summary, each cut to the same length so that all of them
+    fit."""
     lines = [f"{message['role'].upper()}: {_render_message(message)}" for message in messages]
     task_line = (
         f"The task that the agent is working on now:\n{shorten(_content_text(task['content']), room_chars // 4)}"

@@ -1,5 +1,5 @@
-"""Making the messages of a model call: system text, history, the current message. Pure: strings in,
-messages out."""
+"""The messages of a model call: system text, history, current message. Pure: strings in, messages
+out."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _OUTGOING: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
 def system_prompt(parts: Iterable[str]) -> str:
-    """The parts that are not blank, in order. It holds nothing that changes between turns, or
-    caches would miss."""
+    """Join the parts that are not blank, in order. They contain nothing that changes between turns,
+    because every change would miss the provider's cache."""
     return _SEPARATOR.join(part.strip() for part in parts if part.strip())
 
 
 def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
-    """The messages of a turn's first call; what the turn adds later is appended behind them."""
+    """Return the messages of a turn's first call; the turn appends its own later."""
     entries = pair_calls_with_results(window(spec.history, spec.memory_window))
     system = [clean({"role": "system", "content": spec.system})] if spec.system else []
     return [*system, *map(to_message, entries), clean(task_message(spec, now_ms))]
 
 
 def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
-    """The message to answer: its images, then its text with the runtime context behind it."""
+    """Return the message to answer: its images, then its text, then the runtime context."""
     context = runtime_context(
         now_ms,
         spec.timezone,
@@ -56,8 +56,8 @@ def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
 
 
 def followup_message(followup: FollowupMessage) -> Message:
-    """A message that joined the turn: its images, then its text, in groups with its sender behind
-    it."""
+    """Return a message that joined the turn: its images, then its text, and in groups its
+    sender."""
     senders = {"Sender": followup.sender_name, "Sender ID": followup.sender_id}
     context = [RUNTIME_MARK, *_labelled(senders)] if any(senders.values()) else []
     text = "\n\n".join([followup.entry.content or EMPTY, *(["\n".join(context)] if context else [])])
@@ -67,10 +67,9 @@ def followup_message(followup: FollowupMessage) -> Message:
 
 
 def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[TranscriptEntry]:
-    """At most `limit` of the newest entries, starting at a message of the user.
+    """Return at most `limit` of the newest entries, starting at a message of the user.
 
-    A single turn longer than the window keeps its own message, so that the model knows what it is
-    about.
+    A single turn longer than the window keeps its own message, so that the model knows the task.
     """
     newest = history[-limit:] if limit > 0 else ()
     for at, entry in enumerate(newest):
@@ -93,8 +92,8 @@ def runtime_context(
     sender_name: str = "",
     sender_id: str = "",
 ) -> str:
-    """What changes from turn to turn; it stands at the end of the user's message. `now_ms` is
-    wall-clock time."""
+    """Return the facts that change from turn to turn. They stand at the end of the user's message,
+    after everything that a cache may hold. `now_ms` is wall-clock time."""
     lines = [RUNTIME_MARK, f"Current time: {_render_minute(now_ms // 60_000, timezone)} ({timezone})"]
     values = {"Channel": channel, "Chat ID": chat_id, "Sender": sender_name, "Sender ID": sender_id}
     return "\n".join([*lines, *_labelled(values)])
@@ -102,7 +101,7 @@ def runtime_context(
 
 @lru_cache(maxsize=64)
 def _render_minute(minutes: int, timezone: str) -> str:
-    """A minute since 1970 as people write it: all turns of that minute have the same."""
+    """Return a minute since 1970 as a date; cached, because all turns of that minute share it."""
     return f"{datetime.fromtimestamp(minutes * 60, ZoneInfo(timezone)):%Y-%m-%d %H:%M (%A)}"
 
 
@@ -111,8 +110,8 @@ def _labelled(values: Mapping[str, str]) -> list[str]:
 
 
 def to_message(entry: TranscriptEntry) -> Message:
-    """One entry in the form that models take, as `clean` would leave it: a long history has
-    hundreds of them."""
+    """Return one entry in the form that models accept. The result needs no `clean`: a long history
+    has hundreds of entries."""
     content = entry.content
     text = content if content and not content.isspace() else None
     match entry:
@@ -135,9 +134,10 @@ def to_message(entry: TranscriptEntry) -> Message:
 
 
 def clean(message: Mapping[str, Any]) -> Message:
-    """Only what providers know, and no empty text: null beside tool calls, else `(empty)`.
+    """Return a message with only the fields that providers know, and without empty text: null next
+    to tool calls, else `(empty)`.
 
-    Blank text counts as empty: some providers refuse it as they refuse none at all.
+    Blank text counts as empty, because some providers refuse both.
     """
     content, calls = message.get("content"), message.get("tool_calls") or None
     if isinstance(content, list):
@@ -153,8 +153,8 @@ def _blank(text: Any) -> bool:
 
 
 def _valid_arguments(arguments: str) -> str:
-    """The arguments, or `{}` for text that is no JSON object: some providers parse it and refuse
-    the whole call."""
+    """Return the arguments, or `{}` for text that is not a JSON object: some providers parse it and
+    refuse the whole call."""
     try:
         msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Cutting `<think>...</think>` out of what a model says."""
+"""Removal of `<think>...</think>` from a model's output."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _CLOSE: Final = "</think>"
 
 
 class ThinkFilter:
-    """Lets the visible part of a stream through, wherever its deltas are cut.
+    """Passes on the visible part of a stream, wherever its deltas are cut.
 
-    Blocks do not nest; one that is never closed hides the rest; a closing tag alone is dropped.
+    Blocks do not nest; a block that is never closed hides the rest; a lone closing tag is dropped.
     White space before the first visible character is dropped too.
     """
 
@@ -21,8 +21,8 @@ class ThinkFilter:
         self._begun = False
 
     def feed(self, delta: str) -> str:
-        """The text that may be shown now. The start of what could become a tag is held back until
-        it is clear."""
+        """Return the text that may be shown now. The start of a possible tag is held back until it
+        is certain."""
         rest = self._held + delta
         if self._begun and not self._inside and "<" not in rest:
             self._held = ""
@@ -42,7 +42,7 @@ class ThinkFilter:
         return self._visible("".join(shown))
 
     def flush(self) -> str:
-        """What was held back, once nothing more can come."""
+        """Return the text that was held back, at the end of the stream."""
         held, self._held = self._held, ""
         return "" if self._inside else self._visible(held)
 
@@ -54,7 +54,7 @@ class ThinkFilter:
 
 
 def strip_think(text: str) -> str:
-    """The visible part of a whole text, without white space around it."""
+    """Return the visible part of a whole text, without white space around it."""
     if "<" not in text:
         return text.strip()
     think = ThinkFilter()
@@ -62,7 +62,7 @@ def strip_think(text: str) -> str:
 
 
 def _first(text: str, tags: tuple[str, ...]) -> tuple[int, str]:
-    """Where the first whole tag begins, or where an unfinished one at the end does (then with an
+    """Return the position of the first whole tag, or of an unfinished one at the end (then with an
     empty tag)."""
     low = text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
     found = [(at, tag) for tag in tags if (at := low.find(tag)) >= 0]

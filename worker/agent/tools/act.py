@@ -1,4 +1,4 @@
-"""Acting: running the tools that a reply asks for, with a record that a successor can go on from."""
+"""Running the tools of a reply, with a record from which a successor can continue."""
 
 from __future__ import annotations
 

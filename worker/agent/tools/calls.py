@@ -1,4 +1,4 @@
-"""Tool calls on their way from a reply to the ledger and back, safe to store, to run and to send
+"""Tool calls on their way from a reply to the ledger and back: safe to store, to run and to send
 again."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from worker.agent.tools.tool import valid_text
 
 
 def stored_call(call: ToolCallRequest) -> ToolCall:
-    """The call as the ledger keeps it: repaired arguments where the model's own text is no JSON
-    object."""
+    """Return the call in the form of the ledger, with repaired arguments if the model's own text is
+    not a JSON object."""
     text = call.raw
     if call.arguments is not None and not _is_object(text):
         text = msgspec.json.encode(call.arguments).decode()
@@ -24,14 +24,14 @@ def stored_call(call: ToolCallRequest) -> ToolCall:
 
 
 def requested_call(call: ToolCall) -> ToolCallRequest:
-    """The way back from the ledger."""
+    """Return a stored call as a request again."""
     whole = _is_object(call.arguments)
     return ToolCallRequest(call.id, call.name, msgspec.json.decode(call.arguments) if whole else None, call.arguments)
 
 
 def unique_ids(calls: Sequence[ToolCallRequest], used_ids: set[str], round_: int) -> tuple[ToolCallRequest, ...]:
-    """The calls with an id each that no other call of the turn has: some providers repeat or omit
-    them."""
+    """Return the calls, each with an id that is unique in the turn: some providers repeat or omit
+    ids."""
     named: list[ToolCallRequest] = []
     for at, call in enumerate(calls):
         new = call.id if call.id and call.id not in used_ids else f"call_{round_}_{at}"
@@ -43,10 +43,10 @@ def unique_ids(calls: Sequence[ToolCallRequest], used_ids: set[str], round_: int
 
 
 def whole_calls(response: LLMResponse) -> tuple[ToolCallRequest, ...]:
-    """A reply's calls, made safe to store and to send back.
+    """Return a reply's calls, safe to store and to send back.
 
-    In a reply cut by length the arguments count only as they stand: a repair would run half of what
-    was meant.
+    In a reply cut by its length, arguments are not repaired: a repair would run half of the
+    intended call.
     """
     calls = []
     for call in response.tool_calls:

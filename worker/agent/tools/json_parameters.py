@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 DEPTH: Final = 20
-"""Arguments deeper than this are refused, whatever a schema says."""
+"""Arguments nested deeper than this are refused, whatever the schema says."""
 
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -22,12 +22,12 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 class JsonParameters:
-    """What a tool takes, as the schema of an object. `run` gets the arguments as the model wrote
-    them.
+    """The parameters of a tool, as the schema of an object. `run` gets the arguments as the model
+    wrote them.
 
-    Checked is what a model gets wrong: missing and unknown names, kinds and fixed choices.
-    Everything else in a schema is left to whoever wrote it: its patterns, for one, would be code of
-    a stranger run here.
+    Checked are the common mistakes of models: missing and unknown names, types and fixed choices.
+    The rest of a schema is not evaluated; a pattern, for example, is a stranger's code and would
+    run here.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -38,7 +38,8 @@ class JsonParameters:
         return tuple(self.schema.get("properties", {}))
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The same arguments. Raises msgspec.ValidationError that names what does not fit."""
+        """Return the arguments. Raises msgspec.ValidationError that names the part that does not
+        fit."""
         for problem in _problems(self.schema, arguments, "$", DEPTH):
             raise msgspec.ValidationError(problem)
         return arguments

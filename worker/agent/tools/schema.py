@@ -1,4 +1,4 @@
-"""JSON Schema of a tool's parameters, in the plain form every provider takes: one object, no
+"""JSON Schema of a tool's parameters, in the plain form that every provider accepts: one object, no
 references."""
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ Parameters = type[msgspec.Struct] | JsonParameters
 
 
 def schema_of(parameters: Parameters) -> dict[str, Any]:
-    """What a model is told of them."""
+    """Return the parameters in the form that a model gets."""
     return parameters.schema if isinstance(parameters, JsonParameters) else object_schema(parameters)
 
 
 def names_of(parameters: Parameters) -> Iterable[str]:
-    """The name of each of them."""
+    """Return the names of the parameters."""
     if isinstance(parameters, JsonParameters):
         return parameters.names
     return (field.encode_name for field in msgspec.structs.fields(parameters))
 
 
 def convert_arguments(arguments: dict[str, Any], parameters: Parameters) -> Any:
-    """What `run` gets. Raises msgspec.ValidationError for arguments that do not fit."""
+    """Return the arguments in the form that `run` gets. Raises msgspec.ValidationError if they do
+    not fit."""
     if isinstance(parameters, JsonParameters):
         return parameters.check(arguments)
     return msgspec.convert(arguments, parameters, strict=False)
@@ -35,7 +36,7 @@ def convert_arguments(arguments: dict[str, Any], parameters: Parameters) -> Any:
 
 @cache  # the same tools are in several boxes
 def object_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schema of a Struct with every `$ref` replaced by what it points at, without titles.
+    """Return the schema of a Struct with every `$ref` replaced by its target, without titles.
 
     Raises ValueError for a Struct that contains itself: such a schema cannot be written without
     references.

@@ -1,4 +1,4 @@
-"""A limit of time that sets a timer only for what has to wait."""
+"""A time limit that sets a timer only for a call that has to wait."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ T = TypeVar("T")
 
 
 async def within(limit_s: float, call: Awaitable[T]) -> T:
-    """What a call answers. Raises TimeoutError when it has waited for longer than `limit_s`.
+    """Await a call and return its result. Raises TimeoutError after more than `limit_s` of waiting.
 
-    Most calls of hooks wait for nothing, and the timer of `asyncio.timeout` costs several times
-    what they do: so a coroutine makes its first step without one. No timer could stop that step
-    anyway.
+    Most calls of hooks never wait, and the timer of `asyncio.timeout` costs several times what they
+    do. So a coroutine makes its first step without one. A timer could not stop that step anyway.
     """
     if not isinstance(call, types.CoroutineType):
         async with asyncio.timeout(limit_s):
@@ -32,8 +31,8 @@ async def within(limit_s: float, call: Awaitable[T]) -> T:
 
 @types.coroutine
 def _resume(call: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
-    """Go on with a coroutine that waits for something, as `await` does with one that has not
-    begun."""
+    """Continue a coroutine that has already begun and waits for something, as `await` does with a
+    new one."""
     while True:
         try:
             came = yield waits_for

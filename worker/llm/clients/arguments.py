@@ -1,4 +1,4 @@
-"""Reading the arguments of a tool call, however badly a model wrote them."""
+"""Parsing of a tool call's arguments, however badly a model wrote them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any, Final
 import msgspec
 
 LIMIT_CHARS: Final = 256 * 1024
-"""Longer text is only read when it is valid: repairing takes time that grows faster than the
-text."""
+"""Longer text is only parsed if it is valid: the time of a repair grows faster than the text."""
 
 
 def parse_arguments(raw: str) -> dict[str, Any] | None:
-    """The JSON object in `raw`, repaired where possible; {} for blank text; None when there is no
+    """Return the JSON object in `raw`, repaired if possible; {} for blank text; None if there is no
     object in it.
 
-    Never raises. What it returns can be written as JSON again.
+    Never raises. The result can be encoded as JSON again.
     """
     text = raw.strip()
     if not text:

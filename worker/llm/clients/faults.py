@@ -1,5 +1,5 @@
-"""What a provider's faults mean. Both clients tell them apart here, and in no word of a provider:
-it may quote ours."""
+"""Classification of provider faults, shared by both clients. No text of a provider is passed on,
+because it may quote ours."""
 
 from __future__ import annotations
 
@@ -33,25 +33,27 @@ _TOO_LONG: Final = (
 
 
 def model_error(model: str, kind: str, what: object, *, retry_after_s: float | None = None) -> ModelError:
-    """The error for one failed call of `model`. `what` is a status or the name of an exception."""
+    """Return the error for one failed call of `model`. `what` is a status or the name of an
+    exception."""
     advice = _ADVICE.get(kind)
     text = f"the model {model!r} failed: {kind}, {what}{f'; {advice}' if advice else ''}"
     return ModelError(kind, text, retryable=kind in RETRYABLE, retry_after_s=retry_after_s)
 
 
 def kind_of_status(status: int) -> str:
-    """The kind of ModelError that an HTTP status stands for."""
+    """Return the kind of ModelError for an HTTP status."""
     return _BY_STATUS.get(status) or ("overloaded" if status >= 500 else "bad_request")
 
 
 def kind_of_refusal(status: int, body: str) -> str:
-    """The same where the text of the answer is known: only that says that a prompt was too long."""
+    """Return the kind of ModelError for a refusal. Its text is searched only for one thing: that
+    the prompt was too long."""
     return "context_length" if status not in _BY_STATUS and says_too_long(body) else kind_of_status(status)
 
 
 def kind_of_error(error: Any, otherwise: str) -> str:
-    """The kind for an error object inside an answer that began well; its `code` is an HTTP status
-    with some."""
+    """Return the kind for an error object inside an answer that began well; some providers put an
+    HTTP status in its `code`."""
     fields = error if isinstance(error, dict) else {"message": error}
     text = f"{fields.get('code')} {fields.get('type')} {fields.get('message')}"
     code = str(fields.get("code"))
@@ -61,14 +63,14 @@ def kind_of_error(error: Any, otherwise: str) -> str:
 
 
 def says_too_long(text: str) -> bool:
-    """Whether a provider's text says that the prompt does not fit the model's context."""
+    """Return whether a provider's text says that the prompt does not fit the model's context."""
     text = text.lower()
     return any(words in text for words in _TOO_LONG)
 
 
 def retry_after_s(headers: Mapping[str, str], clock: Clock = SYSTEM_CLOCK) -> float | None:
-    """How long the provider asks to wait: Retry-After-Ms, or Retry-After in seconds or as a date;
-    None when unclear."""
+    """Return the wait in seconds that the provider asks for: Retry-After-Ms, or Retry-After in
+    seconds or as a date; None if it is unclear."""
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name, "")
         with contextlib.suppress(ValueError):

@@ -1,9 +1,8 @@
-"""LiteLLM as a worker wants it: offline, silent, and without the work behind each call that nobody
-here asked for.
+"""LiteLLM configured for a worker: offline, silent, and without its extra work after each call.
 
 Importing this file imports LiteLLM, which takes 3 s and reads the environment: litellm_client sets
-that first, and imports this in a thread. What LiteLLM would load in its first call, and so in the
-event loop, is loaded here.
+that first, and imports this in a thread. Modules that LiteLLM would load during its first call, in
+the event loop, are loaded here.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ SDK_ONLY: Final = frozenset(
         "xinference",
     }
 )
-"""Providers that LiteLLM reaches through the openai SDK, and through its own HTTP handler not at
-all or in another way. The others that speak OpenAI's protocol get the same requests from both."""
+"""Providers that LiteLLM reaches through the openai SDK only, or differently than through its own
+HTTP handler. All other providers of OpenAI's protocol get the same requests from both."""
 
 _PREPARED_AT_ONCE: Final = frozenset(
     {
@@ -67,10 +66,9 @@ _PREPARED_AT_ONCE: Final = frozenset(
         "xai",
     }
 )
-"""Providers for which LiteLLM prepares a request without waiting for anything. `acompletion` does
-that in a thread, for the sake of those that look up a token or a model first; the thread and what
-is around it are a quarter of such a call.
-"""
+"""Providers for which LiteLLM prepares a request without waiting. `acompletion` uses a thread for
+that, because other providers look up a token or a model first; the thread and its overhead are a
+quarter of such a call."""
 
 _AS_OPENAI: Final = (
     OpenAIChatCompletionStreamingHandler,
@@ -78,18 +76,18 @@ _AS_OPENAI: Final = (
     GroqChatCompletionStreamingHandler,
     MistralChatResponseIterator,
 )
-"""Readers of streams whose events are OpenAI's, in every way that Assembly knows."""
+"""Readers of streams whose events are OpenAI's, in every form that ReplyAssembler knows."""
 
 _untyped: Final[Any] = litellm  # much of what it offers has no types
 
 
 class Unlogged(Logging):
-    """What LiteLLM keeps of a call while it runs, and what it would do with it afterwards: nothing.
+    """LiteLLM's record of a running call, with all work after the call removed.
 
-    By itself it prices each call, builds a record of it and hands that to callbacks, which is
-    nearly half of what a call costs; we set no callbacks, and have prices and spans of our own.
-    Whoever hands LiteLLM such an object, as its router does, also does what LiteLLM does where it
-    makes one: `unsigned` is that.
+    By default LiteLLM prices each call, builds a record of it and hands that to callbacks, which is
+    nearly half of the cost of a call. We set no callbacks, and have our own prices and spans. A
+    caller that passes such an object must also do the work that LiteLLM does where it makes one:
+    `without_signatures` is that work.
     """
 
     def __init__(self, request: Mapping[str, Any]) -> None:
@@ -118,7 +116,7 @@ class Unlogged(Logging):
 
 
 def set_up() -> None:
-    """LiteLLM must not print, or log what people wrote."""
+    """Keep LiteLLM from printing, and from logging people's messages."""
     litellm.suppress_debug_info = True
     litellm.drop_params = True
     litellm.turn_off_message_logging = True
@@ -127,8 +125,8 @@ def set_up() -> None:
 
 
 async def send(request: Mapping[str, Any]) -> Any:
-    """One call: an answer, or a stream of its pieces. Raises what LiteLLM raises; after some
-    refusals it is None."""
+    """Make one call and return an answer, or a stream of its pieces. Raises what LiteLLM raises;
+    returns None after some refusals."""
     asked = {**request, "litellm_logging_obj": Unlogged(request)}
     provider = request["model"].partition("/")[0]
     if provider not in _PREPARED_AT_ONCE:
@@ -146,23 +144,23 @@ async def close() -> None:
 
 
 def without_signatures(messages: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
-    """Copies of the messages, without the signatures that Gemini's calls have in their ids for any
-    other model."""
+    """Return copies of the messages without the signatures that Gemini puts into the ids of its
+    calls, unless the model is Gemini."""
     if "gemini" in model.lower():
         return [dict(message) for message in messages]
     return [_unsigned(message) for message in messages]
 
 
 def http_answer(stream: Any) -> Any:
-    """The HTTP answer of a stream whose events are OpenAI's own; None for a stream that LiteLLM has
-    to translate."""
+    """Return the HTTP answer of a stream whose events are OpenAI's own; None for a stream that
+    LiteLLM has to translate."""
     events: Any = getattr(stream, "completion_stream", None)
     return events.http_response if type(events) in _AS_OPENAI else None
 
 
 def count_tokens(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, model: str) -> TokenUsage:
-    """About how many tokens a call took, where its provider did not say: as LiteLLM counts for its
-    own streams."""
+    """Estimate the tokens of a call whose provider did not report them, as LiteLLM does for its own
+    streams."""
     output = (reply.content or "") + (reply.reasoning_content or "")
     output += "".join(call.name + call.raw for call in reply.tool_calls)
     try:
@@ -173,7 +171,7 @@ def count_tokens(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, mode
 
 
 def kind_of(exc: BaseException) -> str:
-    """The kind of ModelError that an exception of the library stands for."""
+    """Return the kind of ModelError for an exception of the library."""
     if isinstance(exc, ContextWindowExceededError):
         return "context_length"
     if any(isinstance(cause, json.JSONDecodeError) for cause in _causes(exc)):

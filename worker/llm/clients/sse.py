@@ -1,8 +1,9 @@
-"""Reading server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html),
-bytes in, data out.
+"""Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), bytes in,
+data out.
 
-Only `data` counts: comments, which some send to keep a connection open, event names, ids and retry
-times are skipped. Lines end with LF or CRLF; a lone CR, which the standard also allows, ends none.
+Only `data` counts: comments, which keep a connection open, event names, ids and retry times are
+skipped. Lines end with LF or CRLF; a lone CR, which the standard also allows, does not end a line
+here.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from typing import Final
 
 LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""Nobody sends more in one event; who does is cut off before the memory is full."""
+"""Size limit of one event. No provider comes near it; it protects the worker's memory."""
 
 
 class EventReader:
-    """Takes a stream apart, in whatever pieces it comes."""
+    """Splits a stream into events, in whatever pieces it arrives."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -23,8 +24,8 @@ class EventReader:
         self._waiting_bytes = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The data of each event that ends in this piece. Raises ValueError for an event over the
-        limit."""
+        """Return the data of each event that ends in this piece. Raises ValueError for an event
+        over the limit."""
         *lines, rest = piece.split(b"\n")
         events = []
         for line in lines:
@@ -42,7 +43,7 @@ class EventReader:
         return events
 
     def end(self) -> list[bytes]:
-        """The data of an event that nothing but the end of the stream ended."""
+        """Return the data of an event that only the end of the stream has ended."""
         return self.feed(b"\n\n")
 
     def _feed_line(self, line: bytes) -> bytes | None:

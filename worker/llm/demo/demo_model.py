@@ -1,4 +1,4 @@
-"""The model of those who have none yet: offline, small, and honest about it."""
+"""The model for a first try without an API key: offline, small, and honest about it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ _RECALL = re.compile(r"\b(?:what(?:'s| is| are)|remember|know|tell me) my (?P<wh
 
 
 class DemoModel:
-    """Knows a few tricks, uses the tools it is offered, remembers what it is told, and says what it
-    is."""
+    """Knows a few tricks, uses the tools it is offered, remembers facts, and says what it is."""
 
     name = "demo"
 
@@ -53,10 +52,10 @@ class DemoModel:
         self._piece_s = piece_s
 
     async def preload(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: the first call has no slow part."""
 
     async def close(self) -> None:
-        """There is nothing to let go."""
+        """Do nothing: it has no connections."""
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         text, calls = _reply(request.messages, {tool.name: tool for tool in request.tools})
@@ -110,7 +109,7 @@ def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
 
 
 def _wanted_tools(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """The tools that would help with a text."""
+    """Return the tools that would help with a text."""
     wishes: list[tuple[str, dict[str, Any]]] = []
     if _SPAWN.search(text):
         task = " ".join(_SPAWN.sub(" ", text).split()).strip(" .,:")
@@ -151,7 +150,7 @@ def _answer_text(now: str, known: Sequence[tuple[str, str]]) -> str:
 
 
 def _tool_results(messages: Messages) -> list[tuple[str, str]]:
-    """Name and text of the tool results that stand at the end."""
+    """Return name and text of the tool results at the end of the messages."""
     results: list[tuple[str, str]] = []
     for message in reversed(messages):
         if message["role"] != "tool":
@@ -161,7 +160,7 @@ def _tool_results(messages: Messages) -> list[tuple[str, str]]:
 
 
 def _latest_user_messages(messages: Messages) -> Sequence[Mapping[str, Any]]:
-    """What was said last: several messages, when they came together."""
+    """Return the messages of the user since the last reply."""
     start = max((at for at, message in enumerate(messages) if message["role"] != "user"), default=-1) + 1
     return messages[start:]
 

@@ -1,5 +1,5 @@
-"""How the demo model keeps memory: the facts that people told it, as notes, and an account in a few
-words."""
+"""Memory of the demo model: facts about a person as notes, and a short account of a
+conversation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME = re.compile(r"\b(?:call me|i am called) (?P<value>[\w-]{1,40})", re.IGNOR
 
 
 def facts(text: str) -> Iterator[tuple[str, str]]:
-    """What somebody says of themselves: what, and its value."""
+    """Yield the facts that a person states about themselves: kind and value."""
     for found in FACT.finditer(text):
         yield found["what"].lower(), found["value"].strip()
     for found in _NAME.finditer(text):
@@ -29,13 +29,13 @@ def facts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def parse_notes(text: str) -> Iterator[tuple[str, str]]:
-    """The facts among the notes in a text."""
+    """Yield the facts among the notes in a text."""
     for found in _NOTE.finditer(text):
         yield found["what"], found["value"]
 
 
 def save_arguments(prompt: str) -> dict[str, Any]:
-    """The arguments of `save_memory` for what it is asked to remember."""
+    """Return the arguments of `save_memory` for a conversation."""
     parts = _PARTS.search(prompt)
     old, conversation = (parts["memory"], parts["said"] or "") if parts else ("", prompt)
     lines = list(_LINE.finditer(conversation))
@@ -46,11 +46,10 @@ def save_arguments(prompt: str) -> dict[str, Any]:
 
 
 def rework_arguments(prompt: str) -> dict[str, Any]:
-    """The arguments of `save_memory` where MEMORY.md is to be written anew from the accounts in
-    HISTORY.md.
+    """Return the arguments of `save_memory` that rewrite MEMORY.md from the accounts in HISTORY.md.
 
-    Facts that the notes lack are added. A note wins over an account, which tells only the beginning
-    and the end of a conversation; of several accounts the latest is right.
+    Facts that the notes lack are added. A note beats an account, which has only the beginning and
+    the end of a conversation; of several accounts the latest wins.
     """
     parts = _REWORK_PARTS.search(prompt)
     old, history = (parts["memory"], parts["told"]) if parts else ("", "")
@@ -62,14 +61,13 @@ def rework_arguments(prompt: str) -> dict[str, Any]:
 
 
 def _without_duplicates(notes: str) -> str:
-    """The notes without those that stand there twice."""
+    """Return the notes without repeated lines."""
     lines = notes.splitlines()
     return "\n".join(line for at, line in enumerate(lines) if not line.strip() or line not in lines[:at])
 
 
 def _with_facts(old: str, news: Iterable[tuple[str, str]]) -> str:
-    """The notes with these facts; a fact of the same kind is corrected, other notes stay as they
-    are."""
+    """Return the notes with these facts; a fact of the same kind is replaced, other notes stay."""
     known = dict(parse_notes(old))
     others = [line for line in old.splitlines() if not _NOTE.match(line) and line != "(nothing yet)"]
     known.update(news)

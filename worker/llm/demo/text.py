@@ -1,4 +1,4 @@
-"""What the demo model says."""
+"""The texts of the demo model."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ ANSWERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 
 
 def default_answer(text: str) -> str:
-    """The answer to everything else."""
+    """Return the answer to everything else."""
     quoted = " ".join(text.split())
     quoted = quoted if len(quoted) <= 200 else f"{quoted[:199]}…"
     opening = f"You wrote: “{quoted}”. " if quoted else ""
@@ -107,7 +107,7 @@ def default_answer(text: str) -> str:
 
 
 def describe_results(results: Sequence[tuple[str, str]]) -> str:
-    """What the tools answered, in words."""
+    """Return the answers of the tools, in words."""
     return "\n\n".join(_describe_result(name, text) for name, text in results)
 
 
@@ -117,8 +117,7 @@ _REPORT: Final = re.compile(
 
 
 def describe_report(text: str) -> str | None:
-    """What the report of a subagent says, in words; of several that came together, all. None for
-    other texts."""
+    """Return the reports of subagents in a text, in words. None for other texts."""
     if not text.startswith("[Subagent '"):
         return None
     report = _REPORT.match(text)
@@ -130,14 +129,14 @@ def describe_report(text: str) -> str | None:
 
 
 def confirm_fact(what: str, value: str) -> str:
-    """A fact was told."""
+    """Return the answer to a stated fact."""
     if what == "name":
         return f"Nice to meet you, {value}! Ask me for your name later in this chat, I will remember it."
     return f"Noted: your {what} is {value}. I will remember it within this chat."
 
 
 def recall_fact(what: str, value: str | None) -> str:
-    """A fact was asked for."""
+    """Return the answer to a question about a fact."""
     if value is None:
         return f"You have not told me your {what} in this chat yet. Say “my {what} is …”, and I will remember it."
     return f"Your {what} is **{value}**."

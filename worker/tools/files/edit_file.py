@@ -1,4 +1,4 @@
-"""Changing a part of a file."""
+"""Editing a part of a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.agent.tools.tool import Safety, ToolContext, shorten
 
 
 class EditFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change into what."""
+    """A file, and the text to replace."""
 
     path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md` or `notes/todo.md`.")]
     old_text: Annotated[
@@ -21,8 +21,8 @@ class EditFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class EditFile:
-    """Answers `MEMORY.md is changed`. A change that is made already is not made again and is no
-    error, so that a turn that goes on elsewhere does no harm."""
+    """Returns `MEMORY.md is changed`. A change that was made already is not an error, so that a
+    turn that continues on another worker may repeat it."""
 
     name = "edit_file"
     description = "Replace one piece of text in a file by another. The rest of the file stays as it is."
@@ -54,6 +54,6 @@ class EditFile:
 
 
 def _applied(text: str, old: str, new: str) -> bool:
-    """Whether the new text is there and the old one only as a part of it, as after adding a line to
-    a line."""
+    """Return whether the new text exists, and the old one only as a part of it, as after adding a
+    line to a line."""
     return bool(new) and new in text and not any(old in part for part in text.split(new))

@@ -1,5 +1,5 @@
-"""Finding files by name. Patterns have three signs, and matching takes no longer than name times
-pattern."""
+"""Finding files by name. Patterns have three signs, and matching takes at most length of name times
+length of pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PARTS: Final = 32
 
 
 class GlobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which names."""
+    """A pattern."""
 
     pattern: Annotated[
         str,
@@ -29,7 +29,7 @@ class GlobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Glob:
-    """Answers one path a line, with its size."""
+    """Returns one path a line, with its size."""
 
     name = "glob"
     description = "Find files in your workspace by a pattern of their names."
@@ -55,7 +55,8 @@ def _matching(entries: Sequence[FileEntry], pattern: str) -> list[FileEntry]:
 
 
 def _parts(pattern: str) -> list[str]:
-    """The names of a pattern; `**` once in a row, and in front of a pattern that is one name."""
+    """Return the parts of a pattern: repeated `**` become one, and a pattern that is one name gets
+    one in front."""
     parts = [part for part in pattern.strip().split("/") if part not in ("", ".")][:_PARTS]
     if len(parts) == 1:
         parts.insert(0, "**")
@@ -63,7 +64,8 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
-    """Whether a path fits: for each part of the pattern, which of the names may stand before it."""
+    """Return whether a path fits. For each part of the pattern, `reached` holds how many names may
+    come before the next part."""
     reached = {0}
     for part in parts:
         if part == "**":
@@ -76,8 +78,8 @@ def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
 
 
 def _name_fits(name: str, part: str) -> bool:
-    """`*` and `?` in one name. A `*` that took too little takes one character more; an earlier one
-    never has to."""
+    """Match `*` and `?` in one name. After a mismatch the latest `*` takes one more character; an
+    earlier one never has to."""
     at = sign = 0
     star, consumed = -1, 0
     while at < len(name):

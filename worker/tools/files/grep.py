@@ -1,5 +1,5 @@
-"""Finding text in files: plain words, no patterns. A pattern can be made to run for hours; words
-cannot."""
+"""Finding text in files: plain words, not patterns, because a pattern can be made to run for
+hours."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext
 
 SHOWN_CHARS: Final = 1000
-"""How much of one entry is shown, around what was found."""
+"""Length of the extract that is shown of one entry, around the match."""
 
 SEARCH_S: Final = 12.0
-"""How long files are searched; what is left then is named by its number."""
+"""Time limit of a search; the answer says how many files are left."""
 
 COUNTED: Final = 1000
-"""After so many places no further file is searched."""
+"""After this number of matches no further file is searched."""
 
 _BEFORE_CHARS: Final = 300
 _LOG: Final = "HISTORY.md"
 
 
 class GrepArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to find."""
+    """Words, and the files to search."""
 
     words: Annotated[
         str,
@@ -46,7 +46,7 @@ class GrepArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GrepHit(msgspec.Struct, frozen=True):
-    """One place: which file, which line (0 for an entry of HISTORY.md), and what stands there."""
+    """One match: its file, its line (0 for an entry of HISTORY.md), and its text."""
 
     path: str
     line: int
@@ -57,7 +57,7 @@ class GrepHit(msgspec.Struct, frozen=True):
 
 
 class Grep:
-    """Answers one place a line; of HISTORY.md whole entries, the newest first."""
+    """Returns one match a line; of HISTORY.md whole entries, the newest first."""
 
     name = "grep"
     description = (
@@ -87,7 +87,7 @@ class Grep:
 
 
 async def _files_to_search(context: ToolContext, path: str | None) -> tuple[Sequence[str], bool]:
-    """The files to look in, and whether it is one that was named."""
+    """Return the files to search, and whether it is one that was named."""
     if path is None:
         return await context.files.names(), False
     folder = "".join(f"{part}/" for part in path.strip().split("/") if part not in ("", "."))
@@ -98,9 +98,9 @@ async def _files_to_search(context: ToolContext, path: str | None) -> tuple[Sequ
 async def _search_files(
     context: ToolContext, names: Sequence[str], terms: Sequence[str], *, must: bool
 ) -> tuple[list[GrepHit], int]:
-    """Hits, and how many files were searched until there were enough of them or the time was over;
-    one file after the other, so that no more than one is held. With `must`, a file that cannot be
-    read is an error."""
+    """Return matches, and the number of files searched before there were enough or the time was
+    over. Only one file is held in memory at a time. With `must`, a file that cannot be read is an
+    error."""
     hits: list[GrepHit] = []
     until = context.clock.monotonic() + SEARCH_S
     for searched, name in enumerate(names):
@@ -117,7 +117,7 @@ async def _search_files(
 
 
 def _terms(words: str) -> list[str]:
-    """`a "b c"` are the terms `a` and `b c`."""
+    """Split words and quoted phrases: `a "b c"` are the terms `a` and `b c`."""
     pieces = words.split('"')
     plain = [word for piece in pieces[::2] for word in piece.split()]
     return [term.casefold() for term in [*plain, *(piece.strip() for piece in pieces[1::2])] if term]

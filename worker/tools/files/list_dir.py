@@ -1,4 +1,4 @@
-"""What files there are."""
+"""Listing a folder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _FOLDERS: Final = 30
 
 
 class ListDirArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which folder."""
+    """A folder."""
 
     path: Annotated[str, msgspec.Meta(description="A folder such as `skills/recap`; leave out for the whole.")] = ""
 
 
 class ListDir:
-    """Answers one name a line, files with their size, folders with a `/` behind."""
+    """Returns one name a line, files with their size, folders with a trailing `/`."""
 
     name = "list_dir"
     description = "List the files, with their sizes, and the folders in a folder of your workspace."

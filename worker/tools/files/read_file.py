@@ -14,12 +14,11 @@ from worker.documents.reader import DocumentReader
 from worker.turn.images import picture_in
 
 PAGE_BYTES: Final = 8 * 1024
-"""What is shown at once: less than what a tool's result may have, so that the note behind it is
-seen."""
+"""Size of a page: less than the limit of a tool's result, so that the note after it is not cut."""
 
 
 class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of which file."""
+    """A file, and a range of lines."""
 
     path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md` or `skills/recap/SKILL.md`.")]
     offset: Annotated[int, msgspec.Meta(ge=1, description="The first line to read, counted from 1.")] = 1
@@ -27,8 +26,8 @@ class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class ReadFile:
-    """Answers with the text, and where to go on when there is more; of a picture, with what it is,
-    and shows it."""
+    """Returns a page of the text, and the offset of the next one. A picture is described and
+    shown."""
 
     name = "read_file"
     description = (
@@ -80,7 +79,7 @@ def _render_page(path: str, text: str, offset: int, limit: int) -> str:
 
 
 def _page(lines: list[str]) -> tuple[list[str], bool]:
-    """As many whole lines as fit, and whether the only one had to be cut."""
+    """Return as many whole lines as fit, and whether the only one had to be cut."""
     page: list[str] = []
     left = PAGE_BYTES
     for line in lines:

@@ -10,14 +10,14 @@ from worker.agent.tools.tool import Safety, ToolContext
 
 
 class WriteFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to write where."""
+    """A file, and its new text."""
 
     path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md` or `notes/todo.md`.")]
     content: Annotated[str, msgspec.Meta(description="The whole new text of the file.")]
 
 
 class WriteFile:
-    """Answers `MEMORY.md now has 3 lines`."""
+    """Returns `MEMORY.md now has 3 lines`."""
 
     name = "write_file"
     description = (

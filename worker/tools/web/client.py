@@ -1,5 +1,4 @@
-"""The tools for the web, put together. Import this when they are on: it brings the HTTP library
-with it."""
+"""The web tools, assembled. Import this only if they are on, because it brings the HTTP library."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ def build_web_tools(
     fetch_s: float = FETCH_S,
     allow: Sequence[str] = (),
 ) -> tuple[Tool, ...]:
-    """web_fetch, and web_search unless `engine` is `off`. Raises SettingsError for settings that do
-    not fit."""
+    """Return web_fetch, and web_search unless `engine` is `off`. Raises SettingsError for settings
+    that do not fit."""
     fetcher = Fetcher(WebPolicy.from_settings(allow), body_bytes=fetch_bytes, total_s=fetch_s)
     fetch = WebFetch(fetcher, PageReader())
     if engine == "off":

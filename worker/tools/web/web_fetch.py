@@ -1,4 +1,4 @@
-"""Reading a page of the web."""
+"""Reading a web page."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
 from worker.guards.fetch import Fetcher
 
 PAGE_BYTES: Final = 8 * 1024
-"""What is shown at once: less than what a tool's result may have, so that the notes around it are
-seen."""
+"""The most text that is shown at once: less than the limit of a tool's result, so that the notes
+around it are not cut."""
 
 _URL_CHARS: Final = 1000
 _WAIT_S: Final = 20.0  # for a turn among those who fetch or parse at the same time
 
 
 class WebFetchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of which page."""
+    """A page, and a range of its text."""
 
     url: Annotated[str, msgspec.Meta(description="Such as `https://example.org/news`.")]
     max_chars: Annotated[int, msgspec.Meta(ge=100, le=PAGE_BYTES, description="How much to show at most.")] = PAGE_BYTES
@@ -29,8 +29,8 @@ class WebFetchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class WebFetch:
-    """Answers with the address that the page has in the end, its title and its text, and where to
-    go on."""
+    """Returns the address of the page after redirects, its title and its text, and the next
+    offset."""
 
     name = "web_fetch"
     description = (

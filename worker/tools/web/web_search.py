@@ -1,4 +1,4 @@
-"""Finding pages of the web."""
+"""Searching the web."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TEXT_CHARS: Final = 400
 
 
 class WebSearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to find."""
+    """A query."""
 
     query: Annotated[str, msgspec.Meta(max_length=400, description="A few words, such as `python 3.14 release date`.")]
     count: Annotated[int, msgspec.Meta(ge=1, le=10, description="How many results.")] = 5
 
 
 class WebSearch:
-    """Answers with titles, addresses and the first words of pages, the best first."""
+    """Returns titles, addresses and the first words of pages, the best first."""
 
     name = "web_search"
     description = "Search the web. Gives titles, addresses and short extracts; read a page with web_fetch."
