@@ -153,7 +153,7 @@ def test_a_hook_that_is_none_stops_the_start(site: Site) -> None:
 def test_an_installed_package_is_found_by_a_process_of_its_own() -> None:
     """Really by its metadata on the path: nothing here imported it."""
     script = (
-        "from shared.settings.sections import PluginSettings as P; from worker.tools.plugins import *; "
+        "from shared.settings import PluginSettings as P; from worker.tools.plugins import *; "
         "print([t.name for t in plugin_tools(P())], [type(h).__name__ for h in plugin_hooks(P())], "
         "plugin_tools(P(off=('count_letters',))))"
     )
