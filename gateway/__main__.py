@@ -1,6 +1,6 @@
 """`python -m gateway [channel ...]`: run these channels (default: web and every chat platform that is on).
 
-With `--check` their settings are looked at, and nothing is run.
+With `--check` their settings are checked, and nothing is run.
 """
 
 from __future__ import annotations

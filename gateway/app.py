@@ -1,4 +1,4 @@
-"""Joins a gateway: settings, Redis, channels, and what machines ask."""
+"""Joins a gateway: settings, Redis, stores, channels, and the health server."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from shared.tracing import process as tracing
 
 
 async def check(names: Sequence[str], _: asyncio.Event) -> int:
-    """Say what is wrong with the settings of these channels (none named: of every chat platform
-    that is on), a line each, or "ok"; the exit code. Nothing is connected. Raises SettingsError for
-    what is wrong with all others."""
+    """Print the problems in the settings of these channels (none named: of every chat platform that is
+    on), a line each, or "ok"; return the exit code. Nothing is connected. Raises SettingsError for
+    problems in all other settings."""
     problems = await problems_of(names, load())
     sys.stdout.write("".join(f"{line}\n" for line in problems or ["ok"]))
     return EXIT_SETTINGS if problems else 0
@@ -105,7 +105,7 @@ async def _run(
     def reason() -> str | None:
         if stop.is_set():
             return "draining"
-        if not watch.there:
+        if not watch.available:
             return "redis is away"
         off = list(_off(channels))
         return "; ".join(off) if len(off) == len(channels) else None
@@ -139,8 +139,7 @@ async def _run(
 
 
 def _off(channels: Sequence[Channel]) -> Iterator[str]:
-    """A line for each chat platform that does not work at this moment: one that is off takes no
-    other with it."""
+    """Yield a line for each chat platform that does not work now. One that is off stops no other."""
     for channel in channels:
         if isinstance(channel, ChatChannel) and channel.why_off:
             yield f"{channel.name}: {channel.why_off}"

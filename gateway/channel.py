@@ -1,4 +1,4 @@
-"""What every chat channel is to the rest of a gateway."""
+"""The protocols between the channels of a gateway and the rest of it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from shared.store.turns.withdrawals import WithdrawalOutcome
 
 
 class ChannelLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a channel can carry. `text_bytes` is the longest message a person may send."""
+    """The limits of a channel. `text_bytes` is the size of the longest message a person may send."""
 
     text_bytes: int
 
 
 class MessageSink(Protocol):
-    """The way in, as a channel sees it: `gateway.ingress.ingest.Ingress`."""
+    """The way in of a gateway, as a channel sees it: `gateway.ingress.ingest.Ingress`."""
 
     @property
     def commands(self) -> Sequence[CommandRow]:
-        """The chat commands that are answered here, for channels that can offer them."""
+        """The chat commands of this gateway, for channels that can offer them."""
         ...
 
     async def ingest(
@@ -40,20 +40,19 @@ class MessageSink(Protocol):
         notice: bool = False,
         retry_for_s: float = 0.0,
     ) -> Accepted:
-        """Make a message durable, once; turn 0 in the answer means that it was a command, and is
+        """Make a message durable, once; turn 0 in the result means that it was a command and is
         answered already.
 
-        `show` is written into the chat's log with it: what the person said, where people read the
-        log, or a word of ours about it. With `notice` a refusal is told in the log too, once a
-        minute: for channels that cannot show one beside the message; but not that all have too much
-        to do (`overloaded`): that is told again. Who caught the refusal counts it
-        (`MESSAGES_REFUSED`). Raises BadInput, Refused, RedisAway.
+        `show` is written into the chat's log with it: the person's text where people read the log, or
+        a notice about it. With `notice` a refusal is written into the log too, once a minute, for
+        channels that cannot show one at the message; except `overloaded`, for that message comes
+        again. The caller counts refusals (`MESSAGES_REFUSED`). Raises BadInput, Refused, RedisAway.
         """
         ...
 
     async def stop(self, session: str, turn: int | None = None) -> int | None:
-        """End the turn at the head of `session`; its number, None when there is none. Raises
-        RedisAway."""
+        """End `turn`, or the turn at the head of `session`; return its number, None when nothing runs.
+        Raises RedisAway."""
         ...
 
     async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> ApprovalOutcome:
@@ -61,7 +60,7 @@ class MessageSink(Protocol):
         ...
 
     async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> WithdrawalOutcome:
-        """Take a message back, if no turn has begun with it. Raises RedisAway."""
+        """Withdraw a message, unless a turn has begun with it. Raises RedisAway."""
         ...
 
 
@@ -85,10 +84,9 @@ class Channel(Protocol):
         ...
 
     def send(self, session: str, entry: NumberedLine) -> None:
-        """Show a new line of a chat's log to whoever reads the chat through this process at this
-        moment."""
+        """Show a new line of a chat's log to the people who read the chat through this process now."""
         ...
 
     def facts(self) -> dict[str, str]:
-        """What operators see of it, such as its address and how many connections are open."""
+        """Return what operators see of the channel, such as its address and its open connections."""
         ...

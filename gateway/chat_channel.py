@@ -1,5 +1,4 @@
-"""A channel made of a chat platform: it is opened, it listens, its replies are delivered, it is
-closed."""
+"""A channel on a chat platform: opens the platform, listens, delivers replies, and closes it."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ class ChatChannel:
 
     @property
     def abilities(self) -> Abilities:
-        """What its platform allows."""
+        """The abilities of its platform."""
         return self._platform.abilities
 
     @property
@@ -74,12 +73,12 @@ class ChatChannel:
 
     @property
     def why_off(self) -> str:
-        """Why nothing works here at this moment; '' when it does."""
+        """The reason why the channel does not work now; '' when it does."""
         return self._state.why
 
     def send(self, session: str, entry: NumberedLine) -> None:
-        """Nothing: nobody reads this channel through a process. Who is to get a line, and that they get it once, is
-        settled in Redis, and `gateway.delivery.egress` delivers it."""
+        """Do nothing: lines of this channel go through the outbox in Redis, which settles that each is
+        delivered once, and `gateway.delivery.egress` delivers them."""
 
     def facts(self) -> dict[str, str]:
         listens = (
@@ -94,8 +93,8 @@ class ChatChannel:
         return facts | ({channel_why(self.name): self.why_off} if self.why_off else {})
 
     async def listen(self, sink: MessageSink, draining: asyncio.Event) -> None:
-        """Open, listen and deliver until `draining`; whatever is wrong with the platform is
-        outlived."""
+        """Open, listen and deliver until `draining`. A fault of the platform ends neither this channel
+        nor another: it is opened again."""
         try:
             while await open_platform(self._platform, self._state, draining):
                 await self._run_opened(sink, draining)
@@ -106,7 +105,7 @@ class ChatChannel:
                     await self._platform.close()
 
     async def _run_opened(self, sink: MessageSink, draining: asyncio.Event) -> None:
-        """Listen and deliver until the process drains, or the channel breaks."""
+        """Listen and deliver on an opened platform until the process drains or the channel breaks."""
         lease_s = self._settings.worker.lease_s
         deliveries = DeliveryQueue(
             self._client,
@@ -135,18 +134,19 @@ class ChatChannel:
         inlet = PlatformInlet(
             self._platform, self._rules, sink=sink, notes=deliveries, client=self._client, settings=self._settings
         )
-        hearing = asyncio.create_task(fanout.run(), name="fanout")
+        following = asyncio.create_task(fanout.run(), name="fanout")
         work = [asyncio.create_task(self._egress.run(), name="egress")]
         work.append(asyncio.create_task(self._receive(inlet, ending), name="listening"))
         stops = [asyncio.create_task(event.wait()) for event in (draining, self._state.broken)]
         try:
             await asyncio.wait([*work, *stops], return_when=asyncio.FIRST_COMPLETED)
+            # Both parts finish what is under way before anything is cancelled.
             ending.set()
             await asyncio.wait(work)
             for task in work:
                 task.result()
         finally:
-            await cancel_all([*work, *stops, hearing])
+            await cancel_all([*work, *stops, following])
 
     async def _receive(self, inlet: PlatformInlet, ending: asyncio.Event) -> None:
         assert self._listening is not None

@@ -1,4 +1,4 @@
-"""Which channels a gateway runs: those that were named, else the web chat and every platform that
+"""The choice of a gateway's channels: those that were named, else the web chat and every platform that
 is on."""
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
 
 CHANNELS: Final = {"web": "gateway.channels.web.channel:make"}
-"""Every channel that is no chat platform, by name; imported when it is asked for. Platforms:
+"""Channels that are not chat platforms, by name; imported when wanted. Platforms:
 `gateway.platform.registry`."""
 
 READ_BY_PEOPLE: Final = (*CHANNELS, "api", "cli")
-"""Their tables in `[channels]` are for what comes from there, and ask for nothing to be run."""
+"""Names whose tables in `[channels]` configure messages from there, and start no platform."""
 
 
 class MakeChannel(Protocol):
-    """What stands behind a name in CHANNELS."""
+    """The factory of a channel in CHANNELS."""
 
     def __call__(self, settings: Settings, client: RedisClient) -> Channel: ...
 
 
 def wanted(names: Sequence[str], settings: Settings) -> list[str]:
-    """The channels to run. Raises SettingsError, one line a problem, for a name that is none or is
-    turned off."""
+    """Return the channels to run. Raises SettingsError, one line a problem, for a name that is unknown
+    or turned off."""
     if not names:
         return ["web", *_on(settings)]
     known = {*CHANNELS, *platform_names(off=settings.plugins.off)}
@@ -50,8 +50,8 @@ def wanted(names: Sequence[str], settings: Settings) -> list[str]:
 
 
 def make_channels(names: Sequence[str], settings: Settings, client: RedisClient, hooks: WebhookServer) -> list[Channel]:
-    """The channels, checked and connected to nothing. Raises SettingsError with every problem of
-    all of them."""
+    """Make the channels, checked and not connected. Raises SettingsError with every problem of all of
+    them."""
     made: list[Channel] = []
     problems: list[str] = []
     for name in names:
@@ -65,7 +65,7 @@ def make_channels(names: Sequence[str], settings: Settings, client: RedisClient,
 
 
 async def problems_of(names: Sequence[str], settings: Settings) -> list[str]:
-    """What is wrong with the settings of these channels, or of all chat platforms that are on, a
+    """Return the problems in the settings of these channels, or of all chat platforms that are on, a
     line each."""
     client = RedisClient("redis://127.0.0.1:1")  # never connected
     try:

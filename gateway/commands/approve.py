@@ -1,5 +1,4 @@
-"""`/yes` and `/no`: the answer to a question whether a tool may run, for channels without
-buttons."""
+"""`/yes` and `/no`: answers to the question whether a tool may run, for channels without buttons."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from gateway.commands.command import CommandAnswer, CommandContext
 from shared.store.turns.approvals import REFUSALS, ApprovalOutcome
 
 
-class Approve:
+class ApproveCommand:
     """Answers the question that the chat's turn waits for, or the one whose id is named."""
 
     def __init__(self, name: Literal["yes", "no"]) -> None:
@@ -30,6 +29,6 @@ class Approve:
 
 
 def not_counted(why: ApprovalOutcome) -> str:
-    """What a person is told whose answer does not count."""
+    """Return the reply to an answer that does not count."""
     text = REFUSALS[why]
     return f"{text[:1].upper()}{text[1:]}."

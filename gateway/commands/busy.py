@@ -19,8 +19,8 @@ MEANINGS: Final[dict[Policy, str]] = {
 }
 
 
-class Busy:
-    """Says what becomes of a message that comes while a turn runs, or chooses that for the chat."""
+class BusyCommand:
+    """Shows or sets what happens to a message that comes while a turn runs."""
 
     name = "busy"
     about = "what happens to a message while I am busy: `/busy " + "|".join(POLICIES) + "`"
@@ -48,8 +48,8 @@ class Busy:
             f"- `{policy}`{' **(in use)**' if policy == current else ''}: {self._meaning(policy)}"
             for policy in POLICIES
         ]
-        told = ["When you write while I am busy:", "", *rows, "", f"The usual one here is `{usual}`."]
-        return "\n".join([*told, f"Choose with `/busy NAME`; `/busy {DEFAULT}` goes back."])
+        lines = ["When you write while I am busy:", "", *rows, "", f"The usual one here is `{usual}`."]
+        return "\n".join([*lines, f"Choose with `/busy NAME`; `/busy {DEFAULT}` goes back."])
 
     def _meaning(self, policy: Policy) -> str:
         return MEANINGS[policy].format(merge_s=self._settings.merge_s)

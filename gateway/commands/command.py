@@ -1,4 +1,4 @@
-"""What a chat command is, to the gateway and to packages that bring their own."""
+"""The protocol of chat commands, for the gateway and for packages that bring their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.store.sessions.session import Change, SessionState
 
 
 class CommandContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command is asked: the message, the text behind its word, and where the session stands.
+    """The input of a command: the message, the text after its word, and the state of the session.
 
     `client` is for commands of packages, which are made without arguments.
     """
@@ -24,20 +24,19 @@ class CommandContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
-    """What the person is told, as Markdown, and what happens in the same step. `preset` goes with the change of that
-    name: the model to use from now on, `""` the usual one; `schedule` is the one that goes, with the change
-    `unschedule`."""
+    """The reply, as Markdown, and the change that is made in the same step. `preset` goes with the
+    change of that name: the model to use from now on, `""` the usual one. `schedule` goes with the
+    change `unschedule`: the id of the one to remove."""
 
     text: str
     change: Change = ""
     preset: str = ""
     schedule: str = ""
     busy: str = ""
-    """Goes with the change of that name: what is done while a turn runs, `""` as the channel has
-    it."""
+    """Goes with the change of that name: the policy while a turn runs, `""` the channel's own."""
 
     child: str = ""
-    """Goes with the change `cancel`: the subagent that ends, `""` all of the chat's."""
+    """Goes with the change `cancel`: the subagent to end, `""` all of the chat's."""
 
 
 class Command(Protocol):
@@ -50,19 +49,19 @@ class Command(Protocol):
 
     @property
     def about(self) -> str:
-        """What it is for, in one line."""
+        """Its help, in one line."""
         ...
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
-        """Answer, and change nothing: the change is made by who asked, once. It may be asked again
-        for one message.
+        """Return the answer, and change nothing: the caller makes the change, once. May be called more
+        than once for one message.
 
-        Raises BadInput, Refused, RedisAway; whatever else is logged, and the person gets an
+        Raises BadInput, Refused, RedisAway; any other error is logged, and the person gets an
         apology.
         """
         ...
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """`1 entry`, `2,000 entries`."""
+    """Return a number with its noun: `1 entry`, `2,000 entries`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""`/new`, `/stop` and `/forget`: what ends something."""
+"""`/new`, `/stop` and `/forget`: the commands that end something."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from shared.store.sessions.session import Sessions, SessionState
 from shared.store.turns.inbox import SHARED_SCOPE
 
 
-class New:
-    """Ends the conversation. What was said goes into memory, by a job."""
+class NewCommand:
+    """Ends the conversation. A job puts it into memory."""
 
     name = "new"
     about = "begin a new conversation"
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
         state = context.state
-        told = ["New conversation."]
+        lines = ["New conversation."]
         if state.entries:
-            told.append("What we said before goes into memory.")
-        told += _ended(state)
+            lines.append("What we said before goes into memory.")
+        lines += _ended(state)
         if context.argument:
-            told.append("I have not read what you wrote behind `/new`; please send it as a message of its own.")
-        return CommandAnswer(" ".join(told), change="new")
+            lines.append("I have not read what you wrote after `/new`; please send it as a message of its own.")
+        return CommandAnswer(" ".join(lines), change="new")
 
 
-class Stop:
-    """Ends the turn at the head and all that runs in the background of the chat. What the turn has
-    written is kept; messages behind it are answered."""
+class StopCommand:
+    """Ends the turn at the head and all background jobs of the chat. The text that the turn has written
+    is kept; messages that wait are answered."""
 
     name = "stop"
     about = "stop what I am doing"
@@ -36,8 +36,8 @@ class Stop:
         state = context.state
         if not state.turn:
             text = "Stopped." if state.subagents else "Nothing is running."
-        elif behind := len(state.waiting) - 1 - state.joined:
-            text = f"Stopped. {counted(behind, 'more message waits', 'more messages wait')}."
+        elif waiting := len(state.waiting) - 1 - state.joined:
+            text = f"Stopped. {counted(waiting, 'more message waits', 'more messages wait')}."
         else:
             text = "Stopped."
         if state.subagents:
@@ -45,8 +45,8 @@ class Stop:
         return CommandAnswer(text, change="stop")
 
 
-class Forget:
-    """Deletes what is remembered, and the conversation as the model sees it."""
+class ForgetCommand:
+    """Deletes the memory, and the conversation as the model sees it."""
 
     name = "forget"
     about = "delete my memory and this conversation"
@@ -66,7 +66,7 @@ class Forget:
         planned = len(await self._schedules.of_session(context.message.session))
         personal = state.scope.startswith("user:")
         whose = "what I remember of you, in **all your chats**" if personal else "what I remember of this chat"
-        told = [
+        lines = [
             f"I have forgotten {whose}. Deleted:",
             "",
             f"- `MEMORY.md` ({counted(has.memory_bytes, 'byte')})",
@@ -78,18 +78,18 @@ class Forget:
             "Kept: the messages that you see here, which I do not read any more.",
             *_ended(state),
         ]
-        return CommandAnswer("\n".join(told), change="forget")
+        return CommandAnswer("\n".join(lines), change="forget")
 
 
 def _ended(state: SessionState) -> list[str]:
-    """What else is over when the session's waiting messages are dropped."""
+    """Return a sentence for each thing that ends when the session's waiting messages are dropped."""
     waiting = len(state.waiting)
-    told = []
+    lines = []
     if state.running:
-        told.append("I stopped what I was doing.")
+        lines.append("I stopped what I was doing.")
         waiting -= 1 + state.joined
     if state.subagents:
-        told.append(f"{counted(state.subagents, 'job')} in the background cancelled.")
+        lines.append(f"{counted(state.subagents, 'job')} in the background cancelled.")
     if waiting > 0:
-        told.append(f"{counted(waiting, 'waiting message was', 'waiting messages were')} dropped.")
-    return told
+        lines.append(f"{counted(waiting, 'waiting message was', 'waiting messages were')} dropped.")
+    return lines

@@ -10,7 +10,7 @@ REMOVE = ("remove", "delete", "rm")
 SHOWN_CHARS = 200
 
 
-class Cron:
+class CronCommand:
     """Lists what is planned in a chat, or takes a plan out."""
 
     name = "cron"
@@ -46,5 +46,5 @@ def _row(one: ScheduleStatus) -> str:
     text = " ".join(schedule.text.split())
     short = text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
     following = "paused" if one.paused else f"next {local_time(one.next_ms, schedule.timezone)}"
-    told = f"{counted(one.runs, 'run')}{f', {one.missed:,} missed' if one.missed else ''}"
-    return f"- `{schedule.id}` {describe_plan(schedule)}; {following}; {told}: {short}"
+    runs = f"{counted(one.runs, 'run')}{f', {one.missed:,} missed' if one.missed else ''}"
+    return f"- `{schedule.id}` {describe_plan(schedule)}; {following}; {runs}: {short}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gateway.commands.command import Command, CommandAnswer, CommandContext
 
 
-class Help:
+class HelpCommand:
     """Lists the commands that `commands` holds when it is asked."""
 
     name = "help"

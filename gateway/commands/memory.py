@@ -15,7 +15,7 @@ FOUND_CHARS: Final = 500
 SEARCH: Final = "search"
 
 
-class Memory:
+class MemoryCommand:
     """Shows MEMORY.md, or finds entries of HISTORY.md that hold all of some words."""
 
     name = "memory"
@@ -36,29 +36,29 @@ class Memory:
     async def _show(self, scope: str) -> str:
         text = (await self._memory.read_memory(scope)).text.strip()
         entries = (await self._sessions.memory_size(scope)).log_entries
-        told = [f"{_whose(scope)}:" if text else f"{_whose(scope)}: nothing yet."]
+        parts = [f"{_heading(scope)}:" if text else f"{_heading(scope)}: nothing yet."]
         if text:
-            told.append(_quoted(_cut(text, SHOWN_CHARS)))
+            parts.append(_quoted(_cut(text, SHOWN_CHARS)))
         if len(text) > SHOWN_CHARS:
-            told.append(f"That is the beginning; all of it has {len(text):,} characters.")
+            parts.append(f"That is the beginning; all of it has {len(text):,} characters.")
         if entries:
             count = counted(entries, "entry", "entries")
-            told.append(f"`HISTORY.md` has {count}; `/memory search WORDS` looks into them.")
-        return "\n\n".join(told)
+            parts.append(f"`HISTORY.md` has {count}; `/memory search WORDS` looks into them.")
+        return "\n\n".join(parts)
 
     async def _search(self, scope: str, words: list[str]) -> str:
         entries = await self._memory.read_log(scope)
         found = [entry for entry in reversed(entries) if all(word in entry.casefold() for word in words)]
         if not found:
             return f"Nothing found in {counted(len(entries), 'entry', 'entries')} of `HISTORY.md`."
-        told = [f"{counted(len(found), 'entry', 'entries')} found, the newest first:"]
-        told += [_quoted(_cut(entry.strip(), FOUND_CHARS)) for entry in found[:FOUND]]
+        parts = [f"{counted(len(found), 'entry', 'entries')} found, the newest first:"]
+        parts += [_quoted(_cut(entry.strip(), FOUND_CHARS)) for entry in found[:FOUND]]
         if len(found) > FOUND:
-            told.append(f"{len(found) - FOUND:,} older ones are not shown; more words find fewer.")
-        return "\n\n---\n\n".join(told)
+            parts.append(f"{len(found) - FOUND:,} older ones are not shown; more words find fewer.")
+        return "\n\n---\n\n".join(parts)
 
 
-def _whose(scope: str) -> str:
+def _heading(scope: str) -> str:
     if scope == SHARED_SCOPE:
         return "What I remember, for everybody who talks to me"
     return "What I remember of you, in all your chats" if scope.startswith("user:") else "What I remember of this chat"

@@ -8,7 +8,7 @@ from shared.settings import ModelSettings
 DEFAULT = "default"
 
 
-class Model:
+class ModelCommand:
     """Lists the models that an operator offers (`[model.presets]`), or chooses one for the chat."""
 
     name = "model"
@@ -34,11 +34,11 @@ class Model:
         presets = self._settings.presets
         rows = [self._row(DEFAULT, self._settings.name, "the usual one", chosen not in presets)]
         rows += [self._row(name, preset.name, preset.about, chosen == name) for name, preset in presets.items()]
-        told = ["These models are there:", "", *rows, ""]
+        lines = ["These models are there:", "", *rows, ""]
         if chosen and chosen not in presets:
-            told.append(f"`{chosen}`, which was chosen for this chat, is not offered any more.")
-        told.append("Choose with `/model NAME`." if presets else "An operator can offer more, in `[model.presets]`.")
-        return "\n".join(told)
+            lines.append(f"`{chosen}`, which was chosen for this chat, is not offered any more.")
+        lines.append("Choose with `/model NAME`." if presets else "An operator can offer more, in `[model.presets]`.")
+        return "\n".join(lines)
 
     def _row(self, name: str, model: str, about: str, current: bool) -> str:
         mark = " **(in use)**" if current else ""

@@ -1,4 +1,4 @@
-"""`/pair`: lets somebody in by the code that they were told."""
+"""`/pair`: lets a person in by the code they were sent."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from shared.store.access.pairing import PairingFailed, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
 
 ADMIN: Final = "admin"
-"""Metadata: with "1" a message is of somebody in `admins` of its channel, in a chat of two. Only the inlet says so."""
+"""Metadata key: "1" if the sender is in `admins` of the channel, in a direct chat. Only the inlet sets
+it."""
 
 
-class Pair:
-    """Asks the store to let somebody in; that counts once, however often this is asked for one
-    message."""
+class PairCommand:
+    """Lets a person in through the store, which counts one message once."""
 
     name = "pair"
-    about = "let somebody in by the code that they were told: `/pair CODE`"
+    about = "let somebody in by the code they were sent: `/pair CODE`"
 
     def __init__(self, client: RedisClient, clock: Clock = SYSTEM_CLOCK) -> None:
         self._pairings = Pairings(client)

@@ -1,4 +1,4 @@
-"""Every command by its word: Shoal's own, and those of installed packages."""
+"""The commands of a gateway by their words: Shoal's own, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gateway.commands.approve import Approve
-from gateway.commands.busy import Busy
+from gateway.commands.approve import ApproveCommand
+from gateway.commands.busy import BusyCommand
 from gateway.commands.command import Command
-from gateway.commands.conversation import Forget, New, Stop
-from gateway.commands.cron import Cron
-from gateway.commands.help import Help
+from gateway.commands.conversation import ForgetCommand, NewCommand, StopCommand
+from gateway.commands.cron import CronCommand
+from gateway.commands.help import HelpCommand
 from gateway.commands.jobs import JobsCommand
-from gateway.commands.memory import Memory
-from gateway.commands.model import Model
-from gateway.commands.pair import Pair
-from gateway.commands.status import Status
+from gateway.commands.memory import MemoryCommand
+from gateway.commands.model import ModelCommand
+from gateway.commands.pair import PairCommand
+from gateway.commands.status import StatusCommand
 from shared.plugins import LoadedPlugin, load_plugins
 from shared.settings import PluginSettings, Settings
 from shared.settings.sections.chats import busy_by_channel
@@ -32,51 +32,53 @@ _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 
 
 OWN: Final = (
-    Help.name, New.name, Stop.name, Status.name, Model.name, Busy.name, JobsCommand.name, Memory.name, Cron.name,
-    Forget.name, "yes", "no",
-)  # fmt: skip
+    *(kind.name for kind in (HelpCommand, NewCommand, StopCommand, StatusCommand, ModelCommand, BusyCommand)),
+    *(kind.name for kind in (JobsCommand, MemoryCommand, CronCommand, ForgetCommand)),
+    "yes",
+    "no",
+)
 """The words of Shoal's own commands, as they are listed. `/pair` is one more where a channel has
 `admins`."""
 
 
 def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Command] = ()) -> Mapping[str, Command]:
-    """Shoal's commands and then `extra`."""
+    """Return Shoal's commands by word, then those of `extra`."""
     sessions, schedules = Sessions(client), Schedules(client, settings.cron)
     commands: dict[str, Command] = {}
     own: list[Command] = [
-        Help(commands),
-        New(),
-        Stop(),
-        Status(settings.model, client),
-        Model(settings.model),
-        Busy(settings.inbox, busy_by_channel(settings.channels)),
+        HelpCommand(commands),
+        NewCommand(),
+        StopCommand(),
+        StatusCommand(settings.model, client),
+        ModelCommand(settings.model),
+        BusyCommand(settings.inbox, busy_by_channel(settings.channels)),
         JobsCommand(Subagents(client)),
-        Memory(MemoryStore(client), sessions),
-        Cron(schedules),
-        Forget(sessions, schedules),
-        Approve("yes"),
-        Approve("no"),
+        MemoryCommand(MemoryStore(client), sessions),
+        CronCommand(schedules),
+        ForgetCommand(sessions, schedules),
+        ApproveCommand("yes"),
+        ApproveCommand("no"),
     ]
     if any(table.get("admins") for table in settings.channels.values()):
-        own.append(Pair(client))
+        own.append(PairCommand(client))
     commands.update((command.name, command) for command in (*own, *extra))
     return commands
 
 
 def plugin_commands(plugins: PluginSettings) -> list[Command]:
-    """The commands of installed packages, by name.
+    """Load the commands of installed packages, in the order of their names.
 
-    Raises SettingsError for one that cannot be made or that nobody could say.
+    Raises SettingsError for one that cannot be made or whose name cannot be typed.
     """
-    loaded = load_plugins(GROUP, off=plugins.off, reserved=(*OWN, Pair.name))
+    loaded = load_plugins(GROUP, off=plugins.off, reserved=(*OWN, PairCommand.name))
     for plugin in loaded:
-        why = _wrong(plugin)
+        why = _fault_of(plugin)
         if why is not None:
             raise plugin.refused(why)
     return [plugin.made for plugin in loaded]
 
 
-def _wrong(plugin: LoadedPlugin) -> str | None:
+def _fault_of(plugin: LoadedPlugin) -> str | None:
     command = plugin.made
     missing = [name for name in ("name", "about", "answer") if not hasattr(command, name)]
     if missing:

@@ -11,8 +11,8 @@ from shared.store.sessions.session import Sessions, SessionState
 from shared.version import VERSION
 
 
-class Status:
-    """Says in a few lines what is going on in the chat and behind it."""
+class StatusCommand:
+    """Shows the state of the chat, its model, memory and spending, and the fleet."""
 
     name = "status"
     about = "show what is going on"
@@ -47,13 +47,13 @@ class Status:
 
 
 def _doing(state: SessionState, workers: int) -> str:
-    behind = len(state.waiting) - 1 - state.joined
-    if behind < 0:
+    waiting = len(state.waiting) - 1 - state.joined
+    if waiting < 0:
         return "nothing to do"
-    told = "working on your message" if state.running else _held_up(state, workers)
+    doing = "working on your message" if state.running else _held_up(state, workers)
     if state.attempt > 1:
-        told += f" (attempt {state.attempt})"
-    return f"{told}; {counted(behind, 'more waits', 'more wait')}" if behind else told
+        doing += f" (attempt {state.attempt})"
+    return f"{doing}; {counted(waiting, 'more waits', 'more wait')}" if waiting else doing
 
 
 def _held_up(state: SessionState, workers: int) -> str:

@@ -15,7 +15,7 @@ from gateway.delivery.streamed_message import StreamedMessage
 from gateway.delivery.turn_text import TurnText
 from gateway.delivery.typing_notice import TypingNotice
 from gateway.platform.protocol import GROUP_NOTE, PostTarget
-from gateway.process.traces import delivering
+from gateway.process.traces import delivery_span
 from shared.backoff import Backoff
 from shared.errors import LeaseLost, RedisAway
 from shared.messages.live import JoinedEvent, TurnEvent
@@ -125,7 +125,7 @@ class ChatDelivery:
         # Something else may stand between a message and its answer: other people's, or a later one.
         quote = state.notes.get(GROUP_NOTE) == "1" or state.running is not None
         outgoing = await self._context.posts.outgoing_line(entry, target, rates, quote=quote)
-        with delivering(entry.line, self._platform.name, self._lease.session):
+        with delivery_span(entry.line, self._platform.name, self._lease.session):
             if not await LineDelivery(self._context, self._lease, outgoing, state, self._streamed).run():
                 return False
         self._question_turn = _asking_turn(entry.line) or self._question_turn

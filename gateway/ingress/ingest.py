@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway.ingress.approvals import ApprovalDesk
 from gateway.ingress.commands import CommandRunner
-from gateway.process.traces import received, receiving
+from gateway.process.traces import receive_span, record_accepted
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.ephemeral import is_ephemeral
 from shared.errors import RedisAway, Refused, TooBig
@@ -69,9 +69,9 @@ class Ingress:
         `notice` a refusal is written into the chat's log too, once a minute; that a chat is paused
         for bots always is. Raises BadInput, TooBig, Refused, RedisAway.
         """
-        with receiving(message) as (message, traced):
+        with receive_span(message) as (message, traced):
             try:
-                return received(traced, await self._dispatch(message, show, principal, retry_for_s))
+                return record_accepted(traced, await self._dispatch(message, show, principal, retry_for_s))
             except (Refused, TooBig) as refused:
                 if (notice and refused.code != OVERLOADED) or refused.code == BOT_LOOP:
                     await self._notify(message, refused)

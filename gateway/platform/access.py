@@ -1,8 +1,8 @@
-"""Who may speak: the settings that the channels of platforms share, and the one function that
-decides.
+"""Access rules of the chat platforms: the settings that their channels share, and the one function
+that judges a message.
 
-By ids alone, never by names: everybody can call themselves what they like. A chat of two and a
-group are apart: who may do the one may not therefore do the other.
+Rules go by ids, never by names: anyone can choose any name. Direct chats and groups have rules of
+their own; access to one gives none to the other.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ ID_LISTS: Final = ("allow_from", "admins", "allow_groups")
 GROUP_RULES: Final = "group_rules"
 
 GroupPolicy = Literal["mention", "open", "off"]
-"""What is heard in a group: what is meant for us, everything, or nothing at all."""
+"""Messages of a group that are read: those that address the bot, all, or none."""
 
 
 class GroupRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is different in one group: `groups` as for all, and whose messages are heard; not set,
-    everybody's who can write there."""
+    """Exceptions for one group: `groups` as in the channel, and `allow_from` for its senders. Not set:
+    the channel's `groups`, and every member."""
 
     groups: GroupPolicy | None = None
     allow_from: tuple[str, ...] | None = None
 
 
 class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every `[channels.<name>]` of a platform may have; a channel's own settings add to it.
+    """Settings that every `[channels.<name>]` of a platform may have; a channel's own settings add to
+    them.
 
-    In a chat of two may speak who is in `allow_from` or `admins`, and, with `pairing`, who was let
-    in by a code. Both lists empty and nobody let in: nobody. `"*"` is everybody. `admins` may let
-    people in from their own chat with us.
+    In a direct chat the senders in `allow_from` and `admins` are read and, with `pairing`, those let
+    in by a code. If both lists are empty and no one was let in, no sender is read. `"*"` allows
+    everyone. `admins` may let people in from their own direct chat.
 
-    In a group may speak whoever can write there, if the group's chat id is in `allow_groups`
-    (`"*"`: every group); `group_rules` makes that narrower for one of them. `run` is how messages
-    come in, None what is usual there. `sender_per_minute` takes the place of
-    `inbox.sender_per_minute`.
+    In a group every member is read if the group's chat id is in `allow_groups` (`"*"`: every group);
+    `group_rules` narrows that for one group. `run` is the run mode, None the platform's usual one.
+    `sender_per_minute` replaces `inbox.sender_per_minute`.
     """
 
     on: bool = True
@@ -61,9 +61,8 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class IdForm(Struct, frozen=True):
-    """What ids of people and of groups look like on a platform, as regular expressions, and the
-    same in words with where to find them. Names in an allow-list let nobody in: they stop the
-    start."""
+    """Regular expressions for the ids of people and groups on a platform, and in words how they look
+    and where to find them. A name in an allow-list stops the start: it would never match."""
 
     person: str
     group: str
@@ -71,8 +70,7 @@ class IdForm(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What is done with a message. `reason` is one of few words, for metrics and the audit
-    record."""
+    """The decision on a message. `reason` is one of few words, for metrics and the audit record."""
 
     kind: Literal["allowed", "ignored", "unknown", "not allowed"]
     reason: str = ""
@@ -80,12 +78,14 @@ class Verdict(Struct, frozen=True):
 
 ALLOWED: Final = Verdict("allowed")
 UNKNOWN: Final = Verdict("unknown", "unknown_sender")
-"""Not allowed, but may ask to be let in."""
+"""A sender who is not allowed, but may be let in by a code."""
 
 
 def judge(rules: AccessSettings, event: PlatformMessage, *, paired: bool = False) -> Verdict:
-    """Whether a message is read. `paired`: its sender was let in by a code. Every message of a platform comes through
-    here: new, edited, forwarded, a pressed button, a command."""
+    """Decide whether a message is read. `paired`: its sender was let in by a code.
+
+    Every message of a platform passes here: new, edited or forwarded, a pressed button, a command.
+    """
     sender = event.message.sender_id
     if event.own:
         return Verdict("ignored", "own")
@@ -122,7 +122,7 @@ def _lists_id(id: str, allowed: tuple[str, ...]) -> bool:
 
 
 def startup_warnings(name: str, rules: AccessSettings) -> Iterator[str]:
-    """Warnings about who may speak, a line each."""
+    """Yield a warning for each rule that opens the bot to many, or to no one."""
     key = f"channels.{name}"
     if EVERYBODY in rules.allow_from:
         yield f"everybody may talk to this bot: {key}.allow_from has {EVERYBODY!r}"
@@ -139,10 +139,10 @@ T = TypeVar("T", bound=AccessSettings)
 
 
 def read_channel(kind: type[T], name: str, table: Mapping[str, Any], *, ids: IdForm | None = None) -> T:
-    """The table `[channels.<name>]` as settings of this kind. Ids may be numbers in the file.
+    """Return the table `[channels.<name>]` as settings of this kind. Ids may be numbers in the file.
 
     Raises SettingsError with every problem found, one a line: unknown keys, wrong types, a blank
-    secret, what is no id.
+    secret, an entry that is not an id.
     """
     key, problems = f"channels.{name}", list[str]()
     own = {word: value for word, value in table.items() if word != BUSY_KEY}
@@ -155,7 +155,7 @@ def read_channel(kind: type[T], name: str, table: Mapping[str, Any], *, ids: IdF
 
 
 def _with_text_ids(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table with numbers as text, where ids stand."""
+    """Return the table with ids that were written as numbers turned into text."""
     result = dict(table)
     for name in ID_LISTS:
         if isinstance(result.get(name), list):

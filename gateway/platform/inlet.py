@@ -1,5 +1,4 @@
-"""The way in of a platform's channel: who may speak, the form of a message that counts, files,
-notes, the inbox."""
+"""The way in of a platform's channel: access, edited forms, files, notes, and then the message sink."""
 
 from __future__ import annotations
 
@@ -31,7 +30,8 @@ from shared.store.turns.dedupe import SeenMessages
 from shared.store.turns.inbox import OVERLOADED
 
 NOTED: Final = 10_000
-"""So many chats' notes are remembered by a process; beyond that all are written again."""
+"""At most this many chats' notes are cached by a process; past it the cache is emptied, and notes are
+written again."""
 
 log = logger("inlet")
 
@@ -40,12 +40,12 @@ class ChatNotes(Protocol):
     """Keeps `PlatformMessage.notes` for `PostTarget.notes`: `shared.store.delivery.deliveries.DeliveryQueue`."""
 
     async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
-        """In the place of what was noted before. Raises RedisAway."""
+        """Replace the notes of a session. Raises RedisAway."""
         ...
 
 
 class PlatformInlet:
-    """The Inlet of one channel of a process. Messages of one chat are taken one after the other."""
+    """The Inlet of one channel in one process. Messages of one chat are taken one after the other."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class PlatformInlet:
         self._noted: dict[str, Mapping[str, str]] = {}
         self._chats = WeakValueDictionary[str, asyncio.Lock]()
         for warning in startup_warnings(self._channel, rules):
-            log.warning("open to many" if "*" in warning else "open to nobody", why=warning)
+            log.warning("channel open to everyone" if "*" in warning else "channel open to no one", why=warning)
 
     async def take(self, event: PlatformMessage) -> InletVerdict:
         """See `Inlet.take`. Raises ValueError for a message of another channel."""
@@ -83,6 +83,7 @@ class PlatformInlet:
             session = message.session
         except BadInput as exc:
             return self._count_refused(exc.code, "")
+        # Only for senders who need it: the look-up is a call of Redis.
         if verdict.kind == "unknown" and await self._strangers.is_let_in(message.sender_id):
             verdict = judge(self._rules, event, paired=True)
         if verdict.kind != "allowed":
@@ -90,6 +91,7 @@ class PlatformInlet:
                 self._count_refused(verdict.reason, session)
                 return "not allowed"
             verdict = judge(self._rules, event, paired=True)
+        # In order: an edit must not overtake the message that it replaces.
         async with self._chats.setdefault(session, asyncio.Lock()):
             return await self._ingest(event, session)
 
@@ -105,7 +107,7 @@ class PlatformInlet:
         if event.replaces is not None and (late := await self._replace_earlier(event.replaces, message)):
             return self._count_ignored(late)
         if event.files and await self._seen.knows(message):
-            return self._count_duplicate()  # its files need not be fetched again
+            return self._count_duplicate()  # before the files: fetching them again costs minutes
         received = await self._files.fetch_all(session, event.files) if event.files else FetchedFiles()
         notes = {**event.notes, GROUP_NOTE: "1"} if event.group else dict(event.notes)
         if notes and self._noted.get(session) != notes:
@@ -139,14 +141,15 @@ class PlatformInlet:
         return "taken" if accepted.turn else "command"
 
     async def _replace_earlier(self, replaced: str, message: InboundMessage) -> str:
-        """Take back what this message is the edited form of; why it cannot take its place, '' when
-        it can."""
+        """Withdraw the message of which this one is the edited form; return why it cannot be replaced,
+        '' if it was."""
         before = await self._seen.new_form(message, replaced)
         done = await self._sink.withdraw(self._channel, message.chat_id, before, thread=message.thread)
         return {"withdrawn": "", "unknown": "edited_unknown"}.get(done, "edited_late")
 
     def _metadata(self, event: PlatformMessage) -> dict[str, str]:
-        """All of it is Shoal's own word; whatever the platform's code put there is dropped."""
+        """Return the metadata, all of it Shoal's own: what the platform's code put there is dropped, so
+        that no channel can make its sender an admin."""
         metadata = {"sender_name": name} if (name := one_line(event.name, NAME_CHARS)) else {}
         if event.group:
             metadata["group"] = "1"

@@ -1,5 +1,5 @@
-"""The lock under which a channel listens: which there are, how one is kept, and how far was read
-under it."""
+"""The lock under which a channel listens: the locks of a run mode, the renewal of one, and the cursor
+kept with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.store.delivery.listener_lease import ListenerLease, ListenerLock
 
 
 class ListenerCursor:
-    """The `Cursor` of a channel that listens alone: kept with the lock, so only who has that can
+    """The `Cursor` of a channel that listens alone. It is kept with the lock, so only its holder can
     move it."""
 
     def __init__(self) -> None:
@@ -31,18 +31,18 @@ class ListenerCursor:
             self._value = value
 
     def bind(self, lock: ListenerLock, held: ListenerLease) -> None:
-        """The lock is ours now."""
+        """Start writing under a lock that this process has claimed."""
         self._lock, self._held, self._value = lock, held, held.cursor
 
     def unbind(self) -> None:
-        """It is not any more."""
+        """Stop writing: the lock is released or lost."""
         self._lock = self._held = None
 
 
 def locks_of(
     platform: Platform, client: RedisClient, *, lease_s: float, clock: Clock = SYSTEM_CLOCK
 ) -> list[ListenerLock]:
-    """The locks of which a replica needs one to listen; none = every replica listens."""
+    """Return the locks of which a replica needs one to listen; none = every replica listens."""
     match platform.run_mode:
         case "exclusive":
             names = [platform.name]
@@ -54,8 +54,7 @@ def locks_of(
 
 
 async def keep_lock(lock: ListenerLock, held: ListenerLease, claimed_at: float, clock: Clock) -> None:
-    """Renew a lock that was asked for at `taken_at`; returns when it is lost, or not safe any
-    more."""
+    """Renew a lock that was claimed at `claimed_at`; return when it is lost or no longer safe."""
     kept_at = claimed_at
     while True:
         safe_s = kept_at + safe_period_s(lock.lease_s) - clock.monotonic()

@@ -1,7 +1,7 @@
-"""Who listens to a platform: every replica, so many of them, or one at a time.
+"""Listening to a platform: by every replica, by some of them, or by one at a time.
 
-A lock in Redis says whose turn it is (`shared.store.delivery.listener_lease`); a replica that ends
-hands it over at once, and one whose lock is in doubt stops listening at once.
+A replica listens while it holds a lock in Redis (`shared.store.delivery.listener_lease`). One that
+ends releases its lock at once, and one whose lock is in doubt stops listening at once.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from shared.tasks import cancel_all, event_within, until_first
 AGAIN_FIRST_S: Final = 0.5
 AGAIN_CAP_S: Final = 30.0
 SETTLED_S: Final = 30.0
-"""A connection that lasted so long was a good one: the next try after it comes soon."""
+"""A connection that lasted this long resets the back-off."""
 
 FINISH_S: Final = 1.3
-"""What a listener may finish at the end of the process."""
+"""Seconds in which a listener may finish at the end of the process."""
 
 GIVE_UP_S: Final = 0.4
 
@@ -56,10 +56,10 @@ class PlatformListener:
         self._clock = clock
         self._freed = asyncio.Event()
         self.listens = False
-        """Whether this process listens at this moment."""
+        """True while this process listens."""
 
     async def run(self, inlet: Inlet) -> None:
-        """Listen, or wait for one's turn, until the process drains. Raises ChannelBroken."""
+        """Listen, or wait for a lock, until the process drains. Raises ChannelBroken."""
         if not self._locks:
             await self._listen_until_drained(inlet)
             return
@@ -74,9 +74,11 @@ class PlatformListener:
                 await self._listen_under(*claimed, claimed_at, inlet)
 
     async def _claim_lock(self) -> tuple[ListenerLock, ListenerLease] | float:
-        """One of the locks, or the seconds until the next try."""
+        """Claim one of the locks; if none is free, return the seconds until the next try."""
+        # Cleared before the tries: a lock freed during them must end the wait that follows.
         self._freed.clear()
         next_s = RECONNECT_CAP_S
+        # In random order, so that waiting replicas do not all try the same lock.
         for lock in random.sample(self._locks, len(self._locks)):
             try:
                 held = await lock.acquire()
@@ -92,7 +94,7 @@ class PlatformListener:
         await until_first(*waiting, timeout_s=seconds)
 
     async def _listen_under(self, lock: ListenerLock, held: ListenerLease, claimed_at: float, inlet: Inlet) -> None:
-        """Listen while the lock is safely ours."""
+        """Listen while the lock is safe, then release it."""
         log.info("listening", channel=self._platform.name, lock=lock.name, taken_over=held.owner_lost)
         self._cursor.bind(lock, held)
         listening = asyncio.create_task(self._listen_until_drained(inlet), name="listener")
@@ -110,7 +112,7 @@ class PlatformListener:
             task.result()
 
     async def _listen_until_drained(self, inlet: Inlet) -> None:
-        """Listen again and again; at the end a listener has a moment to finish."""
+        """Keep listening until the process drains, then give the listener a moment to finish."""
         listening = asyncio.create_task(self._listen(inlet), name="listen")
         drained = asyncio.create_task(self._draining.wait())
         try:

@@ -1,4 +1,4 @@
-"""How a channel stands, and the opening of its platform, again and again until it works."""
+"""The state of a channel, and the opening of its platform, tried until it works."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from shared.tasks import event_within, until_first
 FIRST_S: Final = 1.0
 CAP_S: Final = 60.0
 MENDED_S: Final = 300.0
-"""A channel that is broken is tried again after so long: what was wrong may have been mended at the
-platform."""
+"""Pause before a broken channel is tried again: it may have been mended at the platform."""
 
 OPEN_S: Final = 60.0
 REASON_CHARS: Final = 200
@@ -24,9 +23,9 @@ log = logger("channel")
 
 
 class ChannelState:
-    """`name` is `opening`, `on`, `away` (it is tried again), `off` (a person must mend something)
-    or `closed`; `why` says why it does not work, '' when it does. `broken` is set by the word that
-    somebody must mend something."""
+    """The state of one channel: `opening`, `on`, `away` (tried again by itself), `off` (a person must
+    mend something) or `closed`. `why` says why it does not work, '' when it does. `broken` is set
+    while the state is `off`."""
 
     def __init__(self, channel: str) -> None:
         self.name = "opening"
@@ -36,7 +35,7 @@ class ChannelState:
         CHANNEL_ON.labels(channel).set(0)
 
     def set_state(self, name: str, why: str = "") -> None:
-        """From now on it is so. A change is logged once."""
+        """Set the state. A change is logged once."""
         why = " ".join(why.split())[:REASON_CHARS]
         if (name, why) != (self.name, self.why):
             log_change = log.info if name in ("on", "closed") else log.error if name == "off" else log.warning
@@ -45,15 +44,15 @@ class ChannelState:
         CHANNEL_ON.labels(self._channel).set(name == "on")
 
     def break_down(self, broken: ChannelBroken) -> None:
-        """A person must mend something: nothing is done here until it is looked at again."""
+        """Turn the channel off until the next try: a person must mend something."""
         self.set_state("off", str(broken))
         self.broken.set()
 
 
 async def open_platform(platform: Platform, state: ChannelState, draining: asyncio.Event) -> bool:
-    """Open it; False when the process drains before it could be. One that broke rests first: that
-    it can be opened does not mean that it was mended."""
+    """Open a platform, with back-off; return False when the process drains first."""
     backoff = Backoff(FIRST_S, CAP_S)
+    # That a broken one can be opened does not mean that it was mended, so it rests first.
     if state.broken.is_set():
         await event_within(draining, MENDED_S)
     while not draining.is_set():
@@ -71,7 +70,7 @@ async def open_platform(platform: Platform, state: ChannelState, draining: async
 
 
 async def _open_once(platform: Platform, state: ChannelState) -> float | None:
-    """None when it is open; else how long to wait until the next try, 0 = as the back-off says."""
+    """Open once; return None, or on failure the pause before the next try, 0 = use the back-off."""
     try:
         async with asyncio.timeout(OPEN_S):
             await platform.open()

@@ -1,8 +1,7 @@
-"""What a chat platform is to the rest of a gateway: what it can do, how a message gets there, and
-what it answers.
+"""The seam between a gateway and a chat platform: its abilities, its calls, and its messages.
 
-A channel is one folder of `gateway/channels/`, or a package of somebody else, with one class that
-fits `Platform`. Delivery, access, limits, streaming and who may listen are the gateway's.
+A channel is one folder of `gateway/channels/`, or an installed package, with one class that fits
+`Platform`. Delivery, access, limits, streaming and the choice of who listens are the gateway's.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ import msgspec
 from shared.messages.inbound import InboundMessage
 
 RunMode = Literal["webhook", "socket", "exclusive"]
-"""How messages come in. A webhook may be called on any replica; of a socket every replica may have
-one, up to `Abilities.sockets`, and each event goes to one of them; exclusive: one replica at a time
+"""The way in of messages. `webhook`: any replica may be called. `socket`: every replica may have one,
+up to `Abilities.sockets`, and each event goes to one of them. `exclusive`: one replica at a time
 listens."""
 
 ResendGuard = Literal["key", "look-up", "nothing"]
-"""What the platform offers after a send of which nobody knows whether it arrived: it knows the key
-of a post and does not show it twice; it can be asked for the post; or neither, and then the post is
-sent again and counted."""
+"""The platform's guard against showing a post twice after a send that may have arrived. `key`: it knows
+the key of a post and does not show it twice. `look-up`: it can be asked for the post. `nothing`: the
+post is sent again, and counted."""
 
 RateScope = Literal["bot", "chat", "group"]
 
 RateOf = Literal["all", "posts", "edits"]
-"""Which calls a platform counts together: all of them, new messages, or edits."""
+"""The calls that a platform counts together: all of them, new messages, or edits."""
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most `per_s` calls a second and `burst` at once: of the bot, into one chat, or into one
-    chat of several people (beside that of its chat). So within t seconds there are at most `burst +
-    per_s * t`. Counted in Redis, for all replicas together. "Is typing" is one of `all` of the bot;
-    what shows how a turn goes leaves half of a burst to replies."""
+    """At most `per_s` calls a second and `burst` at once: of the bot, into one chat, or into one group
+    (in addition to that of its chat). So within t seconds there are at most `burst + per_s * t`.
+    Counted in Redis, for all replicas together. "Is typing" counts as one of `all` of the bot;
+    streaming leaves half of each burst to replies."""
 
     scope: RateScope
     per_s: float
@@ -44,10 +43,12 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform allows. `edit_every_s` is the shortest time between two edits of one message,
-    0 = it has no edits and nothing is streamed; `typing_every_s` how often "is typing" is said
-    again, 0 = never. `buttons`: on one message. `late_after_s`: an older reply is marked as late,
-    `give_up_after_s`: and an even older one is a dead letter."""
+    """The limits and features of a platform.
+
+    `edit_every_s` is the shortest time between two edits of one message, 0 = no edits, so nothing is
+    streamed. `typing_every_s` is the time between two "is typing", 0 = never. `buttons` is the limit
+    for one message. A reply older than `late_after_s` is marked as late, one older than
+    `give_up_after_s` becomes a dead letter."""
 
     run_modes: tuple[RunMode, ...]
     resend_guard: ResendGuard
@@ -67,9 +68,9 @@ GROUP_NOTE: Final = "group"
 
 
 class PostTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a message goes. `notes` is what the platform's own code left for it with an earlier
-    message of this place (`PlatformMessage.notes`), such as the subject of a mail; beside it `group` is "1"
-    where several people are."""
+    """The chat or thread that a message goes to. `notes` has what the platform's code left with an
+    earlier message of this chat (`PlatformMessage.notes`), such as the subject of a mail, and
+    GROUP_NOTE."""
 
     session: str
     chat_id: str
@@ -85,7 +86,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Button(msgspec.Struct, frozen=True):
-    """Pressing it says `says` in the name of who pressed."""
+    """A button that sends the text `says` in the name of whoever presses it."""
 
     label: str
     says: str
@@ -102,9 +103,9 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
-    """One message on a platform: a piece of text, or a file. `key` is the same for every try, and
-    differs from that of every other post. With `as_plain` the markup was refused before. `reply_to`
-    is the id of the message it answers."""
+    """One message on a platform: a piece of text, or a file. `key` is the same for every try and unique
+    among posts. `as_plain`: the platform refused the markup before. `reply_to` is the id of the
+    message that it answers."""
 
     target: PostTarget
     key: str
@@ -116,14 +117,15 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What is to be shown; '' for a file."""
+        """The text to be shown; '' for a file."""
         if self.piece is None:
             return ""
         return self.piece.plain if self.as_plain else self.piece.text
 
 
 class NotDelivered(Exception):
-    """Why a post is not there. `reason` is for operators and holds no text of a message."""
+    """A post was not, or may not have been, shown. `reason` is for operators and holds no text of a
+    message."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -131,8 +133,8 @@ class NotDelivered(Exception):
 
 
 class Throttled(NotDelivered):
-    """Surely not accepted, too many: try again after `retry_after_s`; with `whole_bot` nothing at
-    all before that."""
+    """Surely not accepted, for there were too many: try again after `retry_after_s`; with `whole_bot`
+    the bot may send nothing at all before that."""
 
     def __init__(self, retry_after_s: float, *, whole_bot: bool = False) -> None:
         super().__init__(f"too many requests; again in {retry_after_s:g} s")
@@ -150,25 +152,25 @@ class PostRefused(NotDelivered):
 
 
 class ChatClosed(NotDelivered):
-    """Nothing may be said in this chat any more: the bot was blocked or put out."""
+    """Nothing may be sent to this chat any more: the bot was blocked or removed."""
 
 
 class NotAccepted(NotDelivered):
-    """Surely not accepted, for no fault of the post: no connection, or the platform said that it is
-    out of order."""
+    """Surely not accepted, through no fault of the post: no connection, or the platform reported a
+    fault of its own."""
 
 
 class MaybeSent(NotDelivered):
-    """Nobody knows: the request may have arrived, and no answer came."""
+    """The request may have arrived, but no answer came."""
 
 
 class ChannelBroken(Exception):
-    """Nothing works before a person mends it, such as a token that is not valid any more. Says what
-    to do."""
+    """Nothing works until a person mends it, such as a token that is no longer valid. The text says
+    what to do."""
 
 
 class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a person sent, not fetched yet. `handle` is the platform's own word for it."""
+    """A file that a person sent, not fetched yet. `handle` is the platform's own name for it."""
 
     handle: str
     name: str = ""
@@ -177,12 +179,12 @@ class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as a platform told it, before anybody asked who may speak.
+    """A message as it came from a platform, before access is checked.
 
-    `group`: several people can write there. `addressed`: it is meant for us: a mention, a reply to us, a command, or
-    anything in a chat of two. `own` and `from_bot` are never answered. `replaces` is the id of an earlier message that
-    this one is the edited form of. `name` is how the person is called there: shown to operators, never a reason to let
-    anybody in.
+    `group`: several people can write there. `addressed`: it is for the bot: a mention, a reply to the
+    bot, a command, or anything in a direct chat. `own` and `from_bot` are never answered. `replaces`
+    is the id of an earlier message of which this is the edited form. `name` is the person's name
+    there: shown to operators, never a reason to let anyone in.
     """
 
     message: InboundMessage
@@ -197,30 +199,30 @@ class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 InletVerdict = Literal["taken", "duplicate", "command", "ignored", "not allowed", "refused"]
-"""What became of a message. All of them are final: the platform need not tell it again."""
+"""The inlet's decision on a message. Each is final: the platform need not send the message again."""
 
 
 class Inlet(Protocol):
-    """The way in, as a platform sees it."""
+    """The way in of a gateway, as a platform sees it."""
 
     async def take(self, event: PlatformMessage) -> InletVerdict:
-        """Ask who may speak, fetch files, make the message durable. Then the platform may be told
-        "got it".
+        """Check access, fetch files, make the message durable. When this returns, the platform may be
+        told "got it".
 
-        Raises RedisAway, and Refused with `retry_after_s` when the whole fleet has too much to do:
-        let the platform tell it again (503), or ask again later.
+        Raises RedisAway, and Refused with `retry_after_s` when the whole fleet is overloaded: let the
+        platform send it again (503), or ask again later.
         """
         ...
 
     async def on_delete(self, deleted: InboundMessage) -> None:
-        """A person deleted this message; if no turn has begun with it, it is not read. Raises
+        """Withdraw a message that a person deleted, unless a turn has begun with it. Raises
         RedisAway."""
         ...
 
 
 class HookRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a webhook. `headers` in lower case; `body` as it came, within the limit of the
-    settings."""
+    """A call of a webhook. Names of `headers` are in lower case; `body` is as it came, within the limit
+    of the settings."""
 
     method: str
     path: str
@@ -230,7 +232,7 @@ class HookRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookAnswer(msgspec.Struct, frozen=True):
-    """What the platform is told."""
+    """The response to a call of a webhook."""
 
     status: int = 200
     body: bytes = b""
@@ -251,52 +253,56 @@ class Platform(Protocol):
 
     @property
     def run_mode(self) -> RunMode:
-        """Which of `abilities.run_modes` the settings chose."""
+        """The one of `abilities.run_modes` that the settings chose."""
         ...
 
     async def open(self) -> None:
-        """Connect for sending, and find out who we are. Raises ChannelBroken, NotAccepted (it is
-        tried again)."""
+        """Connect for sending, and find out the bot's identity. Raises ChannelBroken, or NotAccepted
+        (it is tried again)."""
         ...
 
     async def close(self) -> None:
-        """Let go of every connection. Called once, also when `open` failed."""
+        """Close every connection. Called once, also when `open` failed."""
         ...
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Take messages until `until` is set, then finish what is under way within a few seconds.
+
         Not called in the run mode webhook. May return or raise NotAccepted when the connection is
-        lost: it is called again after a pause; raises ChannelBroken when that is no use."""
+        lost: it is called again after a pause. Raises ChannelBroken when that would be useless."""
         ...
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
-        """Answer a call of the webhook: check its signature over the raw body, take what is in it.
-        Called in the run mode webhook only. RedisAway and Refused may go up: the platform is told
-        503 and Retry-After; what msgspec cannot decode, too: 400."""
+        """Answer a call of the webhook: check its signature over the raw body, take its messages.
+
+        Called in the run mode webhook only. RedisAway and Refused may be raised, which answers 503
+        with Retry-After, and msgspec's DecodeError, which answers 400."""
         ...
 
     def render(self, markdown: str) -> list[Piece]:
-        """A reply as pieces that fit. Pure, at least one piece."""
+        """Return a reply as pieces that fit into one message each, at least one. Pure."""
         ...
 
     async def send(self, post: Post) -> str:
-        """Show a post; the platform's id of it. One try, no retries of an SDK. Raises NotDelivered in one of its
-        forms: MaybeSent unless it is sure; ChannelBroken when no post can be shown before a person mends something."""
+        """Show a post and return the platform's id of it. One try, without retries of an SDK.
+
+        Raises NotDelivered in one of its forms, MaybeSent unless it is sure, and ChannelBroken when no
+        post can be shown before a person mends something."""
         ...
 
     async def edit(self, id: str, post: Post) -> None:
-        """Put a post in the place of one that was sent. Raises NotDelivered."""
+        """Replace the message `id` by a post. Raises NotDelivered."""
         ...
 
     async def find(self, post: Post) -> str | None:
-        """The id of a post that an earlier try may have shown; None = it is not there. Only with
-        `look-up`."""
+        """Return the id of a post that an earlier try may have shown; None = it was not shown. Called
+        only with the guard `look-up`."""
         ...
 
     async def typing(self, target: PostTarget) -> None:
-        """Say that an answer is under way. Errors are nobody's concern."""
+        """Show that an answer is under way. Errors are dropped."""
         ...
 
     def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        """The bytes of a file that a person sent, in parts. Raises NotDelivered."""
+        """Yield the bytes of a file that a person sent, in parts. Raises NotDelivered."""
         ...

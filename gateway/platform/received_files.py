@@ -17,7 +17,7 @@ from shared.media.store import MediaStore, Upload
 
 AT_ONCE: Final = 4
 WITHIN_S: Final = 30.0
-"""For the files of one message together."""
+"""Limit for all files of one message together."""
 
 PIECE_BYTES: Final = 256 * 1024
 REFUSED: Final = "file refused: "
@@ -26,15 +26,14 @@ log = logger("files")
 
 
 class FetchedFiles(msgspec.Struct, frozen=True):
-    """The files of a message: references of those that are kept, and a line for each that is
-    not."""
+    """The files of a message: references of those that are kept, and a reason for each that is not."""
 
     media: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
 
 
 class ReceivedFiles:
-    """Takes the files of one channel's messages, at most four messages at a time."""
+    """Fetches the files of one channel's messages, at most four messages at a time."""
 
     def __init__(self, platform: Platform, store: MediaStore, *, per_message: int, within_s: float = WITHIN_S) -> None:
         self._platform = platform
@@ -44,8 +43,7 @@ class ReceivedFiles:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def fetch_all(self, session: str, files: Sequence[RemoteFile]) -> FetchedFiles:
-        """Fetch and keep them, in order. Nothing that is wrong with a file is raised: it is
-        refused."""
+        """Fetch and keep files, in order. A fault of a file is not raised: the file is refused."""
         media, refused = list[str](), list[str]()
         async with self._slots:
             end_at = asyncio.get_running_loop().time() + self._within_s
@@ -61,7 +59,7 @@ class ReceivedFiles:
         return FetchedFiles(tuple(media), tuple(refused))
 
     async def _fetch_one(self, session: str, file: RemoteFile, name: str, end_at: float, media: list[str]) -> str:
-        """Why it is not taken; '' when its reference is in `media`."""
+        """Fetch a file and append its reference to `media`; return '' or why it is refused."""
         limit = self._store.file_bytes
         if file.size_bytes is not None and file.size_bytes > limit:
             return f"it is larger than {limit // 1024 // 1024} MB"
@@ -76,7 +74,7 @@ class ReceivedFiles:
             log.warning("file not fetched", channel=self._platform.name, reason=exc.reason)
             return "it could not be fetched; send it again"
         except OSError as exc:
-            log.error("files away", error=type(exc).__name__)
+            log.error("files unavailable", error=type(exc).__name__)
             return "files cannot be kept just now; send it again later"
         except Exception:  # whatever a library raises: the message itself is not lost for it
             log.exception("file failed", channel=self._platform.name)
@@ -84,7 +82,7 @@ class ReceivedFiles:
         return ""
 
     async def _open_upload(self, session: str) -> Upload:
-        """A file to write into; nothing is left of one that is not waited for any more."""
+        """Open a file to write into. If this call is cancelled, the file is removed."""
         opening = asyncio.ensure_future(asyncio.to_thread(self._store.upload, session))
         try:
             return await asyncio.shield(opening)
@@ -93,7 +91,7 @@ class ReceivedFiles:
             raise
 
     async def _keep(self, session: str, parts: AsyncIterator[bytes], name: str) -> str:
-        """Written piece by piece beside the event loop."""
+        """Write a file piece by piece, in threads, and return its reference."""
         try:
             with await self._open_upload(session) as upload:
                 waiting = bytearray()

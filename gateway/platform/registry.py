@@ -1,8 +1,7 @@
-"""The chat platforms there are, by the names of their channels, and how one is made of its
-settings.
+"""The chat platforms of an installation by name, and the making of one from its settings.
 
-Ours are in PLATFORMS; others come with installed packages (entry points `shoal.channels`). Nothing
-of a platform is imported before its channel is asked for.
+Shoal's own are in PLATFORMS; others come with installed packages (entry points `shoal.channels`). A
+platform's code is imported only when its channel is wanted.
 """
 
 from __future__ import annotations
@@ -28,29 +27,29 @@ PLATFORMS: Final[dict[str, str]] = {
     "telegram": "gateway.channels.telegram.channel:make",
     "whatsapp": "gateway.channels.whatsapp.channel:make",
 }
-"""Every platform of ours: its channel's name, and the `Make` behind it."""
+"""Shoal's own platforms: the channel's name and its `PlatformFactory`."""
 
 INSTALL: Final = "run `make channels`, or install Shoal with its extra 'channels'"
 
 
 class Cursor(Protocol):
-    """How far a channel that listens alone has read, for whoever listens next: another replica, or
-    the next start."""
+    """The position up to which a channel that listens alone has read, for the replica or start that
+    listens next."""
 
     def read(self) -> bytes:
-        """What was saved last, by whomever; b'' = nothing. Known as soon as `Platform.listen` is
+        """Return what was saved last, by any replica; b'' = nothing. Known once `Platform.listen` is
         called."""
         ...
 
     async def save(self, value: bytes) -> None:
-        """Remember it. Nothing happens when another replica listens now. Raises RedisAway."""
+        """Save a position. Does nothing when another replica listens now. Raises RedisAway."""
         ...
 
 
 class PlatformContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform is made of: the name of its channel, the table `[channels.<name>]` as it was
-    read (secrets and `_file`s are filled in; `gateway.platform.access.read_channel` makes a Struct
-    of it), and all other settings. `cursor` is for the run mode exclusive alone."""
+    """Everything that a platform is made from: the channel's name, its table `[channels.<name>]` with
+    secrets and `_file`s filled in (`gateway.platform.access.read_channel` makes a Struct of it), and
+    all other settings. `cursor` is for the run mode exclusive only."""
 
     name: str
     table: Mapping[str, Any]
@@ -59,33 +58,31 @@ class PlatformContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuiltPlatform(msgspec.Struct, frozen=True):
-    """A platform that is not connected yet, and who may speak there: usually the channel's own
-    settings."""
+    """A platform that is not connected yet, and its access rules: usually the channel's own settings."""
 
     platform: Platform
     rules: AccessSettings
 
 
 PlatformFactory = Callable[[PlatformContext], BuiltPlatform]
-"""What stands behind a name. Raises SettingsError with every problem, one a line; connects to
-nothing."""
+"""Makes a platform without connecting. Raises SettingsError with every problem, one a line."""
 
 
 def is_on(table: Mapping[str, Any]) -> bool:
-    """Whether a channel with this table is wanted: it is, unless it says `on = false`. Nothing else
-    of it is read, so a channel that is off may lack its secrets."""
+    """Return whether a channel is turned on, which it is unless its table says `on = false`. Nothing
+    else of the table is read, so a channel that is off may lack its secrets."""
     return str(table.get("on", True)).strip().lower() not in ("false", "0", "no", "off")
 
 
 def platform_names(*, off: Collection[str] = ()) -> list[str]:
-    """The names of all chat platforms that this installation has. Raises SettingsError when two
-    packages bring one."""
+    """Return the names of all installed chat platforms. Raises SettingsError when two packages bring
+    the same one."""
     return sorted({*PLATFORMS, *(one.name for one in _plugin_platforms(off))})
 
 
 def make_platform(context: PlatformContext) -> BuiltPlatform:
-    """The platform of this name, with checked settings. Raises SettingsError, one line a problem:
-    there is none of the name, its libraries are not installed, its settings do not fit."""
+    """Make the platform of this name, with checked settings. Raises SettingsError, one line a problem:
+    an unknown name, libraries that are not installed, settings that do not fit."""
     off = context.settings.plugins.off
     if context.name in PLATFORMS:
         return _check_platform(context.name, _load_factory(context.name)(context))
@@ -116,7 +113,7 @@ def _load_factory(name: str) -> PlatformFactory:
 
 
 def _check_platform(name: str, built: BuiltPlatform) -> BuiltPlatform:
-    """What was made, if it can be run. A wrong one of a package shall not be found out by the first
+    """Return the platform if it can be run: a package's fault must show at start, not with the first
     message."""
     platform = built.platform
     if platform.name != name:

@@ -1,5 +1,5 @@
-"""What people are told who may not speak: once, with a code by which they can be let in if there is
-pairing."""
+"""Reply sent once to senders who are not allowed to talk to the bot, with a pairing code if pairing
+is enabled."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shared.store.access.pairing import CODE_MS, PairedPerson, Pairings
 T = TypeVar("T")
 
 KNOWN_S: Final = 1.0
-"""How long an answer of the store whether somebody was let in is believed."""
+"""Seconds for which the store's answer whether a sender was let in is cached."""
 
 PEOPLE: Final = 10_000
-"""So many people are remembered by a process; beyond that all are looked up again."""
+"""At most this many senders are cached by a process; past it the cache is emptied."""
 
 NAME_CHARS: Final = 80
 AGAIN_S: Final = 60.0
-"""When a store that is full is asked again."""
+"""Pause after the store refused a notice because it is full."""
 
 CODE: Final = (
     "I do not know you yet, so I have not read this. To be let in, give this code to whoever runs me: **{code}**\n\n"
@@ -44,7 +44,7 @@ GROUP: Final = (
 
 
 class StrangerReplies:
-    """Those of one channel. Methods raise RedisAway."""
+    """The replies of one channel to senders who are not allowed. Methods raise RedisAway."""
 
     def __init__(self, channel: str, pairings: Pairings, clock: Clock = SYSTEM_CLOCK) -> None:
         self._channel = channel
@@ -54,7 +54,7 @@ class StrangerReplies:
         self._quiet: dict[str, float] = {}
 
     async def is_let_in(self, sender: str) -> bool:
-        """Whether somebody was let in by a code; as it is now, or was less than a second ago."""
+        """Return whether a sender was let in by a code; the answer may be up to a second old."""
         now = self._clock.monotonic()
         asked_at, known = self._known.get(sender, (-KNOWN_S, False))
         if now - asked_at < KNOWN_S:
@@ -64,8 +64,8 @@ class StrangerReplies:
         return known
 
     async def turn_away(self, event: PlatformMessage, verdict: Verdict) -> bool:
-        """Tell the sender why they are not heard, unless they were told. Whether they were let in
-        meanwhile."""
+        """Queue the reply that says why the sender is not read, unless it was sent before; return
+        whether they were let in meanwhile."""
         message = event.message
         key = _notice_key(message, verdict)
         now = self._clock.monotonic()
@@ -107,7 +107,8 @@ _TEXTS: Final = {"group_not_allowed": GROUP, "group_sender_not_allowed": IN_GROU
 
 
 def _notice_key(message: InboundMessage, verdict: Verdict) -> str:
-    """Who is told once: a person, a group, or a person in a group."""
+    """Return the key under which a notice is sent once: for a person, a group, or a person in a
+    group."""
     match verdict.reason:
         case "group_not_allowed":
             return f"group:{message.chat_id}"
@@ -122,7 +123,7 @@ def _notice(text: str, now_ms: int) -> OutboundMessage:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Text of somebody else, to stand within backticks: one line, and none of its own."""
+    """Return foreign text as one line that may stand within backticks and cannot end them."""
     return "".join(char for char in text if char.isprintable() and char != "`")[:limit]
 
 

@@ -1,8 +1,8 @@
 """The webhooks of all channels of a gateway: one HTTP server, `/hooks/<channel>`.
 
-A platform is told 200 only after its message is durable. While that cannot be it is told 503 with
-Retry-After and tells it again: Redis is away, the fleet has too much to do, the gateway is closing,
-the channel is not open.
+A call is answered with 200 only after its message is durable. Until then it is answered with 503
+and Retry-After, so that the platform calls again: Redis is unavailable, the fleet is overloaded, the
+gateway is closing, or the channel is not open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shared.settings import HooksSettings
 PREFIX: Final = "/hooks/"
 METHODS: Final = ("GET", "POST")
 AGAIN_S: Final = 1
-"""Retry-After of a 503 that says nothing of its own."""
+"""Default Retry-After of a 503, in seconds."""
 
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
@@ -41,8 +41,8 @@ class TooLarge(Exception):
 
 
 class WebhookServer:
-    """The server, and whose webhook is answered by whom. It listens while `run` runs, if there is
-    any channel."""
+    """The HTTP server, and the handler of each channel. It listens while `run` runs, if any channel
+    expects calls."""
 
     def __init__(self, settings: HooksSettings, draining: asyncio.Event) -> None:
         self._settings = settings
@@ -50,7 +50,7 @@ class WebhookServer:
         self._handlers: dict[str, WebhookHandler | None] = {}
         self._socket: socket.socket | None = None
         self.under_way = 0
-        """How many calls are being answered."""
+        """Number of calls that are being answered."""
 
     @property
     def address(self) -> str:
@@ -58,16 +58,16 @@ class WebhookServer:
         return address_of(self._socket) if self._socket else ""
 
     def expect(self, channel: str) -> None:
-        """There will be a channel of this name; until `answer` its webhook is answered with 503."""
+        """Reserve the path of a channel; until `set_handler` its calls are answered with 503."""
         self._handlers.setdefault(channel, None)
 
     def set_handler(self, channel: str, handler: WebhookHandler | None) -> None:
-        """From now on this answers the webhook of a channel; None: nobody, for now."""
+        """Set the handler of a channel's calls; None answers them with 503."""
         self._handlers[channel] = handler
 
     async def run(self) -> None:
-        """Listen until the gateway drains; what is under way is answered. Raises SettingsError when
-        the address cannot be had."""
+        """Listen until the gateway drains, and answer what is under way. Raises SettingsError when the
+        address is taken."""
         if not self._handlers:
             return
         self._socket = listener(self._settings.host, self._settings.port, section="hooks")
@@ -99,7 +99,7 @@ class WebhookServer:
         try:
             response = await self._respond(request)
         except ClientDisconnect:
-            return  # it will tell it again
+            return  # no answer reached the platform, so it calls again
         response.headers.update(HEADERS)
         await response(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""Tells operators that this gateway lives."""
+"""The presence record of this gateway, by which operators see that it lives."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FAREWELL_S: Final = 1.0
 
 
 class Announcer:
-    """Writes this process's presence record every 5 s. Redis away: the record runs out, and comes
-    back with it."""
+    """Writes this process's presence record every 5 s. While Redis is unavailable the record expires;
+    it comes back with Redis."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Announcer:
         self._client = client
         self._channels = channels
         self._draining = draining
-        self._vitals = StatsReader(clock)
+        self._stats = StatsReader(clock)
         host = socket.gethostname()
         self._record = Presence(
             kind="gateway",
@@ -53,7 +53,7 @@ class Announcer:
         for channel in self._channels:
             details |= channel.facts()
         record = msgspec.structs.replace(
-            self._record, draining=self._draining(), details=details, stats=self._vitals.read()
+            self._record, draining=self._draining(), details=details, stats=self._stats.read()
         )
         with contextlib.suppress(RedisAway, Refused):
             await announce(self._client, record)
@@ -65,7 +65,7 @@ class Announcer:
             await asyncio.sleep(PRESENCE_EVERY_S)
 
     async def farewell(self) -> None:
-        """Take the record back, if Redis answers within a second."""
+        """Remove the record, if Redis answers within a second."""
         with contextlib.suppress(RedisAway, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 await remove_presence(self._client, self._record)

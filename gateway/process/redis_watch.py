@@ -1,4 +1,4 @@
-"""Whether this gateway can do its work: is Redis there?"""
+"""The readiness of this gateway: does Redis answer?"""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ log = logger("gateway")
 
 
 class RedisWatch:
-    """Asks Redis once a second, and remembers the answer for whoever wants to know whether we are
-    ready."""
+    """Pings Redis once a second and keeps the result, for the readiness check."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._there: bool | None = None
+        self._available: bool | None = None
 
     @property
-    def there(self) -> bool:
-        """Whether Redis answered when it was last asked."""
-        return bool(self._there)
+    def available(self) -> bool:
+        """True if Redis answered the last ping."""
+        return bool(self._available)
 
     async def run_once(self) -> None:
-        """Ask. A change is logged once."""
-        before = self._there
+        """Ping once. A change is logged once."""
+        before = self._available
         try:
             await self._client.command("PING")
-            self._there = True
+            self._available = True
         except RedisAway as exc:
-            self._there = False
+            self._available = False
             if before is not False:
                 log.warning("redis away", reason=str(exc))
             return
@@ -44,7 +43,7 @@ class RedisWatch:
             log.info("redis back")
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Ping until cancelled."""
         while True:
             await self.run_once()
             await asyncio.sleep(EVERY_S)

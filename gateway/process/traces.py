@@ -1,4 +1,4 @@
-"""The spans of what a gateway does, and the trace that every message has from here on."""
+"""The spans of a gateway, and the trace that every message has from here on."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from shared.tracing.spans import DELIVER, RECEIVE
 
 
 @contextlib.contextmanager
-def receiving(message: InboundMessage) -> Iterator[tuple[InboundMessage, Span]]:
-    """Taking a message: the same message in a trace, that of its `traceparent` if that is valid,
-    else a new one."""
-    with continued(message.traceparent), span(RECEIVE) as now:
-        if now.on:
-            now.set("shoal.channel", message.channel)
-            now.set("shoal.session", log_id(message.session))
+def receive_span(message: InboundMessage) -> Iterator[tuple[InboundMessage, Span]]:
+    """Trace the receipt of a message: yield it in the trace of its `traceparent` if that is valid, else
+    in a new one, and the span."""
+    with continued(message.traceparent), span(RECEIVE) as receipt:
+        if receipt.on:
+            receipt.set("shoal.channel", message.channel)
+            receipt.set("shoal.session", log_id(message.session))
         traceparent = (current() or fresh()).traceparent
         if message.traceparent != traceparent:
             message = msgspec.structs.replace(message, traceparent=traceparent)
-        yield message, now
+        yield message, receipt
 
 
-def received(now: Span, accepted: Accepted) -> Accepted:
-    """Say what became of a message. The answer is handed on."""
-    if now.on:
-        now.set("shoal.turn", accepted.turn)
-        now.set("shoal.ahead", accepted.ahead)
-        now.set("shoal.duplicate", accepted.duplicate)
+def record_accepted(receipt: Span, accepted: Accepted) -> Accepted:
+    """Set the outcome on the span of a receipt, and return it."""
+    if receipt.on:
+        receipt.set("shoal.turn", accepted.turn)
+        receipt.set("shoal.ahead", accepted.ahead)
+        receipt.set("shoal.duplicate", accepted.duplicate)
     return accepted
 
 
-def delivering(line: LogLine, channel: str, session: str) -> Span:
-    """Showing a line to people: `with delivering(...)` around one try of a channel to do so."""
+def delivery_span(line: LogLine, channel: str, session: str) -> Span:
+    """Return a span for one try of a channel to show a line; NO_SPAN for a line without a trace."""
     if not is_on() or not isinstance(line, OutboundMessage) or line.traceparent is None:
         return NO_SPAN
-    now = span(DELIVER, parent=parse(line.traceparent))
-    if now.on:
-        now.set("shoal.channel", channel)
-        now.set("shoal.session", log_id(session))
-        now.set("shoal.turn", line.turn)
-    return now
+    delivery = span(DELIVER, parent=parse(line.traceparent))
+    if delivery.on:
+        delivery.set("shoal.channel", channel)
+        delivery.set("shoal.session", log_id(session))
+        delivery.set("shoal.turn", line.turn)
+    return delivery

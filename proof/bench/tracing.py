@@ -17,7 +17,7 @@ from typing import Final
 import psutil
 from msgspec.structs import replace
 
-from gateway.process.traces import delivering, received, receiving
+from gateway.process.traces import delivery_span, receive_span, record_accepted
 from proof.bench.plan import Plan
 from proof.bench.table import Figure, Report
 from shared.messages.codec import encode
@@ -104,8 +104,8 @@ def _messages(name: str, rounds: int) -> Figure:
 
 async def _message() -> None:
     """One message as gateway and worker treat it: two model calls, a tool, a delivery; nothing leaves the process."""
-    with receiving(message("6*7")) as (said, now):
-        received(now, Accepted(1, 0, 1, duplicate=False))
+    with receive_span(message("6*7")) as (said, now):
+        record_accepted(now, Accepted(1, 0, 1, duplicate=False))
     work = TurnWork(1, encode(said), 0, 0, 0, 1, 0, (), ())
     claim = Claim("turn:web:owner/a", "0" * 32, "1", 3, False, work)
     with continued(claim.traceparent), turn_span(claim, "turns") as now:
@@ -116,7 +116,7 @@ async def _message() -> None:
             set_agent_result(agent, await run_agent(spec, model, tools, MemoryJournal()))
         line = replace(OutboundMessage(content="42", turn=1), traceparent=current_traceparent())
         set_outcome(now, "done")
-    with delivering(line, "web", claim.session):
+    with delivery_span(line, "web", claim.session):
         pass
 
 

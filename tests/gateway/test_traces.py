@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingest import Ingress
-from gateway.process.traces import delivering, receiving
+from gateway.process.traces import delivery_span, receive_span
 from shared.errors import Refused
 from shared.ids import log_id
 from shared.messages.inbound import InboundMessage, decode_inbound
@@ -84,7 +84,7 @@ async def test_the_trace_that_a_message_brings_goes_on(client: RedisClient, on: 
 @given(st.text() | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{30,34}-[0-9a-f]{15,17}-[0-9a-f]{2}", fullmatch=True))
 def test_a_traceparent_that_is_none_is_never_sent_on(given_one: str) -> None:
     """Whatever a client writes there: what is stored is valid."""
-    with receiving(replace(message(), traceparent=given_one)) as (taken, _):
+    with receive_span(replace(message(), traceparent=given_one)) as (taken, _):
         assert parse(taken.traceparent) is not None
         assert parse(given_one) in (None, parse(taken.traceparent))
 
@@ -130,14 +130,14 @@ def test_a_delivery_is_below_what_made_the_line() -> None:
     """In the same trace; of a line that is of none, and of one that a person said, there is no span."""
     line = OutboundMessage(content="canary", turn=3, traceparent=CAME.traceparent)
     with recording() as kept:
-        with delivering(line, "telegram", SESSION) as now:
+        with delivery_span(line, "telegram", SESSION) as now:
             assert now.on
-        assert delivering(replace(line, traceparent=None), "telegram", SESSION) is NO_SPAN
-        assert delivering(SHOWN, "telegram", SESSION) is NO_SPAN
+        assert delivery_span(replace(line, traceparent=None), "telegram", SESSION) is NO_SPAN
+        assert delivery_span(SHOWN, "telegram", SESSION) is NO_SPAN
     deliver = kept.one("deliver")
     assert (deliver.parent, deliver.type.kind) == (CAME, "client")
     assert deliver.attributes == {"shoal.channel": "telegram", "shoal.session": log_id(SESSION), "shoal.turn": 3}
-    assert delivering(line, "telegram", SESSION) is NO_SPAN, "traces are off"
+    assert delivery_span(line, "telegram", SESSION) is NO_SPAN, "traces are off"
 
 
 async def test_a_program_at_the_socket_can_bring_its_own_trace(client: RedisClient, redis_url: str) -> None:

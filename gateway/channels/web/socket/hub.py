@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from gateway.channels.web.socket.chat_view import OpenChat, Subscriber, Subscription
 from gateway.channels.web.socket.frames import LineRenderer, encode_frame, live_frame
-from gateway.process.traces import delivering
+from gateway.process.traces import delivery_span
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.ids import log_id
@@ -142,7 +142,7 @@ class Hub:
     def _publish(self, open_chat: OpenChat, event: ChatNews) -> None:
         open_chat.last_event_at = self._clock.monotonic()
         if isinstance(event, NumberedLine):
-            with delivering(event.line, "web", open_chat.session):
+            with delivery_span(event.line, "web", open_chat.session):
                 self._publish_line(open_chat, event)
         elif self._progress or not isinstance(event, ProgressEvent):
             frame = encode_frame(live_frame(open_chat.chat, event))
