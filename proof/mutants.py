@@ -28,11 +28,11 @@ TESTS: Final = (
     ("tests/shared/store", "-m", "not slow"),
     ("tests/shared/store/test_deliveries_machine.py",),
     ("tests/shared/store/test_state_machine.py",),
-    ("tests/console/test_session.py", "tests/gateway/test_ingress.py", "tests/worker/llm/test_throttle.py"),
+    ("tests/console/test_session.py", "tests/gateway/ingress/test_ingress.py", "tests/worker/llm/test_throttle.py"),
     (
-        "tests/gateway/test_jobs_command.py",
-        "tests/gateway/test_approvals.py",
-        "tests/gateway/test_schedules_in_chats.py",
+        "tests/gateway/commands/test_jobs_command.py",
+        "tests/gateway/ingress/test_approvals.py",
+        "tests/gateway/ingress/test_schedules_in_chats.py",
     ),
     (
         "tests/worker/lease/test_lease_loop.py",

@@ -7,7 +7,7 @@ import tomllib
 
 from gateway.platform.access import AccessSettings, judge, read_channel
 from tests.deploy.test_docs import ROOT, spans, tables, wrong_tests
-from tests.helpers.access_table import SITUATIONS, heard, rules
+from tests.helpers.access_table import SITUATIONS, platform_message, rules
 
 TEXT = (ROOT / "docs" / "access.md").read_text()
 
@@ -35,7 +35,8 @@ def test_every_word_of_the_record_is_explained() -> None:
     """What `shoal audit` can show: read from the policy, the scripts, and what else leaves a line."""
     [found] = [rows for head, rows in tables(TEXT) if head == ["`kind`", "`outcome`"]]
     told = {kind.strip("`"): set(spans(words)) for kind, words in found}
-    refused = {judge(rules(), heard(one), paired=one.paired).reason for one in SITUATIONS if one.expected != "ignored"}
+    judged = [one for one in SITUATIONS if one.expected != "ignored"]
+    refused = {judge(rules(), platform_message(one), paired=one.paired).reason for one in judged}
     assert refused - {""} <= told["access"]
     scripts = "".join(
         (ROOT / "shared/store/lua/access" / f"pair_{one}.lua").read_text() for one in ("approve", "revoke")

@@ -24,37 +24,37 @@ from shared.metrics import CHANNEL_ON
 from shared.settings import Settings, load
 from shared.store.client.redis_client import RedisClient
 from tests.fakes.pond import Pond
+from tests.gateway.fake_platform import FakePlatform
 from tests.gateway.harness import Process, process
-from tests.gateway.puddle import Puddle
 from tests.helpers.pond_package import pond_package
 from tests.helpers.wait import eventually
 
 SOON_S = 60.0
-PUDDLES: dict[str, Puddle] = {}
+FAKES: dict[str, FakePlatform] = {}
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
-    """What `puddle` in PLATFORMS stands for in these tests."""
-    platform: Platform = PUDDLES[given.name]
+    """The factory of `fake` in PLATFORMS in these tests."""
+    platform: Platform = FAKES[given.name]
     return BuiltPlatform(platform, AccessSettings())
 
 
 class Running:
     """A channel that runs in this process."""
 
-    def __init__(self, redis_url: str, puddle: Puddle, settings: Settings) -> None:
-        PUDDLES[puddle.name] = puddle
-        self.puddle = puddle
+    def __init__(self, redis_url: str, platform: FakePlatform, settings: Settings) -> None:
+        FAKES[platform.name] = platform
+        self.platform = platform
         self.stop = asyncio.Event()
         self.client = RedisClient(redis_url)
         self.hooks = WebhookServer(settings.hooks, self.stop)
-        self.channel = ChatChannel(puddle.name, settings, self.client, self.hooks)
+        self.channel = ChatChannel(platform.name, settings, self.client, self.hooks)
         sink = build_ingress(self.client, build_commands(settings, self.client))
         self.task = asyncio.create_task(self.channel.listen(sink, self.stop))
 
     @property
     def state(self) -> str:
-        return self.channel.facts()["puddle.state"]
+        return self.channel.facts()["fake.state"]
 
     async def is_(self, state: str) -> None:
         await eventually(lambda: self.state == state, within_s=SOON_S, what=state)
@@ -72,16 +72,16 @@ class Runs:
         self.redis_url, self.settings = redis_url, settings
         self.all: list[Running] = []
 
-    def __call__(self, puddle: Puddle) -> Running:
-        self.all.append(Running(self.redis_url, puddle, self.settings))
+    def __call__(self, platform: FakePlatform) -> Running:
+        self.all.append(Running(self.redis_url, platform, self.settings))
         return self.all[-1]
 
 
 @pytest.fixture
 async def run(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runs]:
-    monkeypatch.setitem(registry.PLATFORMS, "puddle", f"{__name__}:make")
+    monkeypatch.setitem(registry.PLATFORMS, "fake", f"{__name__}:make")
     monkeypatch.chdir(tmp_path)
-    made = Runs(redis_url, load({"SHOAL_CHANNELS__PUDDLE__ON": "true", "SHOAL_WORKER__LEASE_S": "3"}))
+    made = Runs(redis_url, load({"SHOAL_CHANNELS__FAKE__ON": "true", "SHOAL_WORKER__LEASE_S": "3"}))
     yield made
     for one in made.all:
         await one.close()
@@ -89,30 +89,30 @@ async def run(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 async def test_it_opens_listens_and_closes(run: Runs) -> None:
     """In this order, and what it says of itself is what operators see."""
-    one = run(Puddle())
+    one = run(FakePlatform())
     await one.is_("on")
-    await eventually(one.puddle.listening.is_set, within_s=SOON_S)
+    await eventually(one.platform.listening.is_set, within_s=SOON_S)
     assert one.channel.facts() == {
-        "puddle.state": "on",
-        "puddle.run": "exclusive",
-        "puddle.listens": "true",
-        "puddle.chats": "0",
+        "fake.state": "on",
+        "fake.run": "exclusive",
+        "fake.listens": "true",
+        "fake.chats": "0",
     }
-    assert CHANNEL_ON.labels("puddle")._value.get() == 1
+    assert CHANNEL_ON.labels("fake")._value.get() == 1
     await one.close()
-    assert one.puddle.closed
+    assert one.platform.closed
     assert one.task.exception() is None
-    assert (one.state, CHANNEL_ON.labels("puddle")._value.get()) == ("closed", 0)
+    assert (one.state, CHANNEL_ON.labels("fake")._value.get()) == ("closed", 0)
 
 
 async def test_a_platform_that_is_away_at_the_start_is_tried_again(run: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody starts a process again because of it."""
     monkeypatch.setattr("gateway.platform.opening.FIRST_S", 0.05)
-    puddle = Puddle()
+    platform = FakePlatform()
     gate = asyncio.Event()
-    puddle.fault("open", NotAccepted("no connection"), TimeoutError(), KeyError("a bug"), gate.wait)
-    one = run(puddle)
-    await eventually(lambda: puddle.calls.count("open") == 4, within_s=SOON_S)
+    platform.fault("open", NotAccepted("no connection"), TimeoutError(), KeyError("a bug"), gate.wait)
+    one = run(platform)
+    await eventually(lambda: platform.calls.count("open") == 4, within_s=SOON_S)
     assert (one.state, one.channel.why_off) == ("away", "KeyError in the channel's code")
     gate.set()
     await one.is_("on")
@@ -124,56 +124,56 @@ async def test_a_broken_channel_is_off_with_its_reason_until_it_is_mended(
 ) -> None:
     """By a person, at the platform: it is looked at again now and then."""
     monkeypatch.setattr("gateway.platform.opening.MENDED_S", 0.3)
-    puddle = Puddle()
-    puddle.fault("open", ChannelBroken("the token is wrong: write a new one\ninto the settings"))
-    one = run(puddle)
+    platform = FakePlatform()
+    platform.fault("open", ChannelBroken("the token is wrong: write a new one\ninto the settings"))
+    one = run(platform)
     await one.is_("off")
-    assert one.channel.facts()["puddle.why"] == "the token is wrong: write a new one into the settings"
+    assert one.channel.facts()["fake.why"] == "the token is wrong: write a new one into the settings"
     await one.is_("on")
 
 
 async def test_a_channel_that_breaks_while_it_listens_is_off_and_rests(run: Runs) -> None:
     """Its deliveries rest, too. That it can be opened does not mean that it was mended."""
-    puddle = Puddle()
+    platform = FakePlatform()
     broken = asyncio.Event()
 
     async def break_down() -> None:
         await broken.wait()
         raise ChannelBroken("the bot was deleted")
 
-    puddle.fault("listen", break_down)
-    one = run(puddle)
+    platform.fault("listen", break_down)
+    one = run(platform)
     await one.is_("on")
     broken.set()
     await one.is_("off")
     assert one.channel.why_off == "the bot was deleted"
-    assert puddle.calls.count("open") == 1
+    assert platform.calls.count("open") == 1
     assert not one.task.done()
 
 
 async def test_an_end_while_it_cannot_be_opened_is_quick(run: Runs) -> None:
     """Also in the middle of a call."""
-    puddle = Puddle()
-    puddle.fault("open", asyncio.Event().wait)
-    one = run(puddle)
-    await eventually(lambda: "open" in puddle.calls, within_s=SOON_S)
+    platform = FakePlatform()
+    platform.fault("open", asyncio.Event().wait)
+    one = run(platform)
+    await eventually(lambda: "open" in platform.calls, within_s=SOON_S)
     async with asyncio.timeout(10):
         await one.close()
-    assert puddle.closed
+    assert platform.closed
 
 
 async def test_a_webhook_is_answered_only_while_the_channel_is_open(run: Runs) -> None:
     """Before, the platform is told to come again."""
-    puddle = Puddle(run_mode="webhook")
+    platform = FakePlatform(run_mode="webhook")
     gate = asyncio.Event()
-    puddle.fault("open", gate.wait)
-    one = run(puddle)
-    assert one.hooks._handlers == {"puddle": None}
+    platform.fault("open", gate.wait)
+    one = run(platform)
+    assert one.hooks._handlers == {"fake": None}
     gate.set()
     await one.is_("on")
-    await eventually(lambda: one.hooks._handlers["puddle"] is not None, within_s=SOON_S)
+    await eventually(lambda: one.hooks._handlers["fake"] is not None, within_s=SOON_S)
     await one.close()
-    assert one.hooks._handlers == {"puddle": None}
+    assert one.hooks._handlers == {"fake": None}
 
 
 # --- as a process
@@ -269,13 +269,13 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 async def test_settings_that_do_not_fit_stop_the_start(redis_url: str, path: str, what: str) -> None:
     """One line each, and `--check` says the same before anything is started."""
-    names, more, said = WRONG[what]
+    names, more, printed = WRONG[what]
     given = {"SHOAL_CHANNELS__POND__API": "http://127.0.0.1:1", "PYTHONPATH": path}
     given |= {f"SHOAL_CHANNELS__POND__{key}": value for key, value in more.items()}
     for arguments in (names, ("--check", *names)):
         with process(redis_url, *arguments, **given) as gateway:
             assert await gateway.exit_code(SOON_S) == 2
-            assert gateway.log.read_text() == f"{said}\n"
+            assert gateway.log.read_text() == f"{printed}\n"
 
 
 async def test_settings_that_fit_are_ok(redis_url: str, path: str) -> None:

@@ -114,20 +114,20 @@ class Terminal:
         return session_id("web", f"{principal}/a")
 
     async def say(self, gw: Gateway, token: str, text: str, id: str) -> Outcome:
-        heard: list[ClientEvent] = []
-        chat = ChatClient(GatewayTarget(f"ws://{gw.address}/ws", token), "a", heard.append)
+        frames: list[ClientEvent] = []
+        chat = ChatClient(GatewayTarget(f"ws://{gw.address}/ws", token), "a", frames.append)
         running = asyncio.create_task(chat.run())
         chat.send_message(id, text)
 
         def settled() -> bool:
-            return running.done() or any(isinstance(one, AcceptedFrame | MessageRefused) for one in heard)
+            return running.done() or any(isinstance(one, AcceptedFrame | MessageRefused) for one in frames)
 
         try:
             await eventually(settled, within_s=30, what="an answer")
             if running.done():
                 with contextlib.suppress(ChatFailed):
                     running.result()
-            return "taken" if any(isinstance(one, AcceptedFrame) for one in heard) else "refused"
+            return "taken" if any(isinstance(one, AcceptedFrame) for one in frames) else "refused"
         finally:
             running.cancel()
             await asyncio.wait([running])
@@ -155,7 +155,7 @@ async def waiting(client: RedisClient, session: str) -> list[InboundMessage]:
 @pytest.mark.parametrize(
     "token", ["", " ", "wrong", "owner", "SESAME", "sesame2", "sesam", "Bearer sesame", "sesame,anns-secret"]
 )
-async def test_who_has_no_token_of_this_gateway_is_not_heard(gw: Gateway, entry: Entry, token: str) -> None:
+async def test_a_sender_without_a_token_of_this_gateway_is_refused(gw: Gateway, entry: Entry, token: str) -> None:
     """Not with somebody's name, nor with nearly their token; nothing of it is kept."""
     assert await entry.say(gw, token, "let me in", "m1") == "refused"
     assert await gw.client.command("KEYS", "shoal:inbox:*") == []
@@ -175,7 +175,7 @@ async def test_whoever_calls_themselves_otherwise_stays_who_they_are(gw: Gateway
 
 
 @every_entry
-async def test_a_message_that_is_told_again_in_other_words_is_what_it_was(gw: Gateway, entry: Entry) -> None:
+async def test_a_message_sent_again_in_other_words_stays_what_it_was(gw: Gateway, entry: Entry) -> None:
     """Under its id, by the same person: one turn. Another person's is another message."""
     assert await entry.say(gw, TOKENS["ann"], "first", "m1") == "taken"
     await entry.say(gw, TOKENS["ann"], "second", "m1")
@@ -197,10 +197,10 @@ async def test_nobody_is_let_in_to_a_platform_from_here(gw: Gateway, entry: Entr
     code = line.line.content
     for nth in range(6):
         await entry.say(gw, TOKENS["owner"], f"/pair {code}", f"m{nth}")
-    told = [one.line for one in await Outbox(gw.client).read_after(entry.session("owner"), after=0)]
-    said = [one.content for one in told if isinstance(one, OutboundMessage)]
-    assert len(said) == 6
-    assert all("Only who is named in `admins`" in one for one in said)
+    reply = [one.line for one in await Outbox(gw.client).read_after(entry.session("owner"), after=0)]
+    answer = [one.content for one in reply if isinstance(one, OutboundMessage)]
+    assert len(answer) == 6
+    assert all("Only who is named in `admins`" in one for one in answer)
     assert not await pairings.is_let_in("telegram", "7")
     let_in = await pairings.approve(code, let_in_line(0), by="console", request="r")
     assert let_in.sender == "7"

@@ -63,7 +63,7 @@ async def test_an_unknown_channel_is_one_clear_line(redis_url: str) -> None:
         assert gw.log.read_text() == f"there is no channel 'carrier-pigeon'; the channels are: {known}\n"
 
 
-async def test_a_taken_port_is_one_clear_line(redis_url: str) -> None:
+async def test_a_port_in_use_is_one_clear_line(redis_url: str) -> None:
     """It names the setting; exit code 2."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -151,9 +151,13 @@ async def test_while_it_ends_it_sends_everybody_elsewhere(redis_url: str) -> Non
             answer = refused.value.response
             assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
             for connection in (held, http.client.HTTPConnection(gw.address, timeout=5)):
-                told = await asyncio.to_thread(requested, connection)
-                assert (told.status, told.getheader("Retry-After"), told.getheader("Connection")) == (503, "1", "close")
-                assert told.getheader("Content-Type") == "application/problem+json"
+                output = await asyncio.to_thread(requested, connection)
+                assert (output.status, output.getheader("Retry-After"), output.getheader("Connection")) == (
+                    503,
+                    "1",
+                    "close",
+                )
+                assert output.getheader("Content-Type") == "application/problem+json"
                 connection.close()
             assert await idle.closed() == 1012
             assert await me.closed() == 1012
@@ -185,7 +189,7 @@ async def test_sigterm_works_while_redis_is_away(redis_url: str, valkey: Embedde
         assert await gw.exit_code(8) == 0
 
 
-async def test_nothing_that_was_said_and_no_secret_is_in_the_log(redis_url: str) -> None:
+async def test_no_text_of_a_message_and_no_secret_is_in_the_log(redis_url: str) -> None:
     """Not at debug level either; tokens in addresses neither."""
     with process(redis_url, SHOAL_LOG__LEVEL="debug") as gw:
         await gw.ready()

@@ -26,7 +26,7 @@ from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.tracing import NO_SPAN, fresh, parse
 from tests.gateway.channels.api.asking import HELLO, post, waiting_message
-from tests.gateway.delivering import delivering as to_platform
+from tests.gateway.delivery_stage import run_delivery as to_platform
 from tests.gateway.harness import client as connected
 from tests.gateway.harness import gateway
 from tests.helpers.build import message
@@ -66,14 +66,14 @@ async def test_a_message_without_a_trace_gets_one(client: RedisClient, on: bool)
 @pytest.mark.parametrize("on", [False, True])
 async def test_the_trace_that_a_message_brings_goes_on(client: RedisClient, on: bool) -> None:
     """Below the caller's span; as it came where no traces are sent."""
-    said = replace(message(), traceparent=CAME.traceparent)
+    message_in = replace(message(), traceparent=CAME.traceparent)
     if not on:
-        await ingress(client).ingest(said)
+        await ingress(client).ingest(message_in)
         [stored] = await waiting(client)
-        assert stored == said
+        assert stored == message_in
         return
     with recording() as kept:
-        await ingress(client).ingest(said)
+        await ingress(client).ingest(message_in)
     [stored] = await waiting(client)
     receive = kept.one("receive")
     assert (receive.parent, receive.remote, receive.context.trace_id) == (CAME, True, CAME.trace_id)
@@ -84,9 +84,9 @@ async def test_the_trace_that_a_message_brings_goes_on(client: RedisClient, on: 
 @given(st.text() | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{30,34}-[0-9a-f]{15,17}-[0-9a-f]{2}", fullmatch=True))
 def test_a_traceparent_that_is_none_is_never_sent_on(given_one: str) -> None:
     """Whatever a client writes there: what is stored is valid."""
-    with receive_span(replace(message(), traceparent=given_one)) as (taken, _):
-        assert parse(taken.traceparent) is not None
-        assert parse(given_one) in (None, parse(taken.traceparent))
+    with receive_span(replace(message(), traceparent=given_one)) as (traced, _):
+        assert parse(traced.traceparent) is not None
+        assert parse(given_one) in (None, parse(traced.traceparent))
 
 
 async def test_a_span_tells_of_a_message_what_is_no_secret(client: RedisClient) -> None:
@@ -96,9 +96,9 @@ async def test_a_span_tells_of_a_message_what_is_no_secret(client: RedisClient) 
         for _ in "ab":
             await way_in.ingest(message("canary", id="same"))
     first, again = kept.named("receive")
-    told = {"shoal.channel": "web", "shoal.session": log_id(SESSION), "shoal.turn": 1, "shoal.ahead": 0}
-    assert first.attributes == told | {"shoal.duplicate": False}
-    assert again.attributes == told | {"shoal.duplicate": True}
+    expected = {"shoal.channel": "web", "shoal.session": log_id(SESSION), "shoal.turn": 1, "shoal.ahead": 0}
+    assert first.attributes == expected | {"shoal.duplicate": False}
+    assert again.attributes == expected | {"shoal.duplicate": True}
     [stored] = await waiting(client)
     assert parse(stored.traceparent) == first.context, "a message belongs to the trace in which it came first"
 
@@ -119,8 +119,8 @@ async def test_a_refusal_is_an_error_by_its_code_and_its_notice_is_of_the_trace(
 
 async def test_the_answer_of_a_command_is_of_the_trace_of_its_message(client: RedisClient) -> None:
     """It has no turn: the gateway answers."""
-    said = replace(message("/help"), traceparent=CAME.traceparent)
-    await ingress(client).ingest(said, show=SHOWN)
+    message_in = replace(message("/help"), traceparent=CAME.traceparent)
+    await ingress(client).ingest(message_in, show=SHOWN)
     line = (await Outbox(client).read_after(SESSION, after=0))[-1].line
     assert isinstance(line, OutboundMessage)
     assert (line.kind, line.traceparent) == ("command", CAME.traceparent)
@@ -171,8 +171,8 @@ async def test_what_the_page_is_shown_live_is_delivered_and_says_nothing_of_trac
 async def test_a_line_for_a_platform_is_delivered_in_its_trace(redis_url: str, tmp_path: Path) -> None:
     """From the lease on its chat until the platform has it, whatever that takes."""
     async with to_platform(redis_url, tmp_path) as way_out:
-        said = InboundMessage(
-            channel=way_out.puddle.name,
+        message_in = InboundMessage(
+            channel=way_out.platform.name,
             chat_id="a",
             sender_id="ada",
             id="m1",
@@ -181,12 +181,12 @@ async def test_a_line_for_a_platform_is_delivered_in_its_trace(redis_url: str, t
             traceparent=CAME.traceparent,
         )
         with recording() as kept:
-            assert await Inbox(way_out.client).notify_refusal(said, Refused("inbox_full", "too many", 1.0))
+            assert await Inbox(way_out.client).notify_refusal(message_in, Refused("inbox_full", "too many", 1.0))
             await way_out.until(lambda: kept.named("deliver"), "the span")
-        assert way_out.puddle.texts
+        assert way_out.platform.texts
     deliver = kept.one("deliver")
     assert deliver.parent == CAME
-    assert deliver.attributes["shoal.channel"] == way_out.puddle.name
+    assert deliver.attributes["shoal.channel"] == way_out.platform.name
 
 
 @pytest.mark.parametrize("header", [CAME.traceparent, "nonsense", None], ids=["good", "nonsense", "none"])
@@ -198,9 +198,9 @@ async def test_a_request_to_the_api_brings_its_trace_in_the_header(
         asking = asyncio.create_task(
             post(web.address, HELLO, headers={} if header is None else {"traceparent": header})
         )
-        said = await waiting_message(client)
+        message_in = await waiting_message(client)
         asking.cancel()
         await asyncio.wait([asking])
-    found = parse(said.traceparent)
+    found = parse(message_in.traceparent)
     assert found is not None
     assert (found == CAME) is (header == CAME.traceparent)

@@ -53,10 +53,10 @@ async def test_a_killed_gateway_loses_and_doubles_nothing(redis_url: str) -> Non
             working.cancel()
         assert known + after.seqs("a") == list(range(1, 41))
         lines = before.lines("a") + after.lines("a")
-        said = [line["id"] for line in lines if line["type"] == "message"]
-        assert said == [f"m{n}" for n in range(20)]
-        assert [line["in_reply_to"] for line in lines if line["type"] == "reply"] == [[id] for id in said]
-        assert [id for _, id in w.turns] == said
+        sent = [line["id"] for line in lines if line["type"] == "message"]
+        assert sent == [f"m{n}" for n in range(20)]
+        assert [line["in_reply_to"] for line in lines if line["type"] == "reply"] == [[id] for id in sent]
+        assert [id for _, id in w.turns] == sent
 
 
 async def test_one_message_sent_through_both_at_once_is_one_turn(redis_url: str) -> None:

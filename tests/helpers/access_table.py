@@ -123,7 +123,7 @@ def _situations() -> Iterator[Situation]:
 SITUATIONS: Final = tuple(_situations())
 
 
-def heard(situation: Situation, ids: Ids = PLAIN, *, id: str = "m1", **changes: object) -> PlatformMessage:
+def platform_message(situation: Situation, ids: Ids = PLAIN, *, id: str = "m1", **changes: object) -> PlatformMessage:
     """What a parser that makes no mistake has of it. The name, and who wrote a forwarded text, are there to mislead."""
     misleading = {"forwarded_from": ids.people["listed"], "sender_name": "listed", "admin": "1"}
     sender = ids.people[situation.person]

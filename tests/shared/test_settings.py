@@ -306,7 +306,7 @@ def test_what_is_wrong_in_the_environment_is_one_line_that_names_the_variable(
     assert problems("", environ) == [line]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     """Nobody wants to start five times to find five mistakes."""
     said = problems(
         '[worker]\ntruns = 1\nturns = 0\n[model]\napi_key = "${KEY}"\n[nope]\na = 1\n', {"SHOAL_WEB__PORT": "x"}

@@ -135,14 +135,14 @@ def slack(text: str) -> str:
     for entity in re.findall(r"&[^;]{0,4};?", text):
         assert entity.startswith(("&amp;", "&lt;", "&gt;")), entity
 
-    def told(found: re.Match[str]) -> str:
+    def unmarked(found: re.Match[str]) -> str:
         address, bar, label = found[1].partition("|")
         assert is_web_address(html.unescape(address)), found[0]
         assert not bar or label.strip()
         return label or address
 
     def inline(part: str) -> str:
-        shown = re.sub(r"<([^<>\n]*)>", told, part)
+        shown = re.sub(r"<([^<>\n]*)>", unmarked, part)
         assert not set("<>") & set(shown), shown
         assert "```" not in shown, shown
         return shown
@@ -200,11 +200,11 @@ def feishu(text: str) -> str:
         assert "`" not in part, part
         assert "<" not in part, part
 
-        def told(found: re.Match[str]) -> str:
+        def unmarked(found: re.Match[str]) -> str:
             assert is_web_address(found[2]), found[0]
             return found[1]
 
-        part = re.sub(r"\[([^\[\]]*)\]\(([^()\s]+)\)", told, part)
+        part = re.sub(r"\[([^\[\]]*)\]\(([^()\s]+)\)", unmarked, part)
         assert not set("[]\\") & set(part), part
         for entity in re.findall(r"&[^;]{0,4};?", re.sub("https?://\\S*", "", part)):
             assert re.fullmatch(r"&#\d{2,3};", entity), entity

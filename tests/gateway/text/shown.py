@@ -18,7 +18,7 @@ Render = Callable[[str], list[Piece]]
 
 
 def renderer(name: str) -> Render:
-    render: Render = importlib.import_module(f"gateway.channels.{name}.render").render
+    render: Render = importlib.import_module(f"gateway.channels.{name}.render").render_reply
     return render
 
 

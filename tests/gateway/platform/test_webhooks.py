@@ -87,7 +87,7 @@ async def test_whatever_is_no_webhook_is_not_found() -> None:
 @pytest.mark.parametrize(
     ("exc", "after"), [(RedisAway("away"), "1"), (Refused("overloaded", "too much", 60), "60"), (TimeoutError(), "1")]
 )
-async def test_what_cannot_be_taken_now_is_to_be_told_again(exc: Exception, after: str) -> None:
+async def test_what_cannot_be_accepted_now_is_to_be_sent_again(exc: Exception, after: str) -> None:
     """503 and when: the platform keeps it for us."""
     async with site() as s:
         s.hooks.set_handler("pond", s.raising(exc))
@@ -95,7 +95,7 @@ async def test_what_cannot_be_taken_now_is_to_be_told_again(exc: Exception, afte
         assert (status, headers["retry-after"]) == (503, after)
 
 
-async def test_a_channel_that_is_not_open_is_told_again() -> None:
+async def test_a_channel_that_is_not_open_is_called_again() -> None:
     """Before it is connected, and while it is off."""
     async with site() as s:
         assert (await s.call())[0] == 503
@@ -105,7 +105,7 @@ async def test_a_channel_that_is_not_open_is_told_again() -> None:
         assert (await s.call())[0] == 503
 
 
-async def test_a_bug_of_a_channel_is_told_without_details() -> None:
+async def test_a_bug_of_a_channel_is_answered_without_details() -> None:
     """500; the next call is answered."""
     async with site() as s:
         s.hooks.set_handler("pond", s.raising(KeyError("secret")))
@@ -176,7 +176,7 @@ async def test_more_calls_than_are_answered_at_once_come_again() -> None:
         assert (await s.call())[0] == 200
 
 
-async def test_a_gateway_that_ends_answers_what_it_has_taken() -> None:
+async def test_a_gateway_that_ends_answers_the_calls_under_way() -> None:
     """What comes then is told elsewhere."""
     go = asyncio.Event()
 
@@ -200,7 +200,7 @@ async def test_without_a_channel_nothing_listens() -> None:
     assert hooks.address == ""
 
 
-async def test_a_taken_port_is_one_clear_line() -> None:
+async def test_a_port_in_use_is_one_clear_line() -> None:
     """It names the setting."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -29,8 +29,8 @@ def ingress(client: RedisClient) -> Ingress:
 
 async def ask(client: RedisClient, ingress: Ingress, text: str, *, id: str | None = None, chat: str = "owner/a") -> str:
     """Say a command; the text of its answer."""
-    said = message(text, id=id or nonce(), chat=chat)
-    await ingress.ingest(said, show=UserLine(id=said.id, text=text), principal="owner")
+    user_line = message(text, id=id or nonce(), chat=chat)
+    await ingress.ingest(user_line, show=UserLine(id=user_line.id, text=text), principal="owner")
     line = (await Outbox(client).read_after(f"web:{chat}", after=0))[-1].line
     assert isinstance(line, OutboundMessage)
     return line.content
@@ -41,8 +41,8 @@ async def fire(client: RedisClient, one: Schedule, now: int) -> None:
     schedules = Schedules(client)
     await schedules.add(one, now)
     [due] = (await schedules.due(now_ms=now)).due
-    said = tick_message(one, now, now_ms=now, late=False, text=one.text)
-    assert await schedules.fire(due, one, NextTick(to=now + MINUTE, due_ms=now + MINUTE), said) == FIRED
+    user_line = tick_message(one, now, now_ms=now, late=False, text=one.text)
+    assert await schedules.fire(due, one, NextTick(to=now + MINUTE, due_ms=now + MINUTE), user_line) == FIRED
 
 
 async def test_cron_lists_what_is_planned_here(client: RedisClient, ingress: Ingress) -> None:

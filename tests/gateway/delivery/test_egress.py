@@ -18,18 +18,18 @@ from shared.messages.schedule import BACKGROUND
 from shared.metrics import DELIVERY_UNKNOWN
 from shared.store import keys
 from tests.contracts.channels.echo import Turn
-from tests.gateway.delivering import Delivering, dead_letters, delivering
-from tests.gateway.puddle import Puddle
+from tests.gateway.delivery_stage import DeliveryStage, dead_letters, run_delivery
+from tests.gateway.fake_platform import FakePlatform
 
 
 async def test_code_that_breaks_over_a_line_is_tried_again_and_the_line_is_not_lost(
     redis_url: str, tmp_path: Path
 ) -> None:
     """A library's error that nobody thought of passes, perhaps."""
-    async with delivering(redis_url, tmp_path) as d:
-        d.puddle.fault("send", KeyError("a bug"))
+    async with run_delivery(redis_url, tmp_path) as d:
+        d.platform.fault("send", KeyError("a bug"))
         await d.say("hello")
-        await d.sees("<echo: hello>")
+        await d.receives("<echo: hello>")
         assert await dead_letters(d.client) == []
 
 
@@ -38,56 +38,56 @@ async def test_code_that_breaks_over_a_line_again_and_again_gives_it_up(
 ) -> None:
     """One reply that a channel cannot handle does not stop its chat for ever."""
     monkeypatch.setattr("gateway.delivery.line_delivery.FIRST_S", 0.02)
-    async with delivering(redis_url, tmp_path) as d:
-        d.puddle.fault("send", *[KeyError("a bug")] * 6)
+    async with run_delivery(redis_url, tmp_path) as d:
+        d.platform.fault("send", *[KeyError("a bug")] * 6)
         await d.say("one")
         await d.say("two")
-        await d.sees("<echo: two>")
+        await d.receives("<echo: two>")
         assert await dead_letters(d.client) == ["undeliverable"]
 
 
 async def test_what_waited_too_long_is_a_dead_letter(redis_url: str, tmp_path: Path) -> None:
     """A day later nobody wants the answer any more."""
-    async with delivering(redis_url, tmp_path, give_up_after_s=1.0) as d:
-        d.puddle.fault("send", *[NotAccepted("away")] * 3)
+    async with run_delivery(redis_url, tmp_path, give_up_after_s=1.0) as d:
+        d.platform.fault("send", *[NotAccepted("away")] * 3)
         await d.say("one")
 
         async def given_up() -> bool:
             return await dead_letters(d.client) == ["too_late"]
 
         await d.until(given_up, "the dead letter")
-        d.puddle.faults.clear()
+        d.platform.faults.clear()
         await d.say("two")
-        await d.sees("<echo: two>")
+        await d.receives("<echo: two>")
 
 
 async def test_a_late_reply_says_so(redis_url: str, tmp_path: Path) -> None:
     """And the one after it, which is not late, does not."""
-    async with delivering(redis_url, tmp_path, width=100, late_after_s=1.0) as d:
-        d.puddle.fault("send", Throttled(1.5))
+    async with run_delivery(redis_url, tmp_path, width=100, late_after_s=1.0) as d:
+        d.platform.fault("send", Throttled(1.5))
         await d.say("one")
-        await d.sees("<*This answer is a minute late.*\n\necho: one>")
+        await d.receives("<*This answer is a minute late.*\n\necho: one>")
         await d.say("two")
-        await d.until(lambda: len(d.puddle.posts) == 2, "the second reply")
-        assert d.puddle.texts[1] == "<echo: two>"
+        await d.until(lambda: len(d.platform.posts) == 2, "the second reply")
+        assert d.platform.texts[1] == "<echo: two>"
 
 
 async def test_a_call_has_its_time_and_then_nobody_knows(redis_url: str, tmp_path: Path) -> None:
     """A platform that hangs holds a chat up for so long, not for ever."""
-    async with delivering(redis_url, tmp_path, call_s=0.5) as d:
-        d.puddle.fault("send", asyncio.Event().wait)
+    async with run_delivery(redis_url, tmp_path, call_s=0.5) as d:
+        d.platform.fault("send", asyncio.Event().wait)
         await d.say("one")
         await d.say("other", chat="b")
-        await d.until(lambda: sorted(d.puddle.texts) == ["<echo: one>", "<echo: other>"], "both replies")
+        await d.until(lambda: sorted(d.platform.texts) == ["<echo: one>", "<echo: other>"], "both replies")
 
 
-async def test_a_platform_that_wants_a_person_is_told_of(redis_url: str, tmp_path: Path) -> None:
+async def test_a_platform_that_needs_a_person_is_reported(redis_url: str, tmp_path: Path) -> None:
     """The channel is turned off by whoever hears it; the line waits."""
-    async with delivering(redis_url, tmp_path) as d:
-        d.puddle.fault("send", ChannelBroken("the token is not valid any more"))
+    async with run_delivery(redis_url, tmp_path) as d:
+        d.platform.fault("send", ChannelBroken("the token is not valid any more"))
         await d.say("one")
         await d.until(lambda: d.broken, "the word")
-        await d.sees("<echo: one>")
+        await d.receives("<echo: one>")
 
 
 async def test_redis_that_goes_between_a_post_and_its_record_doubles_nothing_in_silence(
@@ -98,14 +98,14 @@ async def test_redis_that_goes_between_a_post_and_its_record_doubles_nothing_in_
     async def gone() -> None:
         valkey.kill()
 
-    async with delivering(redis_url, tmp_path) as d:
-        d.puddle.fault("send", gone)
+    async with run_delivery(redis_url, tmp_path) as d:
+        d.platform.fault("send", gone)
         await d.say("one")
-        await d.until(lambda: d.puddle.posts, "the post")
+        await d.until(lambda: d.platform.posts, "the post")
         valkey.start()
         await d.until(d.quiet, "the record")
         await d.say("two")
-        await d.sees("<echo: one>", "<echo: two>")
+        await d.receives("<echo: one>", "<echo: two>")
 
 
 async def test_redis_that_stays_away_for_longer_than_a_lease_after_a_post_doubles_nothing(
@@ -113,7 +113,7 @@ async def test_redis_that_stays_away_for_longer_than_a_lease_after_a_post_double
 ) -> None:
     """Whoever made the post tells so when it is back, and is believed; until then nobody has the chat, neither another
     gateway nor this one."""
-    lease_s, killed, counted = 2.0, list[float](), DELIVERY_UNKNOWN.labels("puddle")
+    lease_s, killed, counted = 2.0, list[float](), DELIVERY_UNKNOWN.labels("fake")
     before = counted._value.get()
 
     async def gone() -> None:
@@ -122,19 +122,19 @@ async def test_redis_that_stays_away_for_longer_than_a_lease_after_a_post_double
             killed.append(time.monotonic())
 
     async with (
-        delivering(redis_url, tmp_path, lease_s=lease_s) as d,
-        delivering(redis_url, tmp_path, lease_s=lease_s) as other,
+        run_delivery(redis_url, tmp_path, lease_s=lease_s) as d,
+        run_delivery(redis_url, tmp_path, lease_s=lease_s) as other,
     ):
         for one in (d, other):
-            one.puddle.fault("send", gone)
+            one.platform.fault("send", gone)
         await d.say("one")
-        await d.until(lambda: d.puddle.posts or other.puddle.posts, "the post")
+        await d.until(lambda: d.platform.posts or other.platform.posts, "the post")
         await d.until(lambda: time.monotonic() > killed[0] + 2 * lease_s, "the end of the lease")
         valkey.start()
         await d.until(d.quiet, "the record")
         await d.say("two")
-        await d.until(lambda: "<echo: two>" in d.puddle.texts + other.puddle.texts, "the next reply")
-        assert sorted(d.puddle.texts + other.puddle.texts) == ["<echo: one>", "<echo: two>"]
+        await d.until(lambda: "<echo: two>" in d.platform.texts + other.platform.texts, "the next reply")
+        assert sorted(d.platform.texts + other.platform.texts) == ["<echo: one>", "<echo: two>"]
     assert counted._value.get() == before
 
 
@@ -150,23 +150,23 @@ async def test_a_lease_in_doubt_lets_nothing_out(redis_url: str, tmp_path: Path,
             ended.set()
             raise
 
-    async with delivering(redis_url, tmp_path, call_s=60.0) as d:
-        d.puddle.fault("send", hang)
+    async with run_delivery(redis_url, tmp_path, call_s=60.0) as d:
+        d.platform.fault("send", hang)
         await d.say("one")
         async with asyncio.timeout(30):
             await ended.wait()
-        assert d.puddle.posts == []
+        assert d.platform.posts == []
         valkey.start()
-        await d.sees("<echo: one>")
+        await d.receives("<echo: one>")
 
 
 async def test_more_chats_than_places_are_all_served(redis_url: str, tmp_path: Path) -> None:
     """A place is free again when its chat is quiet."""
-    async with delivering(redis_url, tmp_path, chats=2) as d:
+    async with run_delivery(redis_url, tmp_path, chats=2) as d:
         for number in range(9):
             await d.say(f"hello {number}", chat=str(number))
         wanted = sorted(f"<echo: hello {number}>" for number in range(9))
-        await d.until(lambda: sorted(d.puddle.texts) == wanted, "all replies")
+        await d.until(lambda: sorted(d.platform.texts) == wanted, "all replies")
         assert d.egress.chats <= 2
 
 
@@ -182,31 +182,31 @@ async def test_long_turns_step_aside_when_others_wait(
         await go.wait()
         return "at last"
 
-    async with delivering(redis_url, tmp_path, chats=1, typing_every_s=5.0) as d:
+    async with run_delivery(redis_url, tmp_path, chats=1, typing_every_s=5.0) as d:
         d.worker.scripts["long"] = long
         await d.say("long", chat="a")
         await d.until(lambda: d.egress.chats == 1, "its place")
         await d.say("quick", chat="b")
-        await d.sees("<echo: quick>")
+        await d.receives("<echo: quick>")
         go.set()
-        await d.sees("<echo: quick>", "<at last>")
+        await d.receives("<echo: quick>", "<at last>")
 
 
 async def test_an_end_gives_every_chat_back_at_once(redis_url: str, tmp_path: Path) -> None:
     """Calls that are answered are finished, one that hangs is cut: within two seconds nothing is held any more."""
-    async with delivering(redis_url, tmp_path, call_s=60.0) as d:
-        d.puddle.fault("send", asyncio.Event().wait)
+    async with run_delivery(redis_url, tmp_path, call_s=60.0) as d:
+        d.platform.fault("send", asyncio.Event().wait)
         await d.say("one")
-        await d.until(lambda: "send" in d.puddle.calls, "the call")
+        await d.until(lambda: "send" in d.platform.calls, "the call")
         began = time.monotonic()
         d.draining.set()
         await asyncio.wait({d.running})
         assert time.monotonic() - began < 10  # two seconds, on a machine that has time
         queued, held, state = await d.client.pipeline(
             [
-                ("ZCARD", keys.outqueue("puddle")),
-                ("HLEN", keys.outleases("puddle")),
-                ("HKEYS", keys.out("puddle:a")),
+                ("ZCARD", keys.outqueue("fake")),
+                ("HLEN", keys.outleases("fake")),
+                ("HKEYS", keys.out("fake:a")),
             ]
         )
         assert (queued, held) == (1, 0)
@@ -217,29 +217,29 @@ async def test_an_end_gives_every_chat_back_at_once(redis_url: str, tmp_path: Pa
 
 async def test_an_unclear_send_is_remembered_for_whoever_comes_next(redis_url: str, tmp_path: Path) -> None:
     """With a look-up the platform is asked before anything is sent again."""
-    async with delivering(redis_url, tmp_path, resend_guard="look-up") as d:
+    async with run_delivery(redis_url, tmp_path, resend_guard="look-up") as d:
 
-        async def taken_and_lost() -> None:
-            place = PostTarget(session="puddle:a", chat_id="a")
-            d.puddle.posts.append(Post(target=place, key="puddle:a:1:0", piece=Piece("<echo: one>", "echo: one")))
+        async def accepted_and_lost() -> None:
+            place = PostTarget(session="fake:a", chat_id="a")
+            d.platform.posts.append(Post(target=place, key="fake:a:1:0", piece=Piece("<echo: one>", "echo: one")))
             raise MaybeSent("cut")
 
-        d.puddle.fault("send", taken_and_lost)
+        d.platform.fault("send", accepted_and_lost)
         await d.say("one")
         await d.until(d.quiet, "the end")
-        assert (d.puddle.calls.count("find"), d.puddle.calls.count("send"), len(d.puddle.posts)) == (1, 1, 1)
+        assert (d.platform.calls.count("find"), d.platform.calls.count("send"), len(d.platform.posts)) == (1, 1, 1)
 
 
 async def test_lines_with_nothing_to_show_are_done_with_at_once(redis_url: str, tmp_path: Path) -> None:
     """The end of a turn that said its answer itself; a message that was withdrawn."""
 
-    async def said(turn: Turn) -> list[OutboundMessage]:
+    async def send_by_tool(turn: Turn) -> list[OutboundMessage]:
         return [turn.line("Listen!", kind="notice", sent_by_tool=True), turn.line("", kind="withdrawn"), turn.line("")]
 
-    async with delivering(redis_url, tmp_path) as d:
-        d.worker.scripts["tell me"] = said
+    async with run_delivery(redis_url, tmp_path) as d:
+        d.worker.scripts["tell me"] = send_by_tool
         await d.say("tell me")
-        await d.sees("<Listen!>")
+        await d.receives("<Listen!>")
         await d.until(d.quiet, "the end")
 
 
@@ -253,32 +253,32 @@ async def test_a_turn_that_nobody_waits_for_types_and_streams_nothing(redis_url:
         await go.wait()
         return ""
 
-    async with delivering(redis_url, tmp_path, typing_every_s=0.1, edit_every_s=0.1) as d:
+    async with run_delivery(redis_url, tmp_path, typing_every_s=0.1, edit_every_s=0.1) as d:
         d.worker.scripts["tick"] = tick
         await d.say("tick", metadata={BACKGROUND: "1"})
         await d.until(lambda: d.worker.received, "the turn")
         await d.until(d.quiet, "its chat let go")
         go.set()
         await d.say("hello")
-        await d.sees("<echo: hello>")
-        assert "edit" not in d.puddle.calls
+        await d.receives("<echo: hello>")
+        assert "edit" not in d.platform.calls
 
 
-async def test_replies_that_are_quick_are_heard_of_and_not_found_by_looking(
+async def test_quick_replies_follow_their_news_and_not_the_next_poll(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that comes between the taking of its chat and the hearing of its news waits for nobody's next look."""
     monkeypatch.setattr("gateway.delivery.chat_delivery.RECHECK_S", 1000.0)
-    async with delivering(redis_url, tmp_path, typing_every_s=5.0) as d:
+    async with run_delivery(redis_url, tmp_path, typing_every_s=5.0) as d:
         for number in range(40):
             await d.say(f"hello {number}", chat=str(number))
-            await d.until(lambda number=number: len(d.puddle.posts) == number + 1, "the reply")
+            await d.until(lambda number=number: len(d.platform.posts) == number + 1, "the reply")
 
 
 class Running:
     """A turn that says what a test wants, and is answered when `go` is set."""
 
-    def __init__(self, d: Delivering, *, reply: str) -> None:
+    def __init__(self, d: DeliveryStage, *, reply: str) -> None:
         self.turns: list[Turn] = []
         self.go = asyncio.Event()
         self._d, self._reply = d, reply
@@ -298,20 +298,20 @@ class Running:
 async def test_a_reply_has_what_edits_that_show_a_turn_may_not_use_up(redis_url: str, tmp_path: Path) -> None:
     """Of four at once that never come again here, a message to stream into takes one, an edit another; two stay."""
     never = Rate("bot", 0.001, 4, "edits")
-    async with delivering(redis_url, tmp_path, edit_every_s=0.01, rates=(never,)) as d:
+    async with run_delivery(redis_url, tmp_path, edit_every_s=0.01, rates=(never,)) as d:
         running, words = Running(d, reply="the reply"), count(1)
         await running.begin()
 
         async def edited() -> bool:
             await running.turns[0].stream(f"word {next(words)}", full=True)
-            return d.puddle.calls.count("edit") == 1
+            return d.platform.calls.count("edit") == 1
 
         await d.until(edited, "an edit")
         for _ in range(20):
             await running.turns[0].stream(f"word {next(words)}", full=True)
         running.go.set()
-        await d.sees("<the reply>")
-        assert d.puddle.calls.count("edit") == 2
+        await d.receives("<the reply>")
+        assert d.platform.calls.count("edit") == 2
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -320,24 +320,24 @@ async def test_long_texts_are_rendered_beside_the_event_loop(
 ) -> None:
     """While they are streamed and when they are sent; a short one is not worth a thread."""
     threads: dict[str, set[int]] = {}
-    render = Puddle.render
+    render = FakePlatform.render
 
-    def seen(self: Puddle, markdown: str) -> list[Piece]:
+    def seen(self: FakePlatform, markdown: str) -> list[Piece]:
         threads.setdefault(markdown[:4], set()).add(threading.get_ident())
         return render(self, markdown)
 
-    monkeypatch.setattr(Puddle, "render", seen)
+    monkeypatch.setattr(FakePlatform, "render", seen)
     more = "x" * (LONG_CHARS if long else LONG_CHARS // 2)
-    async with delivering(redis_url, tmp_path, edit_every_s=0.01, width=100_000) as d:
+    async with run_delivery(redis_url, tmp_path, edit_every_s=0.01, width=100_000) as d:
         running = Running(d, reply=f"all of {more}")
         await running.begin()
 
         async def shown() -> bool:
             await running.turns[0].stream(f"some {more}", full=True)
-            return bool(d.puddle.posts)
+            return bool(d.platform.posts)
 
         await d.until(shown, "the unfinished text")
         running.go.set()
-        await d.sees(f"<all of {more}>")
+        await d.receives(f"<all of {more}>")
     assert set(threads) == {"some", "all "}
     assert (threading.get_ident() in threads["some"] | threads["all "]) is not long

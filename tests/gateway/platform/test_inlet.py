@@ -34,7 +34,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import LeaseQueue
-from tests.helpers.access_table import ENTRIES, PLAIN, SITUATIONS, Entry, Situation, heard, rules
+from tests.helpers.access_table import ENTRIES, PLAIN, SITUATIONS, Entry, Situation, platform_message, rules
 from tests.helpers.clock import HandClock
 from tests.helpers.media_files import PDF, png
 from tests.helpers.wait import eventually
@@ -47,7 +47,7 @@ ADMIN, LISTED, STRANGER = (
 )
 
 
-class Pond:
+class FileSource:
     """As much of a platform as is asked on the way in. A file's handle is the key of its parts."""
 
     name = CHANNEL
@@ -82,7 +82,7 @@ class Notebook:
         self.notes.append((session, notes))
 
 
-class Shore:
+class Replica:
     """One replica: a way in over a real store, and what came of it."""
 
     def __init__(
@@ -94,13 +94,13 @@ class Shore:
         media: MediaSettings | None = None,
     ) -> None:
         self.client = client
-        self.pond, self.notebook, self.clock = Pond(), Notebook(), HandClock(time.time())
+        self.files, self.notebook, self.clock = FileSource(), Notebook(), HandClock(time.time())
         settings = Settings(
             media=media or MediaSettings(dir=folder / "media", file_mb=1), channels={CHANNEL: {"admins": ["2"]}}
         )
         self.media = MediaStore(settings.media)
         self.inlet = PlatformInlet(
-            cast(Platform, self.pond),
+            cast(Platform, self.files),
             access or rules(),
             build_ingress(client, build_commands(settings, client), limits),
             self.notebook,
@@ -110,16 +110,16 @@ class Shore:
         )
 
     async def say(self, situation: Situation = LISTED, text: str | None = None, id: str = "m1", **more: Any) -> str:
-        said = heard(situation, id=id, **more)
+        event = platform_message(situation, id=id, **more)
         if text is not None:
-            said = msgspec.structs.replace(said, message=msgspec.structs.replace(said.message, content=text))
-        return await self.inlet.take(said)
+            event = msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, content=text))
+        return await self.inlet.take(event)
 
     async def waiting(self, chat: str = "c1") -> list[InboundMessage]:
         entries = await self.client.command("XRANGE", keys.inbox(f"{CHANNEL}:{chat}"), "-", "+")
         return [decode_inbound(fields[3]) for _, fields in entries]
 
-    async def told(self, chat: str = "c1") -> list[str]:
+    async def notices(self, chat: str = "c1") -> list[str]:
         lines = [one.line for one in await Outbox(self.client).read_after(f"{CHANNEL}:{chat}", after=0)]
         return [line.content for line in lines if isinstance(line, OutboundMessage) and line.kind != "withdrawn"]
 
@@ -131,20 +131,20 @@ class Shore:
         assert len(await LeaseQueue(self.client, "turns", owner="w", lease_s=60).acquire(1)) == 1
 
     def send(self, *files: RemoteFile) -> PlatformMessage:
-        return heard(LISTED, files=files)
+        return platform_message(LISTED, files=files)
 
 
 @pytest.fixture
-def shore(client: RedisClient, tmp_path: Path) -> Shore:
-    return Shore(client, tmp_path)
+def replica(client: RedisClient, tmp_path: Path) -> Replica:
+    return Replica(client, tmp_path)
 
 
 def counted(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(f"shoal_{name}_total", {"channel": CHANNEL, **labels}) or 0.0
 
 
-def code_in(told: list[str]) -> str:
-    found = re.search(r"\*\*(\S{4}-\S{4})\*\*", told[-1])
+def code_in(notices: list[str]) -> str:
+    found = re.search(r"\*\*(\S{4}-\S{4})\*\*", notices[-1])
     assert found is not None
     return found[1]
 
@@ -159,85 +159,85 @@ async def test_only_what_the_table_allows_is_read(client: RedisClient, tmp_path:
     usual = {"command": "command", "pressed": "command", "edited": "ignored"}
     for situation in (one for one in SITUATIONS if one.entry == entry):
         await client.command("FLUSHALL")
-        shore = Shore(client, tmp_path)
-        shore.pond.files["f1"] = [b"text"]
+        replica = Replica(client, tmp_path)
+        replica.files.files["f1"] = [b"text"]
         await client.command("HSET", keys.pair(CHANNEL), PLAIN.people["paired"], b"let in")
-        taken = await shore.say(situation)
-        read = bool(await client.command("EXISTS", keys.inbox(heard(situation).message.session)))
+        verdict = await replica.say(situation)
+        read = bool(await client.command("EXISTS", keys.inbox(platform_message(situation).message.session)))
         if situation.expected == "allowed":
-            assert taken == usual.get(entry, "taken"), situation.id
-            assert read is (taken == "taken"), situation.id
+            assert verdict == usual.get(entry, "taken"), situation.id
+            assert read is (verdict == "taken"), situation.id
             continue
-        assert taken == ("ignored" if situation.expected == "ignored" else "not allowed"), situation.id
-        assert (read, shore.pond.fetched, shore.notebook.notes) == (False, [], []), situation.id
-        if taken == "ignored":
+        assert verdict == ("ignored" if situation.expected == "ignored" else "not allowed"), situation.id
+        assert (read, replica.files.fetched, replica.notebook.notes) == (False, [], []), situation.id
+        if verdict == "ignored":
             assert await client.command("KEYS", "*") == [b"shoal:pair:pond"], situation.id
 
 
-async def test_what_is_of_another_channel_is_a_fault(shore: Shore) -> None:
+async def test_what_is_of_another_channel_is_a_fault(replica: Replica) -> None:
     """A platform's code cannot write into chats of the page."""
-    forged = heard(LISTED, message=msgspec.structs.replace(heard(LISTED).message, channel="web"))
+    forged = platform_message(LISTED, message=msgspec.structs.replace(platform_message(LISTED).message, channel="web"))
     with pytest.raises(ValueError, match="'pond' brought a message of 'web'"):
-        await shore.inlet.take(forged)
+        await replica.inlet.take(forged)
 
 
-async def test_a_platform_says_nothing_in_the_name_of_shoal(shore: Shore) -> None:
+async def test_a_platform_says_nothing_in_the_name_of_shoal(replica: Replica) -> None:
     """What metadata may say is the sender's name; whether it is a group is asked of the parser's own field."""
     forged = {"group": "1", "bot": "1", "outside": "1", "background": "1", "joins": "1", "preset": "x", "admin": "1"}
-    message = msgspec.structs.replace(heard(LISTED).message, metadata=forged, media=("media:forged",))
-    await shore.inlet.take(heard(LISTED, message=message, name=""))
-    await shore.say(id="m2", name="x\n" * 500)
-    alone, named = await shore.waiting()
+    message = msgspec.structs.replace(platform_message(LISTED).message, metadata=forged, media=("media:forged",))
+    await replica.inlet.take(platform_message(LISTED, message=message, name=""))
+    await replica.say(id="m2", name="x\n" * 500)
+    alone, named = await replica.waiting()
     assert (alone.metadata, alone.media) == ({}, ())
     assert named.metadata == {"sender_name": "x" * 80}
     in_group = Situation(person="stranger", group="listed", expected="allowed")
-    await shore.say(in_group)
-    [group] = await shore.waiting("-1")
+    await replica.say(in_group)
+    [group] = await replica.waiting("-1")
     assert group.metadata == {"sender_name": "Mallory", "group": "1"}
-    await shore.say(ADMIN)
-    [admin] = await shore.waiting("c2")
+    await replica.say(ADMIN)
+    [admin] = await replica.waiting("c2")
     assert admin.metadata == {"sender_name": "Mallory", "admin": "1"}
 
 
 # Strangers
 
 
-async def test_a_stranger_is_told_a_code_once_and_read_when_let_in(shore: Shore, tmp_path: Path) -> None:
+async def test_a_stranger_is_sent_a_code_once_and_read_when_let_in(replica: Replica, tmp_path: Path) -> None:
     """By any replica; the first message was not read. Taken out again, they are strangers within a second."""
-    replica = Shore(shore.client, tmp_path)
-    assert await shore.say(STRANGER, "let me in") == "not allowed"
-    assert await replica.say(STRANGER, "hello?", id="m2") == "not allowed"
-    assert await shore.say(STRANGER, "hello!", id="m3") == "not allowed"
-    [notice] = await shore.told("c4")
+    other = Replica(replica.client, tmp_path)
+    assert await replica.say(STRANGER, "let me in") == "not allowed"
+    assert await other.say(STRANGER, "hello?", id="m2") == "not allowed"
+    assert await replica.say(STRANGER, "hello!", id="m3") == "not allowed"
+    [notice] = await replica.notices("c4")
     assert "good for 10 minutes, and once. Your id here is `4`" in notice
-    pairings = Pairings(shore.client)
+    pairings = Pairings(replica.client)
     await pairings.approve(code_in([notice]), let_in_line(0), by="console", request="r")
-    shore.clock.at += 1
-    assert await shore.say(STRANGER, "now?", id="m4") == "taken"
-    assert [message.content for message in await shore.waiting("c4")] == ["now?"]
-    await pairings.revoke(CHANNEL, "4", by="console")
-    shore.clock.at += 0.9
-    assert await shore.say(STRANGER, "still?", id="m5") == "taken", "what was known less than a second ago"
-    shore.clock.at += 0.1
-    assert await shore.say(STRANGER, "and now?", id="m6") == "not allowed"
     replica.clock.at += 1
-    assert await replica.say(STRANGER, "there?", id="m7") == "not allowed"
-    assert len(await shore.told("c4")) == 2, "silence for as long as the first code is good"
-    shore.clock.at += 600
-    assert await shore.say(STRANGER, "please?", id="m8") == "not allowed"
-    assert code_in(await shore.told("c4")) != code_in([notice])
-    assert await shore.noted() == ["unknown_sender", "let_in", "revoked", "unknown_sender"]
+    assert await replica.say(STRANGER, "now?", id="m4") == "taken"
+    assert [message.content for message in await replica.waiting("c4")] == ["now?"]
+    await pairings.revoke(CHANNEL, "4", by="console")
+    replica.clock.at += 0.9
+    assert await replica.say(STRANGER, "still?", id="m5") == "taken", "what was known less than a second ago"
+    replica.clock.at += 0.1
+    assert await replica.say(STRANGER, "and now?", id="m6") == "not allowed"
+    other.clock.at += 1
+    assert await other.say(STRANGER, "there?", id="m7") == "not allowed"
+    assert len(await replica.notices("c4")) == 2, "silence for as long as the first code is good"
+    replica.clock.at += 600
+    assert await replica.say(STRANGER, "please?", id="m8") == "not allowed"
+    assert code_in(await replica.notices("c4")) != code_in([notice])
+    assert await replica.noted() == ["unknown_sender", "let_in", "revoked", "unknown_sender"]
 
 
-async def test_a_stranger_who_was_just_let_in_is_read(shore: Shore) -> None:
+async def test_a_stranger_who_was_just_let_in_is_read(replica: Replica) -> None:
     """Between two looks of one replica."""
-    assert not await shore.inlet._strangers.is_let_in("4")
-    await shore.client.command("HSET", keys.pair(CHANNEL), "4", b"let in")
-    assert await shore.say(STRANGER) == "taken"
-    assert await shore.told("c4") == []
+    assert not await replica.inlet._strangers.is_let_in("4")
+    await replica.client.command("HSET", keys.pair(CHANNEL), "4", b"let in")
+    assert await replica.say(STRANGER) == "taken"
+    assert await replica.notices("c4") == []
 
 
-async def test_what_strangers_write_costs_little(shore: Shore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_strangers_write_costs_little(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand messages: one notice, one line of the record, one look a second, every message counted."""
     asked: list[str] = []
     ask, look = Pairings.offer_code, Pairings.is_let_in
@@ -254,52 +254,52 @@ async def test_what_strangers_write_costs_little(shore: Shore, monkeypatch: pyte
     monkeypatch.setattr(Pairings, "is_let_in", counting_look)
     before = counted("messages_refused", reason="unknown_sender")
     for n in range(1000):
-        await shore.say(STRANGER, id=f"m{n}")
+        await replica.say(STRANGER, id=f"m{n}")
     assert asked == ["look", "ask"]
     assert counted("messages_refused", reason="unknown_sender") == before + 1000
-    assert len(await shore.told("c4")) == 1
-    assert await shore.noted() == ["unknown_sender"]
+    assert len(await replica.notices("c4")) == 1
+    assert await replica.noted() == ["unknown_sender"]
 
 
-async def test_without_pairing_a_stranger_is_told_once_and_no_code(client: RedisClient, tmp_path: Path) -> None:
+async def test_without_pairing_a_stranger_is_answered_once_without_a_code(client: RedisClient, tmp_path: Path) -> None:
     """But the id that an operator would need."""
-    shore = Shore(client, tmp_path, AccessSettings(pairing=False))
+    replica = Replica(client, tmp_path, AccessSettings(pairing=False))
     for n in range(3):
-        assert await shore.say(STRANGER, id=f"m{n}") == "not allowed"
-    [told] = await shore.told("c4")
-    assert "your id, `4`" in told
-    assert "code" not in told
+        assert await replica.say(STRANGER, id=f"m{n}") == "not allowed"
+    [notices] = await replica.notices("c4")
+    assert "your id, `4`" in notices
+    assert "code" not in notices
     assert await client.command("EXISTS", keys.PAIRING) == 0
 
 
-async def test_a_group_that_is_not_allowed_is_told_once(shore: Shore, tmp_path: Path) -> None:
+async def test_a_group_that_is_not_allowed_is_answered_once(replica: Replica, tmp_path: Path) -> None:
     """Whoever speaks there, on whichever replica; the notice names the id for the settings."""
-    replica = Shore(shore.client, tmp_path)
+    other = Replica(replica.client, tmp_path)
     for n, person in enumerate(("listed", "stranger", "admin")):
         there = Situation(person=person, group="other", expected="not allowed")  # type: ignore[arg-type]
-        assert await (shore if n % 2 else replica).say(there, id=f"m{n}") == "not allowed"
-    [told] = await shore.told("-5")
-    assert "`-5`" in told
+        assert await (replica if n % 2 else other).say(there, id=f"m{n}") == "not allowed"
+    [notices] = await replica.notices("-5")
+    assert "`-5`" in notices
     narrow = Situation(person="stranger", group="narrow", expected="not allowed")
     for n in range(2):
-        assert await shore.say(narrow, id=f"n{n}") == "not allowed"
-    [told] = await shore.told("-2")
-    assert "your id here is `4`" in told
-    assert await shore.noted() == ["group_not_allowed", "group_sender_not_allowed"]
+        assert await replica.say(narrow, id=f"n{n}") == "not allowed"
+    [notices] = await replica.notices("-2")
+    assert "your id here is `4`" in notices
+    assert await replica.noted() == ["group_not_allowed", "group_sender_not_allowed"]
 
 
 async def test_a_name_or_an_id_cannot_write_markup_of_its_own(client: RedisClient, tmp_path: Path) -> None:
     """They are a stranger's words in our notice."""
-    shore = Shore(client, tmp_path, AccessSettings(pairing=False))
-    bad = msgspec.structs.replace(heard(STRANGER).message, sender_id="4`\n# [x](http://evil)\x1b[2J`")
-    await shore.inlet.take(heard(STRANGER, message=bad))
-    [told] = await shore.told("c4")
-    assert "`4# [x](http://evil)[2J`" in told
-    assert told.count("`") == 2
+    replica = Replica(client, tmp_path, AccessSettings(pairing=False))
+    bad = msgspec.structs.replace(platform_message(STRANGER).message, sender_id="4`\n# [x](http://evil)\x1b[2J`")
+    await replica.inlet.take(platform_message(STRANGER, message=bad))
+    [notices] = await replica.notices("c4")
+    assert "`4# [x](http://evil)[2J`" in notices
+    assert notices.count("`") == 2
 
 
 async def test_a_full_store_silences_strangers_and_nobody_else_hears_of_it(
-    shore: Shore, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked again after a while."""
 
@@ -308,60 +308,60 @@ async def test_a_full_store_silences_strangers_and_nobody_else_hears_of_it(
 
     with monkeypatch.context() as patched:
         patched.setattr(Pairings, "offer_code", full)
-        assert await shore.say(STRANGER) == "not allowed"
-    assert await shore.say(STRANGER) == "not allowed"
-    assert await shore.told("c4") == []
-    shore.clock.at += 60
-    assert await shore.say(STRANGER) == "not allowed"
-    assert len(await shore.told("c4")) == 1
+        assert await replica.say(STRANGER) == "not allowed"
+    assert await replica.say(STRANGER) == "not allowed"
+    assert await replica.notices("c4") == []
+    replica.clock.at += 60
+    assert await replica.say(STRANGER) == "not allowed"
+    assert len(await replica.notices("c4")) == 1
 
 
 # /pair
 
 
-async def asked_for_code(shore: Shore) -> str:
-    await shore.say(STRANGER, id=f"ask-{len(await shore.told('c4'))}")
-    return code_in(await shore.told("c4"))
+async def asked_for_code(replica: Replica) -> str:
+    await replica.say(STRANGER, id=f"ask-{len(await replica.notices('c4'))}")
+    return code_in(await replica.notices("c4"))
 
 
-async def pair(shore: Shore, text: str, situation: Situation = ADMIN, id: str = "p1") -> str:
+async def pair(replica: Replica, text: str, situation: Situation = ADMIN, id: str = "p1") -> str:
     """What a command is answered."""
-    chat = heard(situation).message.chat_id
-    assert await shore.say(situation, text, id=id) == "command"
-    return (await shore.told(chat))[-1]
+    chat = platform_message(situation).message.chat_id
+    assert await replica.say(situation, text, id=id) == "command"
+    return (await replica.notices(chat))[-1]
 
 
-async def test_an_admin_lets_somebody_in_from_the_chat(shore: Shore) -> None:
+async def test_an_admin_lets_somebody_in_from_the_chat(replica: Replica) -> None:
     """Told again, it is the same answer and one approval."""
-    code = await asked_for_code(shore)
-    assert await pair(shore, f"/pair {code.lower()}") == "Let in: Mallory (`4`)."
-    assert await shore.say(ADMIN, f"/pair {code.lower()}", id="p1") == "duplicate"
-    assert "used already" in await pair(shore, f"/pair {code}", id="p2")
-    shore.clock.at += 1
-    assert await shore.say(STRANGER, id="m2") == "taken"
-    [line] = [line for line in await Audit(shore.client).newest(9) if line.outcome == "let_in"]
+    code = await asked_for_code(replica)
+    assert await pair(replica, f"/pair {code.lower()}") == "Let in: Mallory (`4`)."
+    assert await replica.say(ADMIN, f"/pair {code.lower()}", id="p1") == "duplicate"
+    assert "used already" in await pair(replica, f"/pair {code}", id="p2")
+    replica.clock.at += 1
+    assert await replica.say(STRANGER, id="m2") == "taken"
+    [line] = [line for line in await Audit(replica.client).newest(9) if line.outcome == "let_in"]
     assert (line.actor, line.about) == ("pond:2", "pond:4")
 
 
-async def test_nobody_else_lets_anybody_in(shore: Shore) -> None:
+async def test_nobody_else_lets_anybody_in(replica: Replica) -> None:
     """Not who is merely allowed, not an admin in a group, not a stranger; and it is no guess."""
-    code = await asked_for_code(shore)
-    assert "Only who is named" in await pair(shore, f"/pair {code}", LISTED)
+    code = await asked_for_code(replica)
+    assert "Only who is named" in await pair(replica, f"/pair {code}", LISTED)
     in_group = Situation(person="admin", group="listed", expected="allowed")
-    assert "to me alone" in await pair(shore, f"/pair {code}", in_group)
-    assert "Which code?" in await pair(shore, "/pair", id="p2")
-    assert await shore.say(STRANGER, f"/pair {code}", id="m2") == "not allowed"
-    assert not await Pairings(shore.client).is_let_in(CHANNEL, "4")
-    assert await shore.noted() == ["unknown_sender", "no_admin"]
+    assert "to me alone" in await pair(replica, f"/pair {code}", in_group)
+    assert "Which code?" in await pair(replica, "/pair", id="p2")
+    assert await replica.say(STRANGER, f"/pair {code}", id="m2") == "not allowed"
+    assert not await Pairings(replica.client).is_let_in(CHANNEL, "4")
+    assert await replica.noted() == ["unknown_sender", "no_admin"]
 
 
-async def test_the_sixth_guess_in_a_chat_is_refused(shore: Shore) -> None:
+async def test_the_sixth_guess_in_a_chat_is_refused(replica: Replica) -> None:
     """Counted for the admin, whichever replica hears them; the console has guesses of its own."""
-    code = await asked_for_code(shore)
+    code = await asked_for_code(replica)
     for n in range(5):
-        assert "there is no such code" in await pair(shore, f"/pair WRONG-{n}", id=f"g{n}")
-    assert "too many wrong codes" in await pair(shore, f"/pair {code}", id="g5")
-    await Pairings(shore.client).approve(code, let_in_line(0), by="console", request="r")
+        assert "there is no such code" in await pair(replica, f"/pair WRONG-{n}", id=f"g{n}")
+    assert "too many wrong codes" in await pair(replica, f"/pair {code}", id="g5")
+    await Pairings(replica.client).approve(code, let_in_line(0), by="console", request="r")
 
 
 def test_the_command_is_there_where_there_are_admins(client: RedisClient) -> None:
@@ -376,22 +376,22 @@ def test_the_command_is_there_where_there_are_admins(client: RedisClient) -> Non
 EDIT = Situation(person="listed", entry="edited", expected="allowed")
 
 
-async def test_an_edit_takes_the_place_of_what_waits(shore: Shore) -> None:
+async def test_an_edit_takes_the_place_of_what_waits(replica: Replica) -> None:
     """Also the second edit, and one that is told again; a delete takes back the newest form."""
-    assert await shore.say(text="frist", id="m0") == "taken"
-    assert await shore.say(EDIT, "first", id="e1") == "taken"
-    assert await shore.say(EDIT, "first", id="e1") == "duplicate"
-    assert await shore.say(EDIT, "first!", id="e2") == "taken"
-    assert [message.content for message in await shore.waiting()] == ["first!"]
-    await shore.inlet.on_delete(heard(LISTED, id="m0").message)
-    assert await shore.waiting() == []
+    assert await replica.say(text="frist", id="m0") == "taken"
+    assert await replica.say(EDIT, "first", id="e1") == "taken"
+    assert await replica.say(EDIT, "first", id="e1") == "duplicate"
+    assert await replica.say(EDIT, "first!", id="e2") == "taken"
+    assert [message.content for message in await replica.waiting()] == ["first!"]
+    await replica.inlet.on_delete(platform_message(LISTED, id="m0").message)
+    assert await replica.waiting() == []
 
 
 async def test_an_edit_that_was_cut_off_in_the_middle_is_made_whole(
-    shore: Shore, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gateway died when the old form was withdrawn, and the platform tells it again."""
-    await shore.say(text="frist", id="m0")
+    await replica.say(text="frist", id="m0")
 
     async def away(*_: object, **__: object) -> object:
         raise RedisAway("away")
@@ -399,62 +399,62 @@ async def test_an_edit_that_was_cut_off_in_the_middle_is_made_whole(
     with monkeypatch.context() as patched:
         patched.setattr(Inbox, "ingest", away)
         with pytest.raises(RedisAway):
-            await shore.say(EDIT, "first", id="e1")
-    assert await shore.waiting() == []
-    assert await shore.say(EDIT, "first", id="e1") == "taken"
-    assert [message.content for message in await shore.waiting()] == ["first"]
+            await replica.say(EDIT, "first", id="e1")
+    assert await replica.waiting() == []
+    assert await replica.say(EDIT, "first", id="e1") == "taken"
+    assert [message.content for message in await replica.waiting()] == ["first"]
 
 
 @pytest.mark.parametrize(("begun", "reason"), [(True, "edited_late"), (False, "edited_unknown")])
-async def test_an_edit_that_comes_too_late_is_passed_over(shore: Shore, begun: bool, reason: str) -> None:
+async def test_an_edit_that_comes_too_late_is_passed_over(replica: Replica, begun: bool, reason: str) -> None:
     """Its turn has begun, or nobody ever read it: no second answer."""
     before = counted("messages_ignored", reason=reason)
     if begun:
-        await shore.say(text="first", id="m0")
-        await shore.begin_turn()
-    assert await shore.say(EDIT, "second", id="e1") == "ignored"
-    assert [message.content for message in await shore.waiting()] == (["first"] if begun else [])
+        await replica.say(text="first", id="m0")
+        await replica.begin_turn()
+    assert await replica.say(EDIT, "second", id="e1") == "ignored"
+    assert [message.content for message in await replica.waiting()] == (["first"] if begun else [])
     assert counted("messages_ignored", reason=reason) == before + 1
 
 
-async def test_a_deleted_message_that_is_being_answered_stays(shore: Shore) -> None:
+async def test_a_deleted_message_that_is_being_answered_stays(replica: Replica) -> None:
     """Only what waits can be taken back."""
-    await shore.say(id="m0")
-    await shore.begin_turn()
-    await shore.inlet.on_delete(heard(LISTED, id="m0").message)
-    assert len(await shore.waiting()) == 1
+    await replica.say(id="m0")
+    await replica.begin_turn()
+    await replica.inlet.on_delete(platform_message(LISTED, id="m0").message)
+    assert len(await replica.waiting()) == 1
 
 
-async def test_the_same_message_twice_is_one(shore: Shore) -> None:
+async def test_the_same_message_twice_is_one(replica: Replica) -> None:
     """A hundred times at once, on two replicas."""
     before = counted("messages_accepted"), counted("messages_duplicate")
-    taken = await asyncio.gather(*(shore.say() for _ in range(100)))
-    assert sorted(taken) == ["duplicate"] * 99 + ["taken"]
+    verdict = await asyncio.gather(*(replica.say() for _ in range(100)))
+    assert sorted(verdict) == ["duplicate"] * 99 + ["taken"]
     assert (counted("messages_accepted"), counted("messages_duplicate")) == (before[0] + 1, before[1] + 99)
-    assert len(await shore.waiting()) == 1
+    assert len(await replica.waiting()) == 1
 
 
-async def test_what_says_nothing_is_no_message(shore: Shore) -> None:
+async def test_what_says_nothing_is_no_message(replica: Replica) -> None:
     """A sticker, or "somebody has joined"."""
-    assert await shore.say(text=" \n") == "ignored"
-    assert await shore.waiting() == []
+    assert await replica.say(text=" \n") == "ignored"
+    assert await replica.waiting() == []
 
 
 # Files
 
 
-async def test_files_are_kept_and_named_in_the_message(shore: Shore) -> None:
+async def test_files_are_kept_and_named_in_the_message(replica: Replica) -> None:
     """In parts, by content; a message of files alone is one."""
-    shore.pond.files = {"a": [PDF[:5], PDF[5:]], "b": [png()]}
+    replica.files.files = {"a": [PDF[:5], PDF[5:]], "b": [png()]}
     files = (RemoteFile(handle="a", name="../../x/plan.pdf", size_bytes=len(PDF)), RemoteFile(handle="b"))
-    assert await shore.say(text="", files=files) == "taken"
-    [message] = await shore.waiting()
+    assert await replica.say(text="", files=files) == "taken"
+    [message] = await replica.waiting()
     plan, picture = map(read_reference, message.media)
     assert (plan.name, plan.suffix, picture.suffix) == ("plan.pdf", "pdf", "png")
-    assert shore.media.read(message.session, plan) == PDF
+    assert replica.media.read(message.session, plan) == PDF
     assert message.content == ""
-    assert await shore.told() == []
-    assert shore.pond.closed == 2
+    assert await replica.notices() == []
+    assert replica.files.closed == 2
 
 
 class Strange(Exception):
@@ -474,44 +474,44 @@ class Strange(Exception):
     ],
 )
 async def test_a_file_that_is_refused_is_a_line_for_the_person_and_the_model(
-    shore: Shore, file: RemoteFile, parts: list[bytes | Exception | asyncio.Event], why: str
+    replica: Replica, file: RemoteFile, parts: list[bytes | Exception | asyncio.Event], why: str
 ) -> None:
     """With the reason; the rest of the message is read."""
-    shore.pond.files = {"a": parts, "ok": [b"text"]}
-    assert await shore.say(text="look", files=(file, RemoteFile(handle="ok", name="note.txt"))) == "taken"
-    [message] = await shore.waiting()
+    replica.files.files = {"a": parts, "ok": [b"text"]}
+    assert await replica.say(text="look", files=(file, RemoteFile(handle="ok", name="note.txt"))) == "taken"
+    [message] = await replica.waiting()
     line = f"{file.name}: {why}"
     assert message.content == f"look\n\n[A file was not taken, and the person was told so: {line}]"
     assert [read_reference(one).name for one in message.media] == ["note.txt"]
-    assert await shore.told() == [f"I could not take:\n- {line}"]
-    assert await shore.say(text="look", files=(file,)) == "duplicate"
-    assert len(await shore.told()) == 1
-    assert shore.pond.closed == len(shore.pond.fetched)
-    assert list((shore.media._root).rglob(".part-*")) == []
+    assert await replica.notices() == [f"I could not take:\n- {line}"]
+    assert await replica.say(text="look", files=(file,)) == "duplicate"
+    assert len(await replica.notices()) == 1
+    assert replica.files.closed == len(replica.files.fetched)
+    assert list((replica.media._root).rglob(".part-*")) == []
 
 
-async def test_a_message_has_so_many_files(shore: Shore) -> None:
+async def test_a_message_has_so_many_files(replica: Replica) -> None:
     """The first of them are taken."""
-    shore.pond.files = {f"f{n}": [b"text"] for n in range(6)}
+    replica.files.files = {f"f{n}": [b"text"] for n in range(6)}
     files = tuple(RemoteFile(handle=f"f{n}", name=f"{n}.txt") for n in range(6))
-    await shore.say(text="look", files=files)
-    [message] = await shore.waiting()
+    await replica.say(text="look", files=files)
+    [message] = await replica.waiting()
     assert len(message.media) == 4
     assert "4.txt: a message may have 4 files" in message.content
-    assert shore.pond.fetched == ["f0", "f1", "f2", "f3"]
+    assert replica.files.fetched == ["f0", "f1", "f2", "f3"]
 
 
-async def test_files_have_a_time(shore: Shore) -> None:
+async def test_files_have_a_time(replica: Replica) -> None:
     """All of a message together; a platform that never ends one holds nobody up for long."""
-    shore.pond.files = {"a": [b"text", asyncio.Event()], "b": [b"text"]}
-    received = ReceivedFiles(cast(Platform, shore.pond), shore.media, per_message=4, within_s=0.2)
+    replica.files.files = {"a": [b"text", asyncio.Event()], "b": [b"text"]}
+    received = ReceivedFiles(cast(Platform, replica.files), replica.media, per_message=4, within_s=0.2)
     both = await received.fetch_all("pond:c1", [RemoteFile(handle="a", name="a"), RemoteFile(handle="b", name="b")])
     assert both.refused[0] == "a: it did not come in time; send it again"
-    assert shore.pond.closed == len(shore.pond.fetched)
+    assert replica.files.closed == len(replica.files.fetched)
 
 
 async def test_a_file_that_is_given_up_while_it_is_opened_leaves_nothing(
-    shore: Shore, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The volume is slow, and the time of the message is over before there is anything to write into."""
     slow, opened = threading.Event(), list[Upload]()
@@ -523,46 +523,46 @@ async def test_a_file_that_is_given_up_while_it_is_opened_leaves_nothing(
         return opened[-1]
 
     monkeypatch.setattr(MediaStore, "upload", slowly)
-    shore.pond.files = {"a": [b"text"]}
-    received = ReceivedFiles(cast(Platform, shore.pond), shore.media, per_message=4, within_s=0.05)
+    replica.files.files = {"a": [b"text"]}
+    received = ReceivedFiles(cast(Platform, replica.files), replica.media, per_message=4, within_s=0.05)
     given_up = await received.fetch_all("pond:c1", [RemoteFile(handle="a", name="a")])
     assert given_up.refused == ("a: it did not come in time; send it again",)
     slow.set()
     await eventually(lambda: opened and opened[0]._file.closed, within_s=30)
-    assert list(shore.media._root.rglob(".part-*")) == []
+    assert list(replica.media._root.rglob(".part-*")) == []
 
 
-async def test_a_second_delivery_fetches_no_file_again(shore: Shore) -> None:
+async def test_a_second_delivery_fetches_no_file_again(replica: Replica) -> None:
     """The platform told it again because we were slow."""
-    shore.pond.files = {"a": [b"text"]}
+    replica.files.files = {"a": [b"text"]}
     files = (RemoteFile(handle="a"),)
-    assert [await shore.say(text="", files=files) for _ in range(3)] == ["taken", "duplicate", "duplicate"]
-    assert shore.pond.fetched == ["a"]
+    assert [await replica.say(text="", files=files) for _ in range(3)] == ["taken", "duplicate", "duplicate"]
+    assert replica.files.fetched == ["a"]
 
 
-async def test_messages_of_a_chat_keep_their_order_and_other_chats_do_not_wait(shore: Shore) -> None:
+async def test_messages_of_a_chat_keep_their_order_and_other_chats_do_not_wait(replica: Replica) -> None:
     """A file that takes its time, and the question about it right behind."""
     arrived = asyncio.Event()
-    shore.pond.files = {"a": [b"te", arrived, b"xt"]}
-    slow = asyncio.create_task(shore.say(text="", files=(RemoteFile(handle="a"),)))
-    await eventually(lambda: shore.pond.fetched)
-    quick = asyncio.create_task(shore.say(text="what is in it?", id="m2"))
-    assert await shore.say(ADMIN, "meanwhile", id="m3") == "taken"
+    replica.files.files = {"a": [b"te", arrived, b"xt"]}
+    slow = asyncio.create_task(replica.say(text="", files=(RemoteFile(handle="a"),)))
+    await eventually(lambda: replica.files.fetched)
+    quick = asyncio.create_task(replica.say(text="what is in it?", id="m2"))
+    assert await replica.say(ADMIN, "meanwhile", id="m3") == "taken"
     assert not quick.done()
     arrived.set()
     assert [await slow, await quick] == ["taken", "taken"]
-    assert [bool(message.media) for message in await shore.waiting()] == [True, False]
+    assert [bool(message.media) for message in await replica.waiting()] == [True, False]
 
 
 # Notes
 
 
-async def test_notes_are_written_when_they_change(shore: Shore) -> None:
+async def test_notes_are_written_when_they_change(replica: Replica) -> None:
     """Before the message, so that its answer finds them; by chat."""
     for n, notes in enumerate(({"subject": "a"}, {"subject": "a"}, {}, {"subject": "b"})):
-        await shore.say(id=f"m{n}", notes=notes)
-    await shore.say(ADMIN, id="m9", notes={"subject": "b"})
-    assert shore.notebook.notes == [
+        await replica.say(id=f"m{n}", notes=notes)
+    await replica.say(ADMIN, id="m9", notes={"subject": "b"})
+    assert replica.notebook.notes == [
         ("pond:c1", {"subject": "a"}),
         ("pond:c1", {"subject": "b"}),
         ("pond:c2", {"subject": "b"}),
@@ -570,7 +570,7 @@ async def test_notes_are_written_when_they_change(shore: Shore) -> None:
 
 
 async def test_notes_that_could_not_be_written_are_written_the_next_time(
-    shore: Shore, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The platform tells the message again."""
     with monkeypatch.context() as patched:
@@ -578,27 +578,27 @@ async def test_notes_that_could_not_be_written_are_written_the_next_time(
         async def away(*_: object) -> None:
             raise RedisAway("away")
 
-        patched.setattr(shore.notebook, "save_notes", away)
+        patched.setattr(replica.notebook, "save_notes", away)
         with pytest.raises(RedisAway):
-            await shore.say(notes={"subject": "a"})
-    assert await shore.waiting() == []
-    assert await shore.say(notes={"subject": "a"}) == "taken"
-    assert len(shore.notebook.notes) == 1
+            await replica.say(notes={"subject": "a"})
+    assert await replica.waiting() == []
+    assert await replica.say(notes={"subject": "a"}) == "taken"
+    assert len(replica.notebook.notes) == 1
 
 
 # Refusals
 
 
-async def test_what_is_too_long_is_told_in_the_chat(shore: Shore) -> None:
+async def test_what_is_too_long_is_answered_in_the_chat(replica: Replica) -> None:
     """With both numbers; once a minute."""
     before = counted("messages_refused", reason="too_big")
     for n in range(3):
-        assert await shore.say(text="x" * 70_000, id=f"m{n}") == "refused"
-    [told] = await shore.told()
-    assert "70,000 bytes; at most 65,536 are allowed" in told
-    assert "was not read" in told
+        assert await replica.say(text="x" * 70_000, id=f"m{n}") == "refused"
+    [notices] = await replica.notices()
+    assert "70,000 bytes; at most 65,536 are allowed" in notices
+    assert "was not read" in notices
     assert counted("messages_refused", reason="too_big") == before + 3
-    assert await shore.noted() == ["too_big"]
+    assert await replica.noted() == ["too_big"]
 
 
 @pytest.mark.parametrize(
@@ -613,43 +613,43 @@ async def test_a_thousand_messages_are_one_notice(
     client: RedisClient, tmp_path: Path, limits: InboxLimits, code: str
 ) -> None:
     """The platform need not tell them again."""
-    shore = Shore(client, tmp_path, limits=limits)
-    taken = [await shore.say(id=f"m{n}") for n in range(1000)]
-    assert set(taken[10:]) == {"refused"}
-    [told] = await shore.told()
-    assert "2 messages" in told
-    assert await shore.noted() == [code]
+    replica = Replica(client, tmp_path, limits=limits)
+    verdict = [await replica.say(id=f"m{n}") for n in range(1000)]
+    assert set(verdict[10:]) == {"refused"}
+    [notices] = await replica.notices()
+    assert "2 messages" in notices
+    assert await replica.noted() == [code]
 
 
-async def test_what_the_whole_fleet_cannot_take_is_told_again_by_the_platform(
+async def test_what_an_overloaded_fleet_refuses_is_sent_again_by_the_platform(
     client: RedisClient, tmp_path: Path
 ) -> None:
     """Not by the person: nothing is said in the chat."""
-    shore = Shore(client, tmp_path, limits=InboxLimits(sessions_cap=1))
-    assert await shore.say(ADMIN) == "taken"
+    replica = Replica(client, tmp_path, limits=InboxLimits(sessions_cap=1))
+    assert await replica.say(ADMIN) == "taken"
     with pytest.raises(Refused) as refused:
-        await shore.say()
+        await replica.say()
     assert (refused.value.code, refused.value.retry_after_s) == ("overloaded", 60)
-    assert await shore.told() == []
+    assert await replica.notices() == []
 
 
-async def test_a_store_that_is_away_is_said_to_the_platform(shore: Shore, tmp_path: Path) -> None:
+async def test_a_store_that_is_unavailable_is_raised_to_the_platform(replica: Replica, tmp_path: Path) -> None:
     """For strangers, too: nobody is let in because nobody could look."""
     nowhere = RedisClient("redis://127.0.0.1:1/0", timeout_s=0.2)
-    away = Shore(nowhere, tmp_path)
+    away = Replica(nowhere, tmp_path)
     for situation in (LISTED, STRANGER):
         with pytest.raises(RedisAway):
             await away.say(situation)
     with pytest.raises(RedisAway):
-        await away.inlet.on_delete(heard(LISTED).message)
+        await away.inlet.on_delete(platform_message(LISTED).message)
     await nowhere.close()
 
 
-async def test_a_chat_without_a_name_that_can_be_kept_is_refused(shore: Shore) -> None:
+async def test_a_chat_without_a_name_that_can_be_kept_is_refused(replica: Replica) -> None:
     """Nothing to tell it in."""
-    long = msgspec.structs.replace(heard(LISTED).message, chat_id="c" * 300)
+    long = msgspec.structs.replace(platform_message(LISTED).message, chat_id="c" * 300)
     before = counted("messages_refused", reason="bad_chat")
-    assert await shore.inlet.take(heard(LISTED, message=long)) == "refused"
+    assert await replica.inlet.take(platform_message(LISTED, message=long)) == "refused"
     assert counted("messages_refused", reason="bad_chat") == before + 1
 
 
@@ -658,20 +658,20 @@ async def test_a_command_opens_a_closed_chat_as_a_message_does(
     client: RedisClient, tmp_path: Path, limits: InboxLimits
 ) -> None:
     """Whatever is limited, or nothing: a person is there again, and their schedules go on."""
-    shore, session = Shore(client, tmp_path, limits=limits), f"{CHANNEL}:c1"
-    for text, taken in (("/help", "command"), ("hello", "taken")):
+    replica, session = Replica(client, tmp_path, limits=limits), f"{CHANNEL}:c1"
+    for text, verdict in (("/help", "command"), ("hello", "taken")):
         await client.command("HSET", keys.out(session), "closed", 1)
         await client.command("HSET", keys.schedules(session), ":paused", 1)
-        assert await shore.say(text=text, id=text) == taken
+        assert await replica.say(text=text, id=text) == verdict
         assert await client.command("HEXISTS", keys.out(session), "closed") == 0
         assert await client.command("HEXISTS", keys.schedules(session), ":paused") == 0
 
 
 async def test_a_message_that_is_not_read_while_busy_is_refused(client: RedisClient, tmp_path: Path) -> None:
     """The chat was told so by the store."""
-    shore = Shore(client, tmp_path, limits=InboxLimits(busy="reject"))
-    assert [await shore.say(id=f"m{n}") for n in range(2)] == ["taken", "refused"]
-    assert "I am still busy" in (await shore.told())[-1]
+    replica = Replica(client, tmp_path, limits=InboxLimits(busy="reject"))
+    assert [await replica.say(id=f"m{n}") for n in range(2)] == ["taken", "refused"]
+    assert "I am still busy" in (await replica.notices())[-1]
 
 
 def test_a_channel_may_have_a_limit_of_its_own() -> None:
@@ -683,27 +683,27 @@ def test_a_channel_may_have_a_limit_of_its_own() -> None:
             load({"SHOAL_CHANNELS__POND__SENDER_PER_MINUTE": wrong})
 
 
-def test_what_is_open_is_said_in_the_log(
+def test_what_is_open_is_a_warning_in_the_log(
     client: RedisClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Loudly, at each start."""
-    Shore(client, tmp_path, AccessSettings(allow_from=("*",)))
+    Replica(client, tmp_path, AccessSettings(allow_from=("*",)))
     assert "everybody may talk to this bot: channels.pond.allow_from" in capsys.readouterr().out
-    Shore(client, tmp_path, AccessSettings(pairing=False))
+    Replica(client, tmp_path, AccessSettings(pairing=False))
     assert "nobody may talk to this bot alone" in capsys.readouterr().out
 
 
-async def test_processes_remember_only_so_many_people(shore: Shore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_processes_remember_only_so_many_people(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crowd of strangers does not fill a gateway."""
     monkeypatch.setattr("gateway.platform.strangers.PEOPLE", 3)
     monkeypatch.setattr("gateway.platform.inlet.NOTED", 3)
     monkeypatch.setattr(pairing, "NOTICES_A_MINUTE", 100)
     for n in range(10):
-        message = msgspec.structs.replace(heard(STRANGER).message, sender_id=f"s{n}", chat_id=f"c{n}")
-        await shore.inlet.take(heard(STRANGER, message=message))
+        message = msgspec.structs.replace(platform_message(STRANGER).message, sender_id=f"s{n}", chat_id=f"c{n}")
+        await replica.inlet.take(platform_message(STRANGER, message=message))
         known = msgspec.structs.replace(message, sender_id="1")
-        await shore.inlet.take(heard(LISTED, message=known, notes={"n": "1"}))
-    assert len(shore.inlet._strangers._known) <= 3
-    assert len(shore.inlet._strangers._quiet) <= 3
-    assert len(shore.inlet._noted) <= 3
-    assert len(shore.inlet._chats) == 0
+        await replica.inlet.take(platform_message(LISTED, message=known, notes={"n": "1"}))
+    assert len(replica.inlet._strangers._known) <= 3
+    assert len(replica.inlet._strangers._quiet) <= 3
+    assert len(replica.inlet._noted) <= 3
+    assert len(replica.inlet._chats) == 0

@@ -76,7 +76,7 @@ async def test_a_channel_that_shows_refusals_gets_no_notice(client: RedisClient)
     assert await notices(client) == []
 
 
-async def test_too_many_chats_are_told_to_the_channel_alone(client: RedisClient) -> None:
+async def test_too_many_chats_are_reported_to_the_channel_alone(client: RedisClient) -> None:
     """The global cap has a code and a time to wait, and no notice: the platform tells the same message again, and who
     was asked to send it anew would be answered twice."""
     ingress = make(client, InboxLimits(sessions_cap=1))
@@ -108,16 +108,16 @@ async def test_a_command_that_is_counted_is_no_message(client: RedisClient) -> N
     assert await client.command("EXISTS", keys.inbox(SESSION), keys.queue("turns")) == 0
 
 
-async def test_a_pause_for_bots_is_always_told_and_a_persons_command_ends_it(client: RedisClient) -> None:
+async def test_a_pause_for_bots_is_always_announced_and_a_persons_command_ends_it(client: RedisClient) -> None:
     """No person sees what a bot is answered."""
     ingress = make(client, InboxLimits(bot_turns=2))
     for n in range(6):
-        said = msgspec.structs.replace(message(id=f"l{n}"), metadata={"bot": "1"})
+        sent = msgspec.structs.replace(message(id=f"l{n}"), metadata={"bot": "1"})
         if n < 2:
-            await ingress.ingest(said)
+            await ingress.ingest(sent)
         else:
             with pytest.raises(Refused, match="no person"):
-                await ingress.ingest(said)
+                await ingress.ingest(sent)
     assert len(await notices(client)) == 1
     await ingress.ingest(message("/help"))
     await ingress.ingest(msgspec.structs.replace(message(), metadata={"bot": "1"}))

@@ -20,7 +20,7 @@ def names(keys: Iterable[RateKey]) -> list[str]:
     return [key.name for key in keys]
 
 
-def test_calls_are_taken_off_the_budgets_of_the_bot_the_chat_and_the_group() -> None:
+def test_calls_count_against_the_budgets_of_the_bot_the_chat_and_the_group() -> None:
     """Threads of a chat share its budget."""
     for thread in ("1", "2"):
         assert names(of(BOT, CHAT, GROUP, thread=thread, group=True).posts) == ["bot", "chat:c", "group:c"]
@@ -31,14 +31,14 @@ def test_calls_are_taken_off_the_budgets_of_the_bot_the_chat_and_the_group() -> 
     ]
 
 
-def test_what_is_counted_together_is_one_budget_and_what_is_counted_apart_is_two() -> None:
+def test_what_is_counted_together_is_one_budget_and_what_is_counted_separately_is_two() -> None:
     """Of new messages and edits; "is typing" is neither."""
     together = of(BOT, CHAT)
     assert together.posts == together.edits
-    apart = of(BOT, Rate("chat", 1.0, 3, "posts"), Rate("chat", 0.5, 2, "edits"), Rate("bot", 0.8, 5, "edits"))
-    assert names(apart.posts) == ["bot", "posts:chat:c"]
-    assert names(apart.edits) == ["bot", "edits:chat:c", "edits:bot"]
-    assert names(apart.typing) == ["bot"]
+    separate = of(BOT, Rate("chat", 1.0, 3, "posts"), Rate("chat", 0.5, 2, "edits"), Rate("bot", 0.8, 5, "edits"))
+    assert names(separate.posts) == ["bot", "posts:chat:c"]
+    assert names(separate.edits) == ["bot", "edits:chat:c", "edits:bot"]
+    assert names(separate.typing) == ["bot"]
     assert of(Rate("bot", 0.8, 5, "edits")).typing == []
 
 

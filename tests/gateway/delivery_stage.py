@@ -23,7 +23,7 @@ from shared.store.turns.inbox import Inbox
 from shared.tasks import cancel_all
 from tests.contracts.channels.echo import Echo
 from tests.contracts.channels.stage import MortalClient
-from tests.gateway.puddle import Puddle
+from tests.gateway.fake_platform import FakePlatform
 from tests.helpers.wait import eventually
 
 SOON_S: Final = 60.0
@@ -31,13 +31,13 @@ SOON_S: Final = 60.0
 _ids = count(1)
 
 
-class Delivering:
-    """`puddle` gets the replies to what is said; `worker` makes them."""
+class DeliveryStage:
+    """`platform` gets the replies to the messages of `say`; `worker` makes them."""
 
     def __init__(
         self,
         client: MortalClient,
-        puddle: Puddle,
+        platform: FakePlatform,
         worker: Echo,
         media: Path,
         settings: DeliverySettings,
@@ -45,16 +45,16 @@ class Delivering:
         lease_s: float,
     ) -> None:
         self.client = client
-        self.puddle = puddle
+        self.platform = platform
         self.worker = worker
         self.media = MediaStore(MediaSettings(dir=media))
         self.draining = asyncio.Event()
         self.broken: list[ChannelBroken] = []
-        unclear = puddle.abilities.resend_guard
-        self.deliveries = DeliveryQueue(client, puddle.name, lease_s=lease_s, resend_guard=unclear)
+        unclear = platform.abilities.resend_guard
+        self.deliveries = DeliveryQueue(client, platform.name, lease_s=lease_s, resend_guard=unclear)
         self._fanout = Fanout(client, on_gap=self._look_again)
         self.egress = Egress(
-            puddle,
+            platform,
             self.deliveries,
             self._fanout,
             settings,
@@ -71,8 +71,8 @@ class Delivering:
 
     async def say(self, text: str, chat: str = "a", metadata: dict[str, str] | None = None) -> str:
         """Somebody says something; the session."""
-        said = InboundMessage(
-            channel=self.puddle.name,
+        message = InboundMessage(
+            channel=self.platform.name,
             chat_id=chat,
             sender_id="ada",
             id=f"d{next(_ids)}",
@@ -80,13 +80,13 @@ class Delivering:
             timestamp=1,
             metadata=metadata or {},
         )
-        await self._inbox.ingest(said, internal=bool(metadata))
-        return said.session
+        await self._inbox.ingest(message, internal=bool(metadata))
+        return message.session
 
-    async def sees(self, *texts: str) -> None:
-        """Wait until exactly these stand in the puddle."""
+    async def receives(self, *texts: str) -> None:
+        """Wait until the platform shows exactly these texts."""
         await eventually(
-            lambda: self.puddle.texts == list(texts), within_s=SOON_S, what=f"{texts!r} ({self.puddle.texts!r})"
+            lambda: self.platform.texts == list(texts), within_s=SOON_S, what=f"{texts!r} ({self.platform.texts!r})"
         )
 
     async def until(self, check: Any, what: str) -> None:
@@ -94,7 +94,7 @@ class Delivering:
 
     async def quiet(self) -> bool:
         """Whether nothing is left to deliver."""
-        name = self.puddle.name
+        name = self.platform.name
         with contextlib.suppress(RedisAway):
             found = await self.client.pipeline([("ZCARD", keys.outqueue(name)), ("HLEN", keys.outleases(name))])
             return found == [0, 0]
@@ -107,14 +107,14 @@ class Delivering:
 
 
 @contextlib.asynccontextmanager
-async def delivering(
+async def run_delivery(
     redis_url: str, media: Path, *, chats: int = 50, call_s: float = 5.0, lease_s: float = 3.0, **abilities: Any
-) -> AsyncIterator[Delivering]:
+) -> AsyncIterator[DeliveryStage]:
     """An egress that runs, and is drained at the end."""
     client, worker = MortalClient(redis_url, timeout_s=1.0), Echo(redis_url)
     worker.start()
     settings = DeliverySettings(chats=chats, call_s=call_s)
-    made = Delivering(client, Puddle(**abilities), worker, media, settings, lease_s=lease_s)
+    made = DeliveryStage(client, FakePlatform(**abilities), worker, media, settings, lease_s=lease_s)
     try:
         yield made
         assert made.draining.is_set() or not made.running.done()

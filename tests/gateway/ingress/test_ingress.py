@@ -56,15 +56,15 @@ async def tell(
     ingress: Ingress, text: str, *, id: str | None = None, chat: str = "owner/a", **options: Any
 ) -> Accepted:
     """A person says this in the web chat."""
-    said = message(text, id=id or nonce(), chat=chat)
-    return await ingress.ingest(said, show=UserLine(id=said.id, text=text), principal="owner", **options)
+    user_line = message(text, id=id or nonce(), chat=chat)
+    return await ingress.ingest(user_line, show=UserLine(id=user_line.id, text=text), principal="owner", **options)
 
 
 async def lines(client: RedisClient, session: str = SESSION) -> list[UserLine | OutboundMessage]:
     return [one.line for one in await Outbox(client).read_after(session, after=0)]
 
 
-async def told(client: RedisClient, session: str = SESSION) -> OutboundMessage:
+async def replies(client: RedisClient, session: str = SESSION) -> OutboundMessage:
     """The newest line of the chat, an answer."""
     line = (await lines(client, session))[-1]
     assert isinstance(line, OutboundMessage)
@@ -75,7 +75,7 @@ async def ask(client: RedisClient, ingress: Ingress, text: str) -> str:
     """Say a command; the text of its answer."""
     accepted = await tell(ingress, text)
     assert (accepted.turn, accepted.ahead, accepted.duplicate) == (0, 0, False)
-    line = await told(client)
+    line = await replies(client)
     assert line.kind == "command"
     return line.content
 
@@ -110,7 +110,7 @@ async def test_a_known_word_with_a_slash_is_answered_without_a_turn(
     """Whatever its case, with or without the bot's name or words behind it."""
     accepted = await tell(ingress, text)
     assert accepted == Accepted(turn=0, ahead=0, seq=1, duplicate=False)
-    assert (await told(client)).content.startswith("You can say:")
+    assert (await replies(client)).content.startswith("You can say:")
     assert await client.command("EXISTS", keys.inbox(SESSION), keys.queue("turns")) == 0
 
 
@@ -230,7 +230,7 @@ async def test_new_says_what_it_ended(client: RedisClient, ingress: Ingress) -> 
         "New conversation. What we said before goes into memory. I stopped what I was doing. "
         "2 waiting messages were dropped."
     )
-    line = await told(client)
+    line = await replies(client)
     assert line.turn == 4, "every turn up to the newest is over"
     assert line.in_reply_to[1:] == ("head", "later-1", "later-2")
     assert "not read" in await ask(client, ingress, "/new and what is the weather like?")
@@ -265,14 +265,14 @@ class Interrupting:
         return CommandAnswer(f"{len(context.state.waiting)} dropped", change="new")
 
 
-async def test_what_comes_in_between_is_seen_and_told(client: RedisClient) -> None:
+async def test_what_comes_in_between_is_seen_and_named(client: RedisClient) -> None:
     """A message, then a reply: each time the answer is made anew, and fits what happened."""
     await say(Inbox(client), id="m1")
     claim = await take(client)
     command = Interrupting(lambda: say(Inbox(client), id="m2"), lambda: commit(client, claim))
     await tell(make(client, command), "/again", id="c1")
     assert [state.waiting for state in command.seen] == [("m1",), ("m1", "m2"), ("m2",)]
-    line = await told(client)
+    line = await replies(client)
     assert (line.content, line.in_reply_to) == ("1 dropped", ("c1", "m2"))
     assert [isinstance(one, OutboundMessage) and one.content for one in await lines(client)].count("yes") == 1
 
@@ -417,7 +417,7 @@ async def test_an_unknown_model_changes_nothing_and_names_those_there_are(
     assert (await Sessions(client).state(SESSION)).preset == "deep"
 
 
-async def test_a_model_that_is_not_offered_any_more_is_said(client: RedisClient, ingress: Ingress) -> None:
+async def test_a_model_that_is_not_offered_any_more_is_named(client: RedisClient, ingress: Ingress) -> None:
     """An operator took the preset away."""
     await client.command("HSET", keys.session(SESSION), "preset", "gone")
     text = await ask(client, ingress, "/model")

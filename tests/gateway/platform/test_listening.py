@@ -18,7 +18,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.tasks import cancel_all
 from tests.contracts.channels.stage import MortalClient
-from tests.gateway.puddle import Puddle
+from tests.gateway.fake_platform import FakePlatform
 from tests.helpers.wait import eventually
 
 INLET = cast(Inlet, None)
@@ -28,22 +28,22 @@ SOON_S = 60.0
 class Listener:
     """One replica's listening."""
 
-    def __init__(self, client: MortalClient, puddle: Puddle, lease_s: float) -> None:
+    def __init__(self, client: MortalClient, platform: FakePlatform, lease_s: float) -> None:
         async def on_gap() -> None:
             pass
 
         self.client = client
-        self.puddle = puddle
+        self.platform = platform
         self.cursor = ListenerCursor()
         self.draining = asyncio.Event()
         fanout = Fanout(client, on_gap=on_gap)
         self._hearing = asyncio.create_task(fanout.run())
-        locks = locks_of(puddle, client, lease_s=lease_s)
-        self.listening = PlatformListener(puddle, locks, self.cursor, fanout, draining=self.draining)
+        locks = locks_of(platform, client, lease_s=lease_s)
+        self.listening = PlatformListener(platform, locks, self.cursor, fanout, draining=self.draining)
         self.running = asyncio.create_task(self.listening.run(INLET))
 
     async def listens(self) -> None:
-        await eventually(self.puddle.listening.is_set, within_s=SOON_S, what="a listener")
+        await eventually(self.platform.listening.is_set, within_s=SOON_S, what="a listener")
 
     async def close(self) -> None:
         self.draining.set()
@@ -59,8 +59,8 @@ class Listeners:
         self._redis_url = redis_url
         self.all: list[Listener] = []
 
-    def add(self, puddle: Puddle, *, lease_s: float = 60.0) -> Listener:
-        made = Listener(MortalClient(self._redis_url, timeout_s=1.0), puddle, lease_s)
+    def add(self, platform: FakePlatform, *, lease_s: float = 60.0) -> Listener:
+        made = Listener(MortalClient(self._redis_url, timeout_s=1.0), platform, lease_s)
         self.all.append(made)
         return made
 
@@ -75,18 +75,18 @@ async def listeners(redis_url: str) -> AsyncIterator[Listeners]:
 
 async def test_one_of_two_listens_and_hands_over_at_its_end(listeners: Listeners) -> None:
     """At once: the lease of a minute is given up, and the other one is told."""
-    first = listeners.add(Puddle())
+    first = listeners.add(FakePlatform())
     await first.listens()
-    second = listeners.add(Puddle())
+    second = listeners.add(FakePlatform())
     first.draining.set()
     await asyncio.wait({first.running})
     await second.listens()
-    assert not first.puddle.listening.is_set()
+    assert not first.platform.listening.is_set()
 
 
 async def test_who_loses_the_lock_stops_at_once(listeners: Listeners, client: RedisClient) -> None:
     """Another one may listen already: the connection is cut, not finished."""
-    first = listeners.add(Puddle(), lease_s=2.0)
+    first = listeners.add(FakePlatform(), lease_s=2.0)
     await first.listens()
     ended = asyncio.Event()
 
@@ -96,28 +96,28 @@ async def test_who_loses_the_lock_stops_at_once(listeners: Listeners, client: Re
         finally:
             ended.set()
 
-    first.puddle.fault("listen", cut)
-    await client.command("HSET", keys.lock("puddle"), "lease", "somebody:1", "until", 10**15)
-    await eventually(lambda: not first.puddle.listening.is_set(), within_s=SOON_S, what="the end")
+    first.platform.fault("listen", cut)
+    await client.command("HSET", keys.lock("fake"), "lease", "somebody:1", "until", 10**15)
+    await eventually(lambda: not first.platform.listening.is_set(), within_s=SOON_S, what="the end")
     assert not first.listening.listens
 
 
 async def test_who_does_not_know_whether_it_has_the_lock_stops_in_time(listeners: Listeners) -> None:
     """Redis is away: after three quarters of the lease nothing is listened to."""
-    first = listeners.add(Puddle(), lease_s=2.0)
+    first = listeners.add(FakePlatform(), lease_s=2.0)
     await first.listens()
     first.client.dead = True
-    await eventually(lambda: not first.puddle.listening.is_set(), within_s=SOON_S, what="the end")
+    await eventually(lambda: not first.platform.listening.is_set(), within_s=SOON_S, what="the end")
     first.client.dead = False
     await first.listens()
 
 
 async def test_so_many_sockets_as_the_platform_takes(listeners: Listeners) -> None:
     """A third replica waits for one of two."""
-    all_three = [listeners.add(Puddle(run_mode="socket", sockets=2)) for _ in range(3)]
+    all_three = [listeners.add(FakePlatform(run_mode="socket", sockets=2)) for _ in range(3)]
 
     def open_ones() -> list[Listener]:
-        return [one for one in all_three if one.puddle.listening.is_set()]
+        return [one for one in all_three if one.platform.listening.is_set()]
 
     await eventually(lambda: len(open_ones()) == 2, within_s=SOON_S)
     [waiting] = [one for one in all_three if one not in open_ones()]
@@ -127,7 +127,7 @@ async def test_so_many_sockets_as_the_platform_takes(listeners: Listeners) -> No
 
 async def test_every_replica_has_a_socket_where_the_platform_says_no_number(listeners: Listeners) -> None:
     """No lock is asked for."""
-    both = [listeners.add(Puddle(run_mode="socket")) for _ in range(2)]
+    both = [listeners.add(FakePlatform(run_mode="socket")) for _ in range(2)]
     for one in both:
         await one.listens()
 
@@ -135,31 +135,31 @@ async def test_every_replica_has_a_socket_where_the_platform_says_no_number(list
 @pytest.mark.parametrize("fault", [NotAccepted("cut"), RedisAway("away"), KeyError("a bug")])
 async def test_a_listener_that_breaks_off_is_called_again(listeners: Listeners, fault: Exception) -> None:
     """After a moment, and as often as it takes."""
-    puddle = Puddle()
-    puddle.fault("listen", fault, fault)
-    listeners.add(puddle)
-    await eventually(lambda: puddle.calls.count("listen") == 3 and puddle.listening.is_set(), within_s=SOON_S)
+    platform = FakePlatform()
+    platform.fault("listen", fault, fault)
+    listeners.add(platform)
+    await eventually(lambda: platform.calls.count("listen") == 3 and platform.listening.is_set(), within_s=SOON_S)
 
 
 async def test_a_channel_that_needs_a_person_says_so(listeners: Listeners) -> None:
     """And gives the lock up: perhaps another replica has a better token."""
-    puddle = Puddle()
-    puddle.fault("listen", ChannelBroken("no token"))
-    first = listeners.add(puddle)
+    platform = FakePlatform()
+    platform.fault("listen", ChannelBroken("no token"))
+    first = listeners.add(platform)
     await asyncio.wait({first.running})
     assert isinstance(first.running.exception(), ChannelBroken)
-    second = listeners.add(Puddle())
+    second = listeners.add(FakePlatform())
     await second.listens()
 
 
 async def test_how_far_was_read_is_known_to_whoever_listens_next(listeners: Listeners) -> None:
     """Only who has the lock can say."""
-    first = listeners.add(Puddle())
+    first = listeners.add(FakePlatform())
     await first.listens()
     assert first.cursor.read() == b""
     await first.cursor.save(b"17")
     assert first.cursor.read() == b"17"
-    second = listeners.add(Puddle())
+    second = listeners.add(FakePlatform())
     await second.cursor.save(b"3")
     first.draining.set()
     await second.listens()
@@ -173,9 +173,9 @@ async def test_a_listener_that_does_not_end_is_cut(listeners: Listeners) -> None
         with contextlib.suppress(TimeoutError):
             await asyncio.Event().wait()
 
-    puddle = Puddle()
-    puddle.fault("listen", cast(Any, for_ever))
-    first = listeners.add(puddle)
+    platform = FakePlatform()
+    platform.fault("listen", cast(Any, for_ever))
+    first = listeners.add(platform)
     await first.listens()
     async with asyncio.timeout(10):
         await first.close()

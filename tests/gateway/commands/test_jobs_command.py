@@ -24,8 +24,8 @@ def ingress(client: RedisClient) -> Ingress:
 
 async def ask(client: RedisClient, ingress: Ingress, text: str, *, id: str = "", chat: str = CHAT) -> str:
     """Say a command; the text of its answer."""
-    said = message(text, id=id or nonce(), chat=chat)
-    await ingress.ingest(said, show=UserLine(id=said.id, text=text), principal="owner")
+    user_line = message(text, id=id or nonce(), chat=chat)
+    await ingress.ingest(user_line, show=UserLine(id=user_line.id, text=text), principal="owner")
     line = (await Outbox(client).read_after(f"web:{chat}", after=0))[-1].line
     assert isinstance(line, OutboundMessage)
     return line.content
@@ -43,10 +43,10 @@ async def test_it_lists_what_runs_waits_and_ended(client: RedisClient, ingress: 
     await parent.commit()
     [claim] = await take(client, 1)
     await Subagents(client).save_progress(claim, rounds=3, tokens=1234)
-    told = await ask(client, ingress, "/jobs")
-    assert told.startswith("2 jobs in the background of this chat:")
-    assert "`runs` **running** search: 3 rounds, 1,234 tokens" in told
-    assert "`waits` **queued** search: 0 rounds" in told
+    reply = await ask(client, ingress, "/jobs")
+    assert reply.startswith("2 jobs in the background of this chat:")
+    assert "`runs` **running** search: 3 rounds, 1,234 tokens" in reply
+    assert "`waits` **queued** search: 0 rounds" in reply
     await end(client, claim)
     assert "`runs` **done** search: 3 rounds" in await ask(client, ingress, "/jobs")
     assert "Nothing runs" in await ask(client, ingress, "/jobs", chat="owner/b")

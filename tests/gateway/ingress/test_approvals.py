@@ -113,7 +113,7 @@ def command(text: str, sender: str = "owner") -> InboundMessage:
     return msgspec.structs.replace(message(text), sender_id=sender)
 
 
-async def said(gw: Gateway, text: str, sender: str = "owner") -> str:
+async def ask(gw: Gateway, text: str, sender: str = "owner") -> str:
     """A command in the chat, and what it is answered."""
     asked = command(text, sender)
     await gw.sink.ingest(asked)
@@ -124,12 +124,12 @@ async def said(gw: Gateway, text: str, sender: str = "owner") -> str:
 @pytest.mark.parametrize("word", ["yes", "no"])
 async def test_a_text_answers_as_well_and_counts_once(gw: Gateway, word: str) -> None:
     """For channels without buttons; delivered twice it is one answer; what does not count says why."""
-    assert "not waiting" in await said(gw, f"/{word}")
+    assert "not waiting" in await ask(gw, f"/{word}")
     await gw.sink.ingest(message("go"))
     await park(gw.client)
-    assert "waiting for your yes to `exec`" in await said(gw, "/status")
-    assert "no such question" in await said(gw, f"/{word} ffff")
-    assert "Only who asked" in (await said(gw, f"/{word}", sender="mallory"))
+    assert "waiting for your yes to `exec`" in await ask(gw, "/status")
+    assert "no such question" in await ask(gw, f"/{word} ffff")
+    assert "Only who asked" in (await ask(gw, f"/{word}", sender="mallory"))
     assert await decision(gw) is None
     answer = command(f"/{word} {QUESTION.id}")
     first = await gw.sink.ingest(answer)
@@ -138,19 +138,19 @@ async def test_a_text_answers_as_well_and_counts_once(gw: Gateway, word: str) ->
     found = await decision(gw)
     assert found is not None
     assert found.yes == (word == "yes")
-    assert "not waiting" in await said(gw, "/yes")
-    assert "asked any more" in await said(gw, f"/yes {QUESTION.id}")
+    assert "not waiting" in await ask(gw, "/yes")
+    assert "asked any more" in await ask(gw, f"/yes {QUESTION.id}")
 
 
-async def test_a_late_text_is_told_so(gw: Gateway) -> None:
+async def test_a_late_text_is_answered_so(gw: Gateway) -> None:
     """The store decides, by its own clock, between what was read and what is written."""
     await gw.sink.ingest(message("go"))
     await park(gw.client)
     session = keys.session(session_of("a"))
-    told = (await gw.client.command("HGET", session, "asked")).decode().split()
-    told[2] = "1"
-    await gw.client.command("HSET", session, "asked", " ".join(told))
-    assert "time for an answer is over" in await said(gw, "/yes")
+    reply = (await gw.client.command("HGET", session, "asked")).decode().split()
+    reply[2] = "1"
+    await gw.client.command("HSET", session, "asked", " ".join(reply))
+    assert "time for an answer is over" in await ask(gw, "/yes")
     assert await decision(gw) is None
 
 
@@ -159,7 +159,7 @@ async def test_every_answer_leaves_a_line_in_the_audit_record(gw: Gateway) -> No
     session = session_of("a")
     await gw.sink.ingest(message("go"))
     await park(gw.client)
-    await said(gw, "/yes", sender="mallory")
+    await ask(gw, "/yes", sender="mallory")
     assert await gw.sink.approve(session, QUESTION.id, yes=True, sender="mallory") == "not_allowed"
     assert await gw.sink.approve(session, QUESTION.id, yes=True, sender="owner", digest=QUESTION.digest) == "done"
     assert await gw.sink.approve(session, QUESTION.id, yes=False, sender="owner") == "used"

@@ -88,7 +88,7 @@ def test_each_kind_of_line_is_shown_as_what_it_is(kind: Any, content: str, shown
     assert texts(parts(content, kind=kind)) == shown
 
 
-def test_a_persons_own_line_is_not_said_to_them() -> None:
+def test_a_persons_own_line_is_not_sent_to_them() -> None:
     """It stands there already."""
     assert split_line(UserLine(id="1", text="hello"), render, abilities(), age_s=0).count == 0
 
@@ -99,12 +99,12 @@ def test_a_reference_that_this_release_cannot_read_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age_s", "said"), [(700, "12 minutes"), (7200, "2 hours"), (200_000, "2 days"), (599, ""), (0, "")]
+    ("age_s", "note"), [(700, "12 minutes"), (7200, "2 hours"), (200_000, "2 days"), (599, ""), (0, "")]
 )
-def test_a_late_reply_says_how_late_it_is(age_s: float, said: str) -> None:
+def test_a_late_reply_says_how_late_it_is(age_s: float, note: str) -> None:
     """From the platform's own limit on."""
-    [only] = texts(parts("Hi", age_s=age_s, able=abilities(late_after_s=600.0)) if not said else _wide(age_s))
-    assert only == (f"*This answer is {said} late.*\n\nHi" if said else "Hi")
+    [only] = texts(parts("Hi", age_s=age_s, able=abilities(late_after_s=600.0)) if not note else _wide(age_s))
+    assert only == (f"*This answer is {note} late.*\n\nHi" if note else "Hi")
 
 
 def _wide(age_s: float) -> LineParts:

@@ -21,7 +21,17 @@ from gateway.platform.access import (
 )
 from shared.errors import SettingsError
 from shared.settings import Secret, load
-from tests.helpers.access_table import ENTRIES, PLAIN, SITUATIONS, Entry, Group, Person, Situation, heard, rules
+from tests.helpers.access_table import (
+    ENTRIES,
+    PLAIN,
+    SITUATIONS,
+    Entry,
+    Group,
+    Person,
+    Situation,
+    platform_message,
+    rules,
+)
 
 NUMBERS = IdForm(person=r"\d+", group=r"-?\d+", words="ids are numbers; write to the bot, and it says yours")
 
@@ -34,12 +44,12 @@ class PondSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def alone(person: Person = "stranger", **rules: Any) -> Verdict:
-    return judge(AccessSettings(**rules), heard(Situation(person=person, expected="allowed")))
+    return judge(AccessSettings(**rules), platform_message(Situation(person=person, expected="allowed")))
 
 
 def in_group(person: Person = "stranger", group: Group = "other", *, addressed: bool = True, **rules: Any) -> Verdict:
     situation = Situation(person=person, group=group, addressed=addressed, expected="allowed")
-    return judge(AccessSettings(**rules), heard(situation))
+    return judge(AccessSettings(**rules), platform_message(situation))
 
 
 # The policy
@@ -49,7 +59,7 @@ def in_group(person: Person = "stranger", group: Group = "other", *, addressed: 
 def test_every_way_in_is_judged_alike(entry: Entry) -> None:
     """By id and place alone: not by a name, who wrote a forwarded text, or how the message came."""
     for situation in (one for one in SITUATIONS if one.entry == entry):
-        verdict = judge(rules(), heard(situation), paired=situation.paired)
+        verdict = judge(rules(), platform_message(situation), paired=situation.paired)
         assert verdict.kind == situation.expected, situation.id
         assert (verdict.reason == "") is (verdict == ALLOWED), situation.id
 
@@ -81,16 +91,16 @@ def test_everybody_is_everybody() -> None:
     assert alone(allow_groups=("*",)) == UNKNOWN
 
 
-def test_without_pairing_who_was_let_in_before_is_not_heard() -> None:
+def test_without_pairing_who_was_let_in_before_is_not_read() -> None:
     """The switch is for all codes there ever were."""
-    stranger = heard(Situation(person="paired", expected="allowed"))
+    stranger = platform_message(Situation(person="paired", expected="allowed"))
     assert judge(AccessSettings(pairing=False), stranger, paired=True).kind == "not allowed"
     assert judge(AccessSettings(), stranger, paired=True) == ALLOWED
 
 
 def test_whoever_was_let_in_alone_is_not_let_in_to_groups() -> None:
     """A code opens one door."""
-    group = heard(Situation(person="paired", group="narrow", expected="not allowed"))
+    group = platform_message(Situation(person="paired", group="narrow", expected="not allowed"))
     assert judge(rules(), group, paired=True) == Verdict("not allowed", "group_sender_not_allowed")
 
 
@@ -178,7 +188,7 @@ def test_the_environment_is_read_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "start"),
     [
         (
             {"allow_form": ["1"]},
@@ -206,13 +216,13 @@ def test_the_environment_is_read_alike(tmp_path: Path) -> None:
         ({"sender_per_minute": -1}, "channels.pond.sender_per_minute must be a whole number"),
     ],
 )
-def test_what_is_wrong_is_one_line_that_names_the_key(table: dict[str, Any], told: str) -> None:
+def test_what_is_wrong_is_one_line_that_names_the_key(table: dict[str, Any], start: str) -> None:
     """A start that ends is better than a door that nobody knows of."""
     [line] = problems(table)
-    assert line.startswith(told)
+    assert line.startswith(start)
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     """One start, one list. The secret is in none of the lines."""
     assert len(problems({"allow_from": ["a b"], "admins": ["*", "x"], "allow_groups": ["y z"]})) == 4
     with pytest.raises(SettingsError, match=r"channels\.pond\.token is missing"):
@@ -223,7 +233,7 @@ def test_all_problems_are_told_at_once() -> None:
     ]
 
 
-def test_what_opens_to_many_is_said_at_the_start() -> None:
+def test_what_opens_to_many_is_a_warning_at_the_start() -> None:
     """And what lets nobody in."""
     assert list(startup_warnings("pond", AccessSettings())) == []
     assert list(startup_warnings("pond", AccessSettings(allow_from=("1",), pairing=False))) == []

@@ -51,13 +51,13 @@ def test_a_new_attempt_replaces_the_text_when_it_says_something() -> None:
     assert shown(made) == "Green …"
 
 
-def test_an_older_turn_is_not_heard_any_more() -> None:
+def test_an_older_turn_changes_nothing_any_more() -> None:
     """And a newer one begins with nothing."""
     made = stream(delta("Old", 0, full=True), delta("New", 0, turn=2, full=True), delta("Old!", 1, full=True))
     assert (made.turn, shown(made)) == (2, "New …")
 
 
-def test_what_is_done_is_shown_until_words_come_and_again_when_they_are_taken_back() -> None:
+def test_progress_is_shown_until_words_come_and_again_when_they_are_withdrawn() -> None:
     """In a short line, as code, whatever is in it."""
     made = stream(ProgressEvent(1, 'exec("`x`\n' + "y" * 200 + '")'))
     assert shown(made) == "*`exec(\"'x' yyyyyyyyy"[:20]

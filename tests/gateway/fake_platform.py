@@ -22,12 +22,12 @@ from gateway.platform.protocol import (
 Fault = BaseException | Callable[[], Any]
 
 
-class Puddle:
+class FakePlatform:
     """`posts` are those that it took, with edits applied. A fault is what the next call of a name does first: it is
     raised, or called and awaited. A message has `width` characters."""
 
     def __init__(
-        self, name: str = "puddle", run_mode: RunMode = "exclusive", *, width: int = 20, **abilities: Any
+        self, name: str = "fake", run_mode: RunMode = "exclusive", *, width: int = 20, **abilities: Any
     ) -> None:
         self.name = name
         self.run_mode: RunMode = run_mode
@@ -88,7 +88,7 @@ class Puddle:
         await self._meet("typing")
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        raise NotDelivered("there are no files in a puddle")
+        raise NotDelivered("a fake platform has no files")
         yield b""
 
     async def _meet(self, call: str) -> None:

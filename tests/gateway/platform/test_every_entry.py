@@ -64,7 +64,7 @@ def rows(request: pytest.FixtureRequest) -> Rows:
     return found
 
 
-def heard(rows: Rows, situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage:
+def platform_message(rows: Rows, situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage:
     """What must be heard of it."""
     found = rows.hear(situation, words, nth)
     assert found is not None, situation.id
@@ -77,7 +77,7 @@ def test_who_may_speak_is_decided_by_ids_and_place(rows: Rows, entry: Entry) -> 
     not in a group, and the sender is who sent it."""
     for one in (one for one in SITUATIONS if one.entry == entry and rows.can_be(one)):
         situation = msgspec.structs.replace(one, called=rows.IDS.people["listed"]) if one.called == "1" else one
-        found = heard(rows, situation)
+        found = platform_message(rows, situation)
         verdict = judge(rules(rows.IDS), found, paired=situation.paired)
         assert verdict.kind == situation.expected, (situation.id, verdict)
         assert found.message.channel == rows.IDS.channel
@@ -145,21 +145,21 @@ class Replica:
 
     async def code(self, nth: int = 1) -> str:
         """What a stranger is told who writes."""
-        found = heard(self._rows, STRANGER, "let me in", nth)
+        found = platform_message(self._rows, STRANGER, "let me in", nth)
         assert await self.inlet.take(found) == "not allowed"
-        told = re.search(r"\*\*(\S{4}-\S{4})\*\*", (await self.told(found))[-1])
-        assert told is not None
-        return told[1]
+        replies = re.search(r"\*\*(\S{4}-\S{4})\*\*", (await self.replies(found))[-1])
+        assert replies is not None
+        return replies[1]
 
     async def pair(self, code: str, nth: int) -> str:
         """What an admin is answered."""
-        found = heard(self._rows, ADMIN, f"/pair {code}", nth)
+        found = platform_message(self._rows, ADMIN, f"/pair {code}", nth)
         assert await self.inlet.take(found) == "command"
         lines = [one.line for one in await Outbox(self._client).read_after(found.message.session, after=0)]
         mine = [one for one in lines if isinstance(one, OutboundMessage) and found.message.id in one.in_reply_to]
         return mine[-1].content
 
-    async def told(self, found: PlatformMessage) -> list[str]:
+    async def replies(self, found: PlatformMessage) -> list[str]:
         lines = [one.line for one in await Outbox(self._client).read_after(found.message.session, after=0)]
         return [one.content for one in lines if isinstance(one, OutboundMessage)]
 
@@ -178,10 +178,10 @@ async def test_of_two_approvals_at_once_one_counts(rows: Rows, client: RedisClie
     """Said twice, on two replicas at the same moment; the other one is told that the code was used."""
     first, second = Replica(rows, client, tmp_path), Replica(rows, client, tmp_path)
     code = await first.code()
-    told = await asyncio.gather(first.pair(code, 1), second.pair(code, 2))
-    assert sum("used already" in one for one in told) == 1
-    assert sum(one.startswith("Let in: ") for one in told) == 1
-    assert await second.inlet.take(heard(rows, STRANGER, "now?", 3)) == "taken"
+    replies = await asyncio.gather(first.pair(code, 1), second.pair(code, 2))
+    assert sum("used already" in one for one in replies) == 1
+    assert sum(one.startswith("Let in: ") for one in replies) == 1
+    assert await second.inlet.take(platform_message(rows, STRANGER, "now?", 3)) == "taken"
 
 
 async def test_of_an_approval_here_and_one_at_the_console_one_counts(
@@ -197,27 +197,29 @@ async def test_of_an_approval_here_and_one_at_the_console_one_counts(
         except PairingFailed as exc:
             return exc.message
 
-    told = await asyncio.gather(replica.pair(code, 1), console())
-    assert sum(one.startswith("Let in: ") for one in told) == 1
-    assert sum("used already" in one for one in told) == 1
+    replies = await asyncio.gather(replica.pair(code, 1), console())
+    assert sum(one.startswith("Let in: ") for one in replies) == 1
+    assert sum("used already" in one for one in replies) == 1
 
 
 async def test_of_a_yes_and_a_no_to_a_tool_at_once_one_counts(rows: Rows, client: RedisClient, tmp_path: Path) -> None:
     """On two replicas, by who asked; whoever merely calls themselves so has no say."""
     first, second = Replica(rows, client, tmp_path), Replica(rows, client, tmp_path)
-    asked = heard(rows, LISTED, "go")
+    asked = platform_message(rows, LISTED, "go")
     assert await first.inlet.take(asked) == "taken"
     await park(client, msgspec.structs.replace(QUESTION, people=(asked.message.sender_id,)))
     named = Situation(person="stranger", entry="command", called=asked.message.sender_id, expected="unknown")
-    assert await second.inlet.take(heard(rows, named, f"/yes {QUESTION.id}", 2)) == "not allowed"
+    assert await second.inlet.take(platform_message(rows, named, f"/yes {QUESTION.id}", 2)) == "not allowed"
     say = msgspec.structs.replace(LISTED, entry="command")
-    answers = (heard(rows, say, f"/{word} {QUESTION.id}", nth) for nth, word in enumerate(("yes", "no"), 3))
-    taken = await asyncio.gather(*(one.inlet.take(said) for one, said in zip((first, second), answers, strict=True)))
-    assert taken == ["command", "command"]
+    answers = (platform_message(rows, say, f"/{word} {QUESTION.id}", nth) for nth, word in enumerate(("yes", "no"), 3))
+    verdicts = await asyncio.gather(
+        *(one.inlet.take(answer) for one, answer in zip((first, second), answers, strict=True))
+    )
+    assert verdicts == ["command", "command"]
     [counted] = await decisions(client, asked.message.session)
     assert counted.by == asked.message.sender_id
-    told = (await first.told(asked))[-2:]
-    assert sum("`exec` now" in one or "do not run `exec`" in one for one in told) == 1, told
+    replies = (await first.replies(asked))[-2:]
+    assert sum("`exec` now" in one or "do not run `exec`" in one for one in replies) == 1, replies
 
 
 async def test_nobody_else_lets_anybody_in(rows: Rows, client: RedisClient, tmp_path: Path) -> None:
@@ -225,9 +227,9 @@ async def test_nobody_else_lets_anybody_in(rows: Rows, client: RedisClient, tmp_
     replica = Replica(rows, client, tmp_path)
     code = await replica.code()
     listed = Situation(person="listed", entry="command", called=rows.IDS.people["admin"], expected="allowed")
-    found = heard(rows, listed, f"/pair {code}", 2)
+    found = platform_message(rows, listed, f"/pair {code}", 2)
     assert await replica.inlet.take(found) == "command"
-    assert "Only who is named in `admins`" in (await replica.told(found))[-1]
+    assert "Only who is named in `admins`" in (await replica.replies(found))[-1]
     stranger = Situation(person="stranger", entry="command", called=rows.IDS.people["admin"], expected="unknown")
-    assert await replica.inlet.take(heard(rows, stranger, f"/pair {code}", 3)) == "not allowed"
+    assert await replica.inlet.take(platform_message(rows, stranger, f"/pair {code}", 3)) == "not allowed"
     assert (await replica.pair(code, 4)).startswith("Let in: ")

@@ -69,7 +69,7 @@ def test_one_that_is_turned_off_is_not_there(installed: InstalledPackages) -> No
 
 
 @pytest.mark.parametrize("word", OWN)
-def test_the_words_of_shoal_cannot_be_taken(installed: InstalledPackages, word: str) -> None:
+def test_the_words_of_shoal_are_reserved(installed: InstalledPackages, word: str) -> None:
     """A package cannot put itself before `/forget`."""
     installed.add(word)
     with pytest.raises(SettingsError, match="built-in"):
