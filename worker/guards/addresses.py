@@ -1,8 +1,8 @@
-"""Which places on the network a tool may reach: the public web, and what the operator allows beyond
-it.
+"""The network addresses that a tool may reach: the public web, and what the operator allows in
+addition.
 
-Pure: nothing is looked up here. Who connects asks `place_of` about the URL and `check_address` about every address
-that its host has, and connects to those addresses only.
+Pure: nothing is looked up here. A caller passes the URL to `parse_target` and every address of its
+host to `check_address`, and connects to those addresses only.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _HOST: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
 _NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+")
 _LOCAL_NAMES: Final = ("localhost", "local", "internal", "intranet", "lan", "home", "corp", "home.arpa", "onion")
-_DEVIATIONS: Final = frozenset("ßς\u200c\u200d")  # the codec below turns these into another host's name
+_DEVIATIONS: Final = frozenset("ßς\u200c\u200d")  # the idna codec below maps these to another host's name
 
 _LIFTED_BY_NAME: Final = frozenset({"private", "loopback", "carrier-grade NAT"})
 
 
 class WebTarget(msgspec.Struct, frozen=True):
-    """Where a URL leads. `url` is rebuilt from the parts that were checked, in ASCII and without a
-    fragment. `address` is set when the host is written as one."""
+    """The target of a URL. `url` is rebuilt from the checked parts, in ASCII and without a fragment,
+    so that no other parser can read it differently. `address` is set if the host is an address."""
 
     url: str
     host: str
@@ -41,7 +41,7 @@ class WebTarget(msgspec.Struct, frozen=True):
 
 
 class AllowRule(msgspec.Struct, frozen=True):
-    """One thing that an operator allows: a host by name, or a network; on one port, or on the usual
+    """One entry of the operator's list: a host by name, or a network; on one port, or on the usual
     ones."""
 
     host: str = ""
@@ -50,15 +50,15 @@ class AllowRule(msgspec.Struct, frozen=True):
 
 
 class WebPolicy(msgspec.Struct, frozen=True):
-    """What may be reached: public addresses on `ports`, and what `allowed` adds. Metadata services
-    never."""
+    """The reachable addresses: public ones on `ports`, and what `allowed` adds. Metadata services of
+    clouds are never reachable."""
 
     ports: frozenset[int] = WEB_PORTS
     allowed: tuple[AllowRule, ...] = ()
 
     @classmethod
     def from_settings(cls, allow: Iterable[str], ports: Iterable[int] = WEB_PORTS) -> WebPolicy:
-        """From settings such as `10.1.2.0/24`, `127.0.0.1:8080`, `[::1]:8080`, `wiki.example` or
+        """Parse settings such as `10.1.2.0/24`, `127.0.0.1:8080`, `[::1]:8080`, `wiki.example` or
         `wiki.example:8443`.
 
         A name lifts the block of private, loopback and carrier-grade NAT addresses for that host
@@ -69,8 +69,8 @@ class WebPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def for_origin(cls, url: str) -> WebPolicy:
-        """For a server that the operator names, such as a search engine: it may be private, on its
-        own port. Raises SettingsError."""
+        """Return the policy for one server that the operator names, such as a search engine. It may be
+        private, on its own port. Raises SettingsError."""
         try:
             parts = urlsplit(url)
             host, port = _parse_host(parts), _parse_port(parts)
@@ -82,10 +82,10 @@ class WebPolicy(msgspec.Struct, frozen=True):
 
 
 def parse_target(url: str, policy: WebPolicy) -> WebTarget:
-    """The place that a URL means, if it may be asked for at all. Raises ToolFailed, with a text for
+    """Return the target of a URL if it may be requested at all. Raises ToolFailed, with a text for
     the model.
 
-    Says nothing about the addresses of a name: `check_address` does, for each of them.
+    The addresses of a name are not checked here: `check_address` does that for each of them.
     """
     url = url.strip()
     if len(url) > URL_LIMIT_CHARS:
@@ -95,7 +95,7 @@ def parse_target(url: str, policy: WebPolicy) -> WebTarget:
     try:
         parts = urlsplit(url)
         if parts.scheme not in _DEFAULT_PORTS:
-            raise ToolFailed(f"{url[:80]!r} is no web address; write one that begins with https:// or http://")
+            raise ToolFailed(f"{url[:80]!r} is not a web address; write one that begins with https:// or http://")
         host, port = _parse_host(parts), _parse_port(parts)
     except ValueError:
         raise ToolFailed(f"{url[:80]!r} is not a valid URL; correct it") from None
@@ -117,10 +117,10 @@ def parse_target(url: str, policy: WebPolicy) -> WebTarget:
 
 
 def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> None:
-    """Raise ToolFailed when this address of `host` must not be connected to.
+    """Raise ToolFailed if this address of `host` must not be connected to.
 
-    The text names the address only if it was asked for as one: what a name leads to inside is
-    nobody's business.
+    The text names the address only if the URL did: the model must not learn how names resolve inside
+    the operator's network.
     """
     kind = network_kind(address)
     if kind is None and (port in policy.ports or _is_allowed(address, host, port, policy)):
@@ -148,15 +148,15 @@ def _is_allowed(address: Address, host: str, port: int, policy: WebPolicy) -> bo
 
 
 def _rule_names_host(rule: AllowRule, host: str, address: Address | None) -> bool:
-    """Whether a rule is about this host. A name may also lead into an allowed network: its
-    addresses tell later."""
+    """Return whether a rule is about this host. A name may also lead into an allowed network; its
+    addresses decide that later."""
     if rule.network is None:
         return rule.host == host
     return address is None or address in rule.network
 
 
 def _parse_host(parts: SplitResult) -> str:
-    """The host in its one spelling: lower case, ASCII, no brackets, no dot at its end."""
+    """Return the host in its canonical spelling: lower case, ASCII, without brackets or final dot."""
     if "@" in parts.netloc:
         raise ToolFailed("a URL with a user name or password in it is not fetched; leave that part out")
     host = parts.hostname or ""
@@ -170,18 +170,18 @@ def _parse_host(parts: SplitResult) -> str:
         host = host.encode("idna").decode("ascii").lower()
     host = host.removesuffix(".")
     if not _HOST.fullmatch(host):
-        raise ToolFailed(f"{host[:80]!r} is no name of a host; correct the URL")
+        raise ToolFailed(f"{host[:80]!r} is not a host name; correct the URL")
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
         return _canonical_ipv4(host)
     return host
 
 
 def _canonical_ipv4(host: str) -> str:
-    """An IPv4 address in its usual spelling. What computers read in several ways (octal, hex, short
-    forms) is refused, by the name of the address it would lead to."""
+    """Return an IPv4 address in its usual spelling. Refuse spellings that programs read differently
+    (octal, hex, short forms), naming the address they could lead to."""
     address = _parse_inet_aton(host)
     if address is None:
-        raise ToolFailed(f"{host!r} is no IPv4 address; correct the URL")
+        raise ToolFailed(f"{host!r} is not an IPv4 address; correct the URL")
     if str(address) == host:
         return host
     if kind := network_kind(address):
@@ -190,8 +190,8 @@ def _canonical_ipv4(host: str) -> str:
 
 
 def _parse_inet_aton(host: str) -> IPv4Address | None:
-    """What inet_aton reads: 1 to 4 numbers, decimal, octal with a 0 or hex with 0x before, the last
-    one filling up."""
+    """Parse an address as inet_aton does: 1 to 4 numbers, decimal, octal (0...) or hex (0x...), the last
+    one filling the remaining bytes."""
     parts = host.split(".")
     if len(parts) > 4 or not all(_NUMBER.fullmatch(part) and len(part) <= 40 for part in parts):
         return None
@@ -219,8 +219,8 @@ def _parse_address(host: str) -> Address | None:
 
 
 def _is_local(host: str) -> bool:
-    """A name that means something in a local network only. It is not even looked up: what exists
-    inside stays there."""
+    """Return whether a name has a meaning in a local network only. It is not even looked up, so that
+    nothing is learned about what exists inside."""
     return "." not in host or any(host == name or host.endswith(f".{name}") for name in _LOCAL_NAMES)
 
 
@@ -236,7 +236,7 @@ def _parse_rule(entry: str) -> AllowRule:
             raise ValueError("a path has no meaning here")
     except (ValueError, ToolFailed) as exc:
         raise SettingsError(
-            f"tools.web_allow: {entry!r} is no host, address or network ({exc}); "
+            f"tools.web_allow: {entry!r} is not a host, address or network ({exc}); "
             "write one such as 'wiki.example:8443', '127.0.0.1:8080' or '10.1.2.0/24'"
         ) from None
     network = None if address is None else ip_network(address)

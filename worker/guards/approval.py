@@ -1,4 +1,4 @@
-"""What needs a person's yes before it runs. One policy, and the question in which it is asked."""
+"""Approval of tool calls by a person: the policy, and the question that is asked."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from worker.agent.ports import FREE, ApprovalNeed
 from worker.agent.tools.tool import Safety
 
 Seat = Literal["person", "schedule", "program", "subagent"]
-"""Who waits for what comes of a turn: somebody who can be asked in the chat, nobody just now, a
-program that cannot press a button, or another agent."""
+"""The recipient of a turn's reply: a person who can be asked in the chat, a schedule (with no person
+present), a program that cannot press a button, or another agent (for a subagent)."""
 
 PROGRAMS: Final = frozenset({"api", "cli"})
-"""Channels in which nobody can answer a question."""
+"""Channels in which a question cannot be answered."""
 
 SHOWN_CHARS: Final = 4_000
-"""As much of the arguments is shown; what is cut is counted."""
+"""Limit of the arguments that are shown; the rest is counted."""
 
 ID_CHARS: Final = 10
 
 _WEB: Final = ("web_fetch", "web_search", "mcp_*")
 _FOREIGN_FOLDERS: Final = ("inbox", "results")
-"""Folders of a workspace that hold what people sent and what tools brought."""
+"""Folders of a workspace with files that people sent and results of tools."""
 
 _REFUSALS: Final[dict[Seat, str]] = {
     "schedule": "it needs a person's yes, and a schedule's turn has nobody to ask. Say what should be done instead",
@@ -43,21 +43,21 @@ _REFUSALS: Final[dict[Seat, str]] = {
 
 
 class ApprovalPolicy:
-    """The one place that says which calls need a yes."""
+    """Decides which calls need an approval. Nothing else does."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings: Final = settings.approval
         self._network = settings.tools.exec_network
 
     def need(self, name: str, safety: Safety | None, seat: Seat, *, untrusted: bool) -> ApprovalNeed:
-        """What a call of tool `name` needs. `untrusted` says that the turn has read what strangers
-        may have written.
+        """Return what a call of tool `name` needs. `untrusted` means that the turn has read text that
+        strangers may have written.
 
         A tool that does not exist (`safety` None) needs nothing: it does nothing.
         """
         settings = self.settings
         by_name = any(fnmatchcase(name, pattern) for pattern in settings.tools)
-        # Without the network a command stays in its sandbox and in the chat's own workspace.
+        # Without network access a command stays in its sandbox and in the chat's own workspace.
         contained = name == "exec" and not self._network
         by_reading = settings.untrusted and untrusted and safety == "unsafe" and not contained
         if safety is None or not (by_name or safety in settings.classes or by_reading):
@@ -67,9 +67,9 @@ class ApprovalPolicy:
         return ApprovalNeed("refuse", _REFUSALS[seat])
 
     def brings_untrusted(self, call: ToolCallRequest) -> bool:
-        """Whether what this call answers may have been written by strangers: pages, search results,
-        MCP servers, files that people sent, what such results were kept in, and what a subagent or
-        a command on the network brings."""
+        """Return whether the result of this call may hold text of strangers: pages, search results, MCP
+        servers, files that people sent, files in which such results were stored, and results of a
+        subagent or of a command with network access."""
         arguments = call.arguments or {}
         if any(fnmatchcase(call.name, pattern) for pattern in _WEB):
             return True
@@ -84,7 +84,8 @@ class ApprovalPolicy:
 
 
 class TurnConsent:
-    """The Consent of one turn. `files` says whether people sent files with its messages."""
+    """The approval rules of one turn. `untrusted` tells whether its messages brought text or files of
+    strangers."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class TurnConsent:
 
 
 def build_consent(policy: ApprovalPolicy, turn: int, messages: Callable[[], Sequence[InboundMessage]]) -> TurnConsent:
-    """That of a turn which answers `messages`: more may join it while it runs."""
+    """Build the consent of a turn that answers `messages`; more may join it while it runs."""
     first = messages()[0]
 
     def people() -> list[str]:
@@ -152,21 +153,21 @@ def build_consent(policy: ApprovalPolicy, turn: int, messages: Callable[[], Sequ
 
 
 def seat_of(message: InboundMessage) -> Seat:
-    """Who waits for the answer to a message."""
+    """Return the recipient of the reply to a message."""
     if message.channel in PROGRAMS:
         return "program"
     return "schedule" if is_background(message) else "person"
 
 
 def digest(call: ToolCallRequest) -> str:
-    """SHA-256 of tool and arguments, whatever the order of their names."""
+    """Return the SHA-256 of tool and arguments, independent of the order of the arguments."""
     exact = msgspec.json.encode([call.name, call.arguments], order="deterministic")
     return hashlib.sha256(exact).hexdigest()
 
 
 def render_arguments(arguments: dict[str, Any]) -> str:
-    """The arguments for people: JSON without secrets, in which nothing hides or turns around what
-    stands beside it."""
+    """Render the arguments for people: JSON without secrets. Invisible characters and marks that
+    change the direction of text are escaped, so that a person reads exactly what will run."""
     text = REDACTOR(msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode())
     plain = "".join(char if char.isprintable() or char == "\n" else _escape_char(char) for char in text)
     if len(plain) <= SHOWN_CHARS:
@@ -180,10 +181,10 @@ def _escape_char(char: str) -> str:
 
 
 def _names_foreign_folder(value: object) -> bool:
-    """Whether a path, or a command, speaks of a folder of what others wrote."""
+    """Return whether a path or a command names a folder with files of strangers."""
     return isinstance(value, str) and any(folder in value for folder in _FOREIGN_FOLDERS)
 
 
 def _is_subagent_report(message: InboundMessage) -> bool:
-    """Whether a subagent wrote it, which may have read anything."""
+    """Return whether a subagent wrote the message; it may have read anything."""
     return message.sender_id == SENDER and message.id.startswith(ID_PREFIX)

@@ -1,5 +1,5 @@
-"""Which chats an agent may write to: its own, and those of the same person. The one place that
-decides it."""
+"""The chats that an agent may write to: its own, and those of the same person. Nothing else decides
+this."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shared.ids import session_id, split_session
 
 
 class ChatTarget(msgspec.Struct, frozen=True):
-    """A chat that may be written to. `listed_for` is the person who has it in a list of chats; `""` for none.
-    `granted`: it is somebody else's, and an operator allows it."""
+    """A chat that may be written to. `listed_for` is the person whose list of chats has it (`""`: no
+    list). `granted` means that it belongs to another person and an operator allows it."""
 
     session: str
     listed_for: str = ""
@@ -24,11 +24,11 @@ class ChatTarget(msgspec.Struct, frozen=True):
 
 
 class NotYourChat(ToolFailed):
-    """The chat is somebody else's."""
+    """The chat belongs to another person."""
 
 
 class _ChatOwner(msgspec.Struct, frozen=True):
-    """Where a chat of a channel belongs: whose it is, and the name that this person knows it by."""
+    """The person that a chat belongs to, and the name of the chat in that person's list."""
 
     person: str
     chat: str
@@ -43,23 +43,22 @@ def _parse_web_chat(chat_id: str) -> _ChatOwner | None:
 
 
 _OWNER_PARSERS: Final[dict[str, Callable[[str], _ChatOwner | None]]] = {"web": _parse_web_chat}
-"""How a chat id of a channel names its person. In a channel that is not here a chat reaches itself
-alone."""
+"""Parsers of the owner in a chat id, by channel. In any other channel a chat reaches only itself."""
 
 
 class ChatPolicy:
-    """`also` are patterns of sessions that every chat may write to, beside its person's: an
-    operator's grant."""
+    """Decides about targets. `also` are patterns of sessions that the operator lets every chat write
+    to."""
 
     def __init__(self, also: Sequence[str] = ()) -> None:
         self._also = tuple(also)
 
     def resolve(self, session: str, chat: str | None) -> ChatTarget:
-        """The chat that `chat` means for an agent in `session`: a chat's name, its chat id, or a
+        """Return the chat that `chat` means for an agent in `session`: a chat's name, its chat id, or a
         whole session.
 
-        Raises NotYourChat for a chat of somebody else. Whether it exists is not looked at: who may
-        not write to it does not learn that either.
+        Raises NotYourChat for a chat of another person. It does not check whether the chat exists,
+        so that a refusal reveals nothing.
         """
         if chat is None or not chat.strip() or chat.strip() in (session, split_session(session)[1]):
             return ChatTarget(session)
@@ -86,7 +85,7 @@ class ChatPolicy:
                 return session_id(channel, f"{owner.person}/{chat}")
             return session_id(channel, chat)
         except BadInput as exc:
-            raise ToolFailed(f"{chat[:60]!r} is no chat: {exc}") from None
+            raise ToolFailed(f"{chat[:60]!r} is not a chat: {exc}") from None
 
 
 def _chat_owner(channel: str, chat_id: str) -> _ChatOwner | None:

@@ -1,5 +1,4 @@
-"""The end of what a session keeps in its workspace: deleted when the session is forgotten.
-Everything here blocks."""
+"""Delete the files of a session when the session is forgotten. Everything here blocks."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ _NS: Final = 1_000_000_000
 
 
 def erase_folder(stop: StopSignal, folder: SessionFolder, before_s: float) -> int:
-    """Delete what has not changed since `before_s`, in seconds since 1970 by the clock of the disk;
-    how many files and folders went. No link is followed. Cut off, it may be done again. Raises
-    OSError when the volume is away, or when something could not be deleted.
+    """Delete what has not changed since `before_s` (seconds since 1970, by the clock of the disk);
+    return the number of deleted files and folders. Follows no link, and can be repeated after an
+    interruption. Raises OSError if the volume is unavailable or something cannot be deleted.
     """
     try:
         with folder.open_locked(stop) as top:
@@ -35,9 +34,10 @@ def _delete_unchanged(stop: StopSignal, top: int, folder: SessionFolder, before_
     gone = reopen_folders(stop, top, folder.path)
     emptied: set[tuple[str, ...]] = set()
     left = 0
-    # A folder goes after all that is in it.
+    # A folder comes after everything in it: files first, then folders from the deepest up.
     for one in sorted(walk_workspace(stop, top, limit=None), key=lambda one: (one.is_folder, -len(one.parts))):
         stop.check()
+        # Deleting a file changes its folder, so a folder that we have emptied ourselves looks new.
         if one.changed_ns >= before_s * _NS and one.parts not in emptied:
             continue
         try:

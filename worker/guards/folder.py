@@ -1,5 +1,4 @@
-"""The folder of one session: read, written and measured within its quota. Everything here
-blocks."""
+"""The folder of one session: reads, writes and lists files within a quota. Everything here blocks."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """What one session may keep: bytes in all, files and folders in all, and how long results of
-    tools stay."""
+    """Limits of one session's folder: total bytes, number of files and folders, and the age at which
+    results of tools expire."""
 
     size_bytes: int = 64 * 1024 * 1024
     files: int = 2000
@@ -48,11 +47,11 @@ class _FolderEntry(msgspec.Struct, frozen=True):
 
 
 class SessionFolder:
-    """The folder `root/name`, made when something is first written. Every `stop` ends the work
-    between two steps.
+    """The folder `root/name`, created when something is first written. `stop` ends the work between
+    two steps.
 
-    Its lock, a file beside it, is held by one writer at a time, also of several processes: that
-    keeps the quota.
+    A lock file next to it admits one writer at a time across all processes, because the quota is
+    measured before each write: two writers at once could each stay within it and exceed it together.
     """
 
     def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ONLY) -> None:
@@ -63,7 +62,7 @@ class SessionFolder:
 
     @property
     def path(self) -> Path:
-        """Where it is, or will be."""
+        """Path of the folder, which may not exist yet."""
         return self._root / self._name
 
     @property
@@ -71,19 +70,18 @@ class SessionFolder:
         return self._root / f"{self._name}.lock"
 
     def exists(self, name: str) -> bool:
-        """Whether anything of this name, a link perhaps, is at its top; False, too, when nobody can
-        look."""
+        """Return whether the top of the folder has anything of this name, even a link. False if the
+        folder cannot be read."""
         return os.path.lexists(f"{self._root}/{self._name}/{name}")
 
     def create(self, stop: StopSignal) -> Path:
-        """The folder's path, for those who hand it to a sandbox, after making it. Raises
-        OSError."""
+        """Create the folder and return its path, for a sandbox. Raises OSError."""
         stop.check()
         with self._open_folder(make=True):
             return self.path
 
     def read_file(self, stop: StopSignal, parts: Sequence[str], limit_bytes: int) -> bytes:
-        """Raises OSError and ToolFailed as `read_beneath` does."""
+        """Return the bytes of a file. Raises OSError and ToolFailed as `read_file_beneath` does."""
         stop.check()
         if not parts:
             raise IsADirectoryError(errno.EISDIR, "a folder")
@@ -91,16 +89,16 @@ class SessionFolder:
             return read_file_beneath(top, parts, limit_bytes)[0]
 
     def write_file(self, stop: StopSignal, parts: Sequence[str], data: bytes, was: bytes | None) -> None:
-        """Write a whole file at once: it is the old one or the new one, never a part. With `was`,
-        only if it still holds that (or holds `data` already). Raises OSError, and ToolFailed for
-        what changed or is over the quota."""
+        """Replace a whole file atomically: readers see the old one or the new one. With `was`, write
+        only if the file still holds that, or already holds `data`. Raises OSError, and ToolFailed for
+        a file that has changed or a folder that would exceed its quota."""
         self._make_root()
         with self._hold_lock(stop), self._open_folder(make=True) as top:
             old, new_files = _stat_old_file(top, parts)
             if was is not None:
                 limit_bytes = max(len(was), len(data), old.st_size if old else 0)
                 now = None if old is None else read_file_beneath(top, parts, limit_bytes)[0]
-                if now == data:
+                if now == data:  # a repeated attempt whose first write succeeded
                     return
                 if now != was:
                     raise ToolFailed(f"{'/'.join(parts)!r} is not as you read it any more; read it again")
@@ -110,8 +108,8 @@ class SessionFolder:
                 _replace_file(stop, at, parts[-1], data, self._access.file | kept)
 
     def list_entries(self, stop: StopSignal) -> list[FileEntry]:
-        """Files that can be read, and folders (with a `/` behind), without hidden ones. None
-        without a folder."""
+        """Return the readable files, and the folders (with a final `/`), without hidden ones. Empty if
+        the folder does not exist."""
         try:
             with self._open_folder() as top:
                 return [
@@ -124,27 +122,27 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def open_locked(self, stop: StopSignal) -> Iterator[int]:
-        """The handle of the folder while nobody else writes into it by this class. Raises
-        FileNotFoundError when it was never made, OSError."""
+        """Yield the handle of the folder while holding its lock. Raises FileNotFoundError if it was
+        never created, and OSError."""
         os.stat(self.path, follow_symlinks=False)
         with self._hold_lock(stop), self._open_folder() as top:
             yield top
 
     def remove_empty(self) -> None:
-        """Take the folder away with its lock, which is held, if nothing is in it."""
+        """Remove the folder, if empty, and its lock. Call it with the lock held."""
         try:
             os.rmdir(self.path)
             os.unlink(self._lock)
         except OSError:
-            return  # something came into it, or the volume is away again
+            return  # it is no longer empty, or the volume has become unavailable
 
     def _make_root(self) -> None:
         self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
 
     @contextlib.contextmanager
     def _open_folder(self, *, make: bool = False) -> Iterator[int]:
-        """The handle of the folder. The way to the root is the operator's; from there on nothing is
-        followed."""
+        """Yield the handle of the folder. Links on the operator's path to the root are followed, below
+        it none are."""
         if make:
             self._make_root()
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
@@ -153,7 +151,7 @@ class SessionFolder:
                 self._access.grant(root)
             with open_folder_beneath(root, [self._name], make=self._access if make else None) as top:
                 if make:
-                    self._access.grant(top)  # one from before there was a group
+                    self._access.grant(top)  # it may be older than the setting `workspace.group`
                 yield top
         finally:
             os.close(root)
@@ -171,7 +169,9 @@ class SessionFolder:
             lock = os.open(self._lock, _LOCK, OWNER_ONLY.file)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(lock), os.stat(self._lock)):  # else `drop` took it away meanwhile
+                # `remove_empty` may have deleted the file between open and flock: then another writer
+                # holds the lock on a new file of that name, and this one locks nothing.
+                if os.path.samestat(os.fstat(lock), os.stat(self._lock)):
                     return lock
             except (BlockingIOError, FileNotFoundError):
                 pass
@@ -182,8 +182,8 @@ class SessionFolder:
             stop.wait(_LOCK_WAIT_S)
 
     def _free_quota(self, stop: StopSignal, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
-        """Forget results that are too old, and as many more as it takes. Raises ToolFailed when it
-        is not enough."""
+        """Delete results of tools that have expired, then the oldest ones until the new file fits.
+        Raises ToolFailed if it still does not."""
         kept: list[_FolderEntry] = []
         used_bytes, files = more_bytes, more_files
         now = time.time()
@@ -209,12 +209,12 @@ class SessionFolder:
         if files > self.quota.files:
             raise ToolFailed(
                 f"{path!r} is not written: the workspace would have {files:,} files and folders; at most "
-                f"{self.quota.files:,} are allowed. Write into a file that is there"
+                f"{self.quota.files:,} are allowed. Write into an existing file"
             )
 
     def _walk_entries(self, stop: StopSignal, top: int, *, hidden: bool) -> Iterator[_FolderEntry]:
-        """Everything in the folder, as far as a little over the quota; what a name or the depth
-        puts out of reach is counted, too, when `hidden` is asked for."""
+        """Yield everything in the folder, up to somewhat more than the quota. With `hidden`, it includes
+        entries that file tools cannot reach because of their name or depth: they use the quota too."""
         left = self.quota.files * 2 + 1000
         waiting: list[tuple[str, ...]] = [()]
         while waiting and left > 0:
@@ -232,8 +232,8 @@ class SessionFolder:
                             waiting.append(found.parts)
             except OSError:
                 if not inside:
-                    raise  # the workspace itself is away
-                continue  # gone meanwhile, or swapped for something else
+                    raise  # the workspace itself is unavailable
+                continue  # removed meanwhile, or swapped for something else
 
 
 def _file_entry(found: _FolderEntry) -> FileEntry:
@@ -254,8 +254,8 @@ def _stat_entry(inside: tuple[str, ...], entry: os.DirEntry[str], hidden: bool) 
 
 
 def _stat_old_file(top: int, parts: Sequence[str]) -> tuple[os.stat_result | None, int]:
-    """What is known of the file that will be replaced, if there is one, and how many files and
-    folders will be new. Raises OSError for odd ones."""
+    """Return the status of the file that will be replaced, if it exists, and the number of files and
+    folders that will be new. Raises OSError for anything but a plain file."""
     for depth in range(len(parts) - 1, 0, -1):
         with contextlib.suppress(FileNotFoundError), open_folder_beneath(top, parts[:depth]) as at:
             return (None, len(parts) - depth) if depth < len(parts) - 1 else _stat_plain_file(at, parts[-1])
@@ -272,14 +272,14 @@ def _stat_plain_file(at: int, name: str) -> tuple[os.stat_result | None, int]:
 
 
 def _replace_file(stop: StopSignal, at: int, name: str, data: bytes, mode: int) -> None:
-    """A file of a name that nobody knows, then its real name: a link that stands there by then is
-    replaced, too, and never followed."""
+    """Write a file under a random name, then rename it. A rename replaces a link that has the final
+    name by then; it never follows it."""
     temporary = f"{_TEMPORARY[0]}{secrets.token_hex(8)}{_TEMPORARY[1]}"
     try:
         with open(os.open(temporary, _CREATE, mode, dir_fd=at), "wb") as file:
-            os.fchmod(file.fileno(), mode)  # whatever the umask of this process is
+            os.fchmod(file.fileno(), mode)  # the umask has cut the mode given to open
             file.write(data)
-        stop.check()
+        stop.check()  # the rename is the step that cannot be undone
         os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The networks that are not the public internet, by their sort."""
+"""The networks that are not the public internet, by kind."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# `is_global` alone is not enough: it says yes to NAT64, multicast and Azure's metadata address, and its answers for
-# 6to4 and others changed between patch releases of Python.
+# `is_global` alone is not enough: it is true for NAT64, multicast and Azure's metadata address, and its
+# value for 6to4 and others has changed between patch releases of Python.
 _NETWORKS: Final[tuple[tuple[str, str], ...]] = (
     ("0.0.0.0/8", "unspecified"),
     ("10.0.0.0/8", "private"),
@@ -59,13 +59,13 @@ METADATA: Final = frozenset(
         "fd20:ce::254",
     )
 )
-"""Where clouds hand out the credentials of a machine. Some of these are public addresses."""
+"""Addresses at which clouds hand out the credentials of a machine. Some are public addresses."""
 
 _TUNNELS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 
 
 def network_kind(address: Address) -> str | None:
-    """Which sort of non-public address this is, such as `loopback`; None for a public one."""
+    """Return the kind of a non-public address, such as `loopback`; None for a public one."""
     if address in METADATA:
         return "cloud metadata"
     for network, kind in _BLOCKED:
@@ -77,7 +77,7 @@ def network_kind(address: Address) -> str | None:
 
 
 def embedded_ipv4(address: Address) -> IPv4Address | None:
-    """The IPv4 address that a mapped or tunnelled one carries; None for any other."""
+    """Return the IPv4 address inside a mapped or tunnelled one; None for any other."""
     if isinstance(address, IPv4Address) or int(address) < 2:  # :: and ::1 carry nothing
         return None
     if any(address in network for network in _TUNNELS):

@@ -1,4 +1,4 @@
-"""Paths that a model writes, taken apart before anything is opened."""
+"""Paths that a model writes, checked and split before anything is opened."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ NAME_LIMIT_BYTES: Final = 255
 DEPTH_LIMIT: Final = 16
 
 FOLDER_NAME: Final = re.compile(r"[0-9a-f]{40}")
-"""What `folder_name` makes."""
+"""The form of a name from `folder_name`."""
 
 _DRIVE: Final = re.compile(r"[A-Za-z]:.*", re.DOTALL)
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """The names on the way from the workspace to a file or folder; none for the workspace itself
-    (`.`).
+    """Split a path into the names from the workspace down; empty for the workspace itself (`.`).
 
-    `.`, and a `/` at the end, are left out. Raises ToolFailed for every path that leads out of the
-    workspace, or that another file system, or a person, could read as one that does.
+    `.` and a final `/` are dropped. Raises ToolFailed for every path that leads out of the workspace,
+    or that another file system or a person could read as one that does.
     """
     if len(path) > PATH_LIMIT_BYTES or len(path.encode("utf-8", "replace")) > PATH_LIMIT_BYTES:
         raise ToolFailed(f"the path {path[:40]!r}… is too long; at most {PATH_LIMIT_BYTES:,} bytes are allowed")
@@ -45,9 +44,9 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def name_fault(name: str) -> str | None:
-    """Why a name cannot stand in a path, or None: `..`, a separator of any system, what looks like
-    either (full-width forms, say), and characters that show nothing, such as NUL or a mark that
-    turns the direction of text."""
+    """Return what is wrong with a name, or None. Wrong are `..`, separators of any system, characters
+    that look like either (full-width forms, for example), and invisible ones, such as NUL or a mark
+    that changes the direction of text."""
     if name == "..":
         return "it has '..' in it"
     if not name.isprintable():
@@ -59,8 +58,9 @@ def name_fault(name: str) -> str | None:
 
 
 def folder_name(session: str) -> str:
-    """The name of a session's folder: 40 hexadecimal digits, so that no two sessions share one,
-    also where case does not count, and a chat id, which may be a phone number, is not shown."""
+    """Return the name of a session's folder: 40 hexadecimal digits of a hash. Two sessions never share
+    one, even on a case-insensitive file system, and a chat id (perhaps a phone number) stays
+    hidden."""
     return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
 
 

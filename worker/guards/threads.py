@@ -1,4 +1,4 @@
-"""Work on files, in threads of its own: a slow or dead volume takes these, and never the event
+"""A thread pool for work on files: a slow or dead volume blocks these threads, and never the event
 loop."""
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from shared.errors import ToolFailed
 THREADS: Final = 8
 LIMIT_S: Final = 10.0
 GRACE_S: Final = 1.0
-"""How long a cancelled call waits for its thread, so that as a rule nothing of it goes on when it
-has returned."""
+"""Time that a cancelled call waits for its thread, so that normally nothing of it still runs when the
+call has returned."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class WorkStopped(Exception):
-    """Raised in the thread, between two steps, when nobody waits for the work any more."""
+    """Raised in the thread, between two steps, when its caller has given the work up."""
 
 
 class StopSignal:
-    """Asked by work between its steps, and before the step that cannot be taken back."""
+    """A flag that work checks between its steps, and before the step that cannot be undone."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -36,28 +36,28 @@ class StopSignal:
         self._event.set()
 
     def check(self) -> None:
-        """Raises Stopped when the work is to end."""
+        """Raise WorkStopped if the work should end."""
         if self._event.is_set():
             raise WorkStopped
 
     def wait(self, seconds: float) -> None:
-        """Wait, unless the work is to end: then raise Stopped."""
+        """Sleep, and raise WorkStopped as soon as the work should end."""
         if self._event.wait(seconds):
             raise WorkStopped
 
 
 class FileThreads:
-    """A few threads for all sessions of a process. `limit_s` is how long one call may take, waiting
-    included."""
+    """A few threads for all sessions of a process. `limit_s` limits one call, including the wait for a
+    thread."""
 
     def __init__(self, threads: int = THREADS, *, limit_s: float = LIMIT_S) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="files")
         self._limit_s = limit_s
 
     async def run(self, work: Callable[Concatenate[StopSignal, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `work(stop, ...)` in a thread. Raises what it raises, and ToolFailed when the time
-        is over. Work that is given up sees it in `stop`; what waits in a call to the system ends
-        when the system answers."""
+        """Call `work(stop, ...)` in a thread. Raises what it raises, and ToolFailed when the time is
+        over. Work that is given up learns it from `stop`; a thread that is blocked in a system call
+        ends when that call returns."""
         stop = StopSignal()
         job = self._pool.submit(work, stop, *args, **kwargs)
         try:
@@ -74,13 +74,13 @@ class FileThreads:
                 await _wait_for_thread(job)
 
     def close(self) -> None:
-        """Take no more work; what runs is not waited for."""
+        """Accept no more work; do not wait for running work."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 async def _wait_for_thread(job: Future[T]) -> None:
-    """Wait for a thread that was told to stop. `Future.cancel` would not say whether it still
-    runs."""
+    """Wait a moment for a thread after its stop signal. `Future.cancel` would not reveal whether it
+    still runs."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
 

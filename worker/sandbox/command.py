@@ -1,8 +1,7 @@
-"""Commands of a model, and the border behind which they run.
+"""The sandbox interface: a command, its limits, its result, and the Sandbox protocol.
 
 A Sandbox is one way (a tier) to keep a command from everything but its session's workspace:
-`bubblewrap` with namespaces of its own, or a runner beside the worker. Whoever asks sees no
-difference.
+`bubblewrap` with namespaces, or a runner process next to the worker. Callers see no difference.
 """
 
 from __future__ import annotations
@@ -14,47 +13,49 @@ import msgspec
 from shared.errors import ShoalError
 
 WORKSPACE: Final = "/workspace"
-"""Where a tier that can choose shows the workspace; it is `$HOME` and the working folder
-everywhere."""
+"""Path of the workspace inside, in a tier that can choose it; in every tier the workspace is `$HOME`
+and the working folder."""
 
 Ending = Literal["exit", "signal", "wall", "cpu", "memory", "processes", "output", "room"]
-"""How a command ended: by itself, by a signal of its own making, or over a limit (then all of it
-was killed)."""
+"""The end of a command: its own exit, a signal from itself, or a limit (then all of it was killed).
+`room` is the quota of the workspace."""
 
 
 class SandboxBroken(ShoalError):
-    """The sandbox itself failed, not the command: nothing was run, or it is not known how far it
-    came. The text says why, without a path of the machine."""
+    """The sandbox itself failed, not the command: nothing was run, or its progress is unknown. The
+    text gives the reason, without a path of the machine."""
 
 
 class CommandLimits(msgspec.Struct, frozen=True):
-    """What one command may use. `cpu_s` and `memory_bytes` hold for each of its processes, and
-    `memory_bytes` for all together as well, as far as the tier can measure it."""
+    """Limits of one command. `cpu_s` and `memory_bytes` hold for each of its processes; `memory_bytes`
+    also for all of them together, as far as the tier can measure it."""
 
     cpu_s: int = 60
     memory_bytes: int = 512 * 1024 * 1024
     processes: int = 64
     file_bytes: int = 64 * 1024 * 1024
-    """The size of one file."""
+    """Size of one file."""
     wall_s: float = 60.0
     output_bytes: int = 1024 * 1024
-    """Output up to here is kept; a command that writes more is killed."""
+    """Output that is kept; a command that writes more is killed."""
 
 
 class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """One command. `what` is a line for the shell (the tier's best: bash, else sh), or the words of
+    """One command. `what` is a line for the shell (bash if the tier has it, else sh), or the argv of
     a program.
 
-    `folder` is the workspace, by its absolute path on this machine; it is there, and its last name is `session`, so a
-    runner with another mount finds it by that name. `shown` are files (plain names at the top of the workspace) that
-    the command sees with this content and cannot change. `environment` is all it gets of variables beside what the tier
-    sets itself (PATH, HOME, LANG, TMPDIR). `token` is that of the lease it runs under, and `fence` names what is
-    leased: the tokens of one fence only grow, so a runner kills what still runs for an older one before it starts
-    this, and refuses what comes with an older one. A subagent has a fence of its own ("": that of the session).
+    `folder` is the absolute path of the existing workspace on this machine. Its last part is
+    `session`, so that a runner with another mount finds it by that name. `shown` are files (plain
+    names at the top of the workspace) that the command can read with this content and not change.
+    `environment` is added to what the tier sets itself (PATH, HOME, LANG, TMPDIR).
 
-    `quota_bytes` and `quota_files` are what the workspace may hold while the command runs; 0 =
-    whoever asks sees to it. A tier whose commands are of another user than the worker measures it,
-    for the worker cannot look everywhere.
+    `token` is the token of the lease it runs under, `fence` the name of what is leased ("": the
+    session; a subagent has a fence of its own). Tokens of one fence only grow: a runner kills what
+    runs for an older one before it starts this, and refuses a command with an older one.
+
+    `quota_bytes` and `quota_files` limit the workspace while the command runs; 0 means that the
+    caller enforces it. A tier whose commands run as another user measures it itself, because the
+    worker cannot look into every folder.
     """
 
     what: str | tuple[str, ...]
@@ -72,10 +73,9 @@ class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """How it went. `code` is the exit code, with `exit` only; `signal` the signal's number, with
-    `signal` only (a shell turns a signal of what it started into an exit code of 128 + number).
-    `output` is what it wrote to both streams, in order; `cut_bytes` what it wrote beyond that, as
-    far as it was seen."""
+    """The result of a command. `code` is set with `exit` only, `signal` with `signal` only (a shell
+    turns a signal of its child into an exit code of 128 + number). `output` holds both streams in
+    order; `cut_bytes` counts what was seen beyond the limit."""
 
     ended: Ending
     code: int | None = None
@@ -90,17 +90,16 @@ class Sandbox(Protocol):
 
     @property
     def tier(self) -> str:
-        """What operators call it: `bubblewrap`, `runner`."""
+        """The operators' name for it: `bubblewrap`, `runner`."""
         ...
 
     async def run(self, command: SandboxCommand) -> Finished:
-        """Run one command to its end, and return when no process of it is left, also none that it
-        put aside.
+        """Run one command to its end; return when no process of it is left, not even a daemon.
 
-        Cancelled, it kills all of them first. Raises SandboxBroken.
+        On cancellation it kills all of them first. Raises SandboxBroken.
         """
         ...
 
     async def close(self) -> None:
-        """Let connections go; what runs is killed."""
+        """Close connections and kill all running commands."""
         ...

@@ -1,8 +1,8 @@
-"""Landlock: a process gives up, for itself and all it starts, every file and port but those it names.
+"""Landlock: a process gives up all files and ports except those it names, for itself and its children.
 
-System calls of Linux (see landlock(7)), by ctypes: a process that is about to become somebody's
-command should load no library. Needs no privilege. Metadata is not covered: whoever knows a path
-may still stat it, and an owner may chmod.
+Linux system calls (landlock(7)) through ctypes, because a process that is about to become a command
+should not load a library. Needs no privileges. Landlock does not cover metadata: a process that
+knows a path can still stat it, and chmod it if it owns it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Final
 from worker.sandbox.prctl import NO_NEW_PRIVILEGES, prctl
 
 NEEDED_ABI: Final = 3
-"""Below it a file outside could be cut to nothing (Linux 6.2 has it)."""
+"""Before this version a file outside could be truncated. Linux 6.2 has it."""
 
 SIGNALS_ABI: Final = 6
-"""From here on a confined process can signal only processes within its own confinement (Linux
-6.12)."""
+"""From this version on a confined process can signal only processes of its own confinement. Linux
+6.12 has it."""
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same numbers on every architecture
 _VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+# Rights that a kernel does not know make the ruleset invalid: each bit comes with its first ABI.
 _REMOVE: Final = 1 << 4 | 1 << 5
 _MAKE: Final = 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12  # folders, files, FIFOs, links; no sockets, no devices
 _REFER, _TRUNCATE, _DEVICE = 1 << 13, 1 << 14, 1 << 15
@@ -42,7 +43,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class NoLandlock(OSError):
-    """The kernel has no Landlock, or too old a one, or refuses it."""
+    """The kernel lacks Landlock, has an old version, or refuses it."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -55,26 +56,28 @@ class _PathBeneathRule(ctypes.Structure):
 
 
 def abi() -> int:
-    """The version of Landlock in this kernel; 0 when there is none, or it is not allowed."""
+    """Return the Landlock version of this kernel; 0 if it is missing or not allowed."""
     return max(0, int(_libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))))
 
 
 def confine(
     *, read: Iterable[str], write: Iterable[int | str], devices: Iterable[str] = (), needed_abi: int = NEEDED_ABI
 ) -> int:
-    """Confine this thread for good; the ABI that did it.
+    """Confine this thread for good; return the ABI that was used.
 
-    `look` are files and folders that may be read and executed, `use` are files that may be read and
-    written, `change` are folders (paths or handles) where everything but sockets and devices may be
-    done. What is not there in `look` and `use` is left out. No TCP port may be bound or connected
-    to; from SIGNALS_ABI on nobody outside can be signalled. Raises NoLandlock, and OSError for a
-    folder to change that cannot be opened.
+    `read` are files and folders that may be read and executed, `devices` files that may be read and
+    written, `write` folders (paths or handles) in which everything but sockets and device nodes may
+    be created and changed. Missing paths in `read` and `devices` are skipped. No TCP port may be
+    bound or connected to; from SIGNALS_ABI on, no process outside can be signalled.
+
+    Raises NoLandlock, and OSError for a folder of `write` that cannot be opened.
     """
     version = abi()
     if version < needed_abi:
         raise NoLandlock(f"this kernel has Landlock ABI {version}, and {needed_abi} is needed; use Linux 6.2 or newer")
     handled = sum(bits for since, bits in _ALL_BITS if since <= version)
     ruleset = _Ruleset(handled, _TCP if version >= 4 else 0, _SCOPES if version >= SIGNALS_ABI else 0)
+    # An older kernel refuses a struct with fields that it does not know.
     size = 24 if version >= SIGNALS_ABI else 16 if version >= 4 else 8
     rules = _check_result(_libc.syscall(_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0)))
     try:
@@ -91,7 +94,7 @@ def confine(
             _add_rule(rules, handle, _WRITE_RIGHTS & handled)
             if isinstance(folder, str):
                 os.close(handle)
-        prctl(NO_NEW_PRIVILEGES, 1)
+        prctl(NO_NEW_PRIVILEGES, 1)  # the kernel demands it: a setuid program must not escape the rules
         _check_result(_libc.syscall(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0)))
     finally:
         os.close(rules)

@@ -1,5 +1,5 @@
-"""What a command sees of a machine inside bubblewrap: programs and libraries, and nothing that is
-anybody's."""
+"""The options for bubblewrap: a command sees programs and libraries of the machine, and no data of
+its users."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 from worker.sandbox.command import WORKSPACE, CommandLimits
 
 UID: Final = 1000
-"""Who the command is, as far as it can tell."""
+"""User id of the command, as it sees it."""
 
 TMP_BYTES: Final = 128 * 1024 * 1024
 SHM_BYTES: Final = 16 * 1024 * 1024
 OPEN_FILES: Final = 256
 OWN_PROCESSES: Final = 3
-"""bubblewrap's own first process and the shells around a command."""
+"""The first inner process of bubblewrap and the shells around a command."""
 
 CPU_GRACE_S: Final = 2
 NO_LIMITS: Final = 125
-"""The exit code of a shell that could not set the limits."""
+"""Exit code of a shell that could not set the limits."""
 
 TMP: Final = "/tmp"  # noqa: S108 (the command's own, in memory)
 _SHM: Final = "/dev/shm"  # noqa: S108
@@ -49,11 +49,11 @@ _GENERATED: Final = {
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
 GENERATED_FILES: Final[Mapping[str, bytes]] = {f"/etc/{name}": text.encode() for name, text in _GENERATED.items()}
-"""Files of /etc that are written for the command, by their paths."""
+"""Files of /etc that are written for the command, by path."""
 
 
 def isolation_options(*, network: bool) -> list[str]:
-    """The options that shut everything off that can be shut off."""
+    """Return the options that isolate everything that can be isolated."""
     return [
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *(["--share-net"] if network else []),
@@ -62,9 +62,9 @@ def isolation_options(*, network: bool) -> list[str]:
 
 
 def mount_options(*, proc: bool, network: bool) -> Iterator[str]:
-    """The options for everything but the workspace and files that are written for the command.
-    Without `proc` there is an empty /proc: where the machine's own is masked, as in a container, no
-    new one can be mounted."""
+    """Yield the options for all mounts but the workspace and the generated files. Without `proc` there
+    is an empty /proc: where the machine's own is masked, as in a container, the kernel does not let
+    a new one be mounted."""
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _TOP:
         path = Path("/", name)
@@ -80,16 +80,15 @@ def mount_options(*, proc: bool, network: bool) -> Iterator[str]:
 
 
 def environment_options(given: Mapping[str, str]) -> Iterator[str]:
-    """The options for the command's environment: ours, and what is allowed besides."""
+    """Yield the options for the environment; our own variables win over `given`."""
     ours = {"PATH": PATH, "HOME": WORKSPACE, "LANG": "C.UTF-8", "TMPDIR": TMP, "USER": "agent", "TERM": "dumb"}
     for name, value in {**given, **ours}.items():
         yield from ("--setenv", name, value)
 
 
 def limited_argv(what: str | Sequence[str], limits: CommandLimits, *, bash: bool) -> list[str]:
-    """The command behind the limits that a shell sets for itself and all that comes after it:
-    limits of a process are set inside, where those on processes count those of the sandbox
-    alone."""
+    """Wrap a command in a shell that sets the limits for itself and its children. They are set
+    inside, where the limit on processes counts only those of the sandbox's own user namespace."""
     soft, hard = limits.cpu_s, limits.cpu_s + CPU_GRACE_S
     processes = limits.processes + OWN_PROCESSES
     settings = (

@@ -1,6 +1,6 @@
-"""The system calls that a command may not make: a seccomp filter, written as BPF and set by ctypes.
+"""System calls that are forbidden to a command: a seccomp filter in BPF, set through ctypes.
 
-Off are: the network (a socket can only be half of a connected pair), other processes (memory,
+Forbidden are: the network (a socket can only be half of a connected pair), other processes (memory,
 limits, priorities, and their signals where Landlock does not see to that), namespaces and mounts,
 keys, shared memory between commands, what asks a kernel to run programs for one (BPF, io_uring,
 perf), anonymous executables, and all that only a root has. A call that is newer than this table
@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 from worker.sandbox.prctl import NO_NEW_PRIVILEGES, SECCOMP, prctl
 
 NEWEST: Final = 466
-"""The highest call that was looked at (Linux 6.13); numbers are the same on every architecture from
-424 on."""
+"""Highest call that was reviewed (Linux 6.13). From 424 on, numbers are equal on all
+architectures."""
 
 _LD_WORD, _JEQ, _JGT, _JSET, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -33,7 +33,7 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into a terminal
 
 
 class Arch(NamedTuple):
-    """An architecture: its number for audit, and which column of the table is its own."""
+    """An architecture: its audit number, and its column in the tables."""
 
     audit: int
     column: int
@@ -80,7 +80,7 @@ REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
     "ioperm": (173, None), "uselib": (134, None), "lsm_set_self_attr": (460, 460),
 }  # fmt: skip
 
-# Refused where Landlock does not keep signals inside: to whom they go cannot be told from a number.
+# Refused where Landlock does not keep signals inside: the filter sees a pid, and not whose it is.
 SIGNALS: Final = {
     "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
 }  # fmt: skip
@@ -95,8 +95,7 @@ _PERSONALITY_ASK: Final = 0xFFFFFFFF
 
 
 class NoSeccomp(OSError):
-    """The kernel has no seccomp filters, or refuses them, or nobody wrote one for this
-    architecture."""
+    """The kernel lacks or refuses seccomp filters, or there is no table for this architecture."""
 
 
 class _FilterProgram(ctypes.Structure):
@@ -104,8 +103,8 @@ class _FilterProgram(ctypes.Structure):
 
 
 def build_filter(machine: str, *, signals_scoped: bool) -> bytes:
-    """The filter for one architecture, as BPF. With `signals_scoped` Landlock keeps signals inside;
-    without, only the own process group can be signalled. Raises NoSeccomp for an architecture
+    """Return the filter for one architecture as BPF. With `signals_scoped` Landlock keeps signals
+    inside; without it, a process can signal only its own group. Raises NoSeccomp for an architecture
     without a table."""
     try:
         arch = ARCHES[machine]
@@ -117,8 +116,9 @@ def build_filter(machine: str, *, signals_scoped: bool) -> bytes:
         _instruction(_RETURN, _KILL),
         _instruction(_LD_WORD, _NUMBER_AT),
     ]
-    if machine == "x86_64":
+    if machine == "x86_64":  # the x32 ABI has the same audit number and other call numbers
         code += [_instruction(_JSET, _X32_BIT, 0, 1), _instruction(_RETURN, _KILL)]
+    # ENOSYS for calls newer than the table: libraries then fall back to an older call.
     code += [_instruction(_JGT, NEWEST, 0, 1), _return_errno(errno.ENOSYS)]
     refused = REFUSED if signals_scoped else {**REFUSED, **SIGNALS}
     for columns in refused.values():
@@ -144,9 +144,9 @@ def confine(*, signals_scoped: bool) -> None:
 
 
 def _check_arguments(name: str) -> Iterable[bytes]:
-    """What is refused of a call by its arguments; what falls through is allowed."""
+    """Return the checks of a call's arguments; a call that falls through is allowed."""
     match name:
-        case "clone3":  # its flags are in memory, where a filter cannot look; libraries then use clone
+        case "clone3":  # its flags are in memory, which a filter cannot read; on ENOSYS libc uses clone
             return [_return_errno(errno.ENOSYS)]
         case "clone":
             return [_load_argument(0), _instruction(_JSET, _NEW_NAMESPACES, 0, 1), _return_errno(errno.EPERM)]
@@ -175,8 +175,8 @@ def _check_arguments(name: str) -> Iterable[bytes]:
 
 
 def _refuse_unless(index: int, value: int) -> list[bytes]:
-    """Refuse a call unless an argument has this value. (Its lower half: the kernel reads an
-    int.)"""
+    """Refuse a call unless an argument has this value. Compares the lower 32 bits, because the kernel
+    reads an int there."""
     return [_load_argument(index), _instruction(_JEQ, value, 1, 0), _REFUSE]
 
 

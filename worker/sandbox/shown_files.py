@@ -1,9 +1,9 @@
-"""Files that a command sees in its workspace and cannot change: links to a folder that it may only
-read.
+"""Read-only files in the workspace of a command of the runner: links into a folder that the command
+may only read.
 
-A runner cannot mount one file over another. So while the command runs, the name in the workspace is
-a link; a command that removes or replaces it has done so for itself alone, and what it put there
-goes when it ends.
+A runner cannot mount one file over another. So the name in the workspace is a link while the command
+runs. A command that replaces the link changes only its own view: whatever has the name when it ends
+is removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def show_files(workspace: int, files: Mapping[str, bytes], folder: Path) -> None
     OSError."""
     for name, data in files.items():
         if not name or name in (".", "..") or "/" in name or "\0" in name:
-            raise OSError(f"{name!r} is no plain name")
+            raise OSError(f"{name!r} is not a plain name")
         copy = folder / name
         copy.write_bytes(data)
         copy.chmod(0o440)
@@ -29,7 +29,7 @@ def show_files(workspace: int, files: Mapping[str, bytes], folder: Path) -> None
 
 
 def hide_files(workspace: int, files: Mapping[str, bytes]) -> None:
-    """Take the names out of the workspace again, whatever stands there by now."""
+    """Remove the names from the workspace, whatever they are by now."""
     for name in files:
         with contextlib.suppress(OSError):
             _free_name(workspace, name)
@@ -40,5 +40,5 @@ def _free_name(workspace: int, name: str) -> None:
         os.unlink(name, dir_fd=workspace)
     except FileNotFoundError:
         return
-    except (IsADirectoryError, PermissionError):  # a folder of a command that took the name; it keeps what is in it
+    except (IsADirectoryError, PermissionError):  # the command made it a folder
         os.rename(name, f"{name}.{secrets.token_hex(4)}", src_dir_fd=workspace, dst_dir_fd=workspace)

@@ -1,13 +1,12 @@
-"""How a worker that is root starts bubblewrap as another user in a workspace that this user has no
-way to.
+"""Start bubblewrap as another user, from a worker that is root, in a workspace closed to that user.
 
-Homes and `.shoal` are closed to others, and stay so. A shell that is root still, in a mount
-namespace of its own, binds the workspace (and the program, which may lie in a home as well) at a
-place that everybody can reach, then gives up being root for good and becomes bubblewrap. Nothing of
-that is seen outside, and it goes with the command.
+Homes and `.shoal` are closed to others and stay so. A shell that is still root, in a mount namespace
+of its own, binds the workspace (and the program, which may also lie in a home) at a place that
+everyone can reach, then gives up root for good and becomes bubblewrap. The mounts are not visible
+outside, and vanish with the command.
 
-Needs CAP_SYS_ADMIN, which root has on a machine and mostly not in a container, and programs of
-util-linux: `unshare`, `mount`, `setpriv`.
+Needs CAP_SYS_ADMIN, which root has on a machine and rarely in a container, and the util-linux
+programs `unshare`, `mount` and `setpriv`.
 """
 
 from __future__ import annotations
@@ -23,6 +22,9 @@ from worker.sandbox.command import SandboxBroken
 
 _BIND_FOLDERS: Final = ("/mnt", "/media", "/srv", "/opt", "/var/empty")
 _SIZE: Final = "64k"
+# `cd` comes first: the working directory stays a handle of the workspace when `place` is covered. The
+# tmpfs makes room for two mount points, and hides what lies at `place`. setpriv comes last: mounting
+# needs root.
 _SHELL_LINES: Final = (
     "set -e",
     'place=$1 folder=$2 top=$3 uid=$4 gid=$5; shift 5; cd "$folder"',
@@ -35,7 +37,7 @@ _SHELL_LINES: Final = (
 
 
 class SandboxUser(msgspec.Struct, frozen=True):
-    """Whom bubblewrap is started as, when the worker is root."""
+    """The user that a root worker starts bubblewrap as."""
 
     uid: int
     gid: int
@@ -49,15 +51,15 @@ class BubblewrapProgram(msgspec.Struct, frozen=True):
 
 
 class UidSwitch(msgspec.Struct, frozen=True):
-    """`words` start bubblewrap, when its options are put behind them; `workspace` is where the
-    folder is by then."""
+    """The start of bubblewrap as another user: `argv`, to which its options are appended, and the path
+    of the workspace in that mount namespace."""
 
     argv: tuple[str, ...]
     workspace: str
 
 
 def plan_uid_switch(program: BubblewrapProgram, folder: str, user: SandboxUser) -> UidSwitch:
-    """Raises SandboxBroken where there is no place to bind at."""
+    """Plan the start. Raises SandboxBroken if there is no folder to bind at."""
     path, top = program.path, program.top
     bind_folder = _find_bind_folder([folder, *([] if top is None else [str(top)])])
     program_path = str(path) if top is None else f"{bind_folder}/program/{path.relative_to(top)}"
@@ -67,7 +69,7 @@ def plan_uid_switch(program: BubblewrapProgram, folder: str, user: SandboxUser) 
 
 
 def _find_bind_folder(sources: Sequence[str]) -> str:
-    """A folder that can be covered, for this command alone: none of the sources lies in it."""
+    """Return a folder that can be covered for this command: none of the sources lies in it."""
     real = [Path(os.path.realpath(source)) for source in sources]
     for place in map(Path, _BIND_FOLDERS):
         if place.is_dir() and not place.is_symlink() and not any(source.is_relative_to(place) for source in real):

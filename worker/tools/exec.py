@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import signal
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -15,6 +14,7 @@ import msgspec
 from shared.errors import ToolFailed
 from shared.log import logger
 from shared.store.access.audit import NO_TRAIL, AuditSink
+from shared.terminal_text import clean
 from worker.agent.tools.tool import Safety, ToolContext, cut
 from worker.guards.folder import Quota
 from worker.guards.paths import folder_name
@@ -34,9 +34,6 @@ SHOWN_BYTES: Final = 4096
 _BEYOND_S: Final = 300.0
 _OUT_OF_HAND: Final = 2
 _SIGNALLED: Final = 128
-_ESCAPES: Final = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
-)
 
 log = logger("exec")
 
@@ -218,7 +215,8 @@ async def _cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
 def _render_result(finished: Finished, limits: CommandLimits, asked_s: float | None) -> str:
     """Return the result of a command as text. Raises ToolFailed for one that was ended over a
     limit."""
-    text = _ESCAPES.sub("", finished.output.decode("utf-8", "replace"))
+    # A carriage return alone (a progress bar) ends a line here: without it two states would run together.
+    text = clean(finished.output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n"))
     if finished.ended == "exit":
         code = finished.code or 0
         named = _signal_name(code - _SIGNALLED)

@@ -161,5 +161,5 @@ async def test_a_volume_without_an_answer_is_said_and_done_again(tmp_path: Path)
 async def test_only_the_folder_of_a_session_can_be_named(spaces: Workspaces) -> None:
     """A job's argument comes out of Redis."""
     for name in ("", "..", "a/b", f"{FOLDER}/..", FOLDER.upper()):
-        with pytest.raises(ValueError, match="the folder of no session"):
+        with pytest.raises(ValueError, match="not the folder of a session"):
             await spaces.erase_session(name, before_s=0)
