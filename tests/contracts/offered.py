@@ -42,7 +42,7 @@ from worker.tools.message import MessageTool
 from worker.tools.plugins import plugin_tools
 from worker.tools.registry import TOOLS, build_tools
 from worker.tools.spawn import SpawnTool
-from worker.tools.web.client import build_web_tools
+from worker.tools.web import build_web_tools
 
 SESSION: Final = "web:ada/main"
 BIG: Final = 1_000_000

@@ -61,11 +61,11 @@ class AgentHook:
     """Base of all hooks. Every method does nothing unless a subclass overrides it."""
 
     wants_streaming: bool = False
-    """Whether on_stream is wanted; then the model is asked to stream even without a viewer."""
+    """True if the hook wants on_stream; then the model is asked to stream even without a viewer."""
 
     changes_messages: bool = True
-    """Whether before_iteration may change the messages. Set to False in a hook that only reads them:
-    then a long conversation is not copied for it."""
+    """False in a hook whose before_iteration only reads the messages: then a long conversation is
+    not copied for it."""
 
     async def before_iteration(self, context: Iteration) -> None:
         """Called when a round begins."""

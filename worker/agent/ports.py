@@ -1,7 +1,9 @@
-"""The agent's ports: everything a turn needs from outside the core, as Protocols.
+"""The agent's ports: everything a turn needs from outside the core, as Protocols. All of them are
+in this one long file, so that the whole border of the agent can be read at once.
 
-The worker implements them (`worker/turn`, `worker/subagents`, `worker/guards`), tests implement them
-in memory. `NULL_PORTS` stands wherever a turn has nothing of the kind, so the loop needs no branches.
+The worker implements them (`worker/turn`, `worker/subagents`, `worker/guards`), tests implement
+them in memory. `NULL_PORTS` stands wherever a turn has nothing of the kind, so the loop needs no
+branches.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class Followups(Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether messages that arrive while the turn runs may join it."""
+        """True if messages that arrive while the turn runs may join it."""
         ...
 
     async def claim(self) -> Sequence[FollowupMessage]:

@@ -120,7 +120,7 @@ class StoredReply(msgspec.Struct, frozen=True):
 
     @property
     def answered(self) -> bool:
-        """Whether every call has its result, so that the next round can begin."""
+        """True if every call has its result, so that the next round can begin."""
         return bool(self.reply.tool_calls) and all(call.id in self.results for call in self.reply.tool_calls)
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from shared.errors import ToolFailed
-from worker.agent.tools.json_parameters import JsonParameters
+from worker.agent.tools.schema import JsonParameters
 from worker.agent.tools.tool import Safety, ToolContext
 from worker.documents.untrusted import fence_text, one_line, strip_hidden
 from worker.mcp.naming import describe_tool, provider_schema

@@ -1,14 +1,41 @@
-"""The parts of the system text after the operator's: memory, active skills, and the list of the
-others."""
+"""The parts of a system text: the agent's identity, its memory, active skills, the list of the others; and the
+prompt of a subagent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import platform
+from collections.abc import Collection, Iterable
 from html import escape
+from importlib.resources import files
 from typing import Final
 
+from shared.messages.subagent import SubagentTask
 from worker.agent.tools.tool import shorten
 from worker.skills.catalogue import Skill
+
+MESSAGE_RULE: Final = " Use the `message` tool only to reach a specific chat other than this one."
+
+
+def identity(name: str = "Shoal", *, tools: Collection[str] = (), workspace: str = ".") -> str:
+    """Return the first part of the system text; the same for all turns of a process.
+
+    `tools` are the names of the tools on offer: the text mentions only those. `workspace` is its
+    path as the model sees it.
+    """
+    rule = MESSAGE_RULE if "message" in tools else ""
+    parts = [_read_template("identity.md").format(name=" ".join(name.split()), system=_platform(), message_rule=rule)]
+    if "read_file" in tools:
+        parts.append(_read_template("files.md").format(workspace=workspace))
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def _platform() -> str:
+    return f"{platform.system()} ({platform.machine()}), Python {platform.python_version()}"
+
+
+def _read_template(name: str) -> str:
+    return files("worker.prompts").joinpath(name).read_text(encoding="utf-8")
+
 
 DESCRIPTION_CHARS: Final = 500
 
@@ -59,3 +86,13 @@ def _one_line(text: str) -> str:
     """Return text that cannot begin a new line or tag."""
     shown = "".join(char for char in " ".join(text.split()) if char.isprintable())
     return escape(shorten(shown, DESCRIPTION_CHARS), quote=False)
+
+
+def subagent_system(name: str = "Shoal") -> str:
+    """Return its system text; the same for all subagents of a process."""
+    return _read_template("subagent.md").format(name=" ".join(name.split()), system=_platform()).strip()
+
+
+def subagent_task(task: SubagentTask) -> str:
+    """Return the one message that it gets."""
+    return f"{task.task}\n\n# Context\n\n{task.context}" if task.context.strip() else task.task

@@ -59,7 +59,7 @@ class Skill(msgspec.Struct, frozen=True):
 
     @property
     def active(self) -> bool:
-        """Whether its full text belongs in the prompt."""
+        """True if its full text belongs in the prompt."""
         return self.always and not self.missing
 
     def read(self, path: str) -> str:

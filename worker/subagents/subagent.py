@@ -18,7 +18,7 @@ from worker.guards.approval import TurnConsent
 from worker.guards.workspace import Workspaces
 from worker.hooks.subagent_progress import SubagentProgress
 from worker.mcp.servers import Toolboxes
-from worker.prompts.subagent import subagent_system, subagent_task
+from worker.prompts.sections import subagent_system, subagent_task
 from worker.skills.catalogue import SkillCatalogue
 from worker.subagents.files import SubagentFiles
 from worker.turn.agent_runner import AgentRunner, report_fault

@@ -224,7 +224,7 @@ def _web_tools(settings: ToolsSettings) -> tuple[Tool, ...]:
     """Return the web tools if they are on. Only then is their HTTP library imported."""
     if not settings.web:
         return ()
-    from worker.tools.web.client import build_web_tools
+    from worker.tools.web import build_web_tools
 
     return build_web_tools(
         engine=settings.search_engine,

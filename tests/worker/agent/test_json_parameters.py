@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from worker.agent.tools.json_parameters import DEPTH, JsonParameters
+from worker.agent.tools.schema import DEPTH, JsonParameters
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

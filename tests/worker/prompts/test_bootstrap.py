@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from shared.errors import SettingsError
 from tests.helpers.clock import HandClock
-from worker.prompts.bootstrap import BOOTSTRAP, Bootstrap
+from worker.prompts.system import BOOTSTRAP, Bootstrap
 
 
 def test_files_follow_in_a_fixed_order_and_missing_ones_are_skipped(tmp_path: Path) -> None:

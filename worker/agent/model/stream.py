@@ -27,7 +27,7 @@ class ReplyStream:
 
     @property
     def touched(self) -> bool:
-        """Whether a delta has arrived since the last keep or rewind."""
+        """True if a delta has arrived since the last keep or rewind."""
         return bool(self._unkept)
 
     @property

@@ -28,7 +28,7 @@ Wait = Callable[[Awaitable[T]], Awaitable[T]]
 ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 ERROR_LIMIT_BYTES: Final = 64 * 1024
 IDLE_S: Final = 30.0
-"""How long an unused connection is kept."""
+"""Seconds for which an unused connection is kept."""
 
 DRAIN_S: Final = 0.1
 """Time limit for the last bytes of a stream; with them unread its connection cannot be used again."""

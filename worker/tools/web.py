@@ -1,16 +1,58 @@
-"""Reading a web page."""
+"""The web tools, search and fetch. Import this only if they are on, because it brings the HTTP library."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.agent.tools.tool import Safety, ToolContext
+from worker.agent.tools.tool import Safety, Tool, ToolContext
 from worker.documents.page_reader import PAGE_TYPES, PageReader
 from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
-from worker.guards.fetch import Fetcher
+from worker.guards.addresses import WebPolicy
+from worker.guards.fetch import FETCH_BYTES, FETCH_S, Fetcher
+from worker.search.engine import SearchEngine, build_engine, plain_line
+
+_TITLE_CHARS: Final = 200
+_HIT_URL_CHARS: Final = 400
+_TEXT_CHARS: Final = 400
+
+
+class WebSearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A query."""
+
+    query: Annotated[str, msgspec.Meta(max_length=400, description="A few words, such as `python 3.14 release date`.")]
+    count: Annotated[int, msgspec.Meta(ge=1, le=10, description="How many results.")] = 5
+
+
+class WebSearch:
+    """Returns titles, addresses and the first words of pages, the best first."""
+
+    name = "web_search"
+    description = "Search the web. Gives titles, addresses and short extracts; read a page with web_fetch."
+    parameters = WebSearchArguments
+    safety: Safety = "read_only"
+    timeout_s = 30.0
+
+    def __init__(self, engine: SearchEngine) -> None:
+        self._engine = engine
+
+    async def run(self, arguments: WebSearchArguments, context: ToolContext) -> str:
+        query = arguments.query.strip()
+        if not query:
+            raise ToolFailed("the query is empty; give a few words to look for")
+        hits = await self._engine.search(query, arguments.count)
+        shown = [
+            f"{number}. {plain_line(hit.title, _TITLE_CHARS) or '(no title)'}\n   {one_line(hit.url, _HIT_URL_CHARS)}\n"
+            f"   {plain_line(hit.text, _TEXT_CHARS)}".rstrip()
+            for number, hit in enumerate((hit for hit in hits if hit.url.startswith(("http://", "https://"))), 1)
+        ]
+        if not shown:
+            return f"Nothing was found for {query!r}. Try fewer or other words."
+        return fence_web_text("\n\n".join(shown))
+
 
 PAGE_BYTES: Final = 8 * 1024
 """The most text that is shown at once: less than the limit of a tool's result, so that the notes
@@ -70,3 +112,21 @@ class WebFetch:
         head = f"URL: {one_line(answer.url, _URL_CHARS)}\n"
         title = f"Title: {one_line(page.title, 200)}\n" if page.title else ""
         return fence_web_text(f"{head}{title}\n{shown or '(no text)'}") + (f"\n[{'; '.join(notes)}]" if notes else "")
+
+
+def build_web_tools(
+    *,
+    engine: str = "duckduckgo",
+    url: str = "",
+    key: str = "",
+    fetch_bytes: int = FETCH_BYTES,
+    fetch_s: float = FETCH_S,
+    allow: Sequence[str] = (),
+) -> tuple[Tool, ...]:
+    """Return web_fetch, and web_search unless `engine` is `off`. Raises SettingsError for settings
+    that do not fit."""
+    fetcher = Fetcher(WebPolicy.from_settings(allow), body_bytes=fetch_bytes, total_s=fetch_s)
+    fetch = WebFetch(fetcher, PageReader())
+    if engine == "off":
+        return (fetch,)
+    return (WebSearch(build_engine(engine, url=url, key=key)), fetch)
