@@ -14,6 +14,8 @@ The text after an end is a new one: that of the next round, or the same one agai
 broke. The last text of a turn is its answer, before the hooks' finalize_content.
 """
 
+# Hooks are shared by all turns of a process. A context variable tells their streams apart, because
+# every turn runs in a task of its own.
 _running: ContextVar[tuple[str, int]] = ContextVar("running_turn", default=("", 0))
 
 

@@ -96,6 +96,7 @@ class ModelCatalogue:
 
     async def _load(self) -> dict[str, ModelFacts]:
         if self._found is None:
+            # Checked again under the lock: turns that begin together read the 3 MB once.
             async with self._reading:
                 if self._found is None:
                     self._found = await asyncio.to_thread(self._read_table)

@@ -124,7 +124,7 @@ class Consolidator:
 
         Another worker may do the same at the same time; the first one to write a piece has done it.
         """
-        raw_until, chars = 0, self._chars
+        raw_until, chars = 0, self._chars  # up to the mark `raw_until` everything is kept raw
         while read.entries and read.mark < goal:
             entries = read_entries(read.entries)[: goal - read.mark]
             piece = next_piece(entries, RAW_CHARS if read.mark < raw_until else chars, self._timezone)
@@ -135,6 +135,7 @@ class Consolidator:
                     outcome = await self._summarise(session, read, piece)
                 except (UnusableReply, ModelError) as exc:
                     if _kind(exc) == "context_length" and chars > PIECE_LEAST_CHARS:
+                        # The estimate was too low for this text: try again with half of it.
                         chars //= 2
                         continue
                     if patient and _may_pass(exc):

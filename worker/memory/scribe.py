@@ -95,6 +95,7 @@ class MemoryWriter:
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": text}]
         call = await self._usable_call(messages, tool, REPLIES, count)
         entry, memory = _history_entry(call, stamp), _memory_update(call, old)
+        # A model that loses most of its notes would lose them for good, so it is asked twice.
         objection = self._objection(memory, old)
         if not objection:
             return SavedMemory(entry, memory)

@@ -1,5 +1,5 @@
-"""The parts of a system text: the agent's identity, its memory, active skills, the list of the others; and the
-prompt of a subagent."""
+"""The parts of a system text: the agent's identity, its memory, active skills and the list of the
+others; and the prompt of a subagent."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Bootstrap:
         self._agent_dir = agent_dir
         self._starting = True
         self._files = [WatchedFile(agent_dir / name, _read_text, self._reporter(name)) for name in BOOTSTRAP]
-        self._seldom = CheckInterval(clock)
+        self._check_interval = CheckInterval(clock)
         self._parts: tuple[str, ...] = ()
         self.parts()
         self._starting = False
@@ -38,7 +38,7 @@ class Bootstrap:
     def parts(self) -> tuple[str, ...]:
         """Return each file under its name, in a fixed order; the same object as long as nothing
         changed. Checks the files at most once a second, and reads only those that changed."""
-        if self._seldom.due():
+        if self._check_interval.due():
             texts = [(name, file.read_if_changed()) for name, file in zip(BOOTSTRAP, self._files, strict=True)]
             parts = tuple(f"## {name}\n\n{text}" for name, text in texts if text)
             if parts != self._parts:
@@ -46,14 +46,14 @@ class Bootstrap:
         return self._parts
 
     def _reporter(self, name: str) -> Callable[[Exception], None]:
-        def tell(exc: Exception) -> None:
+        def report(exc: Exception) -> None:
             why = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
             if self._starting:
                 path = str(self._agent_dir / name)
                 raise SettingsError(f"agent.dir: {path!r} cannot be read ({why}): mend it or take it away") from exc
             log.warning("bootstrap unreadable", file=name, why=why, doing="keeping its last good text, if any")
 
-        return tell
+        return report
 
 
 def _read_text(path: Path) -> str:

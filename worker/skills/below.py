@@ -37,6 +37,8 @@ def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_
             raise ValueError("the path leads out of its folder") from None
         if not parts:
             raise IsADirectoryError(f"{path!r} is a folder")
+    # Even a path that was resolved above is opened without following links, and checked after
+    # opening, because a link may be swapped in between.
     with open(_open_below(folder, parts), "rb") as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode) or (not links and info.st_nlink > 1):

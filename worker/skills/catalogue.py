@@ -86,7 +86,7 @@ class SkillCatalogue:
     ) -> None:
         self._environment = frozenset(environment)
         self._programs = _ProgramCache(find, clock)
-        self._seldom = CheckInterval(clock)
+        self._check_interval = CheckInterval(clock)
         self._shelves = (_SkillFolder(built_in, "built-in"), _SkillFolder(agent_dir / "skills", "operator"))
         self._skills: tuple[Skill, ...] = ()
         self._logged: set[tuple[str, str]] = set()
@@ -95,7 +95,7 @@ class SkillCatalogue:
         """Return built-in skills and the operator's, by name; the operator's override built-in
         ones. The same object as long as nothing changed. Checks the files at most once a second,
         and reads only those that changed."""
-        if self._seldom.due():
+        if self._check_interval.due():
             found: dict[str, Skill] = {}
             for shelf in self._shelves:
                 found.update((name, self._skill(name, shelf, *parsed)) for name, parsed in shelf.read_changed().items())
@@ -201,7 +201,7 @@ class _SkillFolder:
         return parse_skill(read_below(path.parent, path.name, links=True))
 
     def _reporter(self, name: str) -> Callable[[Exception], None]:
-        def tell(exc: Exception) -> None:
+        def report(exc: Exception) -> None:
             log.warning(
                 "skill skipped",
                 path=f"skills/{name}/{SKILL}",
@@ -210,7 +210,7 @@ class _SkillFolder:
                 doing="keeping its last good text, if any",
             )
 
-        return tell
+        return report
 
 
 def _folders(root: Path, inside: str = "", *, links: bool) -> list[str]:

@@ -36,14 +36,14 @@ class WatchedFile(Generic[T]):
     """The content of a file. A file that breaks or becomes unreadable keeps its last good content;
     a deleted one has none.
 
-    `load` reads it and raises OSError or ValueError; `tell` is called once for either, until
+    `load` reads it and raises OSError or ValueError; `report` is called once for either, until
     something changes.
     """
 
-    def __init__(self, path: Path, load: Callable[[Path], T], tell: Callable[[Exception], None]) -> None:
+    def __init__(self, path: Path, load: Callable[[Path], T], report: Callable[[Exception], None]) -> None:
         self._path = path
         self._load = load
-        self._report = tell
+        self._report = report
         self._mark: tuple[int, ...] | None = None
         self._away = False
         self._content: T | None = None
@@ -70,4 +70,4 @@ class WatchedFile(Generic[T]):
             self._content = self._load(self._path)
         except ValueError as exc:
             self._report(exc)
-        self._mark = mark  # also of a broken one: it is tried again when somebody has mended it
+        self._mark = mark  # also for a broken file, so that it is read again only once it has changed

@@ -94,8 +94,9 @@ class Exec:
         if "\0" in arguments.command:
             raise ToolFailed("the command has a NUL character in it, which no shell takes; write it without")
         began = context.clock.monotonic()
-        outcome = "cancelled"
+        outcome = "cancelled"  # stays so if neither a result nor a ToolFailed replaces it
         hashed = hashlib.blake2b(msgspec.json.encode(arguments), digest_size=8).hexdigest()
+        # Recorded before the command runs, so that a lost worker cannot leave an unrecorded one.
         await self._audit.record("exec", "run", session=context.session, turn=context.turn, about=hashed)
         try:
             async with self._slots:
@@ -135,6 +136,8 @@ class Exec:
             network=self._network,
             limits=msgspec.structs.replace(self._limits, wall_s=arguments.timeout_s or self._limits.wall_s),
         )
+        # Three things may end the command: its own end, the quota, or doubt about the lease. Each has
+        # a task, and whichever is first ends the others.
         running = asyncio.create_task(self._sandbox.run(command))
         growing = asyncio.create_task(_until_over_quota(workspace, quota))
         doubting = asyncio.create_task(context.outside.until_doubtful())
@@ -142,12 +145,15 @@ class Exec:
             await asyncio.wait((running, growing, doubting), return_when=asyncio.FIRST_COMPLETED)
             ended = running.done() and not _out_of_room(running)
         finally:
+            # The command must be dead before the turn goes on, also when this call is cancelled:
+            # nothing may write to the workspace after it.
             await _cancel_and_wait((running, growing, doubting))
         if not ended and doubting.done() and not doubting.cancelled():
             raise ToolFailed(
                 "the command was ended: for a moment it was not certain that this worker still has the turn. "
                 "What it did until then stands; look, then run it again"
             )
+        # What the command wrote beyond the quota is removed before anybody else sees the workspace.
         gone = await workspace.restore_quota(quota, since_ns)
         if gone or not ended:
             has_reason = growing.done() and not growing.cancelled()

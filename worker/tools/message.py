@@ -73,8 +73,8 @@ class MessageTool:
         if not all(buttons):
             raise ToolFailed("a button has no label; give each a short word")
         if command := next((label for label in buttons if label.startswith("/")), ""):
-            # Pressing says the label as the person's own: what somebody else wrote must not get a
-            # command said so.
+            # A pressed label counts as the person's own message, so text that somebody else wrote
+            # could get a command executed.
             raise ToolFailed(f"a button cannot be a command such as {command!r}; tell the person to type it")
         text = arguments.text.strip()
         if not text and not arguments.media:
@@ -82,6 +82,7 @@ class MessageTool:
         here = target.session == context.session
         refs = await self._store_files(arguments.media, target.session, context)
         now_ms = context.clock.now_ms()
+        # A message to another chat belongs to no turn there, so it has turn 0 and brings its own history.
         line = OutboundMessage(
             content=text,
             turn=context.turn if here else 0,

@@ -76,8 +76,8 @@ class SpawnTool:
         self._children = children
         self._wait_s = wait_s
         self._per_turn = per_turn
-        # It ends its wait itself. Cut off while Redis is away, it would leave a subagent whose
-        # result nobody fetches.
+        # The tool ends its wait itself, well before this limit. If it were cut off while Redis is
+        # unreachable, the subagent would stay marked as waited for, and its result would be lost.
         self.timeout_s = wait_s + 600.0
 
     async def run(self, arguments: SpawnArguments, context: ToolContext) -> str:
@@ -115,7 +115,7 @@ class SpawnTool:
                 found = await self._children.read_awaited(task.id)
                 if found is None:
                     raise ToolFailed(f"subagent [{task.label}] is gone, and what came of it is not known")
-                # One that reports in the inbox is told of there, and not here, too.
+                # A subagent that reports to the inbox must not be reported here as well.
                 if found.ended and (found.waited_for or found.state == "cancelled"):
                     return _render_outcome(task, found)
                 started = found.state != "queued"
@@ -123,7 +123,7 @@ class SpawnTool:
                 if not found.waited_for or (late and await self._children.detach(task.id)):
                     return self._later(task, started=started)
             except RedisAway:
-                pass  # the turn stands still until it is back
+                pass  # the turn waits until Redis is reachable again
             await context.effects.border()
             await asyncio.sleep(look_s)
             look_s = min(LOOK_CAP_S, look_s * 1.5)

@@ -1,4 +1,5 @@
-"""The web tools, search and fetch. Import this only if they are on, because it brings the HTTP library."""
+"""The web tools, search and fetch. Import this only if they are on, because it brings the HTTP
+library."""
 
 from __future__ import annotations
 

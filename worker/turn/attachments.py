@@ -16,10 +16,10 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.transcript import UserEntry
 from worker.agent.image import Image
 from worker.agent.ports import FollowupMessage, Followups
+from worker.documents.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, file_note, read_images
 from worker.guards.threads import FileThreads
 from worker.guards.workspace import Workspace
 from worker.turn.conversation import JoinedMessage
-from worker.turn.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, file_note, read_images
 
 FOLDER: Final = "inbox"
 THREADS: Final = 2

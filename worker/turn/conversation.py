@@ -15,7 +15,7 @@ from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry, 
 from shared.store.turns.queue import Claim, TurnWork
 from worker.agent.image import Image
 from worker.agent.ports import FollowupMessage
-from worker.turn.images import entry_text, read_images
+from worker.documents.images import entry_text, read_images
 
 UNREADABLE: Final = "[A message that cannot be read. Say so, and ask for it again.]"
 

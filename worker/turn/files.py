@@ -12,12 +12,12 @@ from shared.store.sessions.memory import MemoryStore, MemoryText
 from shared.store.turns.queue import Claim
 from worker.agent.image import Image
 from worker.agent.tools.tool import FileEntry, valid_text
+from worker.documents.images import picture_in
 from worker.documents.kinds import decode_text
 from worker.guards.openat import NoSuchFile
 from worker.guards.paths import split_path
 from worker.guards.workspace import Workspace
 from worker.skills.catalogue import Skill
-from worker.turn.images import picture_in
 from worker.turn.memory_file import HISTORY, MEMORY, MemoryFile
 
 TEXT_LIMIT_BYTES: Final = 2 * 1024 * 1024

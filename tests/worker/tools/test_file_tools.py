@@ -12,10 +12,10 @@ from tests.helpers.media_files import png, webp
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
 from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.documents.images import IMAGE_LIMIT_BYTES
 from worker.tools.files.list_dir import SHOWN
 from worker.tools.files.read_file import PAGE_BYTES
 from worker.tools.registry import build_tools
-from worker.turn.images import IMAGE_LIMIT_BYTES
 
 BOX = Toolbox(build_tools(["read_file", "write_file", "edit_file", "list_dir"]))
 

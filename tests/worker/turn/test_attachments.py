@@ -16,11 +16,11 @@ from tests.helpers.build import message
 from tests.helpers.media_files import PDF, png
 from worker.agent.image import Image
 from worker.agent.ports import FollowupMessage
+from worker.documents.images import IMAGE_LIMIT_BYTES
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
 from worker.turn.attachments import Attachments, TurnAttachments
 from worker.turn.conversation import JoinedMessage
-from worker.turn.images import IMAGE_LIMIT_BYTES
 
 SESSION = "web:owner/a"
 

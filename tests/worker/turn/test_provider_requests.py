@@ -35,6 +35,7 @@ from worker.agent.pictures import MARK
 from worker.agent.ports import NULL_PORTS
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
+from worker.documents.images import entry_text
 from worker.guards.workspace import Workspaces
 from worker.hooks.logging import LoggingHook
 from worker.hooks.metrics import MetricsHook
@@ -44,7 +45,6 @@ from worker.prompts.system import SystemPrompt
 from worker.skills.catalogue import SkillCatalogue
 from worker.tools.registry import build_tools
 from worker.turn.files import TurnFiles
-from worker.turn.images import entry_text
 
 pytestmark = [  # of LiteLLM's own types
     pytest.mark.filterwarnings("ignore:Item '.*' on TypedDict class:UserWarning"),

@@ -63,6 +63,7 @@ def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMAR
     async def compact(messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
         head, rest = _without_system(messages)
         start = _start(rest, keep)
+        # Fewer and fewer messages stay until they fit with their results cut short and a summary.
         while keep > 1 and _least_tokens([*head, task, *rest[start:]]) + max_tokens > aim_tokens:
             keep //= 2
             start = _start(rest, keep)
@@ -74,6 +75,8 @@ def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMAR
     async def summed_up(
         middle: list[Message], task: Message, aim_tokens: int
     ) -> tuple[list[Message], TokenUsage | None]:
+        # A prompt may be compacted several times. If nothing but old summaries is left to sum up,
+        # another call would only lose detail.
         known = [message for message in middle if _is_summary(message)]
         if len(known) == len(middle):
             return known, None

@@ -71,6 +71,8 @@ def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[Transcrip
 
     A single turn longer than the window keeps its own message, so that the model knows the task.
     """
+    # Some providers refuse a conversation that does not begin with the user, or with a result
+    # whose call is missing, so the window is moved to the next message of a person.
     newest = history[-limit:] if limit > 0 else ()
     for at, entry in enumerate(newest):
         if isinstance(entry, UserEntry):

@@ -26,7 +26,7 @@ class ThinkFilter:
         rest = self._held + delta
         if self._begun and not self._inside and "<" not in rest:
             self._held = ""
-            return rest  # as nearly every delta is: it pays to see that at a glance
+            return rest  # the common case, handled without the search for tags below
         self._held = ""
         shown: list[str] = []
         while rest:

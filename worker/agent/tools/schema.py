@@ -1,5 +1,5 @@
-"""Parameters of tools: a Struct of ours, or a JSON schema from outside, and the plain form of schema that every
-provider accepts (one object, no references)."""
+"""Parameters of tools: a Struct of ours, or a JSON schema from outside; and their schema in the
+plain form that every provider accepts, one object without references."""
 
 from __future__ import annotations
 

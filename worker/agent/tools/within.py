@@ -20,6 +20,7 @@ async def within(limit_s: float, call: Awaitable[T]) -> T:
     if not isinstance(call, types.CoroutineType):
         async with asyncio.timeout(limit_s):
             return await call
+    # Run the coroutine up to its first real wait. It may already be done by then, as most are.
     try:
         waits_for = call.send(None)
     except StopIteration as done:
@@ -36,7 +37,7 @@ def _resume(call: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any,
     while True:
         try:
             came = yield waits_for
-        except BaseException as exc:
+        except BaseException as exc:  # a cancellation or timeout must reach the coroutine, as with await
             step = partial(call.throw, exc)
         else:
             step = partial(call.send, came)

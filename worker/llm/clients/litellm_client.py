@@ -35,7 +35,7 @@ from worker.llm.policies.traced import trace_header
 from worker.llm.providers import Route, choose
 
 _HANDLER: Final = "EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER"  # read by LiteLLM in each call
-_ENVIRONMENT: Final = {
+_ENVIRONMENT: Final = {  # LiteLLM takes these from nowhere else
     "LITELLM_MODE": "PRODUCTION",  # else it loads a .env file into the process
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_BLOG_POSTS": "True",

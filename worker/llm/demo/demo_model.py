@@ -76,7 +76,7 @@ class DemoModel:
 
 def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, tuple[ToolCallRequest, ...]]:
     texts = [_message_text(message) for message in messages if message["role"] == "user"]
-    if set(offered) == {memory.TOOL}:
+    if set(offered) == {memory.TOOL}:  # a consolidation job asks, not a person
         entry_wanted = "history_entry" in offered[memory.TOOL].parameters.get("properties", {})
         answer = memory.save_arguments if entry_wanted else memory.rework_arguments
         return "", (_call("demo_0", memory.TOOL, answer(texts[-1] if texts else "")),)

@@ -35,7 +35,7 @@ class EditFile:
         if not old:
             raise ToolFailed("old_text is empty; name the text to replace, or write the whole file with write_file")
         text = await context.files.read(path)
-        if "\r\n" in text and "\r\n" not in old:  # a file of Windows: its line ends are not shown, and stay
+        if "\r\n" in text and "\r\n" not in old:  # a Windows file: the model never saw its line ends
             old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
         if _applied(text, old, new):
             return f"Nothing to do: the new text is in {path} already, and the old one is not."
@@ -49,6 +49,7 @@ class EditFile:
             raise ToolFailed(
                 f"{shorten(old, 80)!r} is {times} times in {path!r}. Take more of the text around the right one"
             )
+        # `was` refuses the write if the file changed after it was read, say from another turn.
         await context.files.replace(path, text.replace(old, new), was=text)
         return f"{path} is changed."
 

@@ -112,6 +112,7 @@ async def _search_files(
             if must:
                 raise
             continue  # a picture, say: no text to look in
+        # In a thread: a large file would hold up the event loop.
         hits += await asyncio.to_thread(_search, name, text, terms)
     return hits, len(names)
 

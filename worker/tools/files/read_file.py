@@ -9,9 +9,9 @@ import msgspec
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext, ToolResult
+from worker.documents.images import picture_in
 from worker.documents.kinds import describe_file, detect_document, detect_picture
 from worker.documents.reader import DocumentReader
-from worker.turn.images import picture_in
 
 PAGE_BYTES: Final = 8 * 1024
 """Size of a page: less than the limit of a tool's result, so that the note after it is not cut."""

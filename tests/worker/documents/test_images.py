@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.agent.image import Image, image_mark
-from worker.turn.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, read_images
+from worker.documents.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, read_images
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
