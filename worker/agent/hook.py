@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from shared.messages.transcript import ToolEntry
 from worker.agent.model.model import TokenUsage, ToolCallRequest
 from worker.agent.tools.tool import Outcome, Report, ignore_report
-from worker.agent.tools.within import within
+
+T = TypeVar("T")
 
 CALL_LIMIT_S: Final = 1.0
 MUTE_S: Final = 60.0
@@ -207,3 +209,40 @@ def _checked_text(answer: Any) -> str | None:
     if answer is not None and not isinstance(answer, str):
         raise TypeError(f"finalize_content answered {type(answer).__name__}; it must be text")
     return answer
+
+
+async def within(limit_s: float, call: Awaitable[T]) -> T:
+    """Await a call and return its result. Raises TimeoutError after more than `limit_s` of waiting.
+
+    Most calls of hooks never wait, and the timer of `asyncio.timeout` costs several times what they
+    do. So a coroutine makes its first step without one. A timer could not stop that step anyway.
+    """
+    if not isinstance(call, types.CoroutineType):
+        async with asyncio.timeout(limit_s):
+            return await call
+    # Run the coroutine up to its first real wait. It may already be done by then, as most are.
+    try:
+        waits_for = call.send(None)
+    except StopIteration as done:
+        answer: T = done.value
+        return answer
+    async with asyncio.timeout(limit_s):
+        return await _resume(call, waits_for)
+
+
+@types.coroutine
+def _resume(call: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """Continue a coroutine that has already begun and waits for something, as `await` does with a
+    new one."""
+    while True:
+        try:
+            came = yield waits_for
+        except BaseException as exc:  # a cancellation or timeout must reach the coroutine, as with await
+            step = partial(call.throw, exc)
+        else:
+            step = partial(call.send, came)
+        try:
+            waits_for = step()
+        except StopIteration as done:
+            answer: T = done.value
+            return answer
