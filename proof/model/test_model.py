@@ -9,7 +9,6 @@ import pytest
 from proof.model.explore import explore
 from proof.model.variants import KNOWN, MISTAKES, SOUND, run
 
-
 SMALL = [name for name, variant in SOUND.items() if variant.states < 17_000]
 """Half of the variants. `python -m proof.model` explores the others too, which takes minutes."""
 
