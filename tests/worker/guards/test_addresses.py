@@ -74,9 +74,9 @@ PUBLIC = WebPolicy()
 def test_an_address_that_is_not_public_is_blocked(address: str, kind: str) -> None:
     """By its sort, also those that the standard library calls global; and never for a name either."""
     assert network_kind(ip_address(address)) == kind
-    with pytest.raises(ToolFailed, match="blocked address") as told:
+    with pytest.raises(ToolFailed, match="blocked address") as failure:
         check_address(ip_address(address), "innocent.example", 443, PUBLIC)
-    assert address not in str(told.value), "what a name leads to inside is nobody's business"
+    assert address not in str(failure.value), "what a name leads to inside stays private"
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"])
@@ -120,13 +120,13 @@ def test_a_public_address_passes(address: str) -> None:
 )
 def test_every_spelling_of_a_blocked_address_is_blocked(host: str, address: str) -> None:
     """Decimal, octal, hex, short, full width, bracketed: the text names what it would lead to."""
-    with pytest.raises(ToolFailed) as told:
+    with pytest.raises(ToolFailed) as failure:
         parse_target(f"http://{host}/latest/meta-data", PUBLIC)
-    assert str(told.value).startswith("blocked address")
+    assert str(failure.value).startswith("blocked address")
     if address.startswith("::ffff"):
-        assert "IPv4-mapped" in str(told.value)
+        assert "IPv4-mapped" in str(failure.value)
     else:
-        assert address in str(told.value)
+        assert address in str(failure.value)
 
 
 @pytest.mark.parametrize("host", ["134744072", "8.8.2056", "0x08080808", "010.8.8.8"])
@@ -187,9 +187,9 @@ def test_a_public_address_in_an_odd_spelling_is_refused_too(host: str) -> None:
 )
 def test_a_url_that_is_no_plain_web_address_is_refused(url: str) -> None:
     """Before anything is looked up, with a text for the model."""
-    with pytest.raises(ToolFailed) as told:
+    with pytest.raises(ToolFailed) as failure:
         parse_target(url, PUBLIC)
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -269,6 +269,6 @@ def test_an_engine_of_the_operator_is_the_one_place_that_its_policy_adds() -> No
         with pytest.raises(ToolFailed, match="blocked"):
             parse_target(url, policy)
     for url in ("http://user:hunter2@searxng/", "searxng:8080", "ftp://searxng/", "http://"):
-        with pytest.raises(SettingsError, match=r"tools\.search_url") as told:
+        with pytest.raises(SettingsError, match=r"tools\.search_url") as failure:
             WebPolicy.for_origin(url)
-        assert "hunter2" not in str(told.value)
+        assert "hunter2" not in str(failure.value)

@@ -144,7 +144,7 @@ async def test_a_write_beside_it_is_whole_or_comes_after(spaces: Workspaces) -> 
     await asyncio.gather(*(write(n) for n in range(4)), forget())
 
 
-async def test_a_volume_without_an_answer_is_said_and_done_again(tmp_path: Path) -> None:
+async def test_a_volume_without_an_answer_fails_and_is_done_again(tmp_path: Path) -> None:
     """A fault, or no answer in time; the job then asks for another time."""
     threads = FileThreads(limit_s=0.0)
     slow = Workspaces(tmp_path, Quota(), threads=threads)

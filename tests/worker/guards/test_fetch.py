@@ -83,9 +83,9 @@ async def test_a_name_that_changes_its_answer_is_blocked_at_the_redirect(web: We
     """Each hop is checked from the start."""
     web.pages["/"] = redirect("/again")
     names = Names(page_example=[["127.0.0.1"], ["10.0.0.1"]])
-    with pytest.raises(ToolFailed, match=r"blocked address: 'page\.example' does not lead") as told:
+    with pytest.raises(ToolFailed, match=r"blocked address: 'page\.example' does not lead") as failure:
         await fetcher(web, look_up=names).fetch_url(web.url("/", "page.example"), types=HTML)
-    assert "10.0.0.1" not in str(told.value)
+    assert "10.0.0.1" not in str(failure.value)
     assert len(web.asked) == 1
 
 
@@ -138,7 +138,7 @@ async def test_a_name_without_an_answer_is_not_asked(web: WebServer) -> None:
         ("//[::ffff:a9fe:a9fe]/", "blocked address ::ffff"),
         ("http://127.0.0.1:6379/", "blocked port 6379"),
         ("http://localhost/", "blocked address 'localhost'"),
-        ("file:///etc/passwd", "no web address"),
+        ("file:///etc/passwd", "not a web address"),
         ("http://user:pass@example.org/", "user name or password"),
         ("http://[", "no valid URL"),
         ("http://\udcff\udcfe/", "no"),
@@ -293,7 +293,7 @@ async def test_an_error_status_comes_without_its_body(web: WebServer) -> None:
     assert await get(web) == WebResponse(web.url("/"), 500, "text/html")
 
 
-async def test_nobody_there_is_said_plainly(web: WebServer) -> None:
+async def test_a_server_that_is_not_there_is_named_plainly(web: WebServer) -> None:
     """A closed port; and a server that speaks no TLS."""
     async with web_server() as other:
         pass

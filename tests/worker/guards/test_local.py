@@ -49,7 +49,7 @@ def test_a_folder_is_local_where_no_other_machine_answers_for_it(tmp_path: Path,
     assert is_local(tmp_path / "not" / "made", mounts) is local
 
 
-def test_what_cannot_be_told_is_not_local(tmp_path: Path) -> None:
+def test_what_is_unknown_is_not_local(tmp_path: Path) -> None:
     """No list of mounts, as on other systems; or a list without this disk."""
     assert not is_local(tmp_path, tmp_path / "none")
     empty = tmp_path / "empty"
@@ -58,7 +58,7 @@ def test_what_cannot_be_told_is_not_local(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("local", [True, False])
-async def test_what_is_not_there_is_said_at_once_on_a_local_disk_alone(tmp_path: Path, local: bool) -> None:
+async def test_what_is_missing_is_known_at_once_on_a_local_disk_alone(tmp_path: Path, local: bool) -> None:
     """Nobody else is sure; a folder that is there, or a link in its place, is looked at by a thread."""
     threads = FileThreads(1)
     workspace = Workspace(SessionFolder(tmp_path / "volume", "ada", Quota()), threads, local=local)

@@ -76,7 +76,7 @@ def test_what_is_too_long_or_too_deep_says_the_number(path: str) -> None:
         (".", ()),
     ],
 )
-def test_plain_paths_are_taken_apart(path: str, parts: tuple[str, ...]) -> None:
+def test_plain_paths_are_split(path: str, parts: tuple[str, ...]) -> None:
     """Names of all languages are fine."""
     assert split_path(path) == parts
 
@@ -93,7 +93,7 @@ def test_whatever_is_written_no_part_can_lead_up(path: str) -> None:
         assert not set(part) & set("/\\\0")
 
 
-def test_sessions_have_folders_apart_also_where_case_does_not_count() -> None:
+def test_sessions_have_their_own_folders_also_where_case_does_not_count() -> None:
     """Also those that differ in case, in signs, or are one another's beginning; all names are short and plain."""
     sessions = [
         "web:ada/a",

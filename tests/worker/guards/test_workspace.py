@@ -244,7 +244,7 @@ async def test_a_volume_that_is_away_is_a_text_without_its_path(tmp_path: Path) 
 
 @pytest.mark.parametrize("path", ["", ".", "new/", "new/."])
 async def test_a_folder_is_not_written_as_a_file(workspace: Workspace, path: str) -> None:
-    """The model is told to name a file."""
+    """The model is results to name a file."""
     with pytest.raises(ToolFailed, match="name the file to write"):
         await workspace.write_file(path, b"x")
 
@@ -260,11 +260,11 @@ async def test_sizes_have_limits(workspace: Workspace) -> None:
 
 
 async def test_the_quota_holds_under_concurrent_writes_of_several_workers(tmp_path: Path) -> None:
-    """40 writers of 1,000 bytes each into 10,000: ten get in, whoever they are; the others are told both numbers."""
+    """40 writers of 1,000 bytes each into 10,000: ten get in, whoever they are; the others are results both numbers."""
     workers = [Workspaces(tmp_path, Quota(size_bytes=10_000)) for _ in range(4)]
     writes = [workers[n % 4].workspace_of(SESSION).write_file(f"f{n}", b"x" * 1000) for n in range(40)]
-    told = await asyncio.gather(*writes, return_exceptions=True)
-    refused = [error for error in told if error is not None]
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    refused = [error for error in results if error is not None]
     assert len(refused) == 30
     for error in refused:
         assert isinstance(error, ToolFailed)

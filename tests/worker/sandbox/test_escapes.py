@@ -188,7 +188,7 @@ async def test_shown_files_are_seen_and_cannot_be_changed(walled: Sandbox, folde
     assert not (folder / "MEMORY.md").exists()
 
 
-async def test_a_name_of_a_shown_file_that_was_taken_leads_nowhere(walled: Sandbox, folder: Path) -> None:
+async def test_a_replaced_name_of_a_shown_file_leads_nowhere(walled: Sandbox, folder: Path) -> None:
     """What an earlier command left under that name is not followed."""
     target = folder.parent / "target"
     target.write_text("kept")

@@ -77,7 +77,7 @@ SINCE = {"bind a port": 4, "signal the parent": landlock.SIGNALS_ABI, "abstract 
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> dict[str, Any]:
+def outcomes(tmp_path: Path) -> dict[str, Any]:
     """What a confined process could do."""
     need("Landlock", found=landlock.abi() >= landlock.NEEDED_ABI, install="Linux 6.2 or newer with Landlock on")
     inside, outside, shown = (tmp_path / name for name in ("inside", "outside", "shown"))
@@ -98,11 +98,11 @@ def told(tmp_path: Path) -> dict[str, Any]:
     return result
 
 
-def test_everything_is_allowed_inside_and_nothing_outside(told: dict[str, Any]) -> None:
+def test_everything_is_allowed_inside_and_nothing_outside(outcomes: dict[str, Any]) -> None:
     """Also for root: reading, listing, changing, cutting, moving and linking what was not named is refused."""
-    version = told.pop("version")
+    version = outcomes.pop("version")
     assert version == landlock.abi()
-    for what, outcome in told.items():
+    for what, outcome in outcomes.items():
         if what in INSIDE:
             assert outcome == "done", what
         elif version >= SINCE.get(what, 0):

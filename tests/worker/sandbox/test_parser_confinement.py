@@ -46,9 +46,9 @@ def test_nothing_is_reached_and_libraries_can_be_read(tmp_path: Path) -> None:
     """Not the worker, whose user it is; also a library that is imported only then works."""
     secret = tmp_path / "secret"
     secret.write_text("canary")
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(secret)], cwd=ROOT, input="\n".join(TRIES.values()), capture_output=True,
         text=True, check=False,
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr
-    assert dict(zip(TRIES, told.stdout.split(), strict=True)) == dict.fromkeys(TRIES, "PermissionError")
+    assert ran.returncode == 0, ran.stderr
+    assert dict(zip(TRIES, ran.stdout.split(), strict=True)) == dict.fromkeys(TRIES, "PermissionError")

@@ -47,9 +47,9 @@ def test_bubblewrap_cannot_start_there() -> None:
     """Why there is a runner."""
     need("libseccomp2", found=pod.library() is not None)
     words = ["tests.helpers.pod", "--profile", str(pod.PROFILE), "tests.helpers.try_bubblewrap"]
-    told = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode == 1, told.stdout + told.stderr
-    assert "namespace" in told.stdout
+    ran = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "namespace" in ran.stdout
 
 
 async def test_every_way_out_is_shut(runner: RunnerProcess) -> None:

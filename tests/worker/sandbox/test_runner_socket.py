@@ -41,14 +41,14 @@ def framed(body: bytes, *, version: int = frames.VERSION, length: int | None = N
     return struct.pack("!BI", version, len(body) if length is None else length) + body
 
 
-async def said(runner: RunnerProcess, data: bytes) -> frames.RunnerReply:
+async def exchange(runner: RunnerProcess, data: bytes) -> frames.RunnerReply:
     """The runner's one answer to these bytes; then it must hang up."""
     reader, writer = await asyncio.open_unix_connection(str(runner.socket))
     writer.write(data)
     async with asyncio.timeout(SLOW_S):
-        told = await reader.read()
+        received = await reader.read()
     writer.close()
-    [body] = frames.FrameBodies(frames.REPLY_LIMIT_BYTES).feed(told)
+    [body] = frames.FrameBodies(frames.REPLY_LIMIT_BYTES).feed(received)
     return frames.decode_reply(body)
 
 
@@ -75,7 +75,7 @@ async def test_what_is_no_request_is_refused_with_a_reason(runner: RunnerProcess
     """Pickle, depth, wrong kinds, another version, too long a frame, a second request: nothing is run, all goes on."""
     sandbox = await runner.ready()
     workspace = runner.workspace()
-    answer = await said(runner, data)
+    answer = await exchange(runner, data)
     assert isinstance(answer, frames.RequestRefused)
     assert reason in answer.reason
     assert not (workspace / "bad").exists()
@@ -116,16 +116,16 @@ async def test_strangers_are_refused_by_the_socket_and_by_the_kernels_word_for_w
         await eventually(own.socket.exists, SLOW_S, what=f"a socket; {own.process.log}")
         assert own.socket.stat().st_mode & 0o777 == 0o660
 
-        async def told(uid: int, group: int) -> str:
+        async def reply_to(uid: int, group: int) -> str:
             pipe = asyncio.subprocess.PIPE
             command = (sys.executable, "-c", ASK, str(own.socket), str(uid), str(group))
             child = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=pipe)
             return (await child.communicate())[0].decode()
 
-        assert "Pong" in await told(2001, own.group)
-        assert "Permission denied" in await told(2001, 9999)
-        assert "user 2002 is not the worker" in await told(2002, own.group)
-        assert "Permission denied" in await told(2002, 9999)
+        assert "Pong" in await reply_to(2001, own.group)
+        assert "Permission denied" in await reply_to(2001, 9999)
+        assert "user 2002 is not the worker" in await reply_to(2002, own.group)
+        assert "Permission denied" in await reply_to(2002, 9999)
     finally:
         own.close()
 
@@ -158,9 +158,9 @@ async def test_wrong_settings_end_it_with_one_line(settings: dict[str, str], cod
     made = RunnerProcess(profile=False, **settings)
     try:
         assert await asyncio.to_thread(made.process.wait, SLOW_S) == code
-        told = made.process.log.strip()
-        assert len(told.splitlines()) == 1
-        assert all(word in told for word in words), told
+        line = made.process.log.strip()
+        assert len(line.splitlines()) == 1
+        assert all(word in line for word in words), line
     finally:
         made.close()
 
@@ -195,9 +195,9 @@ async def test_a_runner_knows_no_secret_and_opens_no_settings_file(tmp_path: Pat
     made = RunnerProcess(CONFIG=str(config), MODEL__API_KEY_FILE="/not/there", WEB__PORT="no port")
     try:
         sandbox = await made.ready()
-        told = await sandbox.run(made.command("cat /proc/$PPID/environ; env"))
-        assert b"SHOAL" not in told.output
-        assert b"/not/there" not in told.output
+        finished = await sandbox.run(made.command("cat /proc/$PPID/environ; env"))
+        assert b"SHOAL" not in finished.output
+        assert b"/not/there" not in finished.output
         lines = [json.loads(line) for line in made.process.log.splitlines()]
         assert [line["event"] for line in lines] == ["runner started"]
     finally:

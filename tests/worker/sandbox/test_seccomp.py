@@ -181,6 +181,6 @@ def test_a_confined_process_still_works_and_reaches_nothing(scoped: bool) -> Non
     column = seccomp.ARCHES[machine].column
     numbers = {name: number_of(name, column) for name in ("unshare", "ptrace")}
     script = SCRIPT.format(scoped=scoped, memfd=number_of("memfd_create", column), **numbers)
-    told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.split() == [*["1"] * 9, str(errno.ENOSYS), "1"]
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == [*["1"] * 9, str(errno.ENOSYS), "1"]

@@ -59,9 +59,9 @@ def tried(words: list[str], *, before: str = "", **settings: str) -> dict[str, o
     if before:
         line = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{before}; exec "$@"', "sh", *line]
     environment = {**os.environ, **{f"SHOAL_{name}": value for name, value in settings.items()}}
-    told = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    lines = told.stdout.strip().splitlines()
-    assert lines, told.stderr
+    ran = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    lines = ran.stdout.strip().splitlines()
+    assert lines, ran.stderr
     found: dict[str, object] = json.loads(lines[-1])
     return found
 
