@@ -27,9 +27,8 @@ from worker.agent.ports import NULL_PORTS
 from worker.agent.tools.schema import names_of
 from worker.agent.tools.tool import Safety, Tool, Toolbox, ToolOutcome
 from worker.sandbox.command import Finished, SandboxCommand
-from worker.subagents.subagent import NOT_FOR_SUBAGENTS, subagent_tools
 from worker.tools.registry import TOOLS
-from worker.turn.turn_agent import TurnAgent
+from worker.turn.turn_agent import NOT_FOR_SUBAGENTS, TurnAgent, subagent_tools
 
 HARMLESS = sorted(name for name, (safety, _) in GOOD.items() if safety != "unsafe")
 JUNK: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]

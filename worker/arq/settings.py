@@ -43,7 +43,7 @@ async def shutdown(ctx: dict[str, Any]) -> None:
         await ctx["deps"].close()
 
 
-class WorkerSettings:
+class ArqSettings:
     """The settings that arq reads."""
 
     functions: ClassVar = [probe, *FUNCTIONS]
@@ -59,7 +59,7 @@ class WorkerSettings:
 
 def make_jobs_worker(context: dict[str, Any]) -> LeaseWorker:
     """Return an arq worker that only runs jobs: it starts nothing and handles no signals."""
-    arguments = arq.worker.get_kwargs(WorkerSettings)  # type: ignore[arg-type]
+    arguments = arq.worker.get_kwargs(ArqSettings)  # type: ignore[arg-type]
     ours = {"ctx": context, "handle_signals": False, "on_startup": None, "on_shutdown": None}
     return LeaseWorker(**{**arguments, **ours})  # type: ignore[arg-type]
 

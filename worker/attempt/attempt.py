@@ -23,8 +23,8 @@ from shared.settings import AgentSettings
 from shared.store.turns.queue import SubagentWork, TurnWork
 from worker.agent.turn import AgentResult
 from worker.attempt.apologies import APOLOGIES
+from worker.attempt.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.lease.lease import Lease
-from worker.process.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.turn.journal import STORE_PATIENCE_S
 
 CRASH_LIMIT: Final = 8

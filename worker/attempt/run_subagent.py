@@ -19,8 +19,8 @@ from shared.store.turns.queue import Claim, SubagentWork
 from worker.agent.turn import AgentResult
 from worker.attempt.apologies import APOLOGIES
 from worker.attempt.attempt import NEWER_RELEASE_WAIT_S, run_attempt
+from worker.attempt.quarantine import Quarantine
 from worker.lease.lease import Lease
-from worker.process.quarantine import Quarantine
 from worker.turn.journal import STORE_PATIENCE_S, LeaseJournal
 from worker.turn.traces import set_outcome, subagent_span
 

@@ -33,8 +33,8 @@ from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult, saved_history
 from worker.attempt.apologies import APOLOGIES
 from worker.attempt.attempt import NEWER_RELEASE_WAIT_S, refusal_reason, run_attempt
+from worker.attempt.quarantine import Quarantine
 from worker.lease.lease import Lease
-from worker.process.quarantine import Quarantine
 from worker.turn.conversation import Conversation, NewerLedger, read_conversation, read_joined
 from worker.turn.journal import STORE_PATIENCE_S, TurnJournal
 from worker.turn.live_updates import LiveUpdates

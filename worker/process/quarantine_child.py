@@ -16,8 +16,8 @@ import msgspec
 
 from shared.settings import Settings, load
 from shared.store.turns.queue import Claim
-from worker.process import child_counters
-from worker.process.quarantine import ALIVE, ENDED, TICK_S
+from worker.attempt import child_counters
+from worker.attempt.quarantine import ALIVE, ENDED, TICK_S
 from worker.process.worker_deps import WorkerDeps
 from worker.process.worker_process import configure_process, event_loop
 from worker.sandbox.prctl import DEATH_SIGNAL, prctl

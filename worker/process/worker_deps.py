@@ -33,6 +33,7 @@ from shared.store.turns.turn_writes import Turns
 from shared.tasks import cancel_all
 from shared.tracing import process as tracing
 from shared.version import VERSION
+from worker.attempt.quarantine import Quarantine
 from worker.attempt.run_subagent import RunSubagent
 from worker.attempt.run_turn import RunTurn
 from worker.jobs.sweep import MemorySweep
@@ -41,9 +42,9 @@ from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
 from worker.memory.consolidator import Consolidator
 from worker.process.guardian_link import GuardianLink
-from worker.process.quarantine import Quarantine
 from worker.process.stops import StopListener
 from worker.sandbox.probe import SandboxFinder
+from worker.subagents.subagent import SubagentAgent
 from worker.turn.turn_agent import TurnAgent
 
 QUEUES: Final = ("turns", "jobs")
@@ -109,7 +110,7 @@ class WorkerDeps:
         )
         self._run_subagent = RunSubagent(
             self._turn_agent.children,
-            self._turn_agent.subagent,
+            SubagentAgent(self._turn_agent),
             settings=settings.agent,
             quarantine=None if isolated else Quarantine(),
         )

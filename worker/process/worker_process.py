@@ -1,6 +1,6 @@
 """A worker process under its guardian: built, run until it is drained, closed.
 
-arq is not imported here. It is loaded once the worker is ready, see `worker.arq.late_jobs`.
+arq is not imported here. It is loaded once the worker is ready, see `worker.process.late_jobs`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from shared import log as shared_log
 from shared.settings import Settings, secrets_of
 from shared.tracing import process as tracing
-from worker.arq.late_jobs import LateJobs
 from worker.process.guardian_link import GuardianLink
+from worker.process.late_jobs import LateJobs
 from worker.process.loop_group import LoopGroup
 from worker.process.worker_deps import QUEUES, WorkerDeps
 

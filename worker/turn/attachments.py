@@ -108,13 +108,13 @@ class TurnAttachments:
     async def claim(self) -> Sequence[FollowupMessage]:
         """The messages that join the turn now, with what was sent along (see `Followups`)."""
         before = set(self._joined)
-        said = await self._inner.claim()
+        claimed = await self._inner.claim()
         new = [number for number in self._joined if number not in before]
         # Should another task have claimed as well, numbers and messages do not match: leave them.
-        if len(new) != len(said):
-            return said
+        if len(new) != len(claimed):
+            return claimed
         await self._load_all(new)
-        return [self._joined[number].said for number in new]
+        return [self._joined[number].followup for number in new]
 
     async def load_joined(self) -> None:
         """Load the attachments of messages that joined in an earlier attempt."""
@@ -130,15 +130,15 @@ class TurnAttachments:
         for number in numbers:
             one = self._joined[number]
             if one.message is not None:
-                said = await self._with_files(one.message, number, one.said)
-                self._joined[number] = JoinedMessage(one.message, said)
+                followup = await self._with_files(one.message, number, one.followup)
+                self._joined[number] = JoinedMessage(one.message, followup)
 
-    async def _with_files(self, message: InboundMessage, number: int, said: FollowupMessage) -> FollowupMessage:
+    async def _with_files(self, message: InboundMessage, number: int, followup: FollowupMessage) -> FollowupMessage:
         if not any(one.startswith(PREFIX) for one in message.media):
-            return said
+            return followup
         images, notes = await self._attachments.load(message.session, message.media, number, self._workspace)
-        entry = msgspec.structs.replace(said.entry, content=entry_text(message.content, images, notes))
-        return msgspec.structs.replace(said, entry=entry, images=images)
+        entry = msgspec.structs.replace(followup.entry, content=entry_text(message.content, images, notes))
+        return msgspec.structs.replace(followup, entry=entry, images=images)
 
 
 def _safe_name(ref: MediaRef) -> str:

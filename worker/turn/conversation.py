@@ -27,7 +27,7 @@ class JoinedMessage(msgspec.Struct, frozen=True):
     when it cannot be read."""
 
     message: InboundMessage | None
-    said: FollowupMessage
+    followup: FollowupMessage
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Conversation(msgspec.Struct, frozen=True):
     @property
     def entries(self) -> tuple[UserEntry, ...]:
         """The messages that the turn answers, as entries of history."""
-        return (self.entry, *(one.said.entry for one in self.joined.values()))
+        return (self.entry, *(one.followup.entry for one in self.joined.values()))
 
     @property
     def work(self) -> TurnWork:

@@ -199,4 +199,4 @@ class TurnJournal(LeaseJournal):
             new = {number: read_joined(self._lease.claim, number, record) for number, record in accepted.records}
             self.joined.update(new)
             MESSAGES_JOINED.inc(len(new))
-            return [joined.said for joined in new.values()]
+            return [joined.followup for joined in new.values()]

@@ -1,5 +1,4 @@
-"""The spans of what a worker does. Of a session they tell a hash, of the rest numbers and fixed
-words."""
+"""Spans of a worker. A session appears as a hash; all other attributes are numbers and fixed words."""
 
 from __future__ import annotations
 
@@ -13,75 +12,75 @@ from worker.agent.turn import AgentResult
 from worker.turn.conversation import Conversation
 
 FAILURES: Final = frozenset({"dead", "error", "model_away", "failed", "timeout", "poison"})
-"""Outcomes of turns and subagents that nobody wanted."""
+"""Outcomes of turns and subagents that mark their span as failed."""
 
 
 def turn_span(claim: Claim, queue: str) -> Span:
-    """That of one attempt at a turn, which was due in `queue`."""
-    now = span(TURN)
-    if now.on and claim.turn is not None:
-        _set_attempt(now, claim, claim.session, claim.turn.attempt, claim.turn.crashes)
-        now.set("shoal.turn", claim.turn.n)
-        now.set("shoal.queue", queue)
-    return now
+    """Open the span of one attempt at a turn, which was due in `queue`."""
+    opened = span(TURN)
+    if opened.on and claim.turn is not None:
+        _set_attempt(opened, claim, claim.session, claim.turn.attempt, claim.turn.crashes)
+        opened.set("shoal.turn", claim.turn.n)
+        opened.set("shoal.queue", queue)
+    return opened
 
 
 def subagent_span(claim: Claim, session: str, id: str) -> Span:
-    """That of one attempt at a subagent."""
-    now = span(SUBAGENT)
-    if now.on and claim.subagent is not None:
-        _set_attempt(now, claim, session, claim.subagent.attempt, claim.subagent.crashes)
-        now.set("shoal.child", id)
-    return now
+    """Open the span of one attempt at a subagent."""
+    opened = span(SUBAGENT)
+    if opened.on and claim.subagent is not None:
+        _set_attempt(opened, claim, session, claim.subagent.attempt, claim.subagent.crashes)
+        opened.set("shoal.child", id)
+    return opened
 
 
 def agent_span(name: str, session: str, model: str) -> Span:
-    """That of an agent at work: what it asks of models and tools is inside."""
-    now = span(INVOKE_AGENT, name)
-    if now.on:
-        now.set("gen_ai.operation.name", "invoke_agent")
-        now.set("gen_ai.agent.name", name)
-        now.set("gen_ai.conversation.id", log_id(session))
-        now.set("gen_ai.request.model", model)
-    return now
+    """Open the span of an agent. The spans of its models and tools are inside."""
+    opened = span(INVOKE_AGENT, name)
+    if opened.on:
+        opened.set("gen_ai.operation.name", "invoke_agent")
+        opened.set("gen_ai.agent.name", name)
+        opened.set("gen_ai.conversation.id", log_id(session))
+        opened.set("gen_ai.request.model", model)
+    return opened
 
 
-def set_agent_result(now: Span, result: AgentResult) -> None:
-    """Say what an agent used."""
-    if now.on:
+def set_agent_result(opened: Span, result: AgentResult) -> None:
+    """Record the usage of an agent."""
+    if opened.on:
         used = result.usage
-        now.set("gen_ai.usage.input_tokens", used.prompt_tokens)
-        now.set("gen_ai.usage.output_tokens", used.completion_tokens)
-        now.set("gen_ai.usage.cache_read.input_tokens", used.cached_tokens)
-        now.set("shoal.cost_usd", used.cost_usd)
-        now.set("shoal.rounds", result.rounds)
-        now.set("shoal.outcome", result.outcome)
+        opened.set("gen_ai.usage.input_tokens", used.prompt_tokens)
+        opened.set("gen_ai.usage.output_tokens", used.completion_tokens)
+        opened.set("gen_ai.usage.cache_read.input_tokens", used.cached_tokens)
+        opened.set("shoal.cost_usd", used.cost_usd)
+        opened.set("shoal.rounds", result.rounds)
+        opened.set("shoal.outcome", result.outcome)
 
 
-def set_outcome(now: Span, outcome: str) -> str:
-    """Say how a turn or a subagent was left. The outcome is handed on."""
-    if now.on:
-        now.set("shoal.outcome", outcome)
+def set_outcome(opened: Span, outcome: str) -> str:
+    """Record the outcome of a turn or a subagent, and return it."""
+    if opened.on:
+        opened.set("shoal.outcome", outcome)
         if outcome in FAILURES:
-            now.fail(outcome)
+            opened.fail(outcome)
     return outcome
 
 
 def link_joined(conversation: Conversation | None) -> str | None:
-    """The traceparent of the line that ends a turn. The messages that joined it are linked to the
-    turn's span."""
-    now = active()
-    if now.on and conversation is not None:
+    """Link the messages that joined a turn to its span. Return the traceparent of the line that ends
+    it."""
+    opened = active()
+    if opened.on and conversation is not None:
         for message in conversation.messages[1:]:
-            now.link(message.traceparent)
+            opened.link(message.traceparent)
     return current_traceparent()
 
 
-def _set_attempt(now: Span, claim: Claim, session: str, attempt: int, crashes: int) -> None:
-    now.set("shoal.channel", split_session(session)[0])
-    now.set("shoal.session", log_id(session))
-    now.set("shoal.attempt", attempt)
-    now.set("shoal.wait_ms", claim.waited_ms)
-    now.set("shoal.worker", claim.owner[:12])
+def _set_attempt(opened: Span, claim: Claim, session: str, attempt: int, crashes: int) -> None:
+    opened.set("shoal.channel", split_session(session)[0])
+    opened.set("shoal.session", log_id(session))
+    opened.set("shoal.attempt", attempt)
+    opened.set("shoal.wait_ms", claim.waited_ms)
+    opened.set("shoal.worker", claim.owner[:12])
     if claim.owner_lost or crashes:
-        now.set("shoal.takeover", "lapsed" if claim.owner_lost else "crash")
+        opened.set("shoal.takeover", "lapsed" if claim.owner_lost else "crash")

@@ -33,7 +33,6 @@ from worker.prompts.system import SystemPrompt
 from worker.sandbox.command import CommandLimits, Sandbox
 from worker.sandbox.parser_confinement import can_confine_parsers
 from worker.skills.catalogue import OWN, Skill, SkillCatalogue
-from worker.subagents.subagent import SubagentAgent, subagent_tools
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
 from worker.tools.message import MessageTool
@@ -54,6 +53,9 @@ HEARTBEAT_BYTES: Final = 16 * 1024
 OWN_SKILLS_S: Final = 2.0
 """Longest wait of a turn for the list of skills in its workspace."""
 
+NOT_FOR_SUBAGENTS: Final = frozenset({"message", "spawn", "cron"})
+"""Tools that a subagent does not get: it starts no subagents, sends no messages, plans nothing."""
+
 log = logger("worker")
 
 
@@ -64,7 +66,7 @@ class TurnAgent:
     def __init__(self, settings: Settings, client: RedisClient, memory: MemoryStore) -> None:
         agent, limits = settings.agent, InboxLimits.of(settings)
         self._settings = settings
-        self._memory = memory
+        self.memory: Final = memory
         self.runner: Final = AgentRunner(settings, client)
         self.children: Final = Subagents(client, limits)
         self.schedules: Final = Schedules(client, settings.cron, limits)
@@ -81,17 +83,9 @@ class TurnAgent:
             return Toolbox(every, result_limit_bytes=agent.result_bytes, report=report_fault)
 
         self._toolboxes = Toolboxes(tools, self.mcp, make_toolbox)
-        self._child_toolboxes = Toolboxes(subagent_tools(tools), self.mcp, make_toolbox)
-        self._skills = SkillCatalogue(agent.dir, environment=child_environment({}))
-        self._prompt = SystemPrompt(agent.dir, self._skills, tools=[tool.name for tool in tools])
-        self.subagent: Final = SubagentAgent(
-            self.runner,
-            self.children,
-            memory,
-            tools=self._child_toolboxes,
-            workspaces=self.workspaces,
-            skills=self._skills,
-        )
+        self.subagent_toolboxes: Final = Toolboxes(subagent_tools(tools), self.mcp, make_toolbox)
+        self.skills: Final = SkillCatalogue(agent.dir, environment=child_environment({}))
+        self._prompt = SystemPrompt(agent.dir, self.skills, tools=[tool.name for tool in tools])
 
     async def __call__(self, conversation: Conversation, journal: TurnJournal, show: TurnProgress) -> AgentResult:
         """Answer a conversation. Raises what `run_agent` raises."""
@@ -99,7 +93,7 @@ class TurnAgent:
         settings, agent = self._settings, self._settings.agent
         preset = message.metadata.get(PRESET, work.preset)
         tools = await self._toolboxes.current()
-        skills = self._skills.skills()
+        skills = self.skills.skills()
         workspace = self.workspaces.workspace_of(conversation.session)
         own = await self._own_skills(workspace)
         attached = TurnAttachments(self._attachments, workspace, journal, conversation.joined)
@@ -108,7 +102,7 @@ class TurnAgent:
         schedules = TurnSchedules(self.schedules, settings.cron, conversation.claim, message)
         in_group = message.metadata.get("group") == "1"
         files = TurnFiles(
-            self._memory,
+            self.memory,
             work.scope,
             MemoryText(work.memory, work.memory_version),
             claim=conversation.claim,
@@ -127,7 +121,7 @@ class TurnAgent:
             system=self._prompt.render(work.memory, own),
             history=conversation.history,
             resume=conversation.resume,
-            joined={number: one.said for number, one in conversation.joined.items()},
+            joined={number: one.followup for number, one in conversation.joined.items()},
             max_rounds=agent.max_rounds,
             memory_window=agent.memory_window,
             saved_result_chars=agent.saved_result_chars,
@@ -171,7 +165,7 @@ class TurnAgent:
             sandbox, self.workspaces, limits=limits, network=tools.exec_network, environment=shown, audit=self._audit
         )
         self._toolboxes.add_tool(tool)
-        self._child_toolboxes.add_tool(tool.for_subagents())
+        self.subagent_toolboxes.add_tool(tool.for_subagents())
 
     async def preload(self) -> None:
         """Load what the first turn would have to wait for, and log models whose use a budget in dollars
@@ -214,7 +208,7 @@ class TurnAgent:
             return ()
         try:
             async with asyncio.timeout(OWN_SKILLS_S):
-                return await workspace.run_in_folder(self._skills.workspace_skills)
+                return await workspace.run_in_folder(self.skills.workspace_skills)
         except (ToolFailed, TimeoutError):
             log.warning("workspace away", doing="going on without its skills")
             return ()
@@ -234,3 +228,8 @@ def _web_tools(settings: ToolsSettings) -> tuple[Tool, ...]:
         fetch_s=settings.fetch_s,
         allow=settings.web_allow,
     )
+
+
+def subagent_tools(tools: Iterable[Tool]) -> list[Tool]:
+    """Return the tools of a turn that a subagent may use, too. It has no others."""
+    return [tool for tool in tools if tool.name not in NOT_FOR_SUBAGENTS]

@@ -31,11 +31,11 @@ from tests.worker.attempt.test_run_turn import NoWaits
 from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
 from worker.attempt.attempt import CRASH_LIMIT
+from worker.attempt.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.attempt.run_subagent import RunSubagent
 from worker.attempt.run_turn import RunTurn
 from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop
-from worker.process.quarantine import AFTER_CRASHES, Quarantine, Verdict
 from worker.turn.journal import LeaseJournal
 
 CHILD = "aaaaaaaa"

@@ -67,7 +67,7 @@ class Worker:
             entry=conversation.entry,
             history=conversation.history,
             resume=conversation.resume,
-            joined={number: one.said for number, one in conversation.joined.items()},
+            joined={number: one.followup for number, one in conversation.joined.items()},
             progress=show,
             followups=journal,
         )

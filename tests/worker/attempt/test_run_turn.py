@@ -29,9 +29,9 @@ from tests.helpers.wait import eventually
 from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
 from worker.attempt.attempt import CRASH_LIMIT
+from worker.attempt.quarantine import AFTER_CRASHES, Quarantine
 from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
-from worker.process.quarantine import AFTER_CRASHES, Quarantine
 from worker.turn.conversation import Conversation
 from worker.turn.journal import TurnJournal
 from worker.turn.live_updates import LiveUpdates

@@ -127,7 +127,7 @@ class Joining:
 
     async def claim(self) -> list[FollowupMessage]:
         self._joined.update(self._new)
-        return [one.said for _, one in self._new]
+        return [one.followup for _, one in self._new]
 
 
 async def test_a_message_that_joins_a_turn_brings_its_files(desk: Desk) -> None:
@@ -146,8 +146,8 @@ async def test_a_message_that_joins_a_turn_brings_its_files(desk: Desk) -> None:
         earlier,
     )
     await attached.load_joined()
-    assert "inbox/2-one.txt" in earlier[2].said.entry.content
+    assert "inbox/2-one.txt" in earlier[2].followup.entry.content
     with_picture, plain = await attached.claim()
     assert with_picture.images == (Image("image/png", png()),)
     assert plain.entry.content == "plain"
-    assert earlier[4].said is with_picture, "history keeps what the agent saw"
+    assert earlier[4].followup is with_picture, "history keeps what the agent saw"

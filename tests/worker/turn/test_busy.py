@@ -83,7 +83,7 @@ def agent_with(model: Model, *tools: RecordingTool) -> Agent:
             entry=conversation.entry,
             history=conversation.history,
             resume=conversation.resume,
-            joined={number: one.said for number, one in conversation.joined.items()},
+            joined={number: one.followup for number, one in conversation.joined.items()},
             progress=show,
             followups=journal,
         )

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.process.heap import freeze_heap
 from worker.lease.lease import Lease
-
-if TYPE_CHECKING:
-    from worker.arq.lease_worker import LeaseWorker
 
 
 class LateJobs:
@@ -23,7 +20,8 @@ class LateJobs:
 
     def __init__(self, context: dict[str, Any]) -> None:
         self._context = context
-        self._worker: asyncio.Future[LeaseWorker] = asyncio.get_running_loop().create_future()
+        # A LeaseWorker. Any, because its module imports arq.
+        self._worker: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._ending = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -37,7 +35,7 @@ class LateJobs:
         try:
             await after()
             arq_settings = await asyncio.to_thread(import_module, "worker.arq.settings")
-            worker: LeaseWorker = arq_settings.make_jobs_worker(self._context)
+            worker = arq_settings.make_jobs_worker(self._context)
             freeze_heap()
             worker.open()
             # From here on the jobs that wait in `__call__` run.

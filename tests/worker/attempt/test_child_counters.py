@@ -13,7 +13,7 @@ from shared.metrics import (
     observed,
     totals,
 )
-from worker.process import child_counters
+from worker.attempt import child_counters
 
 
 def everything() -> dict[str, dict[tuple[str, ...], float]]:

@@ -19,8 +19,8 @@ import msgspec
 from shared.errors import TurnReleased
 from shared.log import logger
 from shared.metrics import QUARANTINES
+from worker.attempt import child_counters
 from worker.lease.lease import Lease
-from worker.process import child_counters
 
 AFTER_CRASHES: Final = 2
 """Crashes of workers after which work is isolated."""
