@@ -16,7 +16,7 @@ import pytest
 from shared.process.crash_points import VARIABLE
 from shared.store.client.redis_client import RedisClient
 from tests.contracts.channels.echo import Echo
-from tests.fakes.pond import LIMIT, TOKEN, Offers, Pond
+from tests.fakes.pond import LIMIT, TOKEN, FakePond, Offers
 from tests.gateway.harness import free_port
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.pond_package import pond_package
@@ -35,7 +35,7 @@ WITHIN_S: Final = 60.0
 class Fleet:
     """Gateways of Pond, one after the other."""
 
-    def __init__(self, spawn: Spawn, pond: Pond, path: tuple[str, ...], armed: Path) -> None:
+    def __init__(self, spawn: Spawn, pond: FakePond, path: tuple[str, ...], armed: Path) -> None:
         self._spawn, self._pond, self._path = spawn, pond, path
         self._armed = armed
         self.metrics_port = 0
@@ -80,11 +80,11 @@ async def answering(redis_url: str) -> AsyncIterator[Echo]:
         await echo.close()
 
 
-def told(pond: Pond, chat: str, word: str) -> None:
+def told(pond: FakePond, chat: str, word: str) -> None:
     pond.tell({"kind": "message", "id": f"{chat}-{word}", "chat": chat, "sender": "ada", "at": 1, "text": word})
 
 
-def posts(pond: Pond, chat: str) -> list[str]:
+def posts(pond: FakePond, chat: str) -> list[str]:
     """What stands in a chat, each post by its first two words."""
     return [" ".join(message.text.split()[:2]) for message in pond.chats.get(chat, [])]
 
@@ -99,7 +99,7 @@ async def test_a_gateway_killed_in_a_delivery_loses_nothing_and_doubles_only_wha
     armed = tmp_path / "crash"
     wanted = list(chain.from_iterable([f"{word} {part}" for part in range(PARTS)] for word in WORDS))
     with pond_package() as path:
-        async with Pond(offers).serving() as pond, answering(redis_url):
+        async with FakePond(offers).serving() as pond, answering(redis_url):
             fleet = Fleet(spawn, pond, path, armed)
             gateway, counted = fleet.start(), 0
             await eventually(lambda: "listening" in gateway.log, within_s=WITHIN_S, what="the gateway")
@@ -124,7 +124,7 @@ async def died(gateway: Process) -> None:
     await eventually(lambda: not gateway.alive, within_s=WITHIN_S, what="the crash")
 
 
-async def delivered(client: RedisClient, pond: Pond, chat: str, last: str) -> None:
+async def delivered(client: RedisClient, pond: FakePond, chat: str, last: str) -> None:
     """Wait until the last post is there, and nothing is left to do."""
 
     async def quiet() -> bool:

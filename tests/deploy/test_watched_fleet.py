@@ -19,7 +19,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
 from tests.deploy.test_alerts import rules
 from tests.deploy.test_dashboards import committed, metrics_in
-from tests.fakes.pond import BOT, Pond
+from tests.fakes.pond import BOT, FakePond
 from tests.fakes.pond import TOKEN as POND_TOKEN
 from tests.gateway.harness import TOKENS, Client, answers
 from tests.gateway.harness import client as person
@@ -60,21 +60,21 @@ class Fleet(NamedTuple):
 
 
 @pytest.fixture
-async def pond() -> AsyncIterator[Pond]:
+async def pond() -> AsyncIterator[FakePond]:
     """A chat platform."""
-    async with Pond().serving() as server:
+    async with FakePond().serving() as server:
         yield server
 
 
 @pytest.fixture
-async def fleet(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, pond: Pond) -> AsyncIterator[Fleet]:
+async def fleet(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, pond: FakePond) -> AsyncIterator[Fleet]:
     """One gateway, for the page and a chat platform, and one worker under its guardian."""
     ports = free_port(), free_port(), free_port()
     with pond_package() as path:
         yield await started(client, spawn, pond, ports, os.pathsep.join(path))
 
 
-async def started(client: RedisClient, spawn: Spawn, pond: Pond, ports: tuple[int, int, int], path: str) -> Fleet:
+async def started(client: RedisClient, spawn: Spawn, pond: FakePond, ports: tuple[int, int, int], path: str) -> Fleet:
     """Both processes, when they are ready."""
     gateway = spawn(
         "gateway",
@@ -133,9 +133,9 @@ def script(model: ScriptedOpenAI) -> None:
     )
 
 
-async def keep_writing(pond: Pond) -> None:
+async def keep_writing(pond: FakePond) -> None:
     """Somebody on the platform who writes again and again, and the bot itself. The first answer is cut off."""
-    pond.trouble("unanswered", "send", "chat", 1, 0.0)
+    pond.script("unanswered", "send", "chat", 1, 0.0)
     for number in itertools.count(1):
         for sender in ("ada", BOT):
             event = {"id": f"{sender}{number}", "chat": "chat", "sender": sender, "at": number, "text": "hello"}
@@ -143,7 +143,7 @@ async def keep_writing(pond: Pond) -> None:
         await another_post(pond, len(pond.chats.get("chat", ())))
 
 
-async def another_post(pond: Pond, many: int) -> None:
+async def another_post(pond: FakePond, many: int) -> None:
     """Return when there are more than so many."""
     await eventually(lambda: len(pond.chats.get("chat", ())) > many, within_s=60)
 
@@ -183,7 +183,7 @@ async def keep_talking(web: str, chat: str, text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_every_dashboard_and_rule_has_data_of_a_running_fleet(
-    fleet: Fleet, prometheus: Prometheus, client: RedisClient, model: ScriptedOpenAI, pond: Pond
+    fleet: Fleet, prometheus: Prometheus, client: RedisClient, model: ScriptedOpenAI, pond: FakePond
 ) -> None:
     """Under load, as Grafana would ask; and no chat is in any page of metrics."""
     script(model)

@@ -7,20 +7,18 @@ nonce and `enforce_nonce` within minutes is the one that is there. It keeps what
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import json
 import re
 import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from aiohttp import web
 
-from tests.fakes.discord_forms import by_id, error, hang_up, invalid, ok, plain, throttled, wrong
+from tests.fakes.discord_forms import by_id, error, invalid, ok, plain, throttled, wrong
 from tests.fakes.discord_gateway import FakeGateway
+from tests.fakes.http_platform import FakeHttpPlatform, Met, ScriptedFault, hang_up
 
 TOKEN: Final = "MTIzNDU2Nzg5MDEyMzQ1Njc4.fakefk.not-a-real-token-but-of-its-form"
 BOT: Final = {"id": "123456789012345678", "username": "shoal", "discriminator": "0", "global_name": None, "bot": True}
@@ -58,59 +56,38 @@ def read_markdown(text: str) -> tuple[str, bool]:
     return re.sub("\x00(\\d+)\x00", lambda found: kept[int(found[1])], shown).replace("\u200b", ""), markup
 
 
-class Trouble:
-    """The next `times` calls of this kind go wrong; `times` -1 = all."""
-
-    def __init__(self, kind: str, call: str, channel: str | None, times: int, retry_after_s: float) -> None:
-        self.kind, self.call, self.channel = kind, call, channel
-        self.times, self.retry_after_s = times, retry_after_s
-
-
-class FakeDiscord:
+class FakeDiscord(FakeHttpPlatform):
     """The server. `channels` are those that it knows, by their ids: objects as `GET /channels/<id>` gives them."""
 
     def __init__(self) -> None:
-        self.port = 0
+        super().__init__()
+        self.middlewares = [self._checked]
         self.gateway = FakeGateway(TOKEN, dict(BOT))
         self.channels: dict[str, dict[str, Any]] = {}
         self.written: dict[str, list[dict[str, Any]]] = {}
-        self.calls: list[tuple[float, str, str]] = []
         self.reads: list[str] = []
-        self.troubles: list[Trouble] = []
         self.files: dict[str, bytes] = {}
         self.answered: list[str] = []
         self.edits: dict[str, int] = {}
         self._nonces: dict[tuple[str, str], tuple[float, str]] = {}
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/api/v10/users/@me", self._me)
+        router.add_get("/api/v10/gateway/bot", self._entrance)
+        router.add_get("/api/v10/channels/{channel}", self._channel)
+        router.add_get("/api/v10/channels/{channel}/messages", self._messages)
+        router.add_post("/api/v10/channels/{channel}/messages", self._send)
+        router.add_patch("/api/v10/channels/{channel}/messages/{id}", self._edit)
+        router.add_post("/api/v10/channels/{channel}/typing", self._typing)
+        router.add_post("/api/v10/interactions/{id}/{token}/callback", self._pressed)
+        router.add_get("/attachments/{id}/{name}", self._file)
+        router.add_get("/gateway/", self.gateway.serve)
 
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakeDiscord]:
-        """The server inside the running loop."""
-        app = web.Application(client_max_size=64 * 1024 * 1024, middlewares=[self._checked])
-        app.router.add_get("/api/v10/users/@me", self._me)
-        app.router.add_get("/api/v10/gateway/bot", self._entrance)
-        app.router.add_get("/api/v10/channels/{channel}", self._channel)
-        app.router.add_get("/api/v10/channels/{channel}/messages", self._messages)
-        app.router.add_post("/api/v10/channels/{channel}/messages", self._send)
-        app.router.add_patch("/api/v10/channels/{channel}/messages/{id}", self._edit)
-        app.router.add_post("/api/v10/channels/{channel}/typing", self._typing)
-        app.router.add_post("/api/v10/interactions/{id}/{token}/callback", self._pressed)
-        app.router.add_get("/attachments/{id}/{name}", self._file)
-        app.router.add_get("/gateway/", self.gateway.serve)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
+    def started(self) -> None:
         self.gateway.address = f"ws://127.0.0.1:{self.port}/gateway/"
-        try:
-            yield self
-        finally:
-            await self.gateway.cut()
-            await runner.cleanup()
+
+    async def stop(self) -> None:
+        await self.gateway.cut()
 
     def posts(self, channel: str) -> list[dict[str, Any]]:
         """What the bot said there."""
@@ -251,40 +228,25 @@ class FakeDiscord:
             return web.Response(status=404)
         return web.Response(body=self.files[request.match_info["id"]])
 
-    async def _meet(self, request: web.Request, call: str, channel: str) -> tuple[web.Response | None, bool]:
+    async def _meet(self, request: web.Request, call: str, channel: str) -> Met:
         """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""
         if call != "room":
-            self.calls.append((time.monotonic(), call, channel))
-        trouble = self._next_trouble(call, channel)
-        match trouble.kind if trouble else "":
+            self.record(call, channel)
+        return await self.meet_fault(request, call, channel)
+
+    def fault_answer(self, fault: ScriptedFault, call: str) -> web.Response:
+        match fault.kind:
             case "throttled" | "throttled bot" as kind:
-                assert trouble is not None
-                return throttled(trouble.retry_after_s, whole_bot=kind == "throttled bot"), False
+                return throttled(fault.retry_after_s, whole_bot=kind == "throttled bot")
             case "refused":
-                return invalid("content", "CONTENT_REFUSED", "This is not taken."), False
+                return invalid("content", "CONTENT_REFUSED", "This is not taken.")
             case "closed":
-                return error(403, 50007, "Cannot send messages to this user"), False
+                return error(403, 50007, "Cannot send messages to this user")
             case "down":
-                return web.Response(status=503, text="upstream connect error", content_type="text/html"), False
+                return web.Response(status=503, text="upstream connect error", content_type="text/html")
             case "banned":
-                return web.Response(status=429, text="error code: 1015", content_type="text/html"), False
-            case "unheard":
-                await hang_up(request)
-            case "unanswered":
-                return None, True
-            case "hang":
-                await asyncio.Event().wait()  # until the client gives up
+                return web.Response(status=429, text="error code: 1015", content_type="text/html")
             case other if other:
                 status, code = other.split("/")
-                return error(int(status), int(code), "No."), False
-        return None, False
-
-    def _next_trouble(self, call: str, channel: str) -> Trouble | None:
-        for trouble in self.troubles:
-            if trouble.call != call or trouble.channel not in (None, channel):
-                continue
-            trouble.times -= 1
-            if trouble.times == 0:
-                self.troubles.remove(trouble)
-            return trouble
-        return None
+                return error(int(status), int(code), "No.")
+        raise AssertionError(f"no answer for the fault {fault.kind!r}")

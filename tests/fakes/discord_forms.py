@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -59,13 +58,6 @@ def wrong(body: dict[str, Any], file: bytes | None) -> web.Response | None:
     if any(not 0 < len(button["label"]) <= LABEL for button in buttons):
         return invalid("components", "BASE_TYPE_BAD_LENGTH", f"Must be between 1 and {LABEL} in length.")
     return None
-
-
-async def hang_up(request: web.Request) -> None:
-    """Cut the connection."""
-    assert request.transport is not None
-    request.transport.abort()
-    await asyncio.Event().wait()  # nothing is answered any more
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:

@@ -7,20 +7,18 @@ too long (230025), chats that it does not know, messages that are gone (230011),
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import web
 
-from shared.tasks import cancel_all
 from tests.fakes.feishu_card import Seen, seen
-from tests.fakes.feishu_parts import Files, Trouble, hang_up, no
+from tests.fakes.feishu_parts import Files, no
 from tests.fakes.feishu_socket import SERVICE, SOCKETS, FeishuSockets
+from tests.fakes.http_platform import FakeHttpPlatform, Met, ScriptedFault, hang_up
 
 APP_ID: Final = "cli_a1b2c3d4e5f60001"
 SECRET: Final = "0123456789abcdefghijABCDEFGHIJ01"
@@ -37,20 +35,19 @@ class Posted:
         self.edits = 0
 
 
-class FakeFeishu:
+class FakeFeishu(FakeHttpPlatform):
     """The server. `known` are the chats that the bot is in, `heard` what people said: id to chat, and to what is told
     of it when it is looked up."""
 
     def __init__(self, known: set[str]) -> None:
-        self.port = 0
+        super().__init__()
+        self.middlewares = [self._meeting]
         self.known = known
         self.received: dict[str, str] = {}
         self.items: dict[str, list[dict[str, Any]]] = {}
         self.gone: set[str] = set()
         self.posts: dict[str, list[Posted]] = {}
-        self.calls: list[tuple[float, str, str]] = []
         self.paths: list[str] = []
-        self.troubles: list[Trouble] = []
         self.files = Files()
         self.modes: dict[str, str] = {}
         self.answers: dict[str, Callable[[], web.Response]] = {}
@@ -66,15 +63,8 @@ class FakeFeishu:
         self._keys: dict[str, Posted] = {}
         self._ids = itertools.count(1)
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakeFeishu]:
-        """The server inside the running loop."""
-        app = web.Application(client_max_size=64 * 1024 * 1024, middlewares=[self._meeting])
-        router, im = app.router, "/open-apis/im/v1"
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        im = "/open-apis/im/v1"
         router.add_post("/open-apis/auth/v3/tenant_access_token/internal", self._issue)
         router.add_get("/open-apis/bot/v3/info", self._info)
         router.add_post(f"{im}/messages", self._create)
@@ -87,17 +77,9 @@ class FakeFeishu:
         router.add_post(f"{im}/{{kind:images|files}}", self.files.upload)
         router.add_post("/callback/ws/endpoint", self._endpoint)
         router.add_get("/ws", self.sockets.link)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
-        telling = asyncio.create_task(self.sockets.run())
-        try:
-            yield self
-        finally:
-            await cancel_all([telling])
-            await runner.cleanup()
+
+    async def run_background(self) -> None:
+        await self.sockets.run()
 
     def gone_token(self) -> None:
         """The token is good no more."""
@@ -253,44 +235,28 @@ class FakeFeishu:
     def _all(self) -> list[Posted]:
         return [one for sent in self.posts.values() for one in sent]
 
-    async def _meet(
-        self, request: web.Request, call: str, chat: str, *, marked: bool
-    ) -> tuple[web.Response | None, bool]:
+    async def _meet(self, request: web.Request, call: str, chat: str, *, marked: bool) -> Met:
         """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""
-        self.calls.append((time.monotonic(), call, chat))
+        self.record(call, chat)
         if chat not in self.known:
             return no(230002, "The bot can not be outside the group."), False
-        trouble = self._next_trouble(call, chat, marked=marked)
-        reset = {"x-ogw-ratelimit-reset": str(math.ceil(trouble.retry_after_s))} if trouble is not None else {}
-        match trouble.kind if trouble else "":
+        return await self.meet_fault(request, call, chat, markup=marked)
+
+    def fault_answer(self, fault: ScriptedFault, call: str) -> web.Response:
+        reset = {"x-ogw-ratelimit-reset": str(math.ceil(fault.retry_after_s))}
+        match fault.kind:
             case "throttled":
-                return no(230020, "This operation triggers the frequency limit.", headers=reset), False
+                return no(230020, "This operation triggers the frequency limit.", headers=reset)
             case "throttled bot":
-                return no(99991400, "request trigger frequency limit", status=429, headers=reset), False
+                return no(99991400, "request trigger frequency limit", status=429, headers=reset)
             case "markup":
                 return no(
                     230099, "Failed to create card content, ext=ErrCode: 11310; ErrMsg: element exceeds the limit; "
-                ), False
+                )
             case "refused":
-                return no(230028 if call == "send" else 230031, "The messages do NOT pass the audit."), False
+                return no(230028 if call == "send" else 230031, "The messages do NOT pass the audit.")
             case "closed":
-                return no(230013, "Bot has NO availability to this user."), False
+                return no(230013, "Bot has NO availability to this user.")
             case "down":
-                return web.Response(status=503, text="<h1>Service Unavailable</h1>", content_type="text/html"), False
-            case "unheard":
-                await hang_up(request)
-            case "unanswered":
-                return None, True
-            case "hang":
-                await asyncio.Event().wait()  # until the client gives up
-        return None, False
-
-    def _next_trouble(self, call: str, chat: str, *, marked: bool) -> Trouble | None:
-        for trouble in self.troubles:
-            if trouble.call != call or trouble.chat not in (None, chat) or (trouble.kind == "markup" and not marked):
-                continue
-            trouble.times -= 1
-            if trouble.times == 0:
-                self.troubles.remove(trouble)
-            return trouble
-        return None
+                return web.Response(status=503, text="<h1>Service Unavailable</h1>", content_type="text/html")
+        raise AssertionError(f"no answer for the fault {fault.kind!r}")

@@ -1,31 +1,16 @@
-"""What the parts of Feishu's fake server share: refusals, scripted troubles, files."""
+"""What the parts of Feishu's fake server share: refusals and files."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 
 from aiohttp import web
-
-
-class Trouble:
-    """The next `times` calls of this kind go wrong; `times` -1 = all."""
-
-    def __init__(self, kind: str, call: str, chat: str | None, times: int, retry_after_s: float) -> None:
-        self.kind, self.call, self.chat = kind, call, chat
-        self.times, self.retry_after_s = times, retry_after_s
 
 
 def no(code: int, msg: str, *, status: int = 400, headers: dict[str, str] | None = None) -> web.Response:
     """A refusal, as Feishu words it."""
     error = {"log_id": "20240911085251BEA8869709BAD4373B10", "troubleshooter": "..."}
     return web.json_response({"code": code, "msg": msg, "error": error}, status=status, headers=headers)
-
-
-async def hang_up(request: web.Request) -> None:
-    assert request.transport is not None
-    request.transport.abort()
-    await asyncio.Event().wait()  # nothing is answered any more
 
 
 class Files:

@@ -12,13 +12,13 @@ import contextlib
 import hashlib
 import itertools
 import json
-import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from aiohttp import web
 
-from tests.fakes.matrix_parts import FakeMessage, Trouble, error, event_of, hang_up, json_of, merged
+from tests.fakes.http_platform import FakeHttpPlatform, Met, ScriptedFault, hang_up
+from tests.fakes.matrix_parts import FakeMessage, error, event_of, fault_answer, json_of, merged
 
 TOKEN: Final = "syt_c2hvYWw_abcdefghijklmnopqrst_0aBcDe"
 PASSWORD: Final = "correct horse battery staple"
@@ -27,15 +27,14 @@ EVENT_BYTES: Final = 65_536
 DEVICE: Final = web.RequestKey("device", str)
 
 
-class FakeMatrix:
+class FakeMatrix(FakeHttpPlatform):
     """The server. `rooms` are those that the bot is in: their members, with names."""
 
     def __init__(self, rooms: Mapping[str, Mapping[str, str]]) -> None:
-        self.port = 0
+        super().__init__()
+        self.middlewares = [self._known]
         self.rooms = {room: dict(members) for room, members in rooms.items()}
         self.posts: dict[str, list[FakeMessage]] = {}
-        self.calls: list[tuple[float, str, str]] = []
-        self.troubles: list[Trouble] = []
         self.files: dict[str, bytes] = {}
         self.tokens = {TOKEN: "TOKENDEVICE"}
         self.invites: dict[str, str] = {}
@@ -51,36 +50,20 @@ class FakeMatrix:
         self._ids = itertools.count(1)
         self._news = asyncio.Condition()
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakeMatrix]:
-        """The server inside the running loop."""
-        app = web.Application(client_max_size=64 * 1024 * 1024, middlewares=[self._known])
+    def add_routes(self, router: web.UrlDispatcher) -> None:
         v3, media = "/_matrix/client/v3", "/_matrix/client/v1/media"
-        app.router.add_post(f"{v3}/login", self._login)
-        app.router.add_post(f"{v3}/logout", self._logout)
-        app.router.add_get(f"{v3}/account/whoami", self._whoami)
-        app.router.add_get(f"{v3}/sync", self._sync)
-        app.router.add_post(f"{v3}/rooms/{{room}}/join", self._join)
-        app.router.add_get(f"{v3}/rooms/{{room}}/joined_members", self._members)
-        app.router.add_get(f"{v3}/rooms/{{room}}/messages", self._messages)
-        app.router.add_get(f"{v3}/rooms/{{room}}/event/{{id}}", self._event)
-        app.router.add_put(f"{v3}/rooms/{{room}}/send/m.room.message/{{transaction}}", self._send)
-        app.router.add_put(f"{v3}/rooms/{{room}}/typing/{{user}}", self._typing)
-        app.router.add_post("/_matrix/media/v3/upload", self._upload)
-        app.router.add_get(f"{media}/download/{{server}}/{{id}}", self._download)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
-        try:
-            yield self
-        finally:
-            await runner.cleanup()
+        router.add_post(f"{v3}/login", self._login)
+        router.add_post(f"{v3}/logout", self._logout)
+        router.add_get(f"{v3}/account/whoami", self._whoami)
+        router.add_get(f"{v3}/sync", self._sync)
+        router.add_post(f"{v3}/rooms/{{room}}/join", self._join)
+        router.add_get(f"{v3}/rooms/{{room}}/joined_members", self._members)
+        router.add_get(f"{v3}/rooms/{{room}}/messages", self._messages)
+        router.add_get(f"{v3}/rooms/{{room}}/event/{{id}}", self._event)
+        router.add_put(f"{v3}/rooms/{{room}}/send/m.room.message/{{transaction}}", self._send)
+        router.add_put(f"{v3}/rooms/{{room}}/typing/{{user}}", self._typing)
+        router.add_post("/_matrix/media/v3/upload", self._upload)
+        router.add_get(f"{media}/download/{{server}}/{{id}}", self._download)
 
     async def tell(self, room: str, event: dict[str, Any]) -> None:
         """Something happens in a room; whoever asks gets it. Before anybody ever asked, it waits: a bot is told nothing
@@ -260,14 +243,12 @@ class FakeMatrix:
             return error(404, "M_NOT_FOUND", "Not found")
         return web.Response(body=self.files[id])
 
-    async def _meet(self, request: web.Request, call: str, room: str) -> tuple[web.Response | None, bool]:
+    async def _meet(self, request: web.Request, call: str, room: str) -> Met:
         """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""
-        self.calls.append((time.monotonic(), call, room))
+        self.record(call, room)
         if room not in self.rooms:
             return error(403, "M_FORBIDDEN", f"User {BOT} not in room {room}"), False
-        trouble = next((one for one in self.troubles if one.is_for(call, room)), None)
-        if trouble is None:
-            return None, False
-        if trouble.used_up():
-            self.troubles.remove(trouble)
-        return await trouble.met(request)
+        return await self.meet_fault(request, call, room)
+
+    def fault_answer(self, fault: ScriptedFault, call: str) -> web.Response:
+        return fault_answer(fault)

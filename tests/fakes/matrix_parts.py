@@ -1,8 +1,7 @@
-"""Parts of the Matrix homeserver: what the bot said, scripted trouble, answers."""
+"""Parts of the Matrix homeserver: what the bot said, answers to faults, answers."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Sequence
@@ -10,6 +9,8 @@ from html import unescape
 from typing import Any
 
 from aiohttp import web
+
+from tests.fakes.http_platform import ScriptedFault
 
 
 class FakeMessage:
@@ -45,43 +46,23 @@ class FakeMessage:
         return id
 
 
-class Trouble:
-    """The next `times` calls of this kind go wrong; `times` -1 = all."""
-
-    def __init__(self, kind: str, call: str, room: str | None, times: int, retry_after_s: float) -> None:
-        self.kind, self.call, self.room = kind, call, room
-        self.times, self.retry_after_s = times, retry_after_s
-
-    def is_for(self, call: str, room: str) -> bool:
-        return self.call == call and self.room in (None, room)
-
-    def used_up(self) -> bool:
-        self.times -= 1
-        return self.times == 0
-
-    async def met(self, request: web.Request) -> tuple[web.Response | None, bool]:
-        """What is answered instead, and whether the connection is cut after the call was taken."""
-        match self.kind:
-            case "throttled" | "throttled bot":
-                ms = int(self.retry_after_s * 1000)
-                return error(429, "M_LIMIT_EXCEEDED", "Too Many Requests", retry_after_ms=ms), False
-            case "refused":
-                return error(400, "M_BAD_JSON", "Invalid event"), False
-            case "too large":
-                return error(413, "M_TOO_LARGE", "event too large"), False
-            case "closed":
-                return error(403, "M_FORBIDDEN", "User not in room"), False
-            case "logged out":
-                return error(401, "M_UNKNOWN_TOKEN", "Access token has expired", soft_logout=True), False
-            case "down":
-                return web.Response(status=502, text="<html>Bad Gateway</html>", content_type="text/html"), False
-            case "unheard":
-                await hang_up(request)
-            case "unanswered":
-                return None, True
-            case "hang":
-                await asyncio.Event().wait()  # until the client gives up
-        return None, False
+def fault_answer(fault: ScriptedFault) -> web.Response:
+    """Return what a homeserver answers for a fault."""
+    match fault.kind:
+        case "throttled" | "throttled bot":
+            ms = int(fault.retry_after_s * 1000)
+            return error(429, "M_LIMIT_EXCEEDED", "Too Many Requests", retry_after_ms=ms)
+        case "refused":
+            return error(400, "M_BAD_JSON", "Invalid event")
+        case "too large":
+            return error(413, "M_TOO_LARGE", "event too large")
+        case "closed":
+            return error(403, "M_FORBIDDEN", "User not in room")
+        case "logged out":
+            return error(401, "M_UNKNOWN_TOKEN", "Access token has expired", soft_logout=True)
+        case "down":
+            return web.Response(status=502, text="<html>Bad Gateway</html>", content_type="text/html")
+    raise AssertionError(f"no answer for the fault {fault.kind!r}")
 
 
 def merged(sent: Sequence[FakeMessage], content: dict[str, Any]) -> None:
@@ -108,10 +89,3 @@ async def json_of(request: web.Request) -> dict[str, Any]:
     body: dict[str, Any] = await request.json()
     assert isinstance(body, dict)
     return body
-
-
-async def hang_up(request: web.Request) -> None:
-    """Cut the connection; nothing is answered any more."""
-    assert request.transport is not None
-    request.transport.abort()
-    await asyncio.Event().wait()

@@ -24,11 +24,11 @@ import contextlib
 import html
 import itertools
 import re
-import time
-from collections.abc import AsyncIterator
 from typing import Any, Final, Literal
 
 from aiohttp import web
+
+from tests.fakes.http_platform import FakeHttpPlatform, ScriptedFault, hang_up
 
 LIMIT: Final = 400
 TOKEN: Final = "pond-token"
@@ -53,23 +53,13 @@ class Message:
         self.edits = 0
 
 
-class Trouble:
-    """The next `times` calls of this kind go wrong; `times` -1 = all."""
-
-    def __init__(self, kind: str, call: str, chat: str | None, times: int, retry_after_s: float) -> None:
-        self.kind, self.call, self.chat = kind, call, chat
-        self.times, self.retry_after_s = times, retry_after_s
-
-
-class Pond:
+class FakePond(FakeHttpPlatform):
     """The server. `offers` is what it knows of a post that is sent twice."""
 
     def __init__(self, offers: Offers = "nothing") -> None:
+        super().__init__()
         self.offers = offers
-        self.port = 0
         self.chats: dict[str, list[Message]] = {}
-        self.calls: list[tuple[float, str, str]] = []
-        self.troubles: list[Trouble] = []
         self.files: dict[str, bytes] = {}
         self.polls = 0
         self._events: list[dict[str, Any]] = []
@@ -78,39 +68,20 @@ class Pond:
         self._news = asyncio.Event()
         self._turn = 0
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Pond]:
-        """The server inside the running loop."""
-        app = web.Application(client_max_size=32 * 1024 * 1024)
-        app.router.add_get("/me", self._me)
-        app.router.add_get("/events", self._poll)
-        app.router.add_post("/chats/{chat}/messages", self._send)
-        app.router.add_get("/chats/{chat}/messages", self._find)
-        app.router.add_put("/chats/{chat}/messages/{id}", self._edit)
-        app.router.add_post("/chats/{chat}/files", self._send)
-        app.router.add_post("/chats/{chat}/typing", self._typing)
-        app.router.add_get("/files/{handle}", self._file)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
-        try:
-            yield self
-        finally:
-            await runner.cleanup()
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/me", self._me)
+        router.add_get("/events", self._poll)
+        router.add_post("/chats/{chat}/messages", self._send)
+        router.add_get("/chats/{chat}/messages", self._find)
+        router.add_put("/chats/{chat}/messages/{id}", self._edit)
+        router.add_post("/chats/{chat}/files", self._send)
+        router.add_post("/chats/{chat}/typing", self._typing)
+        router.add_get("/files/{handle}", self._file)
 
     def tell(self, event: dict[str, Any]) -> None:
         """Something happened; whoever polls gets it."""
         self._events.append(event)
         self._news.set()
-
-    def trouble(self, kind: str, call: str, chat: str | None, times: int, retry_after_s: float) -> None:
-        self.troubles.append(Trouble(kind, call, chat, times, retry_after_s))
 
     async def _me(self, request: web.Request) -> web.Response:
         self._check(request)
@@ -141,7 +112,7 @@ class Pond:
         is_file = request.path.endswith("/files")
         body = {} if is_file else await request.json()
         key = key or body.get("key", "")
-        after = await self._meet(request, "send", chat, body)
+        cut = await self._meet(request, "send", chat, body)
         sent = self.chats.setdefault(chat, [])
         known = next((one for one in sent if key and one.key == key and self.offers == "key"), None)
         if known is None:
@@ -151,7 +122,8 @@ class Pond:
             else:
                 self._fill(known, body)
             sent.append(known)
-        await self._hang_up(request, after)
+        if cut:
+            await hang_up(request)
         return web.json_response({"id": known.id})
 
     async def _find(self, request: web.Request) -> web.Response:
@@ -163,12 +135,13 @@ class Pond:
 
     async def _edit(self, request: web.Request) -> web.Response:
         chat, body = request.match_info["chat"], await request.json()
-        after = await self._meet(request, "edit", chat, body)
+        cut = await self._meet(request, "edit", chat, body)
         for one in self.chats.get(chat, []):
             if one.id == request.match_info["id"]:
                 self._fill(one, body)
                 one.edits += 1
-                await self._hang_up(request, after)
+                if cut:
+                    await hang_up(request)
                 return web.json_response({"id": one.id})
         return web.json_response({"error": "refused"}, status=400)
 
@@ -186,52 +159,32 @@ class Pond:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             raise web.HTTPUnauthorized
 
-    async def _meet(self, request: web.Request, call: str, chat: str, body: dict[str, Any]) -> str:
-        """Take a call, or refuse it as it was scripted; what is to happen after it was taken."""
+    async def _meet(self, request: web.Request, call: str, chat: str, body: dict[str, Any]) -> bool:
+        """Accept a call, or refuse it as it was scripted; return whether to cut the connection after its effect."""
         self._check(request)
-        self.calls.append((time.monotonic(), call, chat))
+        self.record(call, chat)
         text, markup = str(body.get("text", "")), bool(body.get("markup"))
         if len(text) > LIMIT or (call != "typing" and not request.path.endswith("/files") and not text.strip()):
             raise _refusal(web.HTTPBadRequest, "refused")
         if markup and "<" in _TAG.sub("", text):
             raise _refusal(web.HTTPBadRequest, "markup")
-        trouble = self._next_trouble(call, chat, markup)
-        match trouble.kind if trouble else "":
-            case "throttled" | "throttled bot" as kind:
-                assert trouble is not None
-                error = "bot" if kind == "throttled bot" else "chat"
-                raise _refusal(web.HTTPTooManyRequests, error, retry_after_s=trouble.retry_after_s)
-            case "markup":
-                raise _refusal(web.HTTPBadRequest, "markup")
-            case "refused":
-                raise _refusal(web.HTTPBadRequest, "refused")
+        answer, cut = await self.meet_fault(request, call, chat, markup=markup)
+        if isinstance(answer, web.HTTPException):
+            raise answer
+        return cut
+
+    def fault_answer(self, fault: ScriptedFault, call: str) -> web.Response:
+        match fault.kind:
+            case "throttled" | "throttled bot":
+                error = "bot" if fault.kind == "throttled bot" else "chat"
+                return _refusal(web.HTTPTooManyRequests, error, retry_after_s=fault.retry_after_s)
+            case "markup" | "refused":
+                return _refusal(web.HTTPBadRequest, fault.kind)
             case "closed":
-                raise _refusal(web.HTTPForbidden, "closed")
+                return _refusal(web.HTTPForbidden, "closed")
             case "down":
-                raise web.HTTPServiceUnavailable
-            case "unheard":
-                await self._hang_up(request, "cut")
-            case "unanswered":
-                return "cut"
-            case "hang":
-                await asyncio.Event().wait()  # until the client gives up
-        return ""
-
-    def _next_trouble(self, call: str, chat: str, markup: bool) -> Trouble | None:
-        for trouble in self.troubles:
-            if trouble.call != call or trouble.chat not in (None, chat) or (trouble.kind == "markup" and not markup):
-                continue
-            trouble.times -= 1
-            if trouble.times == 0:
-                self.troubles.remove(trouble)
-            return trouble
-        return None
-
-    async def _hang_up(self, request: web.Request, after: str) -> None:
-        if after == "cut":
-            assert request.transport is not None
-            request.transport.abort()
-            await asyncio.Event().wait()  # nothing is answered any more
+                return web.HTTPServiceUnavailable()
+        raise AssertionError(f"no answer for the fault {fault.kind!r}")
 
     def _fill(self, message: Message, body: dict[str, Any]) -> None:
         text, message.markup = str(body["text"]), bool(body.get("markup"))

@@ -6,17 +6,14 @@ false and Slack's word for it. Messages are kept as conversations.history tells 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from aiohttp import web
 
-from shared.tasks import cancel_all
+from tests.fakes.http_platform import FakeHttpPlatform, Met, ScriptedFault, hang_up
 from tests.fakes.slack_socket import SlackSockets
 from tests.fakes.slack_text import shown
 
@@ -29,25 +26,15 @@ POST_CHARS: Final = 40_000
 EDIT_CHARS: Final = 4_000
 
 
-class Trouble:
-    """The next `times` calls of this kind go wrong; `times` -1 = all."""
-
-    def __init__(self, kind: str, call: str, chat: str | None, times: int, retry_after_s: float) -> None:
-        self.kind, self.call, self.chat = kind, call, chat
-        self.times, self.retry_after_s = times, retry_after_s
-
-
-class FakeSlack:
+class FakeSlack(FakeHttpPlatform):
     """The server. `chats` are the ids of the channels that the bot is in; `said[chat]` its messages there, oldest
     first, with `_edits` and `_file` beside what Slack tells of them."""
 
     def __init__(self, chats: set[str]) -> None:
+        super().__init__()
         self.known = chats
-        self.port = 0
         self.posts: dict[str, list[dict[str, Any]]] = {}
-        self.calls: list[tuple[float, str, str]] = []
         self.methods: list[str] = []
-        self.troubles: list[Trouble] = []
         self.files: dict[str, bytes] = {}
         self.scopes = SCOPES
         self.answers: dict[str, web.Response] = {}
@@ -59,32 +46,17 @@ class FakeSlack:
         self._numbers = itertools.count(1)
 
     @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
     def api(self) -> str:
         return f"{self.address}/api/"
 
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakeSlack]:
-        """The server inside the running loop."""
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_route("*", "/api/{method}", self._called)
-        app.router.add_post("/upload/v1/{id}", self._upload)
-        app.router.add_get("/files-pri/{id}/{rest:.+}", self._download)
-        app.router.add_get("/link", self.sockets.link)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
-        telling = asyncio.create_task(self.sockets.run())
-        try:
-            yield self
-        finally:
-            await cancel_all([telling])
-            await runner.cleanup()
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_route("*", "/api/{method}", self._called)
+        router.add_post("/upload/v1/{id}", self._upload)
+        router.add_get("/files-pri/{id}/{rest:.+}", self._download)
+        router.add_get("/link", self.sockets.link)
+
+    async def run_background(self) -> None:
+        await self.sockets.run()
 
     def ts(self) -> str:
         """The next one."""
@@ -125,7 +97,7 @@ class FakeSlack:
         message = {**self._message(given), "metadata": given.get("metadata")}
         self.posts.setdefault(given["channel"], []).append(message)
         if cut:
-            await _hang_up(request)
+            await hang_up(request)
         return self._ok(channel=given["channel"], ts=message["ts"], message=_as_listed(message))
 
     async def _chat_update(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
@@ -140,7 +112,7 @@ class FakeSlack:
             message[name] = given.get(name, message.get(name))
         message["_edits"] += 1
         if cut:
-            await _hang_up(request)
+            await hang_up(request)
         return self._ok(channel=given["channel"], ts=given["ts"], text=message["text"])
 
     async def _conversations_history(self, _request: web.Request, given: dict[str, Any]) -> web.Response:
@@ -179,7 +151,7 @@ class FakeSlack:
         message |= {"files": [{"id": file["id"], "name": name, "size": len(data)}], "_file": data}
         self.posts.setdefault(given["channel"], []).append(message)
         if cut:
-            await _hang_up(request)
+            await hang_up(request)
         return self._ok(files=[{"id": file["id"], "title": file.get("title", "")}])
 
     async def _files_info(self, _request: web.Request, given: dict[str, Any]) -> web.Response:
@@ -224,43 +196,28 @@ class FakeSlack:
                         return self._no("invalid_blocks")
         return None
 
-    async def _meet(self, request: web.Request, call: str, given: dict[str, Any]) -> tuple[web.Response | None, bool]:
+    async def _meet(self, request: web.Request, call: str, given: dict[str, Any]) -> Met:
         """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""
         chat = given["channel"]
-        self.calls.append((time.monotonic(), call, chat))
+        self.record(call, chat)
         if chat not in self.known:
             return self._no("channel_not_found"), False
         marked = given.get("mrkdwn", True) and (call == "send" or shown(given.get("text", ""))[1])
-        trouble = self._next_trouble(call, chat, markup=bool(marked))
-        match trouble.kind if trouble else "":
-            case "throttled":
-                assert trouble is not None
-                return self._no("ratelimited", status=429, headers={"Retry-After": f"{trouble.retry_after_s:g}"}), False
-            case "markup":
-                return self._no("invalid_blocks"), False
-            case "refused":
-                return self._no("msg_too_long" if call == "send" else "edit_window_closed"), False
-            case "closed":
-                return self._no("is_archived"), False
-            case "down":
-                return web.Response(status=503, text="<h1>Service Unavailable</h1>", content_type="text/html"), False
-            case "unheard":
-                await _hang_up(request)
-            case "unanswered":
-                return None, True
-            case "hang":
-                await asyncio.Event().wait()  # until the client gives up
-        return None, False
+        return await self.meet_fault(request, call, chat, markup=bool(marked))
 
-    def _next_trouble(self, call: str, chat: str, *, markup: bool) -> Trouble | None:
-        for trouble in self.troubles:
-            if trouble.call != call or trouble.chat not in (None, chat) or (trouble.kind == "markup" and not markup):
-                continue
-            trouble.times -= 1
-            if trouble.times == 0:
-                self.troubles.remove(trouble)
-            return trouble
-        return None
+    def fault_answer(self, fault: ScriptedFault, call: str) -> web.Response:
+        match fault.kind:
+            case "throttled":
+                return self._no("ratelimited", status=429, headers={"Retry-After": f"{fault.retry_after_s:g}"})
+            case "markup":
+                return self._no("invalid_blocks")
+            case "refused":
+                return self._no("msg_too_long" if call == "send" else "edit_window_closed")
+            case "closed":
+                return self._no("is_archived")
+            case "down":
+                return web.Response(status=503, text="<h1>Service Unavailable</h1>", content_type="text/html")
+        raise AssertionError(f"no answer for the fault {fault.kind!r}")
 
     def _ok(self, **more: Any) -> web.Response:
         return web.json_response({"ok": True, **more}, headers={"X-OAuth-Scopes": self.scopes})
@@ -274,9 +231,3 @@ def _as_listed(message: dict[str, Any], *, metadata: bool = False) -> dict[str, 
     return {
         name: value for name, value in message.items() if name[0] != "_" and name not in hidden and value is not None
     }
-
-
-async def _hang_up(request: web.Request) -> None:
-    assert request.transport is not None
-    request.transport.abort()
-    await asyncio.Event().wait()  # nothing is answered any more

@@ -13,11 +13,11 @@ import itertools
 import json
 import math
 import time
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from aiohttp import web
 
+from tests.fakes.http_platform import FakeHttpPlatform, Met, ScriptedFault, hang_up
 from tests.fakes.telegram_html import CannotParse, read_html
 
 TOKEN: Final = "123456789:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr"
@@ -37,23 +37,13 @@ class FakeMessage:
         self.edits = 0
 
 
-class Trouble:
-    """The next `times` calls of this kind go wrong; `times` -1 = all."""
-
-    def __init__(self, kind: str, call: str, chat: str | None, times: int, retry_after_s: float) -> None:
-        self.kind, self.call, self.chat = kind, call, chat
-        self.times, self.retry_after_s = times, retry_after_s
-
-
-class FakeTelegram:
+class FakeTelegram(FakeHttpPlatform):
     """The server. `chats` are the ids of those that it knows."""
 
     def __init__(self, chats: set[str]) -> None:
-        self.port = 0
+        super().__init__()
         self.known = chats
         self.posts: dict[str, list[FakeMessage]] = {}
-        self.calls: list[tuple[float, str, str]] = []
-        self.troubles: list[Trouble] = []
         self.files: dict[str, bytes] = {}
         self.pressed: list[str] = []
         self.webhook: dict[str, str] = {}
@@ -63,25 +53,9 @@ class FakeTelegram:
         self._news = asyncio.Event()
         self._newest_poll = 0
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakeTelegram]:
-        """The server inside the running loop."""
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/bot{token}/{method}", self._called)
-        app.router.add_get("/file/bot{token}/{path:.+}", self._file)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
-        try:
-            yield self
-        finally:
-            await runner.cleanup()
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/bot{token}/{method}", self._called)
+        router.add_get("/file/bot{token}/{path:.+}", self._file)
 
     def tell(self, update: dict[str, Any]) -> None:
         """Something happened; whoever asks gets it."""
@@ -155,7 +129,7 @@ class FakeTelegram:
         self._dress(sent, given)
         self.posts.setdefault(chat, []).append(sent)
         if cut:
-            await _hang_up(request)
+            await hang_up(request)
         return _ok(_message(sent.id, chat))
 
     async def _editMessageText(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
@@ -174,7 +148,7 @@ class FakeTelegram:
             return _error(400, "Bad Request: message is not modified: specified new message content is the same")
         sent.edits += 1
         if cut:
-            await _hang_up(request)
+            await hang_up(request)
         return _ok(_message(sent.id, chat))
 
     async def _sendChatAction(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
@@ -218,45 +192,28 @@ class FakeTelegram:
         sent.buttons = [button for row in rows for button in row]
         sent.reply_to = json.loads(given.get("reply_parameters", "{}")).get("message_id", sent.reply_to)
 
-    async def _meet(
-        self, request: web.Request, call: str, chat: str, given: dict[str, Any]
-    ) -> tuple[web.Response | None, bool]:
+    async def _meet(self, request: web.Request, call: str, chat: str, given: dict[str, Any]) -> Met:
         """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""
-        self.calls.append((time.monotonic(), call, chat))
+        self.record(call, chat)
         if chat not in self.known:
             return _error(400, "Bad Request: chat not found"), False
-        trouble = self._next_trouble(call, chat, given.get("parse_mode") == "HTML")
-        match trouble.kind if trouble else "":
-            case "throttled":
-                assert trouble is not None
-                seconds = math.ceil(trouble.retry_after_s)
-                text = f"Too Many Requests: retry after {seconds}"
-                return _error(429, text, parameters={"retry_after": seconds}), False
-            case "markup":
-                return _error(400, 'Bad Request: can\'t parse entities: Unsupported start tag "x"'), False
-            case "refused":
-                return _error(400, "Bad Request: MESSAGE_REFUSED"), False
-            case "closed":
-                return _error(403, "Forbidden: bot was blocked by the user"), False
-            case "down":
-                return _error(502, "Bad Gateway"), False
-            case "unheard":
-                await _hang_up(request)
-            case "unanswered":
-                return None, True
-            case "hang":
-                await asyncio.Event().wait()  # until the client gives up
-        return None, False
+        return await self.meet_fault(request, call, chat, markup=given.get("parse_mode") == "HTML")
 
-    def _next_trouble(self, call: str, chat: str, markup: bool) -> Trouble | None:
-        for trouble in self.troubles:
-            if trouble.call != call or trouble.chat not in (None, chat) or (trouble.kind == "markup" and not markup):
-                continue
-            trouble.times -= 1
-            if trouble.times == 0:
-                self.troubles.remove(trouble)
-            return trouble
-        return None
+    def fault_answer(self, fault: ScriptedFault, call: str) -> web.Response:
+        match fault.kind:
+            case "throttled":
+                seconds = math.ceil(fault.retry_after_s)
+                text = f"Too Many Requests: retry after {seconds}"
+                return _error(429, text, parameters={"retry_after": seconds})
+            case "markup":
+                return _error(400, 'Bad Request: can\'t parse entities: Unsupported start tag "x"')
+            case "refused":
+                return _error(400, "Bad Request: MESSAGE_REFUSED")
+            case "closed":
+                return _error(403, "Forbidden: bot was blocked by the user")
+            case "down":
+                return _error(502, "Bad Gateway")
+        raise AssertionError(f"no answer for the fault {fault.kind!r}")
 
 
 def _ok(result: Any) -> web.Response:
@@ -270,9 +227,3 @@ def _error(code: int, description: str, **more: Any) -> web.Response:
 def _message(id: int, chat: str) -> dict[str, Any]:
     kind = "private" if int(chat) > 0 else "supergroup"
     return {"message_id": id, "date": int(time.time()), "chat": {"id": int(chat), "type": kind}, "from": BOT}
-
-
-async def _hang_up(request: web.Request) -> None:
-    assert request.transport is not None
-    request.transport.abort()
-    await asyncio.Event().wait()  # nothing is answered any more

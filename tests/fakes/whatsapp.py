@@ -7,16 +7,14 @@ may always be written to.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import json
 import re
-import time
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from aiohttp import web
+
+from tests.fakes.http_platform import FakeHttpPlatform, Met, ScriptedFault, hang_up
 
 TOKEN: Final = "EAAGm0PX4ZCpsBAFakeTokenOfASystemUser"
 NUMBER: Final = "106540352242922"
@@ -43,23 +41,14 @@ class FakeMessage:
         self.file: bytes | None = None
 
 
-class Trouble:
-    """The next `times` calls of this kind go wrong; `times` -1 = all."""
-
-    def __init__(self, kind: str, call: str, chat: str | None, times: int) -> None:
-        self.kind, self.call, self.chat, self.times = kind, call, chat, times
-
-
-class FakeWhatsApp:
+class FakeWhatsApp(FakeHttpPlatform):
     """The server. `known` are the numbers that can be written to, `heard` in which chat a message came to us."""
 
     def __init__(self, known: set[str]) -> None:
-        self.port = 0
+        super().__init__()
         self.known = known
         self.received: dict[str, str] = {}
         self.posts: dict[str, list[FakeMessage]] = {}
-        self.calls: list[tuple[float, str, str]] = []
-        self.troubles: list[Trouble] = []
         self.files: dict[str, bytes] = {}
         self.files_at = ""
         self.asked: list[str] = []
@@ -67,26 +56,14 @@ class FakeWhatsApp:
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}/{VERSION}"
+        return f"{self.origin}/{VERSION}"
 
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakeWhatsApp]:
-        """The server inside the running loop."""
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_get("/lookaside/{id}", self._file)
-        app.router.add_post(f"/{VERSION}/{NUMBER}/messages", self._messages)
-        app.router.add_post(f"/{VERSION}/{NUMBER}/media", self._media)
-        app.router.add_get(f"/{VERSION}/{{id}}", self._node)
-        app.router.add_post(f"/{VERSION}/{{path:.+}}", self._nowhere)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
-        try:
-            yield self
-        finally:
-            await runner.cleanup()
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/lookaside/{id}", self._file)
+        router.add_post(f"/{VERSION}/{NUMBER}/messages", self._messages)
+        router.add_post(f"/{VERSION}/{NUMBER}/media", self._media)
+        router.add_get(f"/{VERSION}/{{id}}", self._node)
+        router.add_post(f"/{VERSION}/{{path:.+}}", self._nowhere)
 
     # --- files and numbers
 
@@ -146,7 +123,7 @@ class FakeWhatsApp:
             return wrong
         self.posts.setdefault(chat, []).append(sent)
         if cut:
-            await _hang_up(request)
+            await hang_up(request)
         contact = {"input": chat, "wa_id": chat}
         return web.json_response(
             {"messaging_product": "whatsapp", "contacts": [contact], "messages": [{"id": sent.id}]}
@@ -209,40 +186,27 @@ class FakeWhatsApp:
             return wrong
         return self._put(sent, content["body"]["text"], text)
 
-    async def _meet(self, request: web.Request, call: str, chat: str) -> tuple[web.Response | None, bool]:
+    async def _meet(self, request: web.Request, call: str, chat: str) -> Met:
         """Take a call, or refuse it as it was scripted; and whether the connection is cut after it was taken."""
-        self.calls.append((time.monotonic(), call, chat))
+        self.record(call, chat)
         if chat not in self.known:
             return _error(400, 131030, "(#131030) Recipient phone number not in allowed list"), False
-        trouble = self._next_trouble(call, chat)
-        match trouble.kind if trouble else "":
+        return await self.meet_fault(request, call, chat)
+
+    def fault_answer(self, fault: ScriptedFault, call: str) -> web.Response:
+        match fault.kind:
             case "throttled":
                 text = "(#131056) (Business Account, Consumer Account) pair rate limit hit"
-                return _error(400, 131056, text), False
+                return _error(400, 131056, text)
             case "throttled bot":
-                return _error(429, 130429, "(#130429) Rate limit hit"), False
+                return _error(429, 130429, "(#130429) Rate limit hit")
             case "refused":
-                return _error(400, 131009, "(#131009) Parameter value is not valid"), False
+                return _error(400, 131009, "(#131009) Parameter value is not valid")
             case "closed":
-                return _error(400, 131047, "(#131047) Re-engagement message"), False
+                return _error(400, 131047, "(#131047) Re-engagement message")
             case "down":
-                return _error(503, 131016, "(#131016) Service unavailable"), False
-            case "unheard":
-                await _hang_up(request)
-            case "unanswered":
-                return None, True
-            case "hang":
-                await asyncio.Event().wait()  # until the client gives up
-        return None, False
-
-    def _next_trouble(self, call: str, chat: str) -> Trouble | None:
-        for trouble in self.troubles:
-            if trouble.call == call and trouble.chat in (None, chat):
-                trouble.times -= 1
-                if trouble.times == 0:
-                    self.troubles.remove(trouble)
-                return trouble
-        return None
+                return _error(503, 131016, "(#131016) Service unavailable")
+        raise AssertionError(f"no answer for the fault {fault.kind!r}")
 
 
 def _unknown(request: web.Request) -> web.Response | None:
@@ -255,9 +219,3 @@ def _error(status: int, code: int, message: str, **more: Any) -> web.Response:
     error = {"message": message, "type": "OAuthException", "code": code, "fbtrace_id": "AJv7N1kXkOWgnyJ1lQ2vH5F"}
     details = {"messaging_product": "whatsapp", "details": message}
     return web.json_response({"error": {**error, "error_data": details, **more}}, status=status, dumps=json.dumps)
-
-
-async def _hang_up(request: web.Request) -> None:
-    assert request.transport is not None
-    request.transport.abort()
-    await asyncio.Event().wait()  # nothing is answered any more

@@ -23,7 +23,7 @@ from gateway.platform.webhooks import WebhookServer
 from shared.metrics import CHANNEL_ON
 from shared.settings import Settings, load
 from shared.store.client.redis_client import RedisClient
-from tests.fakes.pond import Pond
+from tests.fakes.pond import FakePond
 from tests.gateway.fake_platform import FakePlatform
 from tests.gateway.harness import Process, process
 from tests.helpers.pond_package import pond_package
@@ -185,7 +185,7 @@ def path() -> Iterator[str]:
         yield os.pathsep.join([*found, str(Path(__file__).parents[2])])
 
 
-def environ(pond: Pond, path: str, **more: str) -> dict[str, Any]:
+def environ(pond: FakePond, path: str, **more: str) -> dict[str, Any]:
     return {
         "PYTHONPATH": path,
         "SHOAL_CHANNELS__POND__API": pond.address,
@@ -209,11 +209,11 @@ def ready(gateway: Process) -> str:
 
 async def test_without_names_the_web_chat_and_what_is_on_is_run(redis_url: str, path: str) -> None:
     """A broken one takes the other with it nowhere: it is named where operators look."""
-    async with Pond().serving() as pond:
+    async with FakePond().serving() as pond:
         with process(redis_url, **environ(pond, path, SHOAL_CHANNELS__POND__TOKEN="wrong")) as gateway:
             await eventually(lambda: "pond:" in ready(gateway), within_s=SOON_S, what="the reason")
             assert ready(gateway) == (
-                "ready\npond: Pond does not know the token: write a new one into channels.pond.token\n"
+                "ready\npond: FakePond does not know the token: write a new one into channels.pond.token\n"
             )
             gateway.popen.terminate()
             assert await gateway.exit_code(SOON_S) == 0
@@ -221,15 +221,15 @@ async def test_without_names_the_web_chat_and_what_is_on_is_run(redis_url: str, 
 
 async def test_a_gateway_whose_only_channel_is_off_is_not_ready(redis_url: str, path: str) -> None:
     """Its process stays: there is nothing that starting it again would mend."""
-    async with Pond().serving() as pond:
+    async with FakePond().serving() as pond:
         with process(redis_url, "pond", **environ(pond, path, SHOAL_CHANNELS__POND__TOKEN="wrong")) as gateway:
-            await eventually(lambda: ready(gateway).startswith("503 pond: Pond does not"), within_s=SOON_S)
+            await eventually(lambda: ready(gateway).startswith("503 pond: FakePond does not"), within_s=SOON_S)
             assert gateway.popen.poll() is None
 
 
 async def test_a_gateway_of_one_platform_runs_and_ends(redis_url: str, path: str) -> None:
     """Named, without the web chat; at SIGTERM it is gone in seconds."""
-    async with Pond().serving() as pond:
+    async with FakePond().serving() as pond:
         with process(redis_url, "pond", **environ(pond, path)) as gateway:
             await eventually(lambda: pond.polls == 1, within_s=SOON_S, what="the poll")
             assert ready(gateway) == "ready\n"

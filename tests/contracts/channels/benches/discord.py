@@ -11,7 +11,7 @@ from typing import Any, Final
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
-from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord, Trouble, iso, read_markdown, snowflake
+from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord, iso, read_markdown, snowflake
 
 PERSON, ALONE, GROUP = 300_000_000_000_000_000, 400_000_000_000_000_000, 500_000_000_000_000_000
 STRANGER: Final = "399999999999999999"
@@ -60,10 +60,10 @@ class DiscordBench:
         return None
 
     def fault(self, fault: Fault) -> None:
-        self._server.troubles.append(Trouble(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s))
+        self._server.script(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s)
 
     def heal(self) -> None:
-        self._server.troubles.clear()
+        self._server.faults.clear()
 
     def shown(self, chat: str) -> Sequence[Shown]:
         action = {id: name for name, id in self._ids.items()}

@@ -18,7 +18,6 @@ from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
-from tests.fakes.feishu_parts import Trouble
 
 KEY: Final = "our-own-encrypt-key"
 TOKEN: Final = "v1wSQnPzPYFZcZeNoiSDYX8nCoU2UL0J"
@@ -87,10 +86,10 @@ class FeishuBench:
         return msgspec.structs.replace(request, headers=unsigned), b'{"challenge":"ajls384kdjxxxx"}'
 
     def fault(self, fault: Fault) -> None:
-        self._feishu.troubles.append(Trouble(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s))
+        self._feishu.script(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s)
 
     def heal(self) -> None:
-        self._feishu.troubles.clear()
+        self._feishu.faults.clear()
 
     def shown(self, chat: str) -> Sequence[Shown]:
         return [

@@ -13,7 +13,6 @@ from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.matrix import BOT, PASSWORD, TOKEN, FakeMatrix
-from tests.fakes.matrix_parts import Trouble
 
 STRANGER: Final = "@stranger:pond.example"
 OTHER_BOT: Final = "@frog:pond.example"
@@ -64,10 +63,10 @@ class MatrixBench:
         return None
 
     def fault(self, fault: Fault) -> None:
-        self._server.troubles.append(Trouble(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s))
+        self._server.script(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s)
 
     def heal(self) -> None:
-        self._server.troubles.clear()
+        self._server.faults.clear()
 
     def shown(self, chat: str) -> Sequence[Shown]:
         ids = {event: id for id, event in self._ids.items()}

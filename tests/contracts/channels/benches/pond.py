@@ -15,7 +15,7 @@ import msgspec
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
-from tests.fakes.pond import BOT, TOKEN, Offers, Pond
+from tests.fakes.pond import BOT, TOKEN, FakePond, Offers
 from tests.helpers.pond_package import pond_package
 
 SECRET: Final = "pond-secret"
@@ -27,7 +27,7 @@ class PondBench:
     name = "pond"
     cannot = frozenset[str]()
 
-    def __init__(self, pond: Pond, run_mode: RunMode, path: tuple[str, ...]) -> None:
+    def __init__(self, pond: FakePond, run_mode: RunMode, path: tuple[str, ...]) -> None:
         self.run_mode = run_mode
         self.path = path
         self._pond = pond
@@ -70,10 +70,10 @@ class PondBench:
         return request, b"frog"
 
     def fault(self, fault: Fault) -> None:
-        self._pond.trouble(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s)
+        self._pond.script(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s)
 
     def heal(self) -> None:
-        self._pond.troubles.clear()
+        self._pond.faults.clear()
 
     def shown(self, chat: str) -> Sequence[Shown]:
         return [
@@ -127,7 +127,7 @@ class PondBench:
 @contextlib.asynccontextmanager
 async def opened(run_mode: RunMode, offers: Offers) -> AsyncIterator[ChannelBench]:
     with pond_package() as path:
-        async with Pond(offers).serving() as pond:
+        async with FakePond(offers).serving() as pond:
             yield PondBench(pond, run_mode, path)
 
 

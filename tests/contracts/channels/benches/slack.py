@@ -16,7 +16,7 @@ from gateway.channels.slack.signature import signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
-from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, TEAM, USER, FakeSlack, Trouble
+from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, TEAM, USER, FakeSlack
 from tests.fakes.slack_text import shown
 
 SECRET: Final = "8f742231b10e8888abcd99yyyzzz85a5"
@@ -86,10 +86,10 @@ class SlackBench:
         return self.signed(b'{"token":"x","challenge":"3eZbrw1aB","type":"url_verification"}'), b"3eZbrw1aB"
 
     def fault(self, fault: Fault) -> None:
-        self._slack.troubles.append(Trouble(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s))
+        self._slack.script(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s)
 
     def heal(self) -> None:
-        self._slack.troubles.clear()
+        self._slack.faults.clear()
 
     def shown(self, chat: str) -> Sequence[Shown]:
         ids = {ts: id for id, ts in self._ts.items()}

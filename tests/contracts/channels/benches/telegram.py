@@ -15,7 +15,7 @@ import msgspec
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
-from tests.fakes.telegram import BOT, TOKEN, FakeTelegram, Trouble
+from tests.fakes.telegram import BOT, TOKEN, FakeTelegram
 
 SECRET: Final = "telegram-webhook-secret"
 STRANGER: Final = 999
@@ -68,10 +68,10 @@ class TelegramBench:
         return None
 
     def fault(self, fault: Fault) -> None:
-        self._api.troubles.append(Trouble(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s))
+        self._api.script(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s)
 
     def heal(self) -> None:
-        self._api.troubles.clear()
+        self._api.faults.clear()
 
     def shown(self, chat: str) -> Sequence[Shown]:
         ids = {number: id for id, number in self._numbers.items()}

@@ -14,7 +14,7 @@ from gateway.channels.whatsapp.signature import signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
-from tests.fakes.whatsapp import NUMBER, TOKEN, FakeWhatsApp, Trouble
+from tests.fakes.whatsapp import NUMBER, TOKEN, FakeWhatsApp
 
 APP_SECRET: Final = "0123456789abcdef0123456789abcdef"
 VERIFY_TOKEN: Final = "a-word-of-our-own"
@@ -67,10 +67,10 @@ class WhatsAppBench:
         return HookRequest(method="GET", path="", query=query, headers={}, body=b""), b"1158201444"
 
     def fault(self, fault: Fault) -> None:
-        self._api.troubles.append(Trouble(fault.kind, fault.call, fault.chat, fault.times))
+        self._api.script(fault.kind, fault.call, fault.chat, fault.times, fault.retry_after_s)
 
     def heal(self) -> None:
-        self._api.troubles.clear()
+        self._api.faults.clear()
 
     def shown(self, chat: str) -> Sequence[Shown]:
         return [

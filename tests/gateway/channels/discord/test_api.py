@@ -23,7 +23,7 @@ from gateway.platform.protocol import (
     RemoteFile,
     Throttled,
 )
-from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord, Trouble
+from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord
 
 ALONE, CHANNEL, THREAD = "400000000000000001", "500000000000000001", "500000000000000002"
 PLACE = PostTarget(session=f"discord:{ALONE}", chat_id=ALONE)
@@ -92,7 +92,7 @@ async def test_each_failure_has_its_error(
     fake: FakeDiscord, api: DiscordApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call: whether it is tried again is the gateway's to decide."""
-    fake.troubles.append(Trouble(kind, "send", None, 1, 3.25))
+    fake.script(kind, "send", None, 1, 3.25)
     with pytest.raises(error) as caught:
         await api.send(post())
     if isinstance(caught.value, Throttled):
@@ -166,10 +166,10 @@ async def test_an_answer_names_its_message(
 
 async def test_who_may_not_read_history_answers_without_a_quote(fake: FakeDiscord, api: DiscordApi) -> None:
     """Surely not accepted, so it is sent once more."""
-    fake.troubles.append(Trouble("400/160002", "send", None, 1, 0))
+    fake.script("400/160002", "send", None, 1, 0)
     await api.send(post(reply_to="123"))
     assert [one["message_reference"] for one in fake.posts(ALONE)] == [None]
-    fake.troubles.append(Trouble("400/160002", "send", None, 1, 0))
+    fake.script("400/160002", "send", None, 1, 0)
     with pytest.raises(PostRefused):
         await api.send(post(key="l"))
 
@@ -209,7 +209,7 @@ async def test_files_come_whole_and_by_their_names(fake: FakeDiscord, api: Disco
 
 async def test_a_chat_in_which_files_are_forbidden_is_not_closed(fake: FakeDiscord, api: DiscordApi) -> None:
     """Text may pass."""
-    fake.troubles.append(Trouble("403/50013", "send", None, 1, 0))
+    fake.script("403/50013", "send", None, 1, 0)
     with pytest.raises(PostRefused):
         await api.send(with_file())
 

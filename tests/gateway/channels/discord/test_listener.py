@@ -12,7 +12,7 @@ from gateway.channels.discord.known import decode_cursor
 from gateway.channels.discord.listener import SessionStarts
 from gateway.platform.protocol import ChannelBroken, Throttled
 from shared.errors import RedisAway, Refused
-from tests.fakes.discord import BOT, GUILD, FakeDiscord, Trouble, iso, snowflake
+from tests.fakes.discord import BOT, GUILD, FakeDiscord, iso, snowflake
 from tests.fakes.discord_gateway import MESSAGE_CONTENT
 from tests.gateway.channels.discord.listening import (
     ALONE,
@@ -378,7 +378,7 @@ async def test_a_broken_token_found_while_an_event_is_accepted_ends_the_listenin
 ) -> None:
     """The event is not taken: it comes again when the token is mended."""
     async with listening(server, inlet, cursor) as bot:
-        server.troubles.append(Trouble("401/0", "room", THREAD, 1, 0))
+        server.script("401/0", "room", THREAD, 1, 0)
         await say(server, THREAD, "one")
         with pytest.raises(ChannelBroken):
             await bot.over()

@@ -27,7 +27,7 @@ from gateway.platform.protocol import (
     Throttled,
 )
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
-from tests.fakes.feishu_parts import Trouble, no
+from tests.fakes.feishu_parts import no
 from tests.helpers.wait import eventually
 
 CHAT = "oc_1"
@@ -157,7 +157,7 @@ async def test_each_failure_has_its_error(
     """One try a call."""
     id = await api.send(post(key="first")) if call == "edit" else ""
     fake.calls.clear()
-    fake.troubles.append(Trouble(kind, call, None, 1, 7.0))
+    fake.script(kind, call, None, 1, 7.0)
     with pytest.raises(error) as caught:
         await (api.send(post()) if call == "send" else api.edit(id, post()))
     if isinstance(caught.value, Throttled):
@@ -167,7 +167,7 @@ async def test_each_failure_has_its_error(
 
 async def test_the_same_key_is_shown_once(fake: FakeFeishu, api: FeishuApi) -> None:
     """Also when the answer was lost. The key is cut to what Feishu takes."""
-    fake.troubles.append(Trouble("unanswered", "send", None, 1, 0))
+    fake.script("unanswered", "send", None, 1, 0)
     with pytest.raises(MaybeSent):
         await api.send(post(key="k" * 300))
     id = await api.send(post(key="k" * 300))

@@ -22,7 +22,6 @@ from gateway.platform.protocol import (
     Throttled,
 )
 from tests.fakes.matrix import BOT, PASSWORD, TOKEN, FakeMatrix
-from tests.fakes.matrix_parts import Trouble
 
 ROOM = "!pond/+:pond.example"
 PLACE = PostTarget(session="matrix:r", chat_id=ROOM)
@@ -63,7 +62,7 @@ def post(text: str = "<b>hi</b>", *, key: str = "k", place: PostTarget = PLACE, 
 )
 async def test_each_failure_has_its_error(fake: FakeMatrix, api: MatrixApi, kind: str, error: type[Exception]) -> None:
     """One try a call. What a proxy answers for a homeserver leaves it unclear whether the call went through."""
-    fake.troubles.append(Trouble(kind, "send", None, 1, 2.5))
+    fake.script(kind, "send", None, 1, 2.5)
     with pytest.raises(error) as caught:
         await api.send(post())
     if isinstance(caught.value, Throttled):
@@ -73,7 +72,7 @@ async def test_each_failure_has_its_error(fake: FakeMatrix, api: MatrixApi, kind
 
 async def test_a_post_whose_answer_was_lost_is_there_once(fake: FakeMatrix, api: MatrixApi) -> None:
     """The same transaction, whoever of the same device sends it again."""
-    fake.troubles.append(Trouble("unanswered", "send", None, 2, 0))
+    fake.script("unanswered", "send", None, 2, 0)
     with pytest.raises(MaybeSent):
         await api.send(post())
     another = connected(fake.address)

@@ -25,7 +25,7 @@ from gateway.platform.protocol import (
     PostTarget,
     Throttled,
 )
-from tests.fakes.slack import BOT_TOKEN, FakeSlack, Trouble
+from tests.fakes.slack import BOT_TOKEN, FakeSlack
 
 PLACE = PostTarget(session="slack:D7", chat_id="D7")
 THREAD = PostTarget(session="slack:C7%231695223200.000100", chat_id="C7", thread="1695223200.000100")
@@ -64,7 +64,7 @@ def post(text: str = "*hi*", *, key: str = "slack:D7:1:0", place: PostTarget = P
 )
 async def test_each_failure_has_its_error(fake: FakeSlack, api: SlackApi, kind: str, error: type[Exception]) -> None:
     """One try a call: whether it is made again is not the SDK's to decide."""
-    fake.troubles.append(Trouble(kind, "send", None, 1, 3.0))
+    fake.script(kind, "send", None, 1, 3.0)
     with pytest.raises(error) as caught:
         await api.send(post())
     if isinstance(caught.value, Throttled):
@@ -215,7 +215,7 @@ async def test_a_message_that_is_gone_cannot_be_edited(api: SlackApi) -> None:
 async def test_edits_rest_when_slack_has_had_enough_of_them(fake: FakeSlack, api: SlackApi) -> None:
     """All edits of a workspace have one budget; new messages have another."""
     id = await api.send(post())
-    fake.troubles.append(Trouble("throttled", "edit", None, 1, 30.0))
+    fake.script("throttled", "edit", None, 1, 30.0)
     for _ in range(3):
         with pytest.raises(Throttled) as caught:
             await api.edit(id, post("more"))
@@ -267,7 +267,7 @@ async def test_the_texts_of_messages_are_in_no_log(
     """The SDK would write every call into it."""
     with caplog.at_level(logging.DEBUG):
         await api.send(post("canary"))
-        fake.troubles.append(Trouble("refused", "send", None, 1, 0))
+        fake.script("refused", "send", None, 1, 0)
         with pytest.raises(PostRefused) as caught:
             await api.send(post("canary"))
     assert "canary" not in caplog.text + str(caught.value)

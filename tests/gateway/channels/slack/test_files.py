@@ -21,7 +21,7 @@ from gateway.platform.protocol import (
     RemoteFile,
     Throttled,
 )
-from tests.fakes.slack import BOT_TOKEN, FakeSlack, Trouble
+from tests.fakes.slack import BOT_TOKEN, FakeSlack
 
 PLACE = PostTarget(session="slack:C7%231695223200.000100", chat_id="C7", thread="1695223200.000100")
 
@@ -61,7 +61,7 @@ async def test_a_file_is_shown_in_its_thread_with_its_name(fake: FakeSlack, api:
 async def test_a_file_is_found_again_by_its_key(fake: FakeSlack, api: SlackApi) -> None:
     """Its message has no metadata, but a block of its own."""
     assert await api.find(post()) is None
-    fake.troubles.append(Trouble("unanswered", "send", None, 1, 0))
+    fake.script("unanswered", "send", None, 1, 0)
     with pytest.raises(MaybeSent):
         await api.send(post())
     assert await api.find(post()) == fake.posts["C7"][0]["ts"]

@@ -22,7 +22,7 @@ from gateway.platform.protocol import (
     RemoteFile,
     Throttled,
 )
-from tests.fakes.telegram import TOKEN, FakeTelegram, Trouble
+from tests.fakes.telegram import TOKEN, FakeTelegram
 
 PLACE = PostTarget(session="telegram:7", chat_id="7")
 
@@ -61,7 +61,7 @@ async def test_each_failure_has_its_error(
     fake: FakeTelegram, api: TelegramApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call: whether it is tried again is not the SDK's to decide."""
-    fake.troubles.append(Trouble(kind, "send", None, 1, 3.0))
+    fake.script(kind, "send", None, 1, 3.0)
     with pytest.raises(error) as caught:
         await api.send(post())
     if isinstance(caught.value, Throttled):

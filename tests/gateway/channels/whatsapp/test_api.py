@@ -23,7 +23,7 @@ from gateway.platform.protocol import (
     RemoteFile,
     Throttled,
 )
-from tests.fakes.whatsapp import NUMBER, TOKEN, FakeWhatsApp, Trouble
+from tests.fakes.whatsapp import NUMBER, TOKEN, FakeWhatsApp
 
 ANNA = "491701234567"
 PLACE = PostTarget(session=f"whatsapp:{ANNA}", chat_id=ANNA)
@@ -69,7 +69,7 @@ async def test_each_failure_has_its_error(
     fake: FakeWhatsApp, api: WhatsAppApi, kind: str, error: type[Exception]
 ) -> None:
     """One try a call."""
-    fake.troubles.append(Trouble(kind, "send", None, 1))
+    fake.script(kind, "send", None, 1)
     with pytest.raises(error) as caught:
         await api.send(post())
     if isinstance(caught.value, Throttled):
