@@ -57,7 +57,8 @@ def read_markdown(text: str) -> tuple[str, bool]:
 
 
 class FakeDiscord(FakeHttpPlatform):
-    """The server. `channels` are those that it knows, by their ids: objects as `GET /channels/<id>` gives them."""
+    """A fake of Discord. `channels` are those that it knows, by id: objects as `GET /channels/<id>`
+    returns them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -36,8 +36,8 @@ class Posted:
 
 
 class FakeFeishu(FakeHttpPlatform):
-    """The server. `known` are the chats that the bot is in, `heard` what people said: id to chat, and to what is told
-    of it when it is looked up."""
+    """A fake of Feishu. `known` are the chats that the bot is in, `received` the messages of people
+    by id, with their chat, and `items` the look-ups of them."""
 
     def __init__(self, known: set[str]) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ DEVICE: Final = web.RequestKey("device", str)
 
 
 class FakeMatrix(FakeHttpPlatform):
-    """The server. `rooms` are those that the bot is in: their members, with names."""
+    """A fake homeserver. `rooms` are those that the bot is in: their members, with names."""
 
     def __init__(self, rooms: Mapping[str, Mapping[str, str]]) -> None:
         super().__init__()

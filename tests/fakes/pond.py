@@ -54,7 +54,7 @@ class Message:
 
 
 class FakePond(FakeHttpPlatform):
-    """The server. `offers` is what it knows of a post that is sent twice."""
+    """The server of Pond. `offers` is what it knows of a post that is sent twice."""
 
     def __init__(self, offers: Offers = "nothing") -> None:
         super().__init__()

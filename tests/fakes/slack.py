@@ -27,8 +27,9 @@ EDIT_CHARS: Final = 4_000
 
 
 class FakeSlack(FakeHttpPlatform):
-    """The server. `chats` are the ids of the channels that the bot is in; `said[chat]` its messages there, oldest
-    first, with `_edits` and `_file` beside what Slack tells of them."""
+    """A fake of Slack. `chats` are the ids of the channels that the bot is in; `posts[chat]` its
+    messages there, oldest first, with `_edits` and `_file` in addition to the fields that Slack
+    returns."""
 
     def __init__(self, chats: set[str]) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class FakeMessage:
 
 
 class FakeTelegram(FakeHttpPlatform):
-    """The server. `chats` are the ids of those that it knows."""
+    """A fake of Telegram. `chats` are the ids of those that it knows."""
 
     def __init__(self, chats: set[str]) -> None:
         super().__init__()

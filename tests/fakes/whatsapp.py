@@ -42,7 +42,8 @@ class FakeMessage:
 
 
 class FakeWhatsApp(FakeHttpPlatform):
-    """The server. `known` are the numbers that can be written to, `heard` in which chat a message came to us."""
+    """A fake of WhatsApp. `known` are the numbers that can be written to, `received` the chats of
+    messages to us."""
 
     def __init__(self, known: set[str]) -> None:
         super().__init__()

@@ -22,8 +22,8 @@ class GatewaySession(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ShardProgress(msgspec.Struct, frozen=True, array_like=True):
-    """How far a shard has read: everything written before `since_ms` (Discord's time) is accepted;
-    0 = nothing was ever read. Without a session nothing can be replayed."""
+    """The progress of a shard: everything written before `since_ms` (Discord's time) is accepted; 0
+    = nothing was ever read. Without a session nothing can be replayed."""
 
     since_ms: int = 0
     session: GatewaySession | None = None

@@ -87,8 +87,8 @@ class ShardReader:
 
     @property
     def progress(self) -> ShardProgress:
-        """How far everything is accepted. While catching up it stays at the old position, so that a
-        successor starts there."""
+        """The position up to which everything is accepted. While catching up it stays at the old
+        one, so that a successor starts there."""
         if self._session is None or self._catching_up is not None:
             return ShardProgress(self._catching_up_since_ms)
         return ShardProgress(

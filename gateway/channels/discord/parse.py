@@ -30,7 +30,7 @@ class DiscordIdentity(msgspec.Struct, frozen=True):
 
 
 class ConversationInfo(msgspec.Struct, frozen=True):
-    """Where an event happened: a chat, and possibly a thread of it."""
+    """The place of an event: a chat, and possibly a thread of it."""
 
     chat_id: str
     thread: str | None = None

@@ -82,7 +82,7 @@ class Message(msgspec.Struct, frozen=True):
     attachments: tuple[Attachment, ...] = ()
     sticker_items: tuple[Sticker, ...] = ()
     edit: bool = False
-    """Whether it arrived as an update; Discord has no such field."""
+    """True if it arrived as an update; Discord has no such field."""
 
 
 class MessageDeleted(msgspec.Struct, frozen=True):

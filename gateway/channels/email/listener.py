@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class MailboxCursor(msgspec.Struct, frozen=True):
-    """How far a mailbox was read, as saved: which mailbox, since when, up to which mail."""
+    """The position in a mailbox, as saved: which mailbox, since when, up to which mail."""
 
     of: str
     validity: int

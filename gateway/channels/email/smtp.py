@@ -22,7 +22,8 @@ from gateway.channels.email.tls import certificate_problem, make_tls_context
 from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, NotDelivered
 
 KEPT_S: Final = 20.0
-"""How long an idle connection is reused. Servers close one after some minutes at the earliest."""
+"""Time for which an idle connection is reused. Servers close one after some minutes at the
+earliest."""
 
 BYE_S: Final = 0.3
 
@@ -53,6 +54,7 @@ class SmtpSender:
                 async with self._within(end_at, MaybeSent("the mail server did not say whether it took the mail")):
                     await smtp.data(mail, timeout=None)
             except BaseException as exc:
+                # Also when cancelled: a connection inside DATA cannot be used for another mail.
                 smtp.close()
                 if isinstance(exc, SMTPResponseException):
                     raise self._map_response("content", exc) from exc

@@ -9,13 +9,14 @@ from typing import Final
 
 import msgspec
 
+from gateway.channels.leaf_markup import write_leaf
 from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
-from gateway.text.leaves import Leaf, Link, bold
+from gateway.text.leaves import Leaf, Link
 from gateway.text.marks import JOINT, Pen, fenceless
 from gateway.text.measure import json_bytes
 from gateway.text.pages import Page, paginate
-from gateway.text.plain import RULE, plain, quoted_lines
+from gateway.text.plain import plain, quoted_lines
 from gateway.text.tables import flat
 from gateway.text.tree import read
 
@@ -64,16 +65,12 @@ def _write_link(link: Link, label: str) -> tuple[str, str]:
     return f"[{_escape_text(label)}]({address})", _escape_text(link.host_behind)
 
 
+def _code_block(leaf: Leaf) -> str:
+    return f"{_FENCE}{leaf.language}\n{fenceless(defuse_mentions(leaf.text))}\n{_FENCE}"
+
+
 def _leaf_markdown(leaf: Leaf) -> str:
-    match leaf.kind:
-        case "code":
-            return f"{_FENCE}{leaf.language}\n{fenceless(defuse_mentions(leaf.text))}\n{_FENCE}"
-        case "rule":
-            return RULE
-        case "heading":
-            return _PEN.write(bold(leaf.runs))
-        case _:
-            return _PEN.write(leaf.runs)
+    return write_leaf(leaf, _PEN, _code_block)
 
 
 def _layout_piece(leaves: Sequence[Leaf]) -> Piece:

@@ -198,7 +198,7 @@ class SyncReceiver:
 
 
 class MatrixCursor(msgspec.Struct, frozen=True):
-    """How far the channel has read, as saved: for which user, up to which batch."""
+    """The position in the stream of news, as saved: for which user, up to which batch."""
 
     of: str
     since: str

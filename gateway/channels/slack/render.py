@@ -10,13 +10,14 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.channels.leaf_markup import write_leaf
 from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
-from gateway.text.leaves import Leaf, Link, bold
+from gateway.text.leaves import Leaf, Link
 from gateway.text.marks import JOINT, Pen, fenceless, taken_apart
 from gateway.text.measure import utf16
 from gateway.text.pages import Page, paginate
-from gateway.text.plain import RULE, plain, quoted_lines
+from gateway.text.plain import plain, quoted_lines
 from gateway.text.tables import flat
 from gateway.text.tree import read
 
@@ -53,16 +54,12 @@ def _write_link(link: Link, label: str) -> tuple[str, str]:
     return f"<{escape_mrkdwn(link.address)}{shown}>", escape_mrkdwn(link.host_behind)
 
 
+def _code_block(leaf: Leaf) -> str:
+    return f"{_FENCE}\n{fenceless(escape_mrkdwn(leaf.text))}\n{_FENCE}"
+
+
 def _leaf_mrkdwn(leaf: Leaf) -> str:
-    match leaf.kind:
-        case "code":
-            return f"{_FENCE}\n{fenceless(escape_mrkdwn(leaf.text))}\n{_FENCE}"
-        case "rule":
-            return RULE
-        case "heading":
-            return _PEN.write(bold(leaf.runs))
-        case _:
-            return _PEN.write(leaf.runs)
+    return write_leaf(leaf, _PEN, _code_block)
 
 
 def _layout_piece(leaves: Sequence[Leaf]) -> Piece:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.channels.leaf_markup import write_leaf
 from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
-from gateway.text.leaves import Leaf, Link, bold
+from gateway.text.leaves import Leaf, Link
 from gateway.text.marks import JOINT, Pen, fenceless, taken_apart
 from gateway.text.measure import utf16
 from gateway.text.pages import Page, paginate
-from gateway.text.plain import RULE, plain, quoted_lines
+from gateway.text.plain import plain, quoted_lines
 from gateway.text.tables import flat
 from gateway.text.tree import read
 
@@ -42,15 +43,7 @@ def _write_link(link: Link, label: str) -> tuple[str, str]:
 
 
 def _leaf_markup(leaf: Leaf) -> str:
-    match leaf.kind:
-        case "code":
-            return _code_block(leaf.text)
-        case "rule":
-            return RULE
-        case "heading":
-            return _PEN.write(bold(leaf.runs))
-        case _:
-            return _PEN.write(leaf.runs)
+    return write_leaf(leaf, _PEN, lambda block: _code_block(block.text))
 
 
 def _layout_piece(leaves: Sequence[Leaf]) -> Piece:

@@ -76,12 +76,13 @@ class SentFile(msgspec.Struct, frozen=True):
 
 
 class PersonAction(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that somebody does on the platform.
+    """An action of a person on the platform.
 
-    `id` names the message within the bench: the same one again is the same message told again (a second delivery), and
-    `edit` and `delete` name the message that they change. `by`: the person of the chat, somebody who is not in
-    `allow_from`, another bot, or the bot itself (its own message comes back). `addressed`: in a group, with a mention
-    of the bot. `press`: the person presses the button of the newest message in the chat that says `text`.
+    `id` names the message within the bench: the same one again is the same message delivered again,
+    and `edit` and `delete` name the message that they change. `by`: the person of the chat,
+    somebody who is not in `allow_from`, another bot, or the bot itself (its own message comes
+    back). `addressed`: in a group, with a mention of the bot. `press`: the person presses the
+    button of the newest message in the chat that says `text`.
     """
 
     chat: str
