@@ -154,7 +154,7 @@ class Plans:
         try:
             ZoneInfo(timezone)
         except (KeyError, ValueError, OSError):
-            raise ToolFailed(f"{timezone!r} is no time zone") from None
+            raise ToolFailed(f"{timezone!r} is not a time zone") from None
         made = Schedule(
             id="a1b2", channel="web", chat_id="ada/main", owner="ada", text=text, plan=plan, misfire=misfire,
             timezone=timezone, created_at=now_ms,

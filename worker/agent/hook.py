@@ -189,9 +189,9 @@ def _messages_are_valid(context: Iteration, kept: Sequence[Mapping[str, Any]], _
     for message in context.messages:
         content = message.get("content")
         if not isinstance(message["role"], str):
-            raise TypeError("the role of a message is no text")
+            raise TypeError("the role of a message is not text")
         if isinstance(content, list) and not all(isinstance(part, dict) for part in content):
-            raise TypeError("a part of a message is no dict")
+            raise TypeError("a part of a message is not a dict")
         if not isinstance(content, str | list | None):
             raise TypeError(f"the content of a message is of type {type(content).__name__}")
     msgspec.json.encode(context.messages)

@@ -42,7 +42,7 @@ def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_
     with open(_open_below(folder, parts), "rb") as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode) or (not links and info.st_nlink > 1):
-            raise PermissionError(f"{path!r} is no plain file")
+            raise PermissionError(f"{path!r} is not a plain file")
         data = file.read(limit_bytes + 1)
     if len(data) > limit_bytes:
         raise ValueError(f"it has more than {limit_bytes:,} bytes")

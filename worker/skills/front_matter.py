@@ -79,7 +79,7 @@ def _parse_head(text: str) -> Head | str:
         return str(exc)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
-        return f"its head is no YAML (line {mark.line + 2})" if mark else "its head is no YAML"
+        return f"its head is not YAML (line {mark.line + 2})" if mark else "its head is not YAML"
     except msgspec.MsgspecError as exc:
         return f"its head does not fit: {exc}"
     except (ValueError, OverflowError, RecursionError) as exc:  # a date such as 2026-99-99, a number without end

@@ -93,7 +93,7 @@ def evaluate(expression: str) -> Number:
         return _checked(_value(ast.parse(text, mode="eval").body))
     except SyntaxError:
         raise ToolFailed(
-            f"{shorten(expression, 80)!r} is no arithmetic expression; write one such as '2 * (3 + 4)'"
+            f"{shorten(expression, 80)!r} is not an arithmetic expression; write one such as '2 * (3 + 4)'"
         ) from None
     except ZeroDivisionError:
         raise ToolFailed(f"{shorten(expression, 80)!r} divides by zero") from None

@@ -132,11 +132,11 @@ def _instant(text: str, timezone: str) -> int:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ToolFailed(f"{text!r} is no date and time; write it like '2026-11-22 09:00'") from None
+        raise ToolFailed(f"{text!r} is not a date and time; write it like '2026-11-22 09:00'") from None
     try:
         zone = ZoneInfo(timezone)
     except (KeyError, ValueError, OSError):
-        raise ToolFailed(f"{timezone!r} is no time zone; use an IANA name such as 'Europe/Berlin'") from None
+        raise ToolFailed(f"{timezone!r} is not a time zone; use an IANA name such as 'Europe/Berlin'") from None
     try:
         return int((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
     except (OverflowError, ValueError):

@@ -34,6 +34,8 @@ class CurrentTime:
         try:
             zone = ZoneInfo(name)
         except (KeyError, ValueError, OSError):
-            raise ToolFailed(f"{name!r} is no time zone; use an IANA name such as 'Europe/Berlin' or 'UTC'") from None
+            raise ToolFailed(
+                f"{name!r} is not a time zone; use an IANA name such as 'Europe/Berlin' or 'UTC'"
+            ) from None
         now = datetime.fromtimestamp(context.clock.now_ms() / 1000, zone)
         return f"{now:%Y-%m-%d %H:%M:%S (%A)}, {name} (UTC{now.isoformat()[-6:]})"

@@ -62,7 +62,7 @@ def _wrong_tool(plugin: LoadedPlugin) -> str | None:
     if not inspect.iscoroutinefunction(getattr(tool, "run", None)):
         return "has no `async def run(arguments, context)`"
     if not (isinstance(tool.parameters, type) and issubclass(tool.parameters, msgspec.Struct)):
-        return "has parameters that are no msgspec.Struct"
+        return "has parameters that are not a msgspec.Struct"
     try:
         object_schema(tool.parameters)
     except (TypeError, ValueError) as exc:

@@ -155,7 +155,7 @@ class TurnFiles:
         except ValueError as exc:
             raise ToolFailed(f"{path!r} cannot be read: {exc}") from None
         except OSError:
-            raise ToolFailed(f"{path!r} is no plain file that can be read; list_dir shows what there is") from None
+            raise ToolFailed(f"{path!r} is not a plain file that can be read; list_dir shows what there is") from None
 
     async def _missing(self, path: str) -> ToolFailed:
         names = await self.names()

@@ -95,7 +95,7 @@ def test_a_broken_skill_is_skipped_and_logged_once(place: Place) -> None:
         assert [skill.name for skill in place.look()] == ["good"]
         assert [skill.name for skill in place.look()] == ["good"]
     assert sorted(logged(logs)) == [
-        "skill skipped skills/bad/SKILL.md: its head is no YAML (line 3)",
+        "skill skipped skills/bad/SKILL.md: its head is not YAML (line 3)",
         "skill skipped skills/big/SKILL.md: it has more than 65,536 bytes",
         "skill skipped skills/binary/SKILL.md: 'utf-8' codec can't decode byte 0xff in position 17: invalid start byte",
         "skill skipped skills/fifo/SKILL.md: 'SKILL.md' is not a plain file",

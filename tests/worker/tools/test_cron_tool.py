@@ -114,7 +114,7 @@ async def test_one_that_is_over_already_is_not_made_again(client: RedisClient, c
         ({"message": "x", "at": "2026-11-22 09:00", "every_seconds": 60}, "exactly one of"),
         ({"message": "x", "at": "2026-11-21 12:00"}, "that time is past"),
         ({"message": "x", "at": "tomorrow"}, "write it like '2026-11-22 09:00'"),
-        ({"message": "x", "at": "2026-02-30 09:00"}, "no date and time"),
+        ({"message": "x", "at": "2026-02-30 09:00"}, "not a date and time"),
         ({"message": "x", "at": "2099-01-01 09:00"}, "ten years"),
         ({"message": "x", "at": "0001-01-01 00:00"}, "past|calendar"),
         ({"message": "x", "at": "2026-11-22 09:00", "timezone": "Mars/Olympus"}, "IANA name"),

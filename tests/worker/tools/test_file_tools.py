@@ -170,8 +170,8 @@ async def test_the_line_ends_of_windows_stay_as_they_are() -> None:
         (png(100_000, 100_000), "file refused: it has 100,000 x 100,000 pixels; at most 50,000,000 can be shown"),
         (png() + b"\0" * IMAGE_LIMIT_BYTES, "file refused: it has 5,2"),
         (bytes.fromhex("d0cf11e0a1b11ae1") + b"x", "old Office format; save it as .docx"),
-        (b"PK\x03\x04\0", "is no text: it is a zip archive, 5 bytes"),
-        (b"a\0", "is no text: it is a binary file, 2 bytes"),
+        (b"PK\x03\x04\0", "is not text: it is a zip archive, 5 bytes"),
+        (b"a\0", "is not text: it is a binary file, 2 bytes"),
     ],
 )
 async def test_a_file_that_is_not_text_is_described(data: bytes, says: str) -> None:

@@ -113,7 +113,7 @@ async def test_a_hook_that_breaks_is_passed_over(site: Site) -> None:
         ("Tool.safety = 'safe'", "has the safety 'safe'; it is one of read_only, idempotent, unsafe"),
         ("Tool.timeout_s = 0", "has timeout_s 0"),
         ("Tool.timeout_s = float('nan')", "has timeout_s nan"),
-        ("Tool.parameters = dict", "no msgspec.Struct"),
+        ("Tool.parameters = dict", "not a msgspec.Struct"),
         ("Tool.parameters = msgspec.defstruct('A', [('x', complex)])", "no schema can be written"),
         ("Tool.run = lambda self, arguments, context: 'now'", "has no `async def run(arguments, context)`"),
         ("del Tool.safety", "has no 'safety'"),

@@ -55,7 +55,7 @@ class ReadFile:
                 )
             if (kind := detect_document(content)) is None:
                 raise ToolFailed(
-                    f"{path!r} is no text: it is {describe_file(content)}, {len(content):,} bytes, and cannot be read"
+                    f"{path!r} is not text: it is {describe_file(content)}, {len(content):,} bytes, and cannot be read"
                 )
             content = await self._documents.read_document(path, kind, content)
         if not content:
