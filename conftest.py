@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import hypothesis
 import pytest
 
 from console.up.child import Reaper
@@ -19,6 +20,10 @@ from tests.helpers.own_time import OwnTime
 from tests.helpers.scenery import Scenery
 
 ROOT: Final = Path(__file__).parent
+hypothesis.settings.register_profile(
+    "shoal", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("shoal")  # how fast an example is made says something of the machine only
 FAST_TEST_S: Final = 2.0
 REPEATS: Final = 3
 SLOWEST: Final = 30

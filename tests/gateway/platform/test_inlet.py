@@ -508,6 +508,7 @@ async def test_files_have_a_time(replica: Replica) -> None:
     both = await received.fetch_all("pond:c1", [RemoteFile(handle="a", name="a"), RemoteFile(handle="b", name="b")])
     assert both.refused[0] == "a: it did not come in time; send it again"
     assert replica.files.closed == len(replica.files.fetched)
+    await eventually(lambda: len(asyncio.all_tasks()) == 1, what="the end of what was being opened")
 
 
 async def test_a_file_that_is_given_up_while_it_is_opened_leaves_nothing(

@@ -252,7 +252,7 @@ async def test_a_drain_hands_the_work_over_within_a_moment(client: RedisClient, 
     fleet.start(committer(client, done))
     old.drain()
     old.interrupt_all()
-    await eventually(lambda: done, within_s=1)
+    await eventually(lambda: done, within_s=5)  # its lease lasts longer, and a loaded machine is slow
     fields = await client.command("HMGET", keys.session("web:owner/a"), "errors", "crashes")
     assert fields == [None, None]
     await asyncio.wait_for(fleet.tasks[0], 2)
